@@ -8,8 +8,9 @@ its members and its leader host are killed, stopped and lied to; explores a syst
 a planted bug; kills and stops the nodes of sessions while publishers go on, on SQLite and on PostgreSQL by turns, the
 more often the longer the soak is; lets sessions share streams of groups, in storms and in the calm behind them; lets
 processes at a queue in shared memory be killed and stopped before chosen accesses, breaks calls at it off, and lets a
-crowd of them come and go; and fuzzes what reads frames.  It appends a line of JSON with what it did to out/soak.jsonl;
-the number of lines is the seed of the next round, so no two are the same.
+crowd of them come and go; cuts a link between sessions of zenoh, which comes back slow; and fuzzes what reads frames.
+It appends a line of JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no
+two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
@@ -17,9 +18,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import random
 import shutil
 import sqlite3
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -82,6 +85,9 @@ LIVES = 600
 STORM = 8
 """Faults of a storm over sessions that share streams, and moves in the calm behind it: half a minute each."""
 STORMS_A_MINUTE = 0.3
+SLOW_SAMPLES = 3_000
+"""Put into a cache while a link is cut, which comes back with 200 kB/s."""
+SLOW_LINK_S = 300.0
 STATES = 10_000_000
 """Of a system that is explored again, at most."""
 SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "reordering", "false-timeouts")
@@ -135,6 +141,7 @@ class Totals(msgspec.Struct):
     hurt_sharing: int = 0
     calm_moves: int = 0
     through_groups: int = 0
+    over_slow_link: int = 0
     violations: int = 0
 
     def add(self, other: Totals) -> None:
@@ -276,6 +283,15 @@ def share_streams(totals: Totals, faults: int) -> None:
         again = f"python tests/real/carried_run.py --first {totals.seed} --rounds {rounds} --faults {each}"
         again += f" --moves {each}" + " --store URL" * on_postgres
         print(f"files are in {folder}; repeat it with: {again}", file=sys.stderr)
+
+
+def slow_link(totals: Totals, samples: int) -> None:
+    """A link between sessions of zenoh is cut, and comes back slow; nothing that is cached may be given up."""
+    command = [sys.executable, "-m", "statemachines.testing.missed_samples.slow_link_run", "--samples", str(samples)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SLOW_LINK_S)
+    totals.over_slow_link += sum(json.loads(line)["delivered"] for line in ended.stdout.splitlines())
+    if ended.returncode:
+        totals.violated(f"slow link: {ended.stdout}{ended.stderr}\nrepeat it with: {' '.join(command[1:])}")
 
 
 def crowd_queue(totals: Totals, lives: int) -> None:
@@ -453,6 +469,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         crash_queues(done, given.crashes)
         break_off(done, BREAKS)
         crowd_queue(done, given.lives)
+        slow_link(done, given.slow_samples)
         kill_nodes(done, given.hurts)
         share_streams(done, given.storm)
         play_real(done)
@@ -479,6 +496,7 @@ def summary(totals: Totals) -> str:
             f"{t.hurt_in_a_run:,} in one run), {t.through_sessions:,} messages came through",
             f"{t.hurt_sharing:,} faults of nodes and stores of sessions that share streams, {t.calm_moves:,} moves in "
             f"the calm; {t.through_groups:,} messages came through",
+            f"{t.over_slow_link:,} samples came over links that were cut and came back slow",
             f"{t.violations} violations",
         )
     )
@@ -496,6 +514,8 @@ def main() -> int:
     )
     parser.add_argument("--crashes", type=int, default=CRASHES, help=f"crash runs of the queue in a round ({CRASHES})")
     parser.add_argument("--lives", type=int, default=LIVES, help=f"processes that come to a queue in a round ({LIVES})")
+    text = f"samples of zenoh that are put while a link is cut, in a round ({SLOW_SAMPLES})"
+    parser.add_argument("--slow-samples", type=int, default=SLOW_SAMPLES, help=text)
     parser.add_argument("--states", type=int, default=STATES, help=f"at most, of a system explored again ({STATES})")
     often = f"{HURTS_A_MINUTE} for each minute, {HURTS_MIN} to {HURTS_MAX}"
     parser.add_argument("--hurts", type=int, default=0, help=f"faults in a round's run of sessions ({often})")

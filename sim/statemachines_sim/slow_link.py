@@ -20,7 +20,7 @@ QUEUE_BYTES: Final = 1 << 18
 
 def size_of(message: Any) -> int:
     """Bytes of a message."""
-    first, last = getattr(message, "first", 0), getattr(message, "last", 0)
+    first, last = getattr(message, "first", None), getattr(message, "last", None)
     count = last - first + 1 if isinstance(first, int) and isinstance(last, int) and last >= first else 1
     return HEADER_BYTES + PAYLOAD_BYTES * count
 

@@ -91,6 +91,7 @@ from statemachines.missed_samples.source_windows import has_open, timeout_ns
 # fmt: off
 ROWS = (
     #   on             from        to          do                     when                        clause
+    Row(Sample,        LIVE,       STAY,       deliver,               is_next,                    "MS-03"),
     Row(Sample, (HISTORY, *KNOWN), STAY,       doubt,                 jumps,                      "MS-70"),
     Row(Sample, (UNKNOWN, HISTORY), LIVE,      fill_history_live,     fills_history_without_hole, "MS-16"),
     Row(Sample, (UNKNOWN, HISTORY), RECOVERING, fill_history_and_ask, fills_history,              "MS-16"),
@@ -98,7 +99,6 @@ ROWS = (
     Row(Sample,        UNKNOWN,    RECOVERING, take_and_ask,          opens_hole,                 "MS-02"),
     Row(Sample,        UNKNOWN,    LIVE,       take_the_rest,         None,                       "MS-01"),
     Row(Sample,        HISTORY,    STAY,       hold,                  None,                       "MS-14"),
-    Row(Sample,        LIVE,       STAY,       deliver,               is_next,                    "MS-03"),
     Row(Sample,        LIVE,       RECOVERING, take_and_ask,          opens_hole,                 "MS-04"),
     Row(Sample,        LIVE,       STAY,       take,                  None,                       "MS-03"),
     Row(Sample,        RECOVERING, LIVE,       take_the_rest,         leaves_nothing,             "MS-06"),

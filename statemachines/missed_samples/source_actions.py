@@ -18,6 +18,7 @@ from statemachines.missed_samples.message import (
 from statemachines.missed_samples.ranges import add, overlap
 from statemachines.missed_samples.recovery import MS, doubled_ms
 from statemachines.missed_samples.source_record import (
+    NOTHING_ASKED,
     UNKNOWN,
     Appeared,
     Disappeared,
@@ -29,6 +30,7 @@ from statemachines.missed_samples.source_record import (
     RetentionOver,
     SourceRecord,
     WindowStatus,
+    with_asking,
 )
 from statemachines.missed_samples.source_windows import (
     FAILED,
@@ -127,18 +129,18 @@ def conclude(record: SourceRecord, silent: bool = False) -> Done:
     effects: Effects = ()
     while (one := ready_window(record)) is not None:
         left = tuple(other for other in record.windows if other is not one)
-        record, more = settle(replace(record, windows=left), one.below)
+        record, more = settle(with_asking(record, windows=left), one.below)
         effects = (*effects, *more)
     if has_open(record):
         return record, effects
     top = failed_top(record, silent)
     if top > record.expected:
-        record = count_failure(record if silent else replace(record, vain=top), top)
-        if len(record.asked) > record.recovery.retries:
-            record, more = settle(record, record.asked[0])
+        record = count_failure(record if silent else with_asking(record, vain=top), top)
+        if len(record.asking.asked) > record.recovery.retries:
+            record, more = settle(record, record.asking.asked[0])
             effects = (*effects, *more)
     waits = record.attempts > 0 and any(one.status is FAILED for one in record.windows)
-    return record if waits else replace(record, windows=()), effects
+    return record if waits else with_asking(record, windows=()), effects
 
 
 def query_over(record: SourceRecord, event: QueryEnded) -> Done:
@@ -148,7 +150,7 @@ def query_over(record: SourceRecord, event: QueryEnded) -> Done:
 
 def ask(record: SourceRecord, effects: Effects, now_ns: int) -> Done:
     """Begin to ask."""
-    record, asked = open_windows(replace(record, windows=(), spoke_ns=now_ns))
+    record, asked = open_windows(with_asking(record, windows=(), spoke_ns=now_ns))
     return record, (*effects, *asked)
 
 
@@ -257,7 +259,8 @@ def was_met_by_token(record: SourceRecord, event: HistoryEnded) -> bool:
 
 def live(record: SourceRecord, effects: Effects, now_ns: int) -> Done:
     """Into live, whatever query is still open: where the Subscriber asks unprompted, the period begins."""
-    record = replace(record, windows=(), asked=(), vain=0, silent=0)
+    if record.asking is not NOTHING_ASKED:
+        record = with_asking(record, windows=(), asked=(), asked_top=0, vain=0, silent=0)
     period_ms = record.recovery.period_ms
     if period_ms:
         effects = (*effects, SetTimer("period", now_ns + period_ms * MS, record.source))
@@ -323,7 +326,7 @@ def hear_late(record: SourceRecord, event: QueryGoesOn, now_ns: int) -> Done:
 
 def end_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
     record, effects = query_over(hear_end(record, now_ns), event)
-    return replace(record, windows=()), effects
+    return with_asking(record, windows=()), effects
 
 
 def end_last_query(record: SourceRecord, event: QueryEnded, now_ns: int) -> Done:
@@ -338,7 +341,7 @@ def end_query_and_ask(record: SourceRecord, event: QueryEnded, now_ns: int) -> D
 
 def give_up_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -> Done:
     record, effects = conclude(silence_windows(record), silent=is_silent(record))
-    return replace(record, windows=()), effects
+    return with_asking(record, windows=()), effects
 
 
 def give_up_last_query(record: SourceRecord, event: QueryTimeout, now_ns: int) -> Done:
@@ -351,7 +354,7 @@ def ask_again(record: SourceRecord, event: Rested, now_ns: int) -> Done:
 
 
 def ask_unprompted(record: SourceRecord, event: PeriodOver, now_ns: int) -> Done:
-    return look_for_newest(replace(record, spoke_ns=now_ns))
+    return look_for_newest(with_asking(record, spoke_ns=now_ns))
 
 
 def doubt(record: SourceRecord, event: Sample, now_ns: int) -> Done:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.kernel import Call, Effects, Status, TimerFired, TraceColumns
 from statemachines.missed_samples.ranges import Ranges
@@ -86,15 +87,31 @@ class Window(msgspec.Struct, frozen=True, gc=False):
     status: WindowStatus = WindowStatus.OPEN
 
 
+class Asking(msgspec.Struct, frozen=True, gc=False):
+    """What a source remembers of its queries.  `windows`: those of this round, in the order of their numbers;
+    `asked_top`: `top` when the round began.  `asked`: for what is missing below each of these a query failed, the
+    highest of them, sorted.  A missing number has been asked for by those above it: the lower of two at least as often
+    as the higher, so none needs a count of its own.  `vain`: below this number a query has ended that brought nothing.
+    `silent`: so many rounds on end nobody said a word; `spoke_ns`: when a reply came last, or the round began;
+    `silence_ns`: the longest silence of late that a reply ended."""
+
+    windows: tuple[Window, ...] = ()
+    asked_top: int = 0
+    asked: tuple[int, ...] = ()
+    vain: int = 0
+    silent: int = 0
+    spoke_ns: int = 0
+    silence_ns: int = 0
+
+
+NOTHING_ASKED = Asking()
+
+
 class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     """One source.  All below `expected` is delivered or reported; `top` is the lowest number never heard of.  Between
-    the two a number is in `held` (arrived; `held_count` of them) or missing.  `windows`: the queries of this round, in
-    the order of their numbers; `asked_top`: `top` when the round began.  `asked`: for what is missing below each of
-    these a query failed, the highest of them, sorted.  A missing number has been asked for by those above it:
-    the lower of two at least as often as the higher, so none needs a count of its own.
-    `vain`: below this number a query has ended that brought nothing.  `silent`: so many rounds on end nobody said a
-    word; `spoke_ns`: when a reply came last, or the round began; `silence_ns`: the longest silence of late that a
-    reply ended.  `doubt`: a number that is too far ahead to be believed (-1: none).
+    the two a number is in `held` (arrived; `held_count` of them) or missing.  `query_n`: the number of the last query;
+    `asking`: what is remembered of queries, in a record of its own, so that what is in order copies little.
+    `doubt`: a number that is too far ahead to be believed (-1: none).
     `history`: the Subscriber's first query is open; `heard`: since the last retention; `new`, `alive`: see Appeared;
     `origin`: its first number."""
 
@@ -106,13 +123,7 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     held: Ranges = ()
     held_count: int = 0
     query_n: int = 0
-    asked_top: int = 0
-    asked: tuple[int, ...] = ()
-    windows: tuple[Window, ...] = ()
-    vain: int = 0
-    silent: int = 0
-    spoke_ns: int = 0
-    silence_ns: int = 0
+    asking: Asking = NOTHING_ASKED
     doubt: int = -1
     dropped: int = 0
     history: bool = False
@@ -129,12 +140,22 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def attempts(self) -> int:
         """How many queries for the first missing number have failed."""
-        return sum(top > self.expected for top in self.asked)
+        return sum(top > self.expected for top in self.asking.asked)
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The queries of this round."""
+        return self.asking.windows
 
     @property
     def from_start(self) -> bool:
         """What was sent before the first contact counts as missing."""
         return self.new or (self.recovery.past and not self.history)
+
+
+def with_asking(record: SourceRecord, **changes: Any) -> SourceRecord:
+    """With changes of what is remembered of queries."""
+    return replace(record, asking=replace(record.asking, **changes))
 
 
 Done = tuple[SourceRecord, Effects]

@@ -15,7 +15,7 @@ from statemachines.kernel import Ask, Effects
 from statemachines.missed_samples.message import QUERY, Query
 from statemachines.missed_samples.ranges import overlap
 from statemachines.missed_samples.recovery import MS
-from statemachines.missed_samples.source_record import SourceRecord, Window, WindowStatus
+from statemachines.missed_samples.source_record import SourceRecord, Window, WindowStatus, with_asking
 
 OPEN, WELL, FAILED = WindowStatus
 
@@ -50,15 +50,15 @@ def open_windows(record: SourceRecord) -> tuple[SourceRecord, Effects]:
     begins = not record.windows
     opened = tuple(_windows_to_open(record))
     windows = tuple(sorted((*record.windows, *opened), key=lambda one: (one.first, one.n)))
-    record = replace(record, windows=windows, query_n=record.query_n + len(opened))
-    if begins:
-        record = replace(record, asked_top=record.top)
+    asked_top = record.top if begins else record.asking.asked_top
+    asking = replace(record.asking, windows=windows, asked_top=asked_top)
+    record = replace(record, asking=asking, query_n=record.query_n + len(opened))
     return record, tuple(ask_for(record, one) for one in opened)
 
 
 def _windows_to_open(record: SourceRecord) -> Iterator[Window]:
     windows, place, n = list(record.windows), record.expected, record.query_n
-    count = 1 if record.silent else record.recovery.windows
+    count = 1 if record.asking.silent else record.recovery.windows
     while len(windows) < count:
         first = missing_from(record, place)
         if first >= record.top:
@@ -82,7 +82,7 @@ def _reach(record: SourceRecord, first: int) -> tuple[int, int]:
     so that the answer shows that a cache was there."""
     window, end = record.recovery.window, hole_end(record, first)
     fits = record.held_count + window <= record.recovery.pending
-    if window > 1 and first == record.expected and first < record.vain and end - first >= window and fits:
+    if window > 1 and first == record.expected and first < record.asking.vain and end - first >= window and fits:
         return end + 1, window
     return first + window - 1, 0
 
@@ -94,9 +94,10 @@ def ask_for(record: SourceRecord, window: Window) -> Ask:
 
 def look_for_newest(record: SourceRecord) -> tuple[SourceRecord, Effects]:
     """Ask for the newest samples from the expected one on: whatever they show to be missing is asked for then."""
-    record = replace(record, query_n=record.query_n + 1, asked_top=record.top)
+    record = replace(record, query_n=record.query_n + 1)
     window = Window(record.query_n, record.expected, record.expected - 1, NEWEST, record.top)
-    return replace(record, windows=(window,)), (ask_for(record, window),)
+    record = with_asking(record, windows=(window,), asked_top=record.top)
+    return record, (ask_for(record, window),)
 
 
 # -- what comes -----------------------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ def fill(record: SourceRecord, first: int, last: int) -> SourceRecord:
         else one
         for one in record.windows
     )
-    return record if windows == record.windows else replace(record, windows=windows)
+    return record if windows == record.windows else with_asking(record, windows=windows)
 
 
 def _missing_in(record: SourceRecord, first: int, last: int) -> int:
@@ -121,20 +122,22 @@ def _missing_in(record: SourceRecord, first: int, last: int) -> int:
 
 def hear_reply(record: SourceRecord, now_ns: int) -> SourceRecord:
     """A reply has ended a silence."""
-    silence_ns = max(now_ns - record.spoke_ns, record.silence_ns)
-    return replace(record, spoke_ns=now_ns, silence_ns=silence_ns, silent=0)
+    asking = record.asking
+    silence_ns = max(now_ns - asking.spoke_ns, asking.silence_ns)
+    return with_asking(record, spoke_ns=now_ns, silence_ns=silence_ns, silent=0)
 
 
 def hear_end(record: SourceRecord, now_ns: int) -> SourceRecord:
     """So has the end of a query; how long silences last is forgotten slowly, from query to query."""
-    return hear_reply(replace(record, silence_ns=record.silence_ns - record.silence_ns // 8), now_ns)
+    silence_ns = record.asking.silence_ns
+    return hear_reply(with_asking(record, silence_ns=silence_ns - silence_ns // 8), now_ns)
 
 
 def timeout_ns(record: SourceRecord) -> int:
     """So long a silence is waited for: it doubles from round to round, and is twice the longest that a reply ended."""
-    recovery = record.recovery
-    doubled = recovery.timeout_ms << min(record.silent, 20)
-    longest = min(max(doubled * MS, 2 * record.silence_ns), recovery.timeout_max_ms * MS)
+    recovery, asking = record.recovery, record.asking
+    doubled = recovery.timeout_ms << min(asking.silent, 20)
+    longest = min(max(doubled * MS, 2 * asking.silence_ns), recovery.timeout_max_ms * MS)
     return max(recovery.timeout_ms * MS, longest)
 
 
@@ -144,7 +147,7 @@ def timeout_ns(record: SourceRecord) -> int:
 def end_window(record: SourceRecord, n: int, brought: int) -> SourceRecord:
     """Query `n` has ended; `brought` as in `QueryEnded`."""
     windows = tuple(_ended(record, one, brought) if one.n == n else one for one in record.windows)
-    return replace(record, windows=tuple(one for one in windows if one is not None))
+    return with_asking(record, windows=tuple(one for one in windows if one is not None))
 
 
 def _ended(record: SourceRecord, one: Window, brought: int) -> Window | None:
@@ -168,9 +171,9 @@ def is_silent(record: SourceRecord) -> bool:
 
 def silence_windows(record: SourceRecord) -> SourceRecord:
     """None of the queries that are open is waited for any more."""
-    record = replace(record, silent=record.silent + 1)
+    record = with_asking(record, silent=record.asking.silent + 1)
     windows = tuple(_ended(record, one, 0) if one.status is OPEN else one for one in record.windows)
-    return replace(record, windows=tuple(one for one in windows if one is not None))
+    return with_asking(record, windows=tuple(one for one in windows if one is not None))
 
 
 def failed_top(record: SourceRecord, silent: bool) -> int:
@@ -181,10 +184,10 @@ def failed_top(record: SourceRecord, silent: bool) -> int:
         if one.status is not FAILED or not one.first <= missing_from(record, top) <= one.last:
             break
         top = min(one.last + 1, one.top)
-    return max(top, record.asked_top) if silent and top > record.expected else top
+    return max(top, record.asking.asked_top) if silent and top > record.expected else top
 
 
 def count_failure(record: SourceRecord, top: int) -> SourceRecord:
     """One query more has failed for everything that is missing below `top`."""
-    tops = sorted(one for one in (*record.asked, top) if one > record.expected)
-    return replace(record, asked=tuple(tops[-record.recovery.retries - 1 :]))
+    tops = sorted(one for one in (*record.asking.asked, top) if one > record.expected)
+    return with_asking(record, asked=tuple(tops[-record.recovery.retries - 1 :]))

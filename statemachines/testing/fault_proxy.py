@@ -119,6 +119,10 @@ class FaultProxy:
         """A partition, one way or both: nothing goes on, not even the end of a connection; new ones wait."""
         self._do("block", way, lambda one: one.open.clear())
 
+    def unblock(self, way: str = BOTH) -> None:
+        """The partition is over; what else was done to the direction goes on."""
+        self._do("unblock", way, lambda one: one.open.set())
+
     def cut_after(self, way: str, byte_count: int) -> None:
         """Cut the connection on which the next `byte_count` bytes have gone on: in the middle of a frame, say."""
 

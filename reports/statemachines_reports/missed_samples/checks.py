@@ -48,5 +48,5 @@ CHECKS = (
     _judged("reported", "between two that are told no number is left out (REPORT)"),
     _judged("came", "what is delivered has come (INVENTED)"),
     _judged("given_up", "what is reported missed was asked for, and has not come (NOGAP, HASTY)"),
-    _judged("asked", "who asks asks for the first number that is missing (ASKED, QUIET)"),
+    _judged("asked", "who asks asks for what is missing, the first number first (ASKED, QUIET)"),
 )

@@ -99,6 +99,7 @@ class Stream:
     def settle(self) -> None:
         """The last step has had all its effects."""
         asked, self._asked = self._asked, []
+        begins = self._step != "query_ended"  # then others may be open, for what is lower
         for row, first, last in asked:
             looks = last < first
             if looks and self._step in MET:
@@ -106,12 +107,13 @@ class Stream:
             if self.next < 0:
                 self.next = first
             self.looked["asked"] += 1
-            if first < self.next or (looks and first > self.next):
+            if first < self.next or (first > self.next and (looks or begins)):
                 self._say("asked", row, f"asks from {first} on, and {self.next} is the first that was not told")
             elif not looks and (first >= self.top or first in self._held):
                 self._say("asked", row, f"asks from {first} on, and nothing is missing")
             elif looks and self._step != UNPROMPTED:
                 self._say("asked", row, f"asks for the newest from {first} on, and nobody waits for that")
+            begins = False
 
     def told(self, row: int, event: str, first: int, last: int) -> None:
         """The application was told of a range."""

@@ -7,12 +7,13 @@ has asked for is owed, whatever it was answered.  What the network loses of that
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, islice
 
 from statemachines.missed_samples.cache import CacheRecord
 from statemachines.missed_samples.message import EVERY_SOURCE, Query
 from statemachines.missed_samples.recovery import MS
 from statemachines.missed_samples.sample_queue import SampleQueue
-from statemachines.missed_samples.serial_number import wrapped
+from statemachines.missed_samples.serial_number import unwrapped, wrapped
 from statemachines_sim.missed_samples.cache_judge import NumberOf
 from statemachines_sim.missed_samples.section import Section
 
@@ -34,11 +35,10 @@ class Owed:
         owed = self._open.setdefault((party, query.source, query.n), {})
         for source, queue in self.interesting(node, record):
             if query.source in (source, EVERY_SOURCE):
-                found = self.numbers(source, queue)
                 if query.source == EVERY_SOURCE:
-                    found = self._of_history(found, queue, now_ns)
+                    found = self._of_history(self.numbers(source, queue), queue, now_ns)
                 else:
-                    found = [sn for sn in found if query.reach_of(sn, self._own.width)][-query.newest :]
+                    found = self._of_window(query, queue)
                 owed.setdefault(source, set()).update(self.number(source, sn) for sn in found)
 
     def lose(self, party: str, query: Query, source: str, first: int, last: int) -> None:
@@ -71,6 +71,15 @@ class Owed:
         """All numbers in a queue, as the wire has them, in their order."""
         width = self._own.width
         return [wrapped(number, width) for first, last in queue.kept for number in range(first, last + 1)]
+
+    def _of_window(self, query: Query, queue: SampleQueue) -> list[int]:
+        """Those that a query is about, from the highest on: a queue may be long."""
+        width = self._own.width
+        low = unwrapped(wrapped(query.first, width), queue.top, width)
+        high = low + query.last - query.first if query.has_end else queue.top
+        parts = (range(min(last, high), max(first, low) - 1, -1) for first, last in reversed(queue.kept))
+        numbers = islice(chain.from_iterable(parts), query.newest or None)
+        return [wrapped(number, width) for number in numbers]
 
     def _of_history(self, sns: list[int], queue: SampleQueue, now_ns: int) -> list[int]:
         """Those that the scenario says a subscriber wants at first."""

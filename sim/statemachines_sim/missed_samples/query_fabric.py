@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 TRANSPORT_NS = 10 * S
 """A query whose caches have died, or are cut off, ends after this, and not well."""
+PART = 16
+"""So many samples of a reply come together over a slow link."""
 LATE_NS = 600 * MS
 """So late a reply is at most, which a fault hits."""
 
@@ -116,7 +118,10 @@ class SampleFabric:
         out = process.host.feed(process.cache, event, process.local_now())
         replies = [one.message for _, one in out if isinstance(one, Send) and isinstance(one.message, Reply)]
         process.perform([one for one in out if not isinstance(one[1], Send)], self._world.now)
-        self._bring(asked, [part for one in replies for part in self._parts(one)])
+        slow = asked.asker in self._world.network.slow
+        self._bring(
+            asked, [part for one in replies for part in (in_parts(one, own.width) if slow else self._parts(one))]
+        )
 
     def _parts(self, reply: Reply) -> list[Sample]:
         """A reply comes whole, or sample by sample."""
@@ -217,6 +222,15 @@ class SampleFabric:
     def _delay(self) -> int:
         low, high = self._world.scenario.network.delay_ms
         return self._chance.randint(low * MS, high * MS)
+
+
+def in_parts(reply: Reply, width: int) -> list[Sample]:
+    """Over a slow link a reply comes in parts."""
+    found = []
+    for first in range(reply.first, reply.last + 1, PART):
+        sn, more = wrapped(first, width), min(PART - 1, reply.last - first)
+        found.append(Sample(reply.source, sn, sn + more))
+    return found
 
 
 def sample_fabric(own: Section) -> Fixture:

@@ -33,12 +33,12 @@ ALLOWED: Final = (
         "who is known is not one too many, and who is one too many is not known: either may be asked first",
     ),
     Allowed(
-        ("subscriber/13/after-15",),
+        ("subscriber/13/after-21",),
         "MS-56",
         "a query is about every source or about one, never both: either may be asked first",
     ),
     Allowed(
-        ("source/5/to-history",),
+        ("source/7/to-history",),
         "MS-14",
         "it stays in history either way, and no timer belongs to that",
     ),

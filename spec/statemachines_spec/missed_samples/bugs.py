@@ -26,6 +26,7 @@ from statemachines.missed_samples.source_record import (
     PeriodOver,
     SourceRecord,
     Window,
+    with_asking,
 )
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import PAUSED, SUBSCRIBED, HistoryTimeout
@@ -73,7 +74,7 @@ def ask_by_the_same_number(open_windows: Any) -> Any:
         after, effects = open_windows(record)
         windows = tuple(replace(one, n=1) for one in after.windows)
         asked = tuple(Ask(QUERY, replace(one.request, n=1)) for one in effects)
-        return replace(after, windows=windows), asked
+        return with_asking(after, windows=windows), asked
 
     return changed
 
@@ -147,7 +148,7 @@ def believe_at_once(record: Any, event: Any, now_ns: int) -> Any:
     """It is delivered, and what was before it is given up."""
     after = event.last + 1
     told = (Tell(Missed(record.source, record.expected, after - 2)), Tell(Deliver(record.source, after - 1, after - 1)))
-    return replace(record, expected=after, top=after, held=(), held_count=0, windows=()), told
+    return replace(record, expected=after, top=after, held=(), held_count=0), told
 
 
 def goes_on_in_silence(record: Any, event: Event, now_ns: int) -> Any:
@@ -223,8 +224,8 @@ def disappear_alive(record: Any, event: Any, now_ns: int) -> Any:
     return record, ()
 
 
-def live_without_period(record: Any, effects: Any, now_ns: int) -> Any:
-    return record, effects
+def live_without_period(live: Any) -> Any:
+    return lambda record, effects, now_ns: (live(record, effects, now_ns)[0], effects)
 
 
 def not_in_history(source_of: Any) -> Any:
@@ -414,7 +415,8 @@ BUGS = (
     Bug("newest-convict", "of a hole that was asked for from its end the rest is convicted, too", "MS-69", _END,
         around(W, "_ended", as_if_whole)),
     Bug("silence-from-the-beginning", "a query is waited for from when it was sent, and not from its last reply",
-        "MS-66", "the timeout", row_changed(S, "wait_on", do=goes_on_in_silence)),
+        "MS-66", "the timeout",
+        both(row_changed(S, "wait_on", do=goes_on_in_silence), row_changed(S, "take_reply", do=A.take))),
     Bug("far-is-believed", "one number that is far ahead is believed", "MS-70", "the second",
         row_changed(S, "doubt", do=believe_at_once)),
     Bug("token-is-not-asked", "a source that is known by its token alone is not asked", "MS-71", "the query",
@@ -450,7 +452,7 @@ BUGS = (
     Bug("heartbeat-not-noted", "a heartbeat while something is missing is dropped", "MS-07", "the last number",
         row_changed(S, "hear", do=keep_still)),
     Bug("period-once", "after the first periodic query there is none", "MS-17", "the period",
-        called(A, "live", live_without_period)),
+        around(A, "live", live_without_period)),
     Bug("period-asks-nobody", "when the period is over nobody is asked", "MS-17", "the query",
         on(S, PeriodOver, LIVE, do=keep_still)),
     Bug("dead-are-not-asked", "when the period is over those that are known to be dead are not asked for", "MS-17",

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines.kernel import Effects, Event, Fsm
+from statemachines.missed_samples.source_record import with_asking
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines_spec.explorer.actor import Watch
 from statemachines_spec.explorer.party import Party, begin, firings, stepped
@@ -62,7 +63,7 @@ class Rules:
             if one is not None:
                 windows = tuple(replace(window, n=names[window.n]) for window in windows)
                 query_n = 1 + len(windows) if one.query_n else 0
-                kept = kept.set(source, replace(one, windows=windows, query_n=query_n, dropped=0))
+                kept = kept.set(source, with_asking(replace(one, query_n=query_n, dropped=0), windows=windows))
         queries = 1 if record.queries else 0
         return replace(record, sources=kept, queries=queries, turned_away=0), tuple(found)
 

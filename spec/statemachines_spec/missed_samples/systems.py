@@ -190,7 +190,7 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     ),
     "tokens": (
         "sources are known to live, or not; they come, are silent, are forgotten, and come again",
-        Setting(samples=3, depth=3, tokens=True, goings=1, silences=3, slow=1, retries=0),
+        Setting(samples=2, depth=2, tokens=True, goings=1, silences=3, slow=1, retries=0),
     ),
     "continued": (
         "a publisher dies, and goes on counting",
@@ -198,7 +198,7 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     ),
     "strangers": (
         "one source may be kept, and there are two: the other is turned away until the first is forgotten",
-        Setting(sources=("p", "q"), samples=1, depth=1, kept_sources=1, tokens=True, goings=1, silences=2, retries=0,
+        Setting(sources=("p", "q"), samples=1, depth=1, kept_sources=1, tokens=True, goings=1, silences=1, retries=0,
                 beats=Beats.SPORADIC, in_flight=1, shows=("turned away", "taken after all")),
     ),
     "strange-history": (

@@ -24,6 +24,7 @@ class Counts(Protocol):
     duplicates: int
     repeated: int
     refused: int
+    doubted: int
 
 
 class Arrivals:
@@ -124,18 +125,21 @@ class Arrivals:
         return found
 
     def _drop_refused(self, source: str) -> None:
-        """What the machine has not taken: older samples, and all of a source that it does not keep."""
+        """What the machine has not taken: older samples, such as are too far ahead to be believed, and all of a source
+        that it does not keep."""
         samples, known = self._samples.get(source), self._party.record.sources.get(source)
         if samples is None:
             return
         numbers = list(samples) if known is None or known.status is UNKNOWN else self._numbers
-        below = None if known is None or known.status is UNKNOWN else known.expected
+        kept = range(0) if known is None or known.status is UNKNOWN else range(known.expected, known.top)
         for number in numbers:
-            if number in samples and (below is None or number < below):
+            if number in samples and number not in kept:
                 sample = samples.pop(number)
                 self.held -= 1
                 self._bytes -= sample.size
-                if known is not None:
+                if number >= kept.stop > 0:
+                    self._counts.doubted += 1
+                elif known is not None:
                     self._count_again(sample)
         if not samples:
             del self._samples[source]

@@ -195,7 +195,7 @@ def subscriber(
     ] = None,
     period: Annotated[float, typer.Option(min=0, help="Seconds between unprompted queries; 0: none.")] = 0.0,
     retries: Annotated[int, typer.Option(min=0, help="How often to ask again before a sample is given up.")] = 5,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the end of a query.")] = 2.0,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds of silence before a query is given up.")] = 2.0,
     layout: LayoutOption = LayoutName.ADVANCED,
     listen: ListenAt = None,
     connect: ConnectTo = None,

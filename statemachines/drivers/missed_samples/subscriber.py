@@ -66,10 +66,11 @@ TOKENS_S: Final = 1.0
 class SubscriberStatistics(msgspec.Struct):
     """Counts since the beginning.  `delivered` samples, of which `recovered` were brought by caches and `unnumbered`
     have no number; `missed` numbers were reported; `duplicates` dropped, of which `repeated` were no replies;
-    `refused` for want of room while something older was missing, `overflowed` because the loop was too slow;
-    `malformed` samples, replies, heartbeats or tokens that cannot be read, `turned_away` samples of sources for which
-    there was no place; `strange` replies nobody asked for; `queries` sent, of which `bad_ends` did not end well;
-    `failed` callbacks of the application; `unread` reports of missed samples for which nobody came."""
+    `refused` for want of room while something older was missing, `doubted` for being too far ahead to be believed,
+    `overflowed` because the loop was too slow; `malformed` samples, replies, heartbeats or tokens that cannot be read,
+    `turned_away` samples of sources for which there was no place; `strange` replies nobody asked for; `queries` sent,
+    of which `bad_ends` did not end well; `failed` callbacks of the application; `unread` reports of missed samples for
+    which nobody came."""
 
     delivered: int = 0
     recovered: int = 0
@@ -78,6 +79,7 @@ class SubscriberStatistics(msgspec.Struct):
     duplicates: int = 0
     repeated: int = 0
     refused: int = 0
+    doubted: int = 0
     overflowed: int = 0
     malformed: int = 0
     turned_away: int = 0
@@ -459,9 +461,10 @@ def declare_reliable_subscriber(
     `history`: `History(newest, age_ms)`, ask the caches first for what was published before we came; `period_s`: ask
     every so many seconds for what may have been missed at the end (0: never); `heartbeats`: listen to those of
     publishers; `detect_publishers`: what a publisher sent since its token appeared is ours, the first sample too;
-    `recovery`: retries, timeouts, pauses and limits (`Recovery`); `on_missed(missed)`: gets what is lost, otherwise
-    `misses()` says it; `allowed_origin`, `layout` as for caches; `queue_max`, `queue_bytes_max`: what may wait for the
-    loop; `held_bytes_max`: what may wait for something older; `waiting_max`: what may wait for `async for`.
+    `recovery`: windows, retries, timeouts, pauses and limits (`Recovery`); `on_missed(missed)`: gets what is lost,
+    otherwise `misses()` says it, and the log; `allowed_origin`, `layout` as for caches; `queue_max`, `queue_bytes_max`:
+    what may wait for the loop; `held_bytes_max`: what may wait for something older; `waiting_max`: what may wait for
+    `async for`.
 
     Raises `BadKey` for what is no key expression, `ConfigurationError` for an option that cannot be, `zenoh.ZError`.
     """

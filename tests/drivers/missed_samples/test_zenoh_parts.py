@@ -429,6 +429,22 @@ def test_samples_of_one_source_too_many_are_not_held() -> None:
     asyncio.run(play())
 
 
+def test_a_sample_that_is_not_believed_is_not_held() -> None:
+    async def play() -> None:
+        desk = Desk(jump=10)
+        for sn in (0, 1 << 30, 1):
+            desk.add(sn)
+            desk.arrivals.settle()
+        assert desk.delivered == [(0, 0), (1, 1)]
+        assert (desk.arrivals.held, desk.arrivals._bytes, desk.arrivals._samples) == (0, 0, {})
+        assert (desk.statistics.doubted, desk.statistics.duplicates) == (1, 0)
+        desk.add((1 << 30) + 1)  # two in sequence
+        desk.arrivals.settle()
+        assert desk.arrivals.held == 1
+
+    asyncio.run(play())
+
+
 def test_a_store_keeps_nothing_for_one_queue_too_many_and_nothing_of_one_that_was_let_go() -> None:
     async def play() -> None:
         record = CacheRecord(width=32, history=2, places=1)

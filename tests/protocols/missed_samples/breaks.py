@@ -10,6 +10,7 @@ from mutants import swap, wrap
 from statemachines.kernel import Message
 from statemachines.missed_samples import sample_queue, source_actions, source_windows, subscriber_actions
 from statemachines.missed_samples.message import Missed
+from statemachines.missed_samples.source_record import with_asking
 
 
 class Sample(Message, frozen=True, gc=False):
@@ -52,7 +53,7 @@ def from_0(node):
 
 def all_windows(windows_to_open):
     """Nobody's silence changes how many are asked for."""
-    return lambda record: windows_to_open(replace(record, silent=0))
+    return lambda record: windows_to_open(with_asking(record, silent=0))
 
 
 BREAKS = {

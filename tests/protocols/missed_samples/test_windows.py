@@ -12,6 +12,7 @@ from statemachines.missed_samples.message import Deliver, Heartbeat, Missed, Que
 from statemachines.missed_samples.recovery import MS, Recovery
 from statemachines.missed_samples.source_record import (
     Appeared,
+    Asking,
     HistoryEnded,
     SourceRecord,
     SourceStatus,
@@ -50,12 +51,12 @@ def test_MS_65_what_is_missing_is_asked_for_in_windows_that_do_not_meet():
 
 def test_MS_65_the_invariant_tells_windows_that_meet_or_are_too_many():
     windows = (Window(1, 1, 4), Window(2, 5, 8))
-    good = SourceRecord("p", Recovery(windows=2), SourceStatus.RECOVERING, expected=1, top=9, windows=windows)
+    good = SourceRecord("p", Recovery(windows=2), SourceStatus.RECOVERING, expected=1, top=9, asking=Asking(windows))
     assert holds("MS-65")(good)
     for bad in (
-        {"windows": (Window(1, 1, 5), Window(2, 5, 8))},
-        {"windows": (*windows, Window(3, 9, 9))},
-        {"windows": ()},
+        {"asking": Asking((Window(1, 1, 5), Window(2, 5, 8)))},
+        {"asking": Asking((*windows, Window(3, 9, 9)))},
+        {"asking": Asking()},
         {"status": SourceStatus.RESTING},
     ):
         assert not holds("MS-65")(replace(good, **bad))
@@ -114,7 +115,7 @@ def test_MS_66_what_is_waited_for_doubles_and_has_an_end():
     late.tick()
     late.now += 50 * MS
     late.feed(QueryGoesOn("p", 1))
-    assert late.record.silence_ns == 2_050 * MS, "measured, though nobody waits for it any more"
+    assert late.record.asking.silence_ns == 2_050 * MS, "measured, though nobody waits for it any more"
 
 
 def test_MS_66_history_too_is_waited_for_from_its_last_reply():

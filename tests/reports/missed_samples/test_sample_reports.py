@@ -226,7 +226,7 @@ def test_a_hole_lasts_from_when_it_showed_until_it_is_told():
     stream.step(1, "sample", 0, 0)
     stream.told(2, "deliver", 0, 0)
     stream.step(3, "sample", 3, 3)
-    stream.ask(4, 1)
+    stream.ask(4, 1, 256)
     stream.step(5, "heartbeat", -1, 5)
     stream.step(6, "sample", 1, 1)
     stream.told(7, "deliver", 1, 1)
@@ -247,7 +247,7 @@ def test_a_hole_lasts_from_when_it_showed_until_it_is_told():
 def test_what_only_a_heartbeat_has_told_of_is_missing_since_then():
     stream = Stream("s", 10)
     stream.step(1, "heartbeat", -1, 2)
-    stream.ask(2, 0)
+    stream.ask(2, 0, 255)
     stream.step(3, "heartbeat", -1, 4)
     stream.step(4, "query_timeout", -1, -1)
     stream.told(5, "missed", 0, 1)
@@ -265,7 +265,7 @@ def test_holes_that_showed_apart_are_told_apart():
     stream.told(2, "deliver", 0, 0)
     stream.step(3, "heartbeat", -1, 2)
     stream.step(4, "sample", 6, 6)
-    stream.ask(5, 1)
+    stream.ask(5, 1, 256)
     stream.step(6, "query_ended", -1, -1)
     stream.told(7, "missed", 1, 4)
     stream.end()
@@ -306,7 +306,7 @@ def test_what_showed_after_the_query_was_not_asked_for():
     for last, wrong in ((1, []), (2, ["given_up"])):
         stream = Stream("s", 10)
         stream.step(1, "heartbeat", -1, 1)
-        stream.ask(2, 0)
+        stream.ask(2, 0, 255)
         stream.step(3, "query_ended", -1, -1)
         stream.step(4, "heartbeat", -1, 2)
         stream.told(5, "missed", 0, last)
@@ -329,7 +329,7 @@ def test_what_has_come_is_not_asked_for():
     stream.step(1, "sample", 0, 0)
     stream.told(2, "deliver", 0, 0)
     stream.step(3, "sample", 1, 2)
-    stream.ask(4, 1)
+    stream.ask(4, 1, 256)
     stream.end()
     assert [one.check for one in stream.wrong] == ["asked"]
 

@@ -214,7 +214,7 @@ def test_a_transport_that_may_lose_replies_may_have_such_faults():
     ("bug", "name", "broken"),
     [
         ("empty-end-convicts", "nothing_yet", "HASTY"),
-        ("convicts-newer", "lost_meanwhile", "HASTY"),
+        ("answer-convicts-all", "lost_meanwhile", "HASTY"),
         ("transport-is-believed", "lost_replies", "HASTY"),
         ("period-once", "tail_by_period", "TAIL"),
         ("reply-convicts-nothing", "cache_of_one", "ASKED"),

@@ -134,7 +134,7 @@ async def a_query_that_never_ends_is_given_up() -> None:
             entity.put(say(2), source_info=zenoh.SourceInfo(entity.id, 2))
             assert numbers(await take(subscriber, 2)) == [0, 2]
             assert [(one.source, one.first, one.last) for one in missed] == [(source, 1, 1)]
-            assert subscriber.statistics.queries == subscriber.statistics.bad_ends == 2
+            assert (subscriber.statistics.queries, subscriber.statistics.bad_ends) == (2, 0), "zenoh waits for both"
             queryable.undeclare()
             for query in stuck:
                 with query:
@@ -147,7 +147,7 @@ def room_for(subscriber: Any, replies: int) -> None:
     room = mailbox._count_max
 
     def bounded(act: Any, given: Any, size: int = 0, *, always: bool = False) -> bool:
-        if act == subscriber._hear_reply:
+        if act == subscriber._sender._hear_reply:
             seen[id(given[0])] += 1
             kept.append(given[0])  # so that its id is nobody else's
             mailbox._count_max = room if seen[id(given[0])] <= replies else 0
@@ -161,7 +161,7 @@ def room_for(subscriber: Any, replies: int) -> None:
 
 @scene
 async def answers_longer_than_the_mailbox_lose_nothing() -> None:
-    """Though nothing is asked twice: what does not fit is asked for within the same query."""
+    """Though nothing may fail once: an answer of which something fits has not failed."""
     once = Recovery(retries=0, timeout_ms=60_000)
     async with two_sessions() as (near, far, link):
         for layout in ("advanced", "plain"):
@@ -198,4 +198,5 @@ async def a_sample_larger_than_the_mailbox_is_given_up() -> None:
             publisher.put(payload)
         assert numbers(await take(subscriber, 2)) == [0, 2]
         assert [(one.first, one.last) for one in missed] == [(1, 1)]
-        assert subscriber.statistics.queries == subscriber.statistics.bad_ends == 3
+        assert subscriber.statistics.queries == 1 + 3, "the first for its token"
+        assert subscriber.statistics.bad_ends in (3, 4)
