@@ -7,9 +7,9 @@ A round runs some more seeds of a scenario; lets a real group (processes, TCP, S
 its members and its leader host are killed, stopped and lied to; explores a system against its certificate and looks for
 a planted bug; kills and stops the nodes of sessions while publishers go on, on SQLite and on PostgreSQL by turns, the
 more often the longer the soak is; lets sessions share streams of groups, in storms and in the calm behind them; lets
-processes at a queue in shared memory be killed and stopped before chosen accesses, and a crowd of them come and go; and
-fuzzes what reads frames.  It appends a line of JSON with what it did to out/soak.jsonl; the number of lines is the seed
-of the next round, so no two are the same.
+processes at a queue in shared memory be killed and stopped before chosen accesses, and a crowd of them come and go;
+starts a group on 70 000 topics beside busy processes; and fuzzes what reads frames.  It appends a line of JSON with
+what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
@@ -34,6 +34,7 @@ from hypothesis.stateful import run_state_machine_as_test
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "real"))
 
 import carried_run
+import many_topics_run
 import sessions_run
 
 from statemachines import catalogue
@@ -90,6 +91,9 @@ SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "re
 TOPICS, LINES, RATE = 12, 150, 600
 """Of a real round: topics, messages in each, messages published a second."""
 
+MANY_TOPICS, BUSY = 70_000, 2
+"""Of a group that starts on many topics at once: topics, and processes that keep the machine busy beside it."""
+
 CONSUMERS = ("consumer-1", "consumer-2", "consumer-3")
 ATTACK = 50
 """Fuzzed connections at a time to a leader host that lives."""
@@ -132,6 +136,7 @@ class Totals(msgspec.Struct):
     hurt_sharing: int = 0
     calm_moves: int = 0
     through_groups: int = 0
+    many_topics: int = 0
     violations: int = 0
 
     def add(self, other: Totals) -> None:
@@ -258,6 +263,17 @@ def share_streams(totals: Totals, faults: int) -> None:
         again = f"python tests/real/carried_run.py --first {totals.seed} --rounds {rounds} --faults {each}"
         again += f" --moves {each}" + " --store URL" * on_postgres
         print(f"files are in {folder}; repeat it with: {again}", file=sys.stderr)
+
+
+def start_many_topics(totals: Totals, topics: int) -> None:
+    """A group finds many topics beside busy processes; a second member joins, and gets half of them."""
+    folder = (OUT / "many").resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    told = many_topics_run.run(folder, topics, BUSY)
+    totals.many_topics += told.messages
+    for what in told.wrong:
+        totals.violated(f"many topics: {what}; its files are in {folder}")
 
 
 def crowd_queue(totals: Totals, lives: int) -> None:
@@ -436,6 +452,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         crowd_queue(done, given.lives)
         kill_nodes(done, given.hurts)
         share_streams(done, given.storm)
+        start_many_topics(done, given.topics)
         play_real(done)
     except GaplessError as error:
         done.violated(f"round {seed}: {error}")
@@ -459,6 +476,7 @@ def summary(totals: Totals) -> str:
             f"{t.hurt_in_a_run:,} in one run), {t.through_sessions:,} messages came through",
             f"{t.hurt_sharing:,} faults of nodes and stores of sessions that share streams, {t.calm_moves:,} moves in "
             f"the calm; {t.through_groups:,} messages came through",
+            f"{t.many_topics:,} messages of groups that started on many topics at once",
             f"{t.violations} violations",
         )
     )
@@ -477,6 +495,9 @@ def main() -> int:
     parser.add_argument("--crashes", type=int, default=CRASHES, help=f"crash runs of the queue in a round ({CRASHES})")
     parser.add_argument("--lives", type=int, default=LIVES, help=f"processes that come to a queue in a round ({LIVES})")
     parser.add_argument("--states", type=int, default=STATES, help=f"at most, of a system explored again ({STATES})")
+    parser.add_argument(
+        "--topics", type=int, default=MANY_TOPICS, help=f"of a group that starts at once ({MANY_TOPICS})"
+    )
     often = f"{HURTS_A_MINUTE} for each minute, {HURTS_MIN} to {HURTS_MAX}"
     parser.add_argument("--hurts", type=int, default=0, help=f"faults in a round's run of sessions ({often})")
     often = f"{STORM} in each storm, a storm in {1 / STORMS_A_MINUTE:.1f} minutes"
