@@ -8,9 +8,9 @@ its members and its leader host are killed, stopped and lied to; explores a syst
 a planted bug; kills and stops the nodes of sessions while publishers go on, on SQLite and on PostgreSQL by turns, the
 more often the longer the soak is; lets sessions share streams of groups, in storms and in the calm behind them; lets
 processes at a queue in shared memory be killed and stopped before chosen accesses, breaks calls at it off, and lets a
-crowd of them come and go; cuts a link between sessions of zenoh, which comes back slow; and fuzzes what reads frames.
-It appends a line of JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no
-two are the same.
+crowd of them come and go; cuts a link between sessions of zenoh, which comes back slow; starts a group on 70 000
+topics beside busy processes; and fuzzes what reads frames.  It appends a line of JSON with what it did to
+out/soak.jsonl; the number of lines is the seed of the next round, so no two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
@@ -37,6 +37,7 @@ from hypothesis.stateful import run_state_machine_as_test
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "real"))
 
 import carried_run
+import many_topics_run
 import sessions_run
 
 from statemachines import catalogue
@@ -96,6 +97,9 @@ SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "re
 TOPICS, LINES, RATE = 12, 150, 600
 """Of a real round: topics, messages in each, messages published a second."""
 
+MANY_TOPICS, BUSY = 70_000, 2
+"""Of a group that starts on many topics at once: topics, and processes that keep the machine busy beside it."""
+
 CONSUMERS = ("consumer-1", "consumer-2", "consumer-3")
 ATTACK = 50
 """Fuzzed connections at a time to a leader host that lives."""
@@ -142,6 +146,7 @@ class Totals(msgspec.Struct):
     calm_moves: int = 0
     through_groups: int = 0
     over_slow_link: int = 0
+    many_topics: int = 0
     violations: int = 0
 
     def add(self, other: Totals) -> None:
@@ -292,6 +297,17 @@ def slow_link(totals: Totals, samples: int) -> None:
     totals.over_slow_link += sum(json.loads(line)["delivered"] for line in ended.stdout.splitlines())
     if ended.returncode:
         totals.violated(f"slow link: {ended.stdout}{ended.stderr}\nrepeat it with: {' '.join(command[1:])}")
+
+
+def start_many_topics(totals: Totals, topics: int) -> None:
+    """A group finds many topics beside busy processes; a second member joins, and gets half of them."""
+    folder = (OUT / "many").resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    told = many_topics_run.run(folder, topics, BUSY)
+    totals.many_topics += told.messages
+    for what in told.wrong:
+        totals.violated(f"many topics: {what}; its files are in {folder}")
 
 
 def crowd_queue(totals: Totals, lives: int) -> None:
@@ -472,6 +488,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         slow_link(done, given.slow_samples)
         kill_nodes(done, given.hurts)
         share_streams(done, given.storm)
+        start_many_topics(done, given.topics)
         play_real(done)
     except GaplessError as error:
         done.violated(f"round {seed}: {error}")
@@ -497,6 +514,7 @@ def summary(totals: Totals) -> str:
             f"{t.hurt_sharing:,} faults of nodes and stores of sessions that share streams, {t.calm_moves:,} moves in "
             f"the calm; {t.through_groups:,} messages came through",
             f"{t.over_slow_link:,} samples came over links that were cut and came back slow",
+            f"{t.many_topics:,} messages of groups that started on many topics at once",
             f"{t.violations} violations",
         )
     )
@@ -517,6 +535,9 @@ def main() -> int:
     text = f"samples of zenoh that are put while a link is cut, in a round ({SLOW_SAMPLES})"
     parser.add_argument("--slow-samples", type=int, default=SLOW_SAMPLES, help=text)
     parser.add_argument("--states", type=int, default=STATES, help=f"at most, of a system explored again ({STATES})")
+    parser.add_argument(
+        "--topics", type=int, default=MANY_TOPICS, help=f"of a group that starts at once ({MANY_TOPICS})"
+    )
     often = f"{HURTS_A_MINUTE} for each minute, {HURTS_MIN} to {HURTS_MAX}"
     parser.add_argument("--hurts", type=int, default=0, help=f"faults in a round's run of sessions ({often})")
     often = f"{STORM} in each storm, a storm in {1 / STORMS_A_MINUTE:.1f} minutes"

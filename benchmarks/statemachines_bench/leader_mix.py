@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
 
 from msgspec.structs import replace
@@ -27,8 +28,11 @@ def leading_record(streams: int) -> LeaderRecord:
     infos = tuple(StreamInfo(stream_name(number), 0, 0, 0, 2**40) for number in range(streams))
     listed = LEADER.step(record, StreamsListed(1, infos, False), 2 * MS)
     record = listed.record
-    for update in answers(listed.effects):
-        record = LEADER.step(record, update, 3 * MS).record
+    waiting = deque(answers(listed.effects))
+    while waiting:  # an answer makes room for the next grant
+        step = LEADER.step(record, waiting.popleft(), 3 * MS)
+        record = step.record
+        waiting += answers(step.effects)
     return record
 
 

@@ -109,10 +109,10 @@ ALLOWED: Final = (
     Allowed(
         (
             "session.tidy/1/lte-is-lt",
-            "session.tidy/4/64-is-65",
-            "session.tidy/5/64-is-63",
-            "session.tidy/6/4-is-5",
-            "session.tidy/7/4-is-3",
+            "session.tidy/5/64-is-65",
+            "session.tidy/6/64-is-63",
+            "session.tidy/7/4-is-5",
+            "session.tidy/8/4-is-3",
         ),
         "SS-110",
         "keys of readings that are gone are passed by, and change nothing; how many may lie there before they are "

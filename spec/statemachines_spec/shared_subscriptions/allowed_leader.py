@@ -45,11 +45,6 @@ ALLOWED: Final = (
         "where all that is staged goes with the batch nothing is left, dropped at once or one by one",
     ),
     Allowed(
-        ("plan.reassign/8/lt-is-lte", "plan.hand_out/4/lt-is-lte", "membership.take_back_finished/1/lt-is-lte"),
-        "SS-162",
-        "whoever has its share is passed by when its turn comes: it may stand in the queue or not",
-    ),
-    Allowed(
         ("membership.take_end/1/lt-is-lte", "membership.take_report/5/lt-is-lte"),
         "SS-162",
         "where as many streams are live as before, a pass over the members gives them the shares that they have",
@@ -135,11 +130,6 @@ ALLOWED: Final = (
         "SS-64",
         "a validity is longer than any lease (SS-210): when a member expires the end of its lease is a moment that is "
         "there, and twice or half of the time until then is none",
-    ),
-    Allowed(
-        ("member/7/to-lapsed",),
-        "SS-65",
-        "who has said its last word is forgotten in the same step, whatever it was by then",
     ),
     Allowed(
         ("leader/0/to-candidate",),

@@ -355,8 +355,8 @@ BUGS: Final = (
         "unlisted-assignments-kept",
         "a disconnect ends only the assignments that it lists",
         "SS-147",
-        "membership.let_go",
-        called(membership, "let_go", lambda draft, name: None),
+        "membership.end_assignment",
+        called(membership, "end_assignment", lambda draft, stream, grant: None),
     ),
     Bug(
         "last-report-lost",

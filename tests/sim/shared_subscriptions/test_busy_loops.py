@@ -1,4 +1,4 @@
-"""Loops that take 5 ms for an event, and a thousand streams that are there when members join (L11, SS-264 to SS-266)."""
+"""Loops that take 5 ms for an event; a thousand streams are there when members join (L11, SS-264 to SS-266)."""
 
 from __future__ import annotations
 

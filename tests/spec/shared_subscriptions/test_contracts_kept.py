@@ -73,7 +73,7 @@ BROKEN = {
         ("borrower/unsubscribe/timer-doubled", "S19 leaves on time"),
     ],
     "session-told": [
-        ("session.fetch/10/1-is-0", "S19 turns"),
+        ("session.fetch/5/1-is-0", "S19 turns"),
         ("session.told/8/no-Tell", "S19 hands over"),
         ("session.finish_idle/1/no-report", "S19 finishes"),
     ],
