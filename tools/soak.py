@@ -6,7 +6,8 @@ processes are killed, and of fuzzed frames, for a given time.
 A round runs some more seeds of a scenario; lets a real group (processes, TCP, SQLite) read through a bad network while
 its members and its leader host are killed, stopped and lied to; explores a system against its certificate and looks for
 a planted bug; kills and stops the nodes of sessions while publishers go on, on SQLite and on PostgreSQL by turns, the
-more often the longer the soak is; lets sessions share streams of groups, in storms and in the calm behind them; lets
+more often the longer the soak is; lets sessions share streams of groups, in storms and in the calm behind them; cuts
+members off the host that leads; lets
 processes at a queue in shared memory be killed and stopped before chosen accesses, and a crowd of them come and go; and
 fuzzes what reads frames.  It appends a line of JSON with what it did to out/soak.jsonl; the number of lines is the seed
 of the next round, so no two are the same.
@@ -35,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "real"))
 
 import carried_run
 import sessions_run
+import unreachable_run
 
 from statemachines import catalogue
 from statemachines.demo.shared_subscriptions import account
@@ -94,6 +96,9 @@ CONSUMERS = ("consumer-1", "consumer-2", "consumer-3")
 ATTACK = 50
 """Fuzzed connections at a time to a leader host that lives."""
 
+SERVED = 20
+"""So many times each member that is cut off the leading host is to get messages."""
+
 PATIENCE_S = 120.0
 SUBSCRIPTION = "$shared/g/#"
 
@@ -132,6 +137,8 @@ class Totals(msgspec.Struct):
     hurt_sharing: int = 0
     calm_moves: int = 0
     through_groups: int = 0
+    cut_off: int = 0
+    through_relays: int = 0
     violations: int = 0
 
     def add(self, other: Totals) -> None:
@@ -258,6 +265,19 @@ def share_streams(totals: Totals, faults: int) -> None:
         again = f"python tests/real/carried_run.py --first {totals.seed} --rounds {rounds} --faults {each}"
         again += f" --moves {each}" + " --store URL" * on_postgres
         print(f"files are in {folder}; repeat it with: {again}", file=sys.stderr)
+
+
+def cut_off(totals: Totals, rounds: int) -> None:
+    """Members that do not reach the leading host, in the way whose turn it is; they are to be served so many times."""
+    way, stays = unreachable_run.CASES[totals.seed % len(unreachable_run.CASES)]
+    folder = (OUT / "unreachable").resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    came, wrong = unreachable_run.run_case(folder, way, stays, rounds)
+    totals.cut_off += 1
+    totals.through_relays += came
+    for what in wrong:
+        totals.violated(f"members cut off ({way}, {stays}): {what}; files are in {folder}")
 
 
 def crowd_queue(totals: Totals, lives: int) -> None:
@@ -436,6 +456,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         crowd_queue(done, given.lives)
         kill_nodes(done, given.hurts)
         share_streams(done, given.storm)
+        cut_off(done, SERVED)
         play_real(done)
     except GaplessError as error:
         done.violated(f"round {seed}: {error}")
@@ -459,6 +480,7 @@ def summary(totals: Totals) -> str:
             f"{t.hurt_in_a_run:,} in one run), {t.through_sessions:,} messages came through",
             f"{t.hurt_sharing:,} faults of nodes and stores of sessions that share streams, {t.calm_moves:,} moves in "
             f"the calm; {t.through_groups:,} messages came through",
+            f"{t.cut_off} times members were cut off the leading host; {t.through_relays:,} messages came through",
             f"{t.violations} violations",
         )
     )
