@@ -43,7 +43,6 @@ from statemachines.shared_subscriptions.message import (
     LeaderWanted,
     PingResponse,
 )
-from statemachines.shared_subscriptions.registry import Registry
 from statemachines_spec.bug import Bug, action_of, both, called, redeclare, refused, row_changed, wrapped
 from statemachines_spec.shared_subscriptions.stale_copies import judge_copies
 
@@ -459,13 +458,6 @@ BUGS: Final = (
         "SS-230",
         "identity.told_apart",
         called(identity, "told_apart", lambda number, bits: str(number)),
-    ),
-    Bug(
-        "relayed-not-answered-so",
-        "a leader answers a question that was relayed to it directly, and not through the follower",
-        "SS-275",
-        "Registry._hear_around",
-        called(Registry, "_hear_around", lambda self, event, now_ns: self.feed(event.leader, event.message, now_ns)),
     ),
     Bug(
         "relay-not-used",
