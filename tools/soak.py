@@ -6,11 +6,11 @@ processes are killed, and of fuzzed frames, for a given time.
 A round runs some more seeds of a scenario; lets a real group (processes, TCP, SQLite) read through a bad network while
 its members and its leader host are killed, stopped and lied to; explores a system against its certificate and looks for
 a planted bug; kills and stops the nodes of sessions while publishers go on, on SQLite and on PostgreSQL by turns, the
-more often the longer the soak is; lets sessions share streams of groups, in storms and in the calm behind them; lets
-processes at a queue in shared memory be killed and stopped before chosen accesses, breaks calls at it off, and lets a
-crowd of them come and go; cuts a link between sessions of zenoh, which comes back slow; starts a group on 70 000
-topics beside busy processes; and fuzzes what reads frames.  It appends a line of JSON with what it did to
-out/soak.jsonl; the number of lines is the seed of the next round, so no two are the same.
+more often the longer the soak is; lets sessions share streams of groups, in storms and in the calm behind them; cuts
+members off the host that leads; lets processes at a queue in shared memory be killed and stopped before chosen
+accesses, breaks calls at it off, and lets a crowd of them come and go; cuts a link between sessions of zenoh, which
+comes back slow; starts a group on 70 000 topics beside busy processes; and fuzzes what reads frames.  It appends a line
+of JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
@@ -39,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "real"))
 import carried_run
 import many_topics_run
 import sessions_run
+import unreachable_run
 
 from statemachines import catalogue
 from statemachines.demo.shared_subscriptions import account
@@ -106,6 +107,9 @@ ATTACK = 50
 
 BREAKS = 2_000
 """Calls at a queue in a round that are broken off amid an instruction."""
+
+SERVED = 20
+"""So many times each member that is cut off the leading host is to get messages."""
 PATIENCE_S = 120.0
 SUBSCRIPTION = "$shared/g/#"
 
@@ -147,6 +151,8 @@ class Totals(msgspec.Struct):
     through_groups: int = 0
     over_slow_link: int = 0
     many_topics: int = 0
+    cut_off: int = 0
+    through_relays: int = 0
     violations: int = 0
 
     def add(self, other: Totals) -> None:
@@ -308,6 +314,19 @@ def start_many_topics(totals: Totals, topics: int) -> None:
     totals.many_topics += told.messages
     for what in told.wrong:
         totals.violated(f"many topics: {what}; its files are in {folder}")
+
+
+def cut_off(totals: Totals, rounds: int) -> None:
+    """Members that do not reach the leading host, in the way whose turn it is; they are to be served so many times."""
+    way, stays = unreachable_run.CASES[totals.seed % len(unreachable_run.CASES)]
+    folder = (OUT / "unreachable").resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    came, wrong = unreachable_run.run_case(folder, way, stays, rounds)
+    totals.cut_off += 1
+    totals.through_relays += came
+    for what in wrong:
+        totals.violated(f"members cut off ({way}, {stays}): {what}; files are in {folder}")
 
 
 def crowd_queue(totals: Totals, lives: int) -> None:
@@ -489,6 +508,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         kill_nodes(done, given.hurts)
         share_streams(done, given.storm)
         start_many_topics(done, given.topics)
+        cut_off(done, SERVED)
         play_real(done)
     except GaplessError as error:
         done.violated(f"round {seed}: {error}")
@@ -515,6 +535,7 @@ def summary(totals: Totals) -> str:
             f"the calm; {t.through_groups:,} messages came through",
             f"{t.over_slow_link:,} samples came over links that were cut and came back slow",
             f"{t.many_topics:,} messages of groups that started on many topics at once",
+            f"{t.cut_off} times members were cut off the leading host; {t.through_relays:,} messages came through",
             f"{t.violations} violations",
         )
     )

@@ -92,7 +92,7 @@ class Scenario(msgspec.Struct, frozen=True):
     phases: Phases = Phases()
     swarm: Swarm | None = None
     unreachable: tuple[str, ...] = ()
-    """What faults of that kind are drawn from: `ROLE -> ROLE`, or a device at one end."""
+    """What faults of that kind are drawn from: `ROLE -> ROLE`; a device or a single node may stand for one role."""
     out_of_scope: tuple[str, ...] = ()
     """Properties that the faults of this scenario may break, being beyond what the protocol promises to bear: they are
     counted, and end no run."""
@@ -154,15 +154,17 @@ class Scenario(msgspec.Struct, frozen=True):
 
     def _check_pairs(self) -> None:
         """Both ends are there, and of a role that talks to itself there are two."""
-        count = {role.name: len(role.exposed) for role in self.sim.cast(self.own)}
-        known = (*count, *(fixture.name for fixture in self.sim.devices(self.own)))
+        cast = self.sim.cast(self.own)
+        count = {role.name: len(role.exposed) for role in cast}
+        nodes = [node for role in cast for node in role.exposed]
+        known = (*count, *nodes, *(fixture.name for fixture in self.sim.devices(self.own)))
         for text in self.unreachable:
             ends = split_pair(text)
             for end in ends:
                 if end not in known:
                     raise registry.unknown("unreachable", end, known, "write ROLE -> ROLE")
-            if not any(end in count for end in ends) or any(count.get(end, 1) < ends.count(end) for end in ends):
-                raise ConfigurationError("unreachable", text, "needs two ends, one of them a role that takes part")
+            if not {*ends} & {*count, *nodes} or any(count.get(end, 1) < ends.count(end) for end in ends):
+                raise ConfigurationError("unreachable", text, "needs two ends, one of them a node or a role of some")
 
     def _check_targets(self) -> None:
         """Faults need somebody to hit."""

@@ -88,15 +88,17 @@ class Pot:
         return ends[0], ends[1]
 
     def one_way(self) -> tuple[str, str]:
-        """Who does not reach whom: of a pair that the scenario names one end is a single node, or a device; of the
-        other role all nodes, or one."""
+        """Who does not reach whom: of a pair that the scenario names at least one end is a single node, or a device; of
+        the other role it may be all nodes."""
         ends = list(split_pair(self.chance.choice(self.scenario.unreachable)))
         cast = {role.name: role.exposed for role in self._cast}
         roles = [at for at in (0, 1) if ends[at] in cast]
-        single = self.chance.choice(roles)
+        one_only = len(roles) == 1 and not {*ends} & {node for nodes in cast.values() for node in nodes}
+        single = self.chance.choice(roles) if roles else -1
         for at in roles:
             others = [node for node in cast[ends[at]] if node != ends[1 - at]]
-            if at == single or len(roles) == 1 or len(set(ends)) == 1 or self.chance.randrange(2):
+            is_one = one_only or (len(roles) == 2 and at == single) or ends[0] == ends[1]
+            if is_one or self.chance.randrange(2):
                 ends[at] = self.chance.choice(others)
         return ends[0], ends[1]
 

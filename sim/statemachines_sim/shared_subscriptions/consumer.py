@@ -150,7 +150,9 @@ class Consumer(Process):
             forger.learn(link)
         for kind in get_args(LeaderMessage):
             lie = forger.make(kind, borrower=self.host.borrower)
-            self.perform(self.handle(PRETENDER, "", lie, self.local_now()), self._env.now)
+            leader = PRETENDER if link is None else link.leader
+            for said in (lie, RelayedToBorrower(leader, PRETENDER, lie)):
+                self.perform(self.handle(PRETENDER, "", said, self.local_now()), self._env.now)
 
     def _hear_lie(self, kind: type[Message]) -> None:
         given = {"leader": PRETENDER, "stream": "0.0/pretended", "grant": 1, "progress": 0}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from statemachines.kernel import Map, Node, in_order
+from statemachines.kernel import Map, Node, in_order, node_of
 from statemachines.shared_subscriptions.assignment import GRANTED, GRANTING, REVOKED, REVOKING
 from statemachines.shared_subscriptions.borrower import CONNECTED, CONNECTING
 from statemachines.shared_subscriptions.configuration import MS, Configuration
@@ -42,19 +42,30 @@ def subscribed(processes: Mapping[str, Any]) -> list[Any]:
     ]
 
 
+def meets(world: Any, one: str, other: str) -> bool:
+    """Whether nothing that lasts is between two nodes, or a node and a store, in either direction."""
+    return one == other or not world.network.lasting & {(one, other), (other, one)}
+
+
 def able(world: Any) -> list[Any]:
     """Those of them that reach both stores and some leader host, and are reached by them."""
-    lasting, stores = world.network.lasting, tuple(world.devices)
-    hosts = tuple(node for node, process in world.processes.items() if isinstance(process.host, Registry))
-
-    def meets(node: str, other: str) -> bool:
-        return not lasting & {(node, other), (other, node)}
-
+    hosts = [node for node, process in world.processes.items() if isinstance(process.host, Registry)]
     return [
         process
         for process in subscribed(world.processes)
-        if all(meets(process.node, store) for store in stores) and any(meets(process.node, host) for host in hosts)
+        if all(meets(world, process.node, store) for store in world.devices)
+        and any(meets(world, process.node, host) for host in hosts)
     ]
+
+
+def reached(world: Any, leader: LeaderRecord | None) -> list[Any]:
+    """Those of them that reach the leader, if only through another host."""
+    if leader is None or not world.network.lasting:
+        return able(world)
+    lead = node_of(leader.id)
+    hosts = [node for node, process in world.processes.items() if isinstance(process.host, Registry)]
+    near = [host for host in hosts if meets(world, host, lead)]
+    return [process for process in able(world) if any(meets(world, process.node, host) for host in near)]
 
 
 def leaders(processes: Mapping[str, Any]) -> list[LeaderRecord]:
@@ -131,15 +142,15 @@ class Liveness:
         if self._watch.waiting:
             return ("L5", "a publisher still tries to reach the stream store")
         return (
-            self._unconnected(world)
+            self._unconnected(world, leader)
             or self._dead(world, leader)
             or self._taken_back(leader)
             or self._resets(world)
             or (None if leader is None else self._disagreement(world, leader))
         )
 
-    def _unconnected(self, world: Any) -> Missing | None:
-        for consumer in able(world):
+    def _unconnected(self, world: Any, leader: LeaderRecord | None) -> Missing | None:
+        for consumer in reached(world, leader):
             borrower = consumer.host.nodes.get(consumer.host.borrower)
             if borrower is None or borrower.record.status is CONNECTING:
                 return ("L1", f"{consumer.life} has no leader")
@@ -174,7 +185,7 @@ class Liveness:
     def _disagreement(self, world: Any, leader: LeaderRecord) -> Missing | None:
         """Every pair of leader and borrower agrees, at some moment at which nothing is on its way between them."""
         flying = world.network.in_flight() | relayed_in_flight(world)
-        for consumer in able(world):
+        for consumer in reached(world, leader):
             borrower = consumer.host.borrower
             pair = (leader.id, borrower)
             if pair in self._agreed or borrower in self._watch.liars:

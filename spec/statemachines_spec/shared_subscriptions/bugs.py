@@ -34,6 +34,7 @@ from statemachines.shared_subscriptions import (
     stream_store,
     subscription,
 )
+from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import (
@@ -44,6 +45,8 @@ from statemachines.shared_subscriptions.message import (
 )
 from statemachines_spec.bug import Bug, action_of, both, called, redeclare, refused, row_changed, wrapped
 from statemachines_spec.shared_subscriptions.stale_copies import judge_copies
+
+FOR_EVER_NS: Final = 2**50
 
 # -- the mistakes ---------------------------------------------------------------------------------------------------
 
@@ -503,6 +506,27 @@ BUGS: Final = (
             row_changed(session.SESSION, "give_up_reads", do=None),
             row_changed(session.SESSION, "give_up_open_read", do=None),
         ),
+    ),
+    Bug(
+        "relay-not-used",
+        "a borrower that is answered through a follower goes on speaking to its leader directly alone",
+        "SS-276",
+        "Agent._note_way",
+        called(Agent, "_note_way", lambda self, message: None),
+    ),
+    Bug(
+        "askers-keep-claim",
+        "a leader waits for members that it has never heard until it is idle without them",
+        "SS-279",
+        "membership.hear_by",
+        called(membership, "hear_by", lambda record, now_ns: SetTimer("idle", now_ns + FOR_EVER_NS)),
+    ),
+    Bug(
+        "blind-leader",
+        "a leader whose listings all fail keeps its claim",
+        "SS-280",
+        "listing.FAILURES_MAX",
+        called(listing, "FAILURES_MAX", 2**31),
     ),
 )
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""

@@ -8,19 +8,21 @@ from typing import Any, Final
 
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.shared_subscriptions.message import (
-    BorrowerMessage,
     Disconnect,
     Grant,
     Invalidate,
     LeaderConnectResponse,
-    LeaderMessage,
     LeaderWanted,
     Ping,
     PingResponse,
+    RelayedToBorrower,
+    RelayedToLeader,
     Report,
     Revoke,
     Revoked,
     RevokeFinished,
+    ToConsumer,
+    ToLeaderHost,
     Undeclared,
     UpdateProgress,
 )
@@ -46,6 +48,8 @@ MESSAGES: Final[dict[str, tuple[Make, ...]]] = {
         lambda c, b: UpdateProgress(b, a_number(c), a_number(c), "0.0/t", a_number(c), a_number(c), c.random() < 0.5),
         lambda c, b: RevokeFinished(b, a_number(c), a_number(c), "0.0/t", a_number(c)),
         lambda c, b: Disconnect(b, a_number(c), a_number(c), some_reports(c)),
+        lambda c, b: RelayedToLeader("leader-1~1/1", "leader-1~1/2", Ping(b, a_number(c), a_number(c), a_number(c))),
+        lambda c, b: RelayedToBorrower("leader-1~1/1", "leader-1~1/2", Invalidate(b, a_number(c), a_number(c))),
     ),
     "consumer": (
         lambda c, b: LeaderConnectResponse(b, "leader-1~1/1", a_number(c), a_number(c)),
@@ -55,14 +59,15 @@ MESSAGES: Final[dict[str, tuple[Make, ...]]] = {
         lambda c, b: Revoke(b, a_number(c), a_number(c), "0.0/t", a_number(c)),
         lambda c, b: Revoked(b, a_number(c), a_number(c), "0.0/t", a_number(c)),
         lambda c, b: Invalidate(b, a_number(c), a_number(c)),
+        lambda c, b: RelayedToBorrower("leader-1~1/1", "leader-2~1/1", Invalidate(b, a_number(c), a_number(c))),
     ),
 }
 
 READERS: Final = {
     LEADER.full_name: Reader(
-        CONSUMER.full_name, BorrowerMessage, "leader-1~1", names=("leader",), messages=MESSAGES["leader"]
+        CONSUMER.full_name, ToLeaderHost, "leader-1~1", names=("leader",), messages=MESSAGES["leader"]
     ),
     CONSUMER.full_name: Reader(
-        LEADER.full_name, LeaderMessage, "fuzz~1", dials=True, names=("leader",), messages=MESSAGES["consumer"]
+        LEADER.full_name, ToConsumer, "fuzz~1", dials=True, names=("leader",), messages=MESSAGES["consumer"]
     ),
 }
