@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.input_file import decode_input, read_input
 from statemachines.whole_file import make_folder, write_whole
 from statemachines_spec.explorer.explore import Result
 from statemachines_spec.explorer.system import SYMMETRY, System
+from statemachines_spec.fingerprint import fingerprint
 from statemachines_spec.protocol import chosen, is_alone
 
 COMPARED = (
@@ -23,8 +26,9 @@ the order of discovery), entries and local states by component, verdicts."""
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The system and what was found; see `Result` for the fields.  `protocol` is its name, or the `module:ATTRIBUTE`
     that it was given by; of a system that stands there by itself `size` and `variant` are what its function was given
-    ("": nothing).  With symmetry the bounds say so, states are orbits, and `stand_for` counts the states that they
-    stand for."""
+    ("": nothing).  `fingerprint`: of all code that it rests on (`fingerprint.py`; "": it was never taken, and the
+    certificate is stale).  With symmetry the bounds say so, states are orbits, and `stand_for` counts the states that
+    they stand for."""
 
     protocol: str
     system: str
@@ -43,17 +47,23 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     always: dict[str, bool]
     sometimes: dict[str, int]
     stand_for: int = 0
+    fingerprint: str = ""
 
 
 def write(folder: Path, protocol: str, size: str, variant: str, result: Result, *, in_full: bool = False) -> Path:
     """Keep `result` in `folder`; its file.  `in_full`: the symmetry of the system was not used."""
     fields = {field: getattr(result, field) for field in COMPARED}
     kept = Certificate(protocol=protocol, system=result.system, size=size, variant=variant, **fields)
+    kept = replace(kept, fingerprint=fingerprint_now(kept))
     make_folder(folder, "--certify")
-    name = "-".join(filter(None, (result.system.replace(" ", "-"), size, "in-full" if in_full else "")))
-    path = folder / f"{name}.json"
+    path = folder / file_name(result.system, size, in_full=in_full)
     write_whole(path, msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
     return path
+
+
+def file_name(system: str, size: str, *, in_full: bool = False) -> str:
+    """What the file of a certificate is called."""
+    return "-".join(filter(None, (system.replace(" ", "-"), size, "in-full" if in_full else ""))) + ".json"
 
 
 def read(path: Path) -> Certificate:
@@ -65,8 +75,31 @@ def read(path: Path) -> Certificate:
 
 def system_of(kept: Certificate) -> System:
     """The system that the certificate is about, without its symmetry where that was not used."""
-    (made,) = chosen(kept.protocol, _named(kept), kept.size, kept.variant).systems
-    return made if SYMMETRY in kept.bounds else made.in_full()
+    return system_named(kept.protocol, *_named(kept), size=kept.size, variant=kept.variant, in_full=not _folds(kept))
+
+
+def system_named(protocol: str, *names: str, size: str, variant: str, in_full: bool = False) -> System:
+    """The system of these names; `in_full`: without its symmetry."""
+    (made,) = chosen(protocol, names, size, variant).systems
+    return made.in_full() if in_full else made
+
+
+def _folds(kept: Certificate) -> bool:
+    return SYMMETRY in kept.bounds
+
+
+def fingerprint_now(kept: Certificate) -> str:
+    """The fingerprint that the certificate would have if it were written now."""
+    picked = chosen(kept.protocol, _named(kept), kept.size, kept.variant)
+    (made,) = picked.systems
+    bounds = (made if _folds(kept) else made.in_full()).described()
+    names = {"system": kept.system, "size": kept.size, "variant": kept.variant}
+    return fingerprint(picked.module, {**bounds, **names})
+
+
+def is_stale(kept: Certificate) -> bool:
+    """Whether the code that it rests on has changed since it was written."""
+    return kept.fingerprint != fingerprint_now(kept)
 
 
 def _named(kept: Certificate) -> tuple[str, ...]:
@@ -79,6 +112,16 @@ def differences(kept: Certificate, result: Result) -> list[str]:
     lines = []
     for field in COMPARED:
         old, new = getattr(kept, field), getattr(result, field)
-        if old != new:
-            lines.append(f"{field}: the certificate says {old}, this exploration {new}")
+        if old == new:
+            continue
+        what = field
+        if isinstance(old, dict):
+            names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+            what, old, new = f"{field} of {', '.join(names)}", _only(names, old), _only(names, new)
+        lines.append(f"{what}: the certificate says {old}, this exploration {new}")
     return lines
+
+
+def _only(names: list[str], some: dict[str, Any]) -> str:
+    """What it says of these, in their order."""
+    return ", ".join(str(some.get(name, "nothing")) for name in names)

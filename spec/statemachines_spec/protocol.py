@@ -103,6 +103,16 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     systems: tuple[System, ...]
     part: CheckProtocol | None = None
 
+    @property
+    def module(self) -> str:
+        """The module whose code makes these systems."""
+        if self.part is None:
+            return self.name.partition(":")[0]
+        build: Any = self.part.build
+        while isinstance(build, partial):
+            build = build.func
+        return str(build.__module__)
+
     def obligations(self, system: System) -> tuple[Eventually, ...]:
         """What must be met sooner or later in one of them."""
         return system.obligations if self.part is None else self.part.obligations(system)

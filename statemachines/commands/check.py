@@ -11,6 +11,7 @@ import typer
 
 from statemachines import catalogue, registry
 from statemachines.commands import scripts
+from statemachines.commands.certificates import recheck_certificates
 from statemachines.commands.exits import Exit
 from statemachines.drivers.plain_text import plain_json
 from statemachines.interrupts import begin_work
@@ -55,6 +56,20 @@ def check(
     certify: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write a certificate of each system that held there.")
     ] = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--certificates", help="Check all certificates of PROTOCOL (none named: of all), small ones first."
+        ),
+    ] = False,
+    stale: Annotated[
+        bool,
+        typer.Option("--stale", help="With --certificates: only those whose code has changed, or that are missing."),
+    ] = False,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="With --certificates: write those anew that are checked, where all holds.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="With --certificates: processes.")] = 1,
     no_symmetry: Annotated[
         bool, typer.Option("--no-symmetry", help="Explore states that differ only in who is who as well.")
     ] = False,
@@ -76,6 +91,11 @@ def check(
     from statemachines_spec import certificates
 
     begin_work()
+    if again:
+        recheck_certificates((protocol,) if protocol else (), stale=stale, renew=renew, jobs=jobs, json=json)
+        return
+    if stale or renew:
+        raise ConfigurationError("--stale, --renew", "", "are about certificates; say --certificates as well")
     if certificate is not None:
         _again(certificate, engine, threads, json)
         return

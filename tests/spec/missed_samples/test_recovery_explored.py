@@ -1,6 +1,6 @@
 """Missed-samples recovery explored: every interleaving of a few samples, losses, queries, replies, ends and timers.
 
-After a change of a table or a record: gapless check missed_samples --certify spec/missed_samples/certificates
+After a change of a table or a record: gapless check --certificates --stale --renew
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Persistent sessions explored: every interleaving of a few messages, writers, owners, faults and timers.
 
-After a change of a table or a record: gapless check persistent_sessions --certify spec/persistent_sessions/certificates
+After a change of a table or a record: gapless check --certificates --stale --renew
 """
 
 from __future__ import annotations
