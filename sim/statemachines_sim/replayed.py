@@ -28,6 +28,8 @@ class Replayed(msgspec.Struct, frozen=True):
     name: str
     broken: dict[str, str]
     reached: bool
+    ended: str = ""
+    """The property by which a step raised, which ended the run: nothing was judged after it."""
 
 
 class Simulated(msgspec.Struct, frozen=True):
@@ -61,12 +63,15 @@ def carry_out(
 def verdict(script: Script, followed: Followed, noted: Mapping[str, str], error: Exception | None) -> Replayed:
     """What judges noted, and what a step raised."""
     broken = dict(noted)
+    ended = ""
     if isinstance(error, InvariantViolated):
-        broken[INVARIANT] = str(error)
+        ended = INVARIANT
+        broken[ended] = str(error)
     elif error is not None:
-        broken[RAISED] = f"{type(error).__name__}: {error}"
+        ended = RAISED
+        broken[ended] = f"{type(error).__name__}: {error}"
     name = named(script.breaks)
-    return Replayed(followed, script.breaks, name, broken, name in broken)
+    return Replayed(followed, script.breaks, name, broken, name in broken, ended)
 
 
 def named(breaks: str) -> str:

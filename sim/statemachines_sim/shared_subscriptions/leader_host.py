@@ -20,7 +20,7 @@ class LeaderHost(Process):
 
     def __init__(self, world: World, node: str, number: int, configuration: Configuration) -> None:
         super().__init__(world, node, number)
-        self.host = Registry(self.life, configuration, observe=world.recorder.step, check=world.watching)
+        self.host = Registry(self.life, configuration, observe=world.recorder.step, check=world.judging)
 
     def start(self) -> None:
         """It waits for borrowers."""
