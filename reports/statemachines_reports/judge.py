@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -20,6 +20,10 @@ from statemachines_reports.columns import STEPS, Columns, Segment, Steps, read_c
 from statemachines_reports.lookup import Lookup
 from statemachines_reports.protocol import Check, Finding, ReportProtocol, Verdict, reports_of
 from statemachines_reports.trace_set import TraceSet, parameters, read_runs
+
+FAULT, NOTE = "fault", "note"
+NO_FAULTS = ("heal", "restart", "resume", "join")
+"""What rows of kind fault say that is none; and what begins with `end_`."""
 
 SHOWN = 20
 """Of each kind of violation, so many are described in a segment; all are counted."""
@@ -191,7 +195,7 @@ class Judges:
         yield from (("", Unjudged(missing, count)) for missing, count in steps.unjudged.items() if count)
         yield from (("", one) for one in used_rows(steps, segment.lookup))
         yield from (("", one) for one in used_pairs(steps, segment.lookup))
-        yield from (("", one) for one in counts(columns))
+        yield from (("", one) for one in counts(columns, segment.parameters))
         for name, report in self.reports.items():
             yield from ((name, one) for one in report.find(segment))
 
@@ -281,8 +285,23 @@ def used_pairs(steps: Steps, lookup: Lookup) -> list[Pair]:
     ]
 
 
-def counts(columns: Columns) -> Iterator[Count]:
-    """How many rows of each kind and event each run has, steps and questions to stores left out."""
+def counts(columns: Columns, parameters_of: Callable[[int], Mapping[str, Any]]) -> Iterator[Count]:
+    """How many rows of each kind and event each run has, steps and questions to stores left out.
+
+    How many faults a simulated run had its parameters say, as they took effect: what its rows note besides (a node that
+    joins, a subscription that its load changes) is none.
+    """
+    said = {run: faults for run, _ in columns.runs() if isinstance(faults := parameters_of(run).get("faults"), dict)}
+    for run, faults in said.items():
+        yield from (Count(run, FAULT, str(kind), count) for kind, count in faults.items() if isinstance(count, int))
+    for one in row_counts(columns):
+        is_fault = one.kind == FAULT and one.run not in said and not one.event.startswith("end_")
+        is_fault = is_fault and one.event not in NO_FAULTS
+        yield one if is_fault or one.kind != FAULT else msgspec.structs.replace(one, kind=NOTE)
+
+
+def row_counts(columns: Columns) -> Iterator[Count]:
+    """The same, row by row."""
     events = [*columns.texts["event"], ""]
     others = np.flatnonzero(~columns.is_one_of("kind", (*STEPS, "ask")))
     yield from count_of(

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from statemachines.kernel import ConfigurationError, name_of
-from statemachines_reports.judge import NEUTRAL, Judges, Result
+from statemachines_reports.judge import FAULT, NEUTRAL, Judges, Result
 from statemachines_reports.protocol import Amount, Latency, Records, Tables, Tally
 from statemachines_reports.trace_set import TraceSet
 
@@ -39,10 +39,7 @@ def _spread(value: str, suffix: str) -> str:
 
 SPREAD: Final = f"{_spread('value_ns', 'ns')}, {_spread('value_ns / unit_ns', 'units')}"
 
-ENDINGS: Final = ("heal", "restart", "resume")
-"""Rows of kind fault that are none; and what begins with `end_`."""
-
-IS_FAULT: Final = f"kind = 'fault' AND event NOT LIKE 'end!_%' ESCAPE '!' AND event NOT IN {ENDINGS}"
+IS_FAULT: Final = f"kind = '{FAULT}'"
 
 BY_PROTOCOL: Final = {
     "latencies": f"""

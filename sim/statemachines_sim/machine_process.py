@@ -85,7 +85,7 @@ def single(process: MachineProcess, fsm: Fsm[Any], record: msgspec.Struct) -> Ho
     host, world = Host(), process.world
     now_ns = process.local_now()
     observe = world.recorder.step
-    host.add(Node(fsm, record, name=process.life, now_ns=now_ns, observe=observe, check=world.watching))
+    host.add(Node(fsm, record, name=process.life, now_ns=now_ns, observe=observe, check=world.judging))
     return host
 
 

@@ -139,6 +139,9 @@ class Watch:
 
     judging = True
 
+    always_hears = True
+    """Whether it hears of everything in runs without monitors, too: False where `missing` looks at the world alone."""
+
     def __init__(self, judge: Judge | None = None) -> None:
         self.judge = Judge() if judge is None else judge
 

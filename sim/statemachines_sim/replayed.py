@@ -26,6 +26,8 @@ class Replayed(msgspec.Struct, frozen=True):
     name: str
     broken: dict[str, str]
     reached: bool
+    ended: str = ""
+    """The property by which a step raised, which ended the run: nothing was judged after it."""
 
 
 class Simulated(msgspec.Struct, frozen=True):
@@ -59,11 +61,14 @@ def carry_out(
 def verdict(script: Script, followed: Followed, noted: Mapping[str, str], error: Exception | None) -> Replayed:
     """What judges noted, and what a step raised."""
     broken = dict(noted)
+    ended = ""
     if isinstance(error, InvariantViolated):
-        broken[f"{error.machine}:{error.invariant}"] = str(error)
+        ended = f"{error.machine}:{error.invariant}"
+        broken[ended] = str(error)
     elif error is not None:
-        broken[NO_ERROR] = f"{type(error).__name__}: {error}"
-    return Replayed(followed, script.breaks, script.breaks, broken, script.breaks in broken)
+        ended = NO_ERROR
+        broken[ended] = f"{type(error).__name__}: {error}"
+    return Replayed(followed, script.breaks, script.breaks, broken, script.breaks in broken, ended)
 
 
 def parameters_of(script: Script, replayed: Replayed, variant: str) -> dict[str, Any]:

@@ -70,7 +70,8 @@ class World:
     """`of`: a scenario, a protocol with its section `own`, or nothing: a world by hand.
 
     `rows` is the trace (empty without `trace`); `bits`: of chance, in the life of a node (0: none).  `schedule`:
-    another than the seed draws; `monitors`: whether what breaks is looked for; `data`: fill the trace's data column.
+    another than the seed draws; `monitors`: whether what breaks is looked for (`judging`; `watching`: whether the watch
+    hears of what happens all the same); `data`: fill the trace's data column.
     """
 
     def __init__(
@@ -89,10 +90,11 @@ class World:
         self.scenario = scenario = settle(scenario, seed)
         self.seed = seed
         self.env = Clock()
-        self.watching = monitors
-        self.watch: Watch = scenario.sim.watch(scenario.own, Judge(scenario.out_of_scope))
+        self.judging = monitors
+        self.watch: Watch = scenario.sim.watch(scenario.own, Judge(scenario.out_of_scope, judging=monitors))
         self.watch.judging = monitors
-        self.recorder = (Recorder if trace else Silent)(self.watch if monitors else None, data)
+        self.watching = monitors or self.watch.always_hears
+        self.recorder = (Recorder if trace else Silent)(self.watch if self.watching else None, data)
         self.processes: dict[str, Process] = {}
         self.devices: dict[str, Device] = {}
         self.fixtures: dict[str, Fixture] = {}

@@ -181,12 +181,13 @@ def system_at(place: str, **arguments: Any) -> System:
 
 
 def _part(name: str) -> tuple[str, CheckProtocol | None]:
-    """The protocol that is meant ("": none that is registered) and its part, if it is not one system."""
+    """The protocol that is meant, as it was named, so that any process finds it ("": none), and its part, if it is not
+    one system."""
     if ":" not in name:
         return name, of_protocol(name)
     found = registry.load(name, object, "protocol or system")
     if isinstance(found, Protocol):
-        return found.name, of_protocol(name)
+        return name, of_protocol(name)
     return "", found if isinstance(found, CheckProtocol) else None
 
 

@@ -116,10 +116,14 @@ def show(replayed: Replayed) -> None:
             print(f"  {title}: {line}")
         if len(lines) > LISTED:
             print(f"  {title}: {len(lines) - LISTED} more")
+    ended = "" if replayed.reached else replayed.ended
     for name, detail in replayed.broken.items():
-        if name != replayed.name:
+        if name not in (replayed.name, ended):
             print(f"also broken: {name}: {detail}")
     if replayed.reached:
         print(f"VIOLATED {replayed.breaks}: {replayed.broken[replayed.name]}")
+    elif ended:
+        print(f"VIOLATED {ended}: {replayed.broken[ended]}")
+        print(f"that ended the run, so {replayed.breaks} is not judged after it")
     else:
         print(f"{replayed.breaks} does not break here" + ("" if replayed.broken else ", nor does anything else"))

@@ -364,7 +364,7 @@ def test_measures(trace):
     assert {one.machine for one in used} == set(LOOKUP.machines) - {f"{SS}/private"}, (
         "the runs have no private subscription"
     )
-    sent = sum(one.count for one in counts(segment.columns) if one.kind == "send")
+    sent = sum(one.count for one in counts(segment.columns, segment.parameters) if one.kind == "send")
     assert sent == sum(stormy(number).run().sent for number in range(2))
     again = Counter(one.kind for one in count_resends(segment))
     assert again["assign"] == 2

@@ -100,7 +100,7 @@ class QueueProcess(Process):
         name = f"{self.life}/{self._count}"
         record = self._record()
         self.host.add(
-            Node(self.machine, record, name=name, now_ns=now_ns, observe=world.recorder.step, check=world.watching)
+            Node(self.machine, record, name=name, now_ns=now_ns, observe=world.recorder.step, check=world.judging)
         )
         self.perform(self.host.feed(name, call, now_ns), self._env.now)
 

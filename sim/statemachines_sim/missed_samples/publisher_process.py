@@ -42,7 +42,7 @@ class PublisherProcess(MachineProcess):
         host = single(process, PUBLISHER, record)
         kept = CacheRecord(self.source, local=True, history=own.own_history, width=own.width)
         now_ns, observe = self.local_now(), world.recorder.step
-        cache = Node(CACHE, kept, name=f"{self.life}/cache", now_ns=now_ns, observe=observe, check=world.watching)
+        cache = Node(CACHE, kept, name=f"{self.life}/cache", now_ns=now_ns, observe=observe, check=world.judging)
         host.add(cache)
         return host
 

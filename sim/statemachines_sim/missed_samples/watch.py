@@ -52,6 +52,8 @@ COUNTED = (
 class SampleWatch(protocol.Watch):
     """The properties of `spec/missed_samples/properties.md`."""
 
+    always_hears = False
+
     def __init__(self, own: Section, judge: Judge) -> None:
         super().__init__(judge)
         self.own = own

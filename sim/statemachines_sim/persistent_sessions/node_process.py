@@ -211,5 +211,5 @@ class SessionNodeProcess(Process):
 
     def _observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         self._recorder.step(node, event, before, step, now_ns)
-        if self.world.watching:
+        if self.world.judging:
             node.check()

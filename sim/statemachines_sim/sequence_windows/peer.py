@@ -73,7 +73,7 @@ class Peer(Process):
         """A machine of its own."""
         world = self.world
         observe, now_ns = world.recorder.step, self.local_now()
-        node = Node(fsm, record, name=f"{self.life}/{name}", now_ns=now_ns, observe=observe, check=world.watching)
+        node = Node(fsm, record, name=f"{self.life}/{name}", now_ns=now_ns, observe=observe, check=world.judging)
         self.host.add(node)
 
     def record(self, name: str) -> Any:

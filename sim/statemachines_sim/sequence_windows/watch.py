@@ -58,6 +58,8 @@ FORGOTTEN, LAST, CYCLED = LIMITS
 class LossWatch(protocol.Watch):
     """The properties of `spec/sequence_windows/properties.md`."""
 
+    always_hears = False
+
     def __init__(self, own: Section, judge: Judge) -> None:
         super().__init__(judge)
         self.own = own

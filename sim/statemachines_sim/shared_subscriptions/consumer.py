@@ -54,7 +54,7 @@ class Consumer(Process):
             own.configuration,
             start_ns=start_of(own.load.start),
             observe=world.recorder.step,
-            check=world.watching,
+            check=world.judging,
         )
         self._take = own.load.take
         self._work_ms = own.load.work_ms

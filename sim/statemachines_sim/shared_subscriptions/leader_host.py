@@ -21,7 +21,7 @@ class LeaderHost(Process):
 
     def __init__(self, world: World, node: str, number: int, configuration: Configuration, alone: bool) -> None:
         super().__init__(world, node, number)
-        self.host = Registry(self.life, configuration, alone=alone, observe=world.recorder.step, check=world.watching)
+        self.host = Registry(self.life, configuration, alone=alone, observe=world.recorder.step, check=world.judging)
 
     def start(self) -> None:
         """It waits for borrowers."""

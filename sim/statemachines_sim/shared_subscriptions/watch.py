@@ -58,6 +58,8 @@ class Watch(protocol.Watch):
     their store; `liars`: borrowers that have said what was not so.  What a liar says of its own streams, and does with
     them, is not held against the protocol; what becomes of others is."""
 
+    always_hears = False
+
     def __init__(
         self,
         configuration: Configuration,

@@ -103,7 +103,8 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """
 
     format: Literal["gapless script 2"] = FORMAT
-    protocol: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]{0,64}$")]
+    protocol: Annotated[str, msgspec.Meta(pattern=r"^([a-z0-9_]{0,64}|[\w.]{1,200}:\w{1,64})$")]
+    """Its name; `module:ATTRIBUTE` where it is not registered."""
     system: Text
     variant: Text = ""
     bug: Text = ""
