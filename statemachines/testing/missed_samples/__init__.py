@@ -21,6 +21,7 @@ VALUES = Values(
         "last": NUMBERS,
         "count": (1, 2, 5),
         "n": (1, 2, 0),
+        "brought": (0, 1, 2, 9),
         "t_ns": (0, 1_000_000_000, 2_000_000_000),
     },
     names={
@@ -35,6 +36,7 @@ VALUES = Values(
             Recovery(),
             Recovery(past=True, reliable=False, retries=1, pending=3, history_limit=2),
             Recovery(retries=0, backoff_ms=1, backoff_max_ms=1, period_ms=500, retention_ms=1_000),
+            Recovery(past=True, retries=1, window=2, windows=2, jump=2, timeout_ms=100, timeout_max_ms=300),
         ),
         History: (History(), History(2, 1_000)),
     },

@@ -21,4 +21,5 @@ class QueryEnds:
     def apply(self, state: int, request: Request, now_ns: int) -> tuple[int, tuple[Answer, ...]]:
         """The end of the query."""
         assert isinstance(request, Query)
-        return state + 1, (QueryEnded(request.source, request.n, state % 2 == 0),)
+        all_of_it = request.last - request.first + 1 if request.has_end else 1
+        return state + 1, (QueryEnded(request.source, request.n, 0 if state % 2 else all_of_it),)
