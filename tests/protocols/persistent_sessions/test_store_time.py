@@ -37,7 +37,7 @@ class Watched:
         return self.known
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(moves=MOVES)
 def test_PS_291_store_time_runs_no_faster_than_the_steady_clock_and_a_slack(moves):
     """Since the first commit, however often the clock is set; and it never goes back."""
