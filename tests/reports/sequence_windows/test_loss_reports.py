@@ -7,6 +7,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from statemachines import registry
 from statemachines.trace.parquet import TraceWriter
@@ -80,8 +81,37 @@ def write(made, tmp_path, rows):
 def test_a_run_with_losses_holds_and_everything_is_looked_at(made):
     verdicts = judged(made[0])
     assert {name: len(verdict.run) for name, verdict in verdicts.items()} == dict.fromkeys(OWN, 0)
-    assert all(verdict.checked >= 1 for verdict in verdicts.values())
+    assert all(verdict.checked >= 1 for name, verdict in verdicts.items() if name != "crowds")
     assert sum(verdict.checked for verdict in verdicts.values()) > 500
+
+
+def test_who_was_forgotten_for_others_is_counted_as_the_run_itself_counts(tmp_path):
+    """More publishers than places, some of which start again: what is told as unknown, and what is wrong with it."""
+    own = replace(SHORT.own, publishers=6, receivers=1, applications=1, converge_s=(), resubscribe_s=(0, 0), places=3)
+    faults = (Fault("loss", 4 * S, 12 * S, rate=0.3), Fault("crash", 9 * S, S, "publisher-2"))
+    world = World(replace(SHORT, own=own), 5, schedule=faults)
+    outcome = world.run()
+    assert outcome.held, outcome
+    with TraceWriter(tmp_path, "crowd") as writer:
+        writer.add(run_row(world.scenario, outcome, 0), world.rows)
+    path = tmp_path / "trace-crowd.parquet"
+    verdicts = judged(path)
+    assert {name: len(verdict.run) for name, verdict in verdicts.items()} == dict.fromkeys(OWN, 0)
+    assert verdicts["crowds"].checked > 50
+    found = {}
+    for loss in find_losses(segment_of(path)):
+        found[loss.outcome] = found.get(loss.outcome, 0) + loss.count
+    assert found["unknown"] == outcome.tally["unknown"] > 5
+    assert found.get("told", 0) == outcome.tally["told"]
+    assert "missed" not in found
+    rows = pq.read_table(path).to_pylist()
+    second = next(row for row in rows if row["event"] == "judged" and row["key"] == "next")
+    second["key"], second["grant"] = "first unknown", 1
+    for row in rows:  # nobody else spoke on its subject
+        if row["event"] == "judged" and row["peer"] != second["peer"]:
+            row["event"] = "nothing"
+    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(path)), path)
+    assert len(judged(path)["crowds"].run) > 0
 
 
 def test_the_report_counts_what_the_watch_of_the_run_has_counted(made):
