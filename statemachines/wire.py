@@ -16,7 +16,7 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError, GaplessError, Message, incarnation, life_number, name_of, node_of
 
-VERSION: Final = 5
+VERSION: Final = 4
 FRAME_MAX: Final = 2**20
 """Bytes of the largest frame, unless another limit is given."""
 

@@ -106,7 +106,7 @@ def kick(leader_ppm, consumer_ppm):
 
 def broken(leader_ppm, consumer_ppm):
     """What broke in the runs in which consumer-1 was kicked: what it has in hand is not always what is revoked."""
-    runs = [World(KICKED, seed, schedule=kick(leader_ppm, consumer_ppm)) for seed in (4, 8, 9)]
+    runs = [World(KICKED, seed, schedule=kick(leader_ppm, consumer_ppm)) for seed in (1, 8, 9)]
     outcomes = [world.run() for world in runs]
     kicked = [any(row[5] == "revoke_timeout" and row[4] == "timer" for row in world.rows) for world in runs]
     assert any(kicked)

@@ -42,6 +42,7 @@ SHORT = scenario(
     members=Members(consumers=3),
     network=Net(tail=0.0),
     phases=Phases(safety_s=15.0),
+    unreachable=("consumer-1 -> leader",),
 )
 
 

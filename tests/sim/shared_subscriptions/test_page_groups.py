@@ -76,7 +76,7 @@ def elections(group):
 
 def test_19_three_hosts_two_race_the_leader_is_killed_and_there_is_one_election():
     group = Group("consumer-1", "consumer-2", "consumer-3", leaders=3)
-    publish_all(group, 400, over_s=60)
+    publish_all(group, 400, over_s=45)
     group.run(5)
     assert len(elections(group)) == 1
     assert len(leaders(group.world.processes)) == 1
