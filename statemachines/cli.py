@@ -22,7 +22,7 @@ from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.drivers.plain_text import plain_lines
 from statemachines.interrupts import INTERRUPTED, begin_work, end_on_sigterm, leave_threads
-from statemachines.kernel import GaplessError, InvariantViolated, Superseded
+from statemachines.kernel import ConfigurationError, GaplessError, InvariantViolated, Superseded
 from statemachines.whole_file import write_whole
 
 EXTRAS: Final = {
@@ -36,11 +36,9 @@ EXTRAS: Final = {
     "psycopg": "postgres",
     "zenoh": "zenoh",
     "atomicshm": "shm",
-    "mqtt5": "mqtt",
     "pyspark": "reports",
     "pandas": "reports",
     "jinja2": "reports",
-    "altair": "reports",
     "polars": "bench",
     "duckdb": "bench",
     "redis": "bench",
@@ -190,9 +188,16 @@ def bench(
 ) -> None:
     """Measure against baselines, in turns; exit code 1 if a target is missed.
 
-    One row, one baseline: targets are ratios, since absolute times are those of this machine.
+    One row, one baseline: targets are ratios, since absolute times are those of this machine.  Benchmarks come with a
+    checkout, and not with the package that pip installs.
     """
-    import statemachines_bench as benchmarks
+    try:
+        import statemachines_bench as benchmarks
+    except ModuleNotFoundError as error:
+        if error.name != "statemachines_bench":
+            raise
+        rule = "come with a checkout alone; run `make bench` in one"
+        raise ConfigurationError("benchmarks", "not installed", rule) from error
     from statemachines import show as shown
 
     chosen = benchmarks.choose(names or [])

@@ -92,6 +92,15 @@ def area(name: str, of: str) -> Any:
     return load(one.areas[of], object, f"{one.name}, {of}")
 
 
+def check_importable(one: Protocol, mend: str) -> None:
+    """Another process can import all that the protocol names; raises `ConfigurationError` for what stands in `__main__`
+    (a notebook, `python -c`); `mend`: what else can be done."""
+    for what, place in (*one.machines.items(), *one.areas.items()):
+        if place.startswith("__main__:"):
+            rule = f"{what} stands in __main__, which no other process can import; put it into a module, or {mend}"
+            raise ConfigurationError("protocol", one.name, rule)
+
+
 def load(place: str, kind: type[T], what: str) -> T:
     """The value at `module:ATTRIBUTE`; `what` it is, for errors.
 

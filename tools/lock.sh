@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # requirements.lock: every version with its hashes and no address, for all extras and the build backend.
+# It is compiled for Python 3.11, the oldest: later Pythons need the same versions, and less (`make pythons` tries it).
 # Versions that still fit are kept; `tools/lock.sh --upgrade` takes the newest.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -19,8 +19,8 @@ java_major() {
   echo "${version:-0}"
 }
 
-# COMMAND PACKAGE: what must be there, and Debian's package that brings it.
-needed="java openjdk-17-jre-headless
+# COMMAND PACKAGE|PACKAGE...: what must be there, and Debian's packages that bring it: the first that the system has.
+needed="java openjdk-17-jre-headless|openjdk-21-jre-headless|openjdk-25-jre-headless|default-jre-headless
 chromium chromium
 pg_ctlcluster postgresql
 pgbouncer pgbouncer
@@ -37,14 +37,25 @@ missing() {
   while read -r command package; do present "$command" || echo "$command $package"; done <<< "$needed"
 }
 
+# first_of PACKAGE|PACKAGE...: the first that apt can install here; the last where it knows none.
+first_of() {
+  local package last=""
+  for package in ${1//|/ }; do
+    last=$package
+    if apt-cache policy "$package" 2> /dev/null | grep -q 'Candidate: [^(]'; then break; fi
+  done
+  echo "$last"
+}
+
 # install_missing: Debian's packages in one go, where that is possible.
 install_missing() {
   [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null 2>&1 || return 0
-  local packages
-  packages=$(missing | cut -d' ' -f2)
+  local command names packages=""
+  apt-get update -qq >&2 || return 0
+  while read -r command names; do packages="$packages $(first_of "$names")"; done <<< "$(missing)"
   echo "installing" $packages >&2
   # shellcheck disable=SC2086
-  apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive \
+  DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends $packages >&2 || true
   hash -r
 }
@@ -54,7 +65,7 @@ if [ -n "$(missing)" ]; then
   still=$(missing)
   if [ -n "$still" ]; then
     while read -r command package; do
-      echo "setup: the command '$command' is missing or too old: install the package '$package' (Debian's name) and try again" >&2
+      echo "setup: the command '$command' is missing or too old: install the package '${package//|/ or }' (Debian's name) and try again" >&2
     done <<< "$still"
     exit 2
   fi

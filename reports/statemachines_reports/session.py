@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from statemachines.interrupts import held_back
 from statemachines.kernel import GaplessError
+from statemachines.registry import check_importable
 from statemachines.whole_file import whole_file
 from statemachines_reports.judge import Judges
 from statemachines_reports.protocol import Records, Tables
@@ -84,7 +85,7 @@ class Session:
 
     def __enter__(self) -> Session:
         if shutil.which("java") is None:
-            raise GaplessError("Spark needs Java 17 or later: install openjdk-17-jre-headless (Debian's name)")
+            raise GaplessError("Spark needs Java 17 or later: install default-jre-headless (Debian's name)")
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
@@ -161,6 +162,8 @@ class Session:
     def judge(self, trace: TraceSet, judges: Judges, kept: Path | None = None) -> Any:
         """A DataFrame of results, a task a file; what is found of each is put into `kept`, too, as soon as it is.  A
         task may run where nothing of a protocol is registered: it is given what registers it."""
+        for one in judges.protocols.values():
+            check_importable(one, "analyze without Spark (spark=False, --no-spark)")
         waived, protocols, missing = judges.waived(trace), list(judges.protocols.values()), judges.missing
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

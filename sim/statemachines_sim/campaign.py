@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 
+from statemachines import registry
+from statemachines.kernel import ConfigurationError
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.workers import workers
@@ -71,8 +75,26 @@ def campaign_parts(
     if processes <= 1 or len(jobs) == 1:
         yield from map(run_job, jobs)
         return
+    check_sendable(jobs[0])
     with workers(processes) as pool:
         yield from pool.map(run_job, jobs)
+
+
+def check_sendable(job: Job) -> None:
+    """Another process can be given the job; raises `ConfigurationError` for a scenario whose protocol was made at run
+    time, or stands in a notebook."""
+    rule = (
+        "is made at run time, so no other process can have it; put it into a module and name it module:ATTRIBUTE, "
+        "or run the campaign in this process: processes=1"
+    )
+    try:
+        data = pickle.dumps(job)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ConfigurationError("protocol", job.scenario.sim.name, f"{rule} ({error})") from error
+    if b"__main__" in data and not hasattr(sys.modules["__main__"], "__file__"):
+        raise ConfigurationError("protocol", job.scenario.sim.name, rule)
+    if isinstance(job.scenario.protocol, str):
+        registry.check_importable(registry.protocol(job.scenario.protocol), "run it in this process: processes=1")
 
 
 def run_job(job: Job) -> list[Outcome]:

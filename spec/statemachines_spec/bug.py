@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import msgspec
 
 from statemachines import registry
-from statemachines.kernel import ConfigurationError, Delegate, Event, Fsm, Ignore, Refuse, Row
+from statemachines.kernel import ConfigurationError, DeclarationWarning, Delegate, Event, Fsm, Ignore, Refuse, Row
 from statemachines.kernel.row import AnyRow
 
 Apply = Callable[[ExitStack], None]
@@ -87,19 +88,21 @@ def declare(stack: ExitStack, fsm: Fsm[Any], rows: tuple[AnyRow, ...]) -> None:
 
     The object stays the same: nodes, parents and catalogue that hold it see the other table.
     """
-    mutant: Fsm[Any] = Fsm(
-        fsm.name,
-        protocol=fsm.protocol,
-        record=fsm.record_type,
-        states=type(fsm.initial),
-        initial=fsm.initial,
-        rows=rows,
-        final=fsm.final,
-        timers=fsm.timers,
-        children=fsm.children,
-        key=fsm.key,
-        invariants=fsm.invariants,
-    )
+    with catch_warnings():
+        simplefilter("ignore", DeclarationWarning)  # a mistake is made on purpose
+        mutant: Fsm[Any] = Fsm(
+            fsm.name,
+            protocol=fsm.protocol,
+            record=fsm.record_type,
+            states=type(fsm.initial),
+            initial=fsm.initial,
+            rows=rows,
+            final=fsm.final,
+            timers=fsm.timers,
+            children=fsm.children,
+            key=fsm.key,
+            invariants=fsm.invariants,
+        )
     before = dict(vars(fsm))
     vars(fsm).update(vars(mutant))
     stack.callback(lambda: vars(fsm).update(before))

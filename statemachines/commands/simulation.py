@@ -96,7 +96,11 @@ def replay(
         str, typer.Option(help="Follow a script by these rules instead of its own: a variant of its protocol.")
     ] = "",
     runtime: Annotated[
-        bool, typer.Option("--runtime", help="Follow a script on the asyncio runtime instead of the simulator.")
+        bool,
+        typer.Option(
+            "--runtime",
+            help="Follow a script on the asyncio runtime instead of the simulator, where its protocol can.",
+        ),
     ] = False,
     trace: TraceTo = None,
     data: Annotated[bool, typer.Option("--data", help="Fill the trace's data column with the events' fields.")] = False,

@@ -14,6 +14,7 @@ from statemachines.kernel.effect import Stop as Stop
 from statemachines.kernel.effect import Tell as Tell
 from statemachines.kernel.errors import ConfigurationError as ConfigurationError
 from statemachines.kernel.errors import DeclarationError as DeclarationError
+from statemachines.kernel.errors import DeclarationWarning as DeclarationWarning
 from statemachines.kernel.errors import GaplessError as GaplessError
 from statemachines.kernel.errors import InvariantViolated as InvariantViolated
 from statemachines.kernel.errors import LocalProtocolError as LocalProtocolError

@@ -68,3 +68,7 @@ class ConfigurationError(GaplessError):
 
 class DeclarationError(GaplessError):
     """A declaration is not a machine: an undecided cell, an unknown state, a clash of names."""
+
+
+class DeclarationWarning(UserWarning):
+    """A declaration is a machine, and perhaps not the one that is meant."""

@@ -1,9 +1,10 @@
 """A machine, declared once: rows, states, timers; and the step compiled from it.
 
-The declaration is a `transitions` declaration.  `Fsm.machine()` gives the live `transitions.Machine`, whose semantics
-(order of rows, wildcard sources, internal and reflexive transitions) are the reference.  The dispatch table of
-`Fsm.step` is read back from that machine, so the two cannot drift; `Fsm.reference_step` is the same step taken by the
-`transitions` engine itself, an order of magnitude slower.
+`transitions` is the reference engine here, and no step of a running node is taken by it.  `Fsm.machine()` makes a
+`transitions.Machine` of the declaration; its rules (order of rows, wildcard sources, internal and reflexive
+transitions) are the meaning of a table.  When a machine is declared its dispatch table is read back from that
+`transitions.Machine`, and `Fsm.step` looks up there.  `Fsm.reference_step` is the same step taken by the `transitions`
+engine itself, an order of magnitude slower; tests compare the two.
 
 What happens outside the rows, once for all machines:
 
@@ -17,6 +18,7 @@ What happens outside the rows, once for all machines:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, Generic
@@ -25,8 +27,15 @@ import msgspec
 from msgspec.structs import replace
 from transitions import Machine
 
+from statemachines.kernel.arming import can_arm
 from statemachines.kernel.effect import CancelTimer, Effects, SetTimer
-from statemachines.kernel.errors import DeclarationError, LocalProtocolError, ProtocolError, RemoteProtocolError
+from statemachines.kernel.errors import (
+    DeclarationError,
+    DeclarationWarning,
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+)
 from statemachines.kernel.event import Event, Message, TimerFired, column_fields, name_of
 from statemachines.kernel.row import ANY, STAY, AnyRow, ChildStep, Delegate, Ignore, R, Refuse, Row
 from statemachines.kernel.timer import Timer
@@ -297,6 +306,25 @@ class Fsm(Generic[R]):
         for timer in self.timers:
             if timer.event not in self.alphabet:
                 raise DeclarationError(f"{self.name}: nothing takes {name_of(timer.event)} of timer {timer.name!r}")
+        self._check_timers()
+
+    def _check_timers(self) -> None:
+        """A timer that entering arms fires once in a state where a row takes its event, stays, and cannot arm it; one
+        of authority is an end, and is meant to."""
+        timers: dict[type[Event], Timer] = {
+            timer.event: timer for timer in self.timers if timer.on_entry and not (timer.once or timer.authority)
+        }
+        for line in self.lines:
+            timer = timers.get(line.event)
+            if timer is None or line.kind != "row" or line.dest is not None or isinstance(line.do, Delegate):
+                continue
+            stays = [state for state in line.sources if state in timer.states]
+            if stays and (line.do is None or not can_arm(line.do)):
+                text = (
+                    f"{self.name}, row {line.number}: takes {name_of(line.event)}, stays in {stays[0].value}, and does "
+                    f"not set the timer {timer.name!r} again: it fires once; return SetTimer, or declare it once=True"
+                )
+                warnings.warn(text, DeclarationWarning, stacklevel=4)
 
     def _check_reachable(self) -> None:
         """Nothing behind a line without a guard is ever looked at: no row stands there, in any of its cells.  What is

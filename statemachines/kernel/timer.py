@@ -1,8 +1,10 @@
 """Timers: a name, an event, and the states it belongs to.
 
 Entering one of its states from outside arms a timer, leaving all of them cancels it; a step says nothing about that.
-A row may re-arm it inside a state with `SetTimer`.  Without a period, or with `on_entry=False`, only a row arms it (a
-lease that begins with the first answer), and leaving its states still cancels it.
+A row may re-arm it inside a state with `SetTimer`.  A row that takes its event and stays must, or the timer never fires
+again; a declaration warns of one that does not (`DeclarationWarning`), unless the timer says `once`.  Without a period,
+or with `on_entry=False`, only a row arms it (a lease that begins with the first answer), and leaving its states still
+cancels it.
 
 Timers have a class.  One of *authority* is the end of something that its machine may do: a lease, a claim.  When it is
 due it fires before any event and before all other timers, whatever their deadlines: whoever wakes late does not begin
@@ -25,10 +27,10 @@ class Timer:
 
     `name` as in effects and traces; `event` is what its firing feeds; `states` it belongs to; `period_ns(record)` is
     the time from entering to firing, in nanoseconds (None: entering does not arm it); `authority`: it ends what the
-    machine may do.
+    machine may do; `once`: a row that takes its event and stays is not meant to arm it again.
     """
 
-    __slots__ = ("authority", "event", "name", "on_entry", "period_ns", "states")
+    __slots__ = ("authority", "event", "name", "on_entry", "once", "period_ns", "states")
 
     def __init__(
         self,
@@ -39,7 +41,9 @@ class Timer:
         *,
         on_entry: bool = True,
         authority: bool = False,
+        once: bool = False,
     ) -> None:
+        self.once = once
         self.authority = authority
         self.name = name
         self.event = event

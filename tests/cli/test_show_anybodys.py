@@ -47,7 +47,7 @@ COORDINATOR = Fsm(
         Ignore((Begin,), Phase.ASKING, "TC-05"),
         Ignore((Vote, GiveUp), Phase.IDLE, "TC-05"),
     ),
-    timers=(Timer("give_up", GiveUp, (Phase.ASKING,), lambda record: 10),),
+    timers=(Timer("give_up", GiveUp, (Phase.ASKING,), lambda record: 10, once=True),),
 )
 NUMBER = 7
 '''

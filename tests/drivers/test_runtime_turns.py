@@ -65,9 +65,9 @@ ASKER = Fsm(
         Row(Again, Asks.ASKS, STAY, again, None, "T-3"),
     ),
     timers=(
-        Timer("give_up", GiveUp, (Asks.ASKS,), lambda record: 10**9),
+        Timer("give_up", GiveUp, (Asks.ASKS,), lambda record: 10**9, once=True),
         Timer("end", End, (Asks.ASKS,), lambda record: 10**9, authority=True),
-        Timer("go_on", GoOn, (Asks.ASKS,), lambda record: LATER),
+        Timer("go_on", GoOn, (Asks.ASKS,), lambda record: LATER, once=True),
     ),
 )
 

@@ -96,7 +96,7 @@ def test_what_ends_by_itself_ends_so():
     [
         (("group", "declare", "$shared/g/#"), cli.INTERRUPTED),
         (("node", "leader", "--listen", "127.0.0.1:0"), 0),
-        (("node", "publisher", "--input", "lines.txt"), 0),
+        (("node", "publisher", "--input", "lines.txt"), cli.INTERRUPTED),
     ],
 )
 def test_who_waits_for_a_locked_database_to_open_ends(tmp_path, command, code):

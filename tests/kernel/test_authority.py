@@ -77,8 +77,8 @@ def keeper():
             Row(Extend, Place.HELD, Place.LOST, None, None, "A-6"),
         ),
         timers=(
-            Timer("again", Again, (Place.HELD,), lambda record: 100),
-            Timer("last", End, (Place.HELD,), lambda record: 100, authority=True),
+            Timer("again", Again, (Place.HELD,), lambda record: 100, once=True),
+            Timer("last", End, (Place.HELD,), lambda record: 100, once=True, authority=True),
         ),
     )
 
@@ -101,8 +101,8 @@ def machine(authority=True, children=()):
             Row(End, Place.LOST, STAY, None, None, "A-2"),
         ),
         timers=(
-            Timer("work", Work, (Place.HELD,), lambda record: 10),
-            Timer("end", End, (Place.HELD,), lambda record: 100, authority=authority),
+            Timer("work", Work, (Place.HELD,), lambda record: 10, once=True),
+            Timer("end", End, (Place.HELD,), lambda record: 100, once=True, authority=authority),
         ),
         children=children,
     )

@@ -83,7 +83,7 @@ READER = Fsm(
         Row(Tick, Reader.READS, STAY, noted(), None, "C-4"),
     ),
     timers=(
-        Timer("give_up", GiveUp, (Reader.READS,), lambda record: 100),
+        Timer("give_up", GiveUp, (Reader.READS,), lambda record: 100, once=True),
         Timer("poll", Poll, (Reader.READS,), lambda record: 0, on_entry=False),
         Timer("end", End, (Reader.READS,), authority=True),
     ),

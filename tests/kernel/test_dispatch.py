@@ -83,7 +83,7 @@ closing = st.builds(
     st.lists(st.sampled_from(EVENTS), min_size=1, unique=True).map(tuple),
 )
 timers = st.lists(st.sampled_from(S), unique=True).map(
-    lambda states: (Timer("tick", Tick, tuple(states), lambda r: 9),)
+    lambda states: (Timer("tick", Tick, tuple(states), lambda r: 9, once=True),)
 )
 
 

@@ -83,7 +83,7 @@ FINDER = Fsm(
         Row(Found, Idle.IDLE, STAY, take, None, "T-2"),
         Row(Alarm, Idle.IDLE, STAY, look, None, "T-3"),
     ),
-    timers=(Timer("alarm", Alarm, (Idle.IDLE,), lambda record: 50),),
+    timers=(Timer("alarm", Alarm, (Idle.IDLE,), lambda record: 50, once=True),),
 )
 
 ONE_LOOK = ["send 1", "ask 1", "told 1", "send -1"]

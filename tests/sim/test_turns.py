@@ -82,7 +82,7 @@ WAITER = Fsm(
         Row(Look, Idle.IDLE, STAY, look, None, "T-6"),
     ),
     timers=(
-        Timer("give_up", GiveUp, (Idle.IDLE,), lambda record: S),
+        Timer("give_up", GiveUp, (Idle.IDLE,), lambda record: S, once=True),
         Timer("end", End, (Idle.IDLE,), lambda record: S // 2, authority=True),
     ),
 )

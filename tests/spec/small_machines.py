@@ -67,7 +67,10 @@ TWO_TIMERS = Fsm(
         Row(End, ON, OVER, None, None, "T-03"),
     ),
     final=(OVER,),
-    timers=(Timer("one", One, (ON,), lambda record: 1), Timer("two", Two, (ON,), lambda record: 2)),
+    timers=(
+        Timer("one", One, (ON,), lambda record: 1, once=True),
+        Timer("two", Two, (ON,), lambda record: 2, once=True),
+    ),
 )
 
 STAMPER = Fsm(

@@ -212,3 +212,16 @@ def test_the_defaults_of_a_part_are_enough():
     with pytest.raises(registry.ConfigurationError, match="deadline order = 'x': there is none"):
         part.system("one", without=("x",))
     assert "shared_subscriptions" in all_parts()
+
+
+@pytest.mark.parametrize("name", ["PROTOCOL", "SPEC"])
+def test_the_command_that_repeats_a_counterexample_works_in_a_process_that_knows_nothing(gapless, mine, tmp_path, name):
+    script = tmp_path / "broken.json"
+    words = ("--variant", "no_tokens", "--script", str(script), *PLAIN)
+    code, _, said = gapless("check", f"{mine}:{name}", *words)
+    assert code == cli.Exit.VIOLATED
+    assert f"repeat it with: gapless replay {script}" in said
+    registry._REGISTERED.pop("lock_made_up", None)
+    code, out, _ = gapless("replay", str(script))
+    assert code == cli.Exit.VIOLATED, out
+    assert "VIOLATED" in out

@@ -209,7 +209,7 @@ def test_of_what_passed_in_a_pause_a_right_ends_first_whichever_way_it_wakes():
         initial=TWO_TIMERS.initial,
         rows=TWO_TIMERS.declared,
         final=(OVER,),
-        timers=tuple(Timer(one.name, one.event, one.states, one.period_ns, authority=one.name == "two")
+        timers=tuple(Timer(one.name, one.event, one.states, one.period_ns, once=True, authority=one.name == "two")
                      for one in TWO_TIMERS.timers),
     )  # fmt: skip
     two = FsmActor("a", ends, TwoRecord(), faults=(Pause,))

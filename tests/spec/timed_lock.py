@@ -39,7 +39,7 @@ NETWORK = Network(1, lossy=False, duplicating=False)
 def with_period(fsm, name, period_ns):
     """The machine with another period of one of its timers."""
     timers = tuple(
-        Timer(one.name, one.event, one.states, lambda record: period_ns, authority=one.authority)
+        Timer(one.name, one.event, one.states, lambda record: period_ns, authority=one.authority, once=one.once)
         if one.name == name
         else one
         for one in fsm.timers

@@ -92,7 +92,7 @@ def test_a_life_is_lived_once(tmp_path):
 
 
 def test_where_no_directory_can_be_made_is_said(tmp_path):
-    said = r"trace = .*/file/logs': cannot be made a directory \(Not a directory"
+    said = r"trace = .*/file/logs': cannot be a folder to write to: .*/file is no folder"
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match=said):
         TraceLog(tmp_path / "file" / "logs", HEAD)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import Any, TypeVar
+from weakref import finalize
 
 from statemachines.drivers.persistent_sessions.host_request import ReadPage
 from statemachines.drivers.persistent_sessions.sql import Sql
@@ -25,12 +26,16 @@ IDENTITY = b"simulated store."
 
 
 class MemoryDatabase:
-    """`SessionDatabase` on a connection of its own; `now_ns`: what the clock of the database shows now."""
+    """`SessionDatabase` on a connection of its own; `now_ns`: what the clock of the database shows now.
+
+    The connection is closed with it, in whichever thread that is: a world and what it holds are let go together.
+    """
 
     where = "the simulated database"
 
     def __init__(self) -> None:
-        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        finalize(self, self.connection.close)
         self.now_ns = 0
 
     def make(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
+from typing import ClassVar
 
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
@@ -16,10 +17,16 @@ MS = 1_000_000
 
 
 class Cluster:
-    """Hosts by the names of their nodes; what clients get, what applications are told, and what was asked."""
+    """Hosts by the names of their nodes; what clients get, what applications are told, and what was asked.
+
+    `close_all` closes the stores of every cluster: a fixture calls it when a test is over.
+    """
+
+    opened: ClassVar[list] = []
 
     def __init__(self, path, *names, **given):
         self.store = open_session_store(path)
+        self.opened.append(self.store)
         self.given = given
         self.now_ns = 0
         self.hosts = {}
@@ -34,6 +41,11 @@ class Cluster:
         self._queue = deque()
         for name in names:
             self.start(name, 1)
+
+    @classmethod
+    def close_all(cls):
+        while cls.opened:
+            asyncio.run(cls.opened.pop().close())
 
     def start(self, name, life):
         self.do_life(name)

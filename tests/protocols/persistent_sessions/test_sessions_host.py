@@ -48,6 +48,13 @@ from statemachines.persistent_sessions.takeover_message import (
 from statemachines.persistent_sessions.times import Times
 
 
+@pytest.fixture(autouse=True)
+def close_stores():
+    """Whoever opens a store closes it."""
+    yield
+    Cluster.close_all()
+
+
 @pytest.fixture
 def cluster(tmp_path):
     return Cluster(tmp_path / "s.db", "a", "b")
