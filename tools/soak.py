@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "real"))
 import carried_run
 import sessions_run
 
-from statemachines import catalogue
+from statemachines import catalogue, registry
 from statemachines.demo.shared_subscriptions import account
 from statemachines.drivers.shared_subscriptions import consumer_file
 from statemachines.drivers.shared_subscriptions.roles import LEADER
@@ -55,6 +55,7 @@ from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 from statemachines.testing.shared_subscriptions.readers import READERS
+from statemachines.testing.two_judges import disagreements
 from statemachines.trace import fault_row
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze
@@ -82,6 +83,8 @@ LIVES = 600
 STORM = 8
 """Faults of a storm over sessions that share streams, and moves in the calm behind it: half a minute each."""
 STORMS_A_MINUTE = 0.3
+TWICE = 12
+"""Scenarios in a round: eight rounds go through all of them."""
 STATES = 10_000_000
 """Of a system that is explored again, at most."""
 SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "reordering", "false-timeouts")
@@ -178,6 +181,19 @@ def drive(totals: Totals, examples: int) -> None:
     except (PropertyBroken, SystemBroken) as broken:
         totals.violated(str(broken))
     totals.moves += GroupTest.moves - before + closed.moves
+
+
+def judge_twice(totals: Totals, scenarios: int) -> None:
+    """Some scenarios of all protocols, the next ones in the next round: monitors and the judge of the trace agree."""
+    names = [
+        f"{one}/{name}"
+        for one in registry.names()
+        if "sim" in registry.protocol(one).areas
+        for name in shipped_with(one)
+    ]
+    for place in range(totals.seed * scenarios, (totals.seed + 1) * scenarios):
+        for what in disagreements(named(names[place % len(names)]), (totals.seed,), OUT / "judges"):
+            totals.violated(what)
 
 
 def explore_again(totals: Totals, states_max: int) -> None:
@@ -432,6 +448,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         queues = tuple(shipped_with(QUEUE))
         simulate(done, f"{QUEUE}/{queues[seed % len(queues)]}", given.seeds)
         explore_again(done, given.states)
+        judge_twice(done, given.twice)
         crash_queues(done, given.crashes)
         crowd_queue(done, given.lives)
         kill_nodes(done, given.hurts)
@@ -476,6 +493,7 @@ def main() -> int:
     )
     parser.add_argument("--crashes", type=int, default=CRASHES, help=f"crash runs of the queue in a round ({CRASHES})")
     parser.add_argument("--lives", type=int, default=LIVES, help=f"processes that come to a queue in a round ({LIVES})")
+    parser.add_argument("--twice", type=int, default=TWICE, help=f"scenarios in a round that two judges see ({TWICE})")
     parser.add_argument("--states", type=int, default=STATES, help=f"at most, of a system explored again ({STATES})")
     often = f"{HURTS_A_MINUTE} for each minute, {HURTS_MIN} to {HURTS_MAX}"
     parser.add_argument("--hurts", type=int, default=0, help=f"faults in a round's run of sessions ({often})")
