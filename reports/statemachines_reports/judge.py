@@ -202,8 +202,9 @@ class Judges:
         """Whose logs are missing."""
         told = (one for report in self.reports.values() for one in report.absent(segment))
         unlogged = tuple(event for report in self.reports.values() for event in report.unlogged)
-        cut = find_cut_logs(segment, unlogged)
-        return [Absent(run, log) for run, log in dict.fromkeys((*unheard(segment.columns, unlogged), *cut, *told))]
+        silent = tuple(unheard(segment.columns, unlogged))
+        cut = (one for one in find_cut_logs(segment, unlogged) if (one[0], node_of(one[1])) not in silent)
+        return [Absent(run, log) for run, log in dict.fromkeys((*silent, *cut, *told))]
 
     def judge_path(self, path: Path, waived: Mapping[str, frozenset[int]]) -> Iterator[Result]:
         """All results of one file."""
