@@ -41,7 +41,7 @@ import many_topics_run
 import sessions_run
 import unreachable_run
 
-from statemachines import catalogue
+from statemachines import catalogue, registry
 from statemachines.demo.shared_subscriptions import account
 from statemachines.drivers.shared_subscriptions import consumer_file
 from statemachines.drivers.shared_subscriptions.roles import LEADER
@@ -60,6 +60,7 @@ from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 from statemachines.testing.shared_subscriptions.readers import READERS
+from statemachines.testing.two_judges import disagreements
 from statemachines.trace import fault_row
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines_reports.pipeline import analyze
@@ -90,6 +91,8 @@ STORMS_A_MINUTE = 0.3
 SLOW_SAMPLES = 3_000
 """Put into a cache while a link is cut, which comes back with 200 kB/s."""
 SLOW_LINK_S = 300.0
+TWICE = 12
+"""Scenarios in a round: eight rounds go through all of them."""
 STATES = 10_000_000
 """Of a system that is explored again, at most."""
 SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "reordering", "false-timeouts")
@@ -199,6 +202,19 @@ def drive(totals: Totals, examples: int) -> None:
     except (PropertyBroken, SystemBroken) as broken:
         totals.violated(str(broken))
     totals.moves += GroupTest.moves - before + closed.moves
+
+
+def judge_twice(totals: Totals, scenarios: int) -> None:
+    """Some scenarios of all protocols, the next ones in the next round: monitors and the judge of the trace agree."""
+    names = [
+        f"{one}/{name}"
+        for one in registry.names()
+        if "sim" in registry.protocol(one).areas
+        for name in shipped_with(one)
+    ]
+    for place in range(totals.seed * scenarios, (totals.seed + 1) * scenarios):
+        for what in disagreements(named(names[place % len(names)]), (totals.seed,), OUT / "judges"):
+            totals.violated(what)
 
 
 def explore_again(totals: Totals, states_max: int) -> None:
@@ -501,6 +517,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         queues = tuple(shipped_with(QUEUE))
         simulate(done, f"{QUEUE}/{queues[seed % len(queues)]}", given.seeds)
         explore_again(done, given.states)
+        judge_twice(done, given.twice)
         crash_queues(done, given.crashes)
         break_off(done, BREAKS)
         crowd_queue(done, given.lives)
@@ -555,6 +572,7 @@ def main() -> int:
     parser.add_argument("--lives", type=int, default=LIVES, help=f"processes that come to a queue in a round ({LIVES})")
     text = f"samples of zenoh that are put while a link is cut, in a round ({SLOW_SAMPLES})"
     parser.add_argument("--slow-samples", type=int, default=SLOW_SAMPLES, help=text)
+    parser.add_argument("--twice", type=int, default=TWICE, help=f"scenarios in a round that two judges see ({TWICE})")
     parser.add_argument("--states", type=int, default=STATES, help=f"at most, of a system explored again ({STATES})")
     parser.add_argument(
         "--topics", type=int, default=MANY_TOPICS, help=f"of a group that starts at once ({MANY_TOPICS})"

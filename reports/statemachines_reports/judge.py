@@ -112,13 +112,16 @@ def judge_rows(segment: Segment) -> Verdict:
 
 
 def judge_continuity(segment: Segment) -> Verdict:
-    """Every step begins where the one before of its instance ended; the first in the machine's first state."""
+    """Every step begins where the one before of its instance ended; the first in the machine's first state, as does a
+    child machine that was at its end and is made again."""
     steps, lookup = segment.steps, segment.lookup
-    order, first = steps.order, steps.first
+    order, machine = steps.order, steps.machine[steps.order]
     source = steps.source[order]
-    before = np.empty_like(source)
+    before = np.full_like(source, len(lookup.states))
     before[1:] = steps.dest[order][:-1]
-    before[first] = lookup.initial[steps.machine[order][first]]
+    begins = lookup.ends[machine, before]
+    begins[steps.first] = True
+    before[begins] = lookup.initial[machine[begins]]
     broken = np.flatnonzero(source != before)
     states = [*lookup.states, "nowhere"]
 
@@ -203,7 +206,9 @@ class Judges:
         """Whose logs are missing."""
         told = (one for report in self.reports.values() for one in report.absent(segment))
         unlogged = tuple(event for report in self.reports.values() for event in report.unlogged)
-        return [Absent(run, log) for run, log in dict.fromkeys((*unheard(segment.columns, unlogged), *told))]
+        silent = tuple(unheard(segment.columns, unlogged))
+        cut = (one for one in find_cut_logs(segment, unlogged) if (one[0], node_of(one[1])) not in silent)
+        return [Absent(run, log) for run, log in dict.fromkeys((*silent, *cut, *told))]
 
     def judge_path(self, path: Path, waived: Mapping[str, frozenset[int]]) -> Iterator[Result]:
         """All results of one file."""
@@ -212,20 +217,31 @@ class Judges:
             yield from self.judge(Segment(columns, self.lookup, lambda run: runs()[run]), waived)
 
 
+def find_cut_logs(segment: Segment, unlogged: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """(run, log) of logs that lack messages which came to somebody, as the merged logs of a real run say."""
+    for run, _ in segment.columns.runs():
+        for log, event in segment.parameters(run).get("unsent", ()):
+            if event not in unlogged:
+                yield run, log
+
+
 def unheard(columns: Columns, unlogged: tuple[str, ...] = ()) -> Iterator[tuple[int, str]]:
-    """(run, node) of nodes whose messages came to somebody, and who have no row of their own; messages that are
-    `unlogged` come from those who keep no log."""
+    """(run, node) of nodes whose messages came to somebody, and who have no row of their own: one that says what was
+    done to a node is not its own.  Messages that are `unlogged` come from those who keep no log."""
     rows = columns.rows_of("deliver")
     rows = rows[~columns.is_one_of("event", unlogged, rows)]
     texts, nodes = columns.texts["peer"], len(columns.texts["node"]) + 1
     number = {name: place for place, name in enumerate(columns.texts["node"])}
     peers, where = np.unique(columns["peer"][rows], return_inverse=True)
-    names = [node_of(texts[code]) if code < len(texts) else "" for code in peers.tolist()]
-    known = np.unique(columns["run"] * nodes + columns["node"])
-    node = np.array([number.get(name, -1) for name in names], np.int64)[where]
+    parties = [texts[code] if code < len(texts) else "" for code in peers.tolist()]
+    own = np.setdiff1d(np.arange(len(columns["run"])), columns.rows_of("fault"))
+    known = np.unique(columns["run"][own] * nodes + columns["node"][own])
+    node = np.array([number.get(node_of(party), -1) for party in parties], np.int64)[where]
     run = columns["run"][rows]
     unknown = (node < 0) | ~np.isin(run * nodes + node, known)
-    found = {(one, names[place]) for one, place in zip(run[unknown].tolist(), where[unknown].tolist(), strict=True)}
+    found = {
+        (one, node_of(parties[at])) for one, at in zip(run[unknown].tolist(), where[unknown].tolist(), strict=True)
+    }
     yield from sorted(one for one in found if one[1])
 
 

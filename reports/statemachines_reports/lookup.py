@@ -28,6 +28,10 @@ class Lookup:
         self.width = max((len(fsm.lines) for fsm in family), default=0) + 1
         """A machine's part of the tables; its last line stands for every row that it does not have."""
         self.initial = np.array([self.states[str(fsm.initial.value)] for fsm in family] + [-1], np.int32)
+        self.ends = np.zeros((len(family) + 1, len(self.states) + 1), bool)
+        """[machine, state]: an instance that is there is gone, and its parent may make it again: it begins anew."""
+        for child in {one.full_name: one for fsm in family for one in fsm.children}.values():
+            self.ends[self.machines[child.full_name], [self.states[str(one.value)] for one in child.final]] = True
         self._outcome = np.full(((len(family) + 1) * self.width, len(self.states) + 1), -1, np.int32)
         self._guarded = np.zeros((len(family) + 1, len(self.events) + 1, len(self.states) + 1), bool)
         for fsm in family:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
 from statemachines.trace import RUN_COLUMNS
-from statemachines.trace.log import merge, read_logs
+from statemachines.trace.log import find_unsent, merge, read_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.trace.tables import check_tables, joined
@@ -39,7 +39,11 @@ class TraceSet:
             raise ConfigurationError("trace", str(directory), "is no directory")
         self.torn = 0
         self.left: list[Path] = []
-        if not list(directory.glob("trace-*.parquet")) and list(directory.glob("*.ndjson")):
+        logs, tables = (sorted(directory.glob(pattern)) for pattern in ("*.ndjson", "trace-*.parquet"))
+        if logs and tables:
+            rule = f"holds logs ({logs[0].name}) beside a trace ({tables[0].name}): give each a folder of its own"
+            raise ConfigurationError("trace", str(directory), rule)
+        if logs:
             self.torn = merge_logs(directory, out / "merged")
             directory = out / "merged"
         self.files = sorted(directory.glob("trace-*.parquet"))
@@ -149,7 +153,7 @@ def merge_logs(directory: Path, out: Path) -> int:
     """The logs of a real run as one run of a trace in `out`; how many lines were torn."""
     logs = read_logs(directory)
     torn = sum(log.torn for log in logs)
-    facts = {"nodes": [log.head.life for log in logs], "torn": torn}
+    facts = {"nodes": [log.head.life for log in logs], "torn": torn, "unsent": find_unsent(logs)}
     tables = joined(str(directory), (log.head.fingerprints for log in logs))
     installed(str(directory), tables)
     versions = json.dumps({"gapless": version("gapless")})

@@ -125,7 +125,7 @@ def _joined(parts: list[Any]) -> list[Any]:
     found: list[Any] = []
     for one in parts:
         if isinstance(one, ast.Constant) and found and isinstance(found[-1], ast.Constant):
-            found[-1] = ast.Constant(f"{found[-1].value}{one.value}")
+            found[-1] = ast.Constant(str(found[-1].value) + str(one.value))
         elif not (isinstance(one, ast.Constant) and one.value == ""):
             found.append(one)
     return found

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from statemachines.kernel import ConfigurationError
+from statemachines.kernel import ConfigurationError, life_of
 from statemachines.trace.append_whole import append_whole
 from statemachines.trace.row import COLUMNS, ROW, Column, TraceRow
 from statemachines.trace.tables import joined
@@ -135,7 +135,11 @@ def read_logs(directory: Path) -> list[Log]:
     logs = [read_log(path) for path in paths]
     joined(str(directory), (log.head.fingerprints for log in logs))
     numbers: dict[int, str] = {}
+    lives: dict[str, str] = {}
     for log in logs:
+        if (twice := lives.setdefault(log.head.life, log.path)) != log.path:
+            rule = f"and {Path(twice).name} are both the log of {log.head.life}: keep the one that is whole"
+            raise ConfigurationError("trace log", log.path, rule)
         other = numbers.setdefault(log.head.number, log.head.life)
         if other != log.head.life:
             rule = f"is used by {other} and {log.head.life}; give one of them another --number"
@@ -173,5 +177,22 @@ def merge(logs: list[Log]) -> Iterator[TraceRow]:
             heappush(heap, (logs[number].rows[position[number]][0], number))
 
 
+def find_unsent(logs: list[Log]) -> list[tuple[str, str]]:
+    """(log, event) of messages that came to somebody and that no log says were sent: the log of that life is missing,
+    or a part of it is.  The rows of a step are in the log before a message leaves, so no crash loses one."""
+    sent = {row[_MSG] for log in logs for row in log.rows if row[_KIND] == "send"}
+    lives = {log.head.number: log.head.life for log in logs}
+    found: dict[tuple[str, str], None] = {}
+    for log in logs:
+        for row in log.rows:
+            msg = row[_MSG]
+            if row[_KIND] == "deliver" and msg is not None and msg >= 0 and msg not in sent:
+                life = lives.get(msg >> 40)
+                found[life_of(row[_PEER]) if life is None else f"part of {life}", row[_EVENT]] = None
+    return sorted(found)
+
+
 _KIND: Final = COLUMNS.index("kind") - 2
+_PEER: Final = COLUMNS.index("peer") - 2
+_EVENT: Final = COLUMNS.index("event") - 2
 _MSG: Final = COLUMNS.index("msg") - 2

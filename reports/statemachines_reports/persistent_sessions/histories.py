@@ -51,6 +51,14 @@ class Cells(NamedTuple):
     last: int
 
 
+class Resumed(NamedTuple):
+    """An owner comes to normal operation in this row."""
+
+    row: int
+    owner: Owned
+    session: Session
+
+
 class Histories:
     """`findings`; what is measured; `absent`: (run, whose log)."""
 
@@ -76,6 +84,9 @@ class Histories:
         self._wanted: dict[str, None] = {}
         """Owners that writers were told of."""
         self._nodes: set[str] = set()
+        self._resumed: dict[str, Resumed] = {}
+        """Node -> an owner that has come to normal operation by the step whose rows are being read: those of its
+        children follow its own."""
 
     def _read(self) -> None:
         columns = self.columns
@@ -99,6 +110,9 @@ class Histories:
 
     def _take(self, cells: Cells) -> None:
         self._nodes.add(cells.node)
+        resumed = self._resumed.get(cells.node)
+        if resumed is not None and not cells.instance.startswith(f"{resumed.owner.party}:"):
+            self._resume(self._resumed.pop(cells.node))
         match cells.kind:
             case "ask":
                 self._ask(cells)
@@ -211,19 +225,20 @@ class Histories:
         if cells.event == "takeover_begun" and cells.dest == "subscribing":
             session.begin_takeover(owner)
         if cells.dest == "normal" and cells.source != "normal":
-            self._resume(cells, owner, session)
+            self._resumed[cells.node] = Resumed(cells.row, owner, session)
         elif cells.dest == "yielding":
             session.yield_(owner)
         elif cells.dest == "stopped":
             session.stop(owner)
 
-    def _resume(self, cells: Cells, owner: Owned, session: Session) -> None:
-        session.resume(cells.row, owner)
-        took = self._between(owner.begun, cells.row)
+    def _resume(self, resumed: Resumed) -> None:
+        row, owner, session = resumed
+        session.resume(row, owner)
+        took = self._between(owner.begun, row)
         self.measured.append(Resume(self._run, owner.pending, owner.buffered, took))
         self.measured.append(Latency("resume", self._run, took))
         if session.died >= 0:
-            waited, cause = self._between(session.died, cells.row), self.columns.text("event", session.died)
+            waited, cause = self._between(session.died, row), self.columns.text("event", session.died)
             self.measured.append(Latency("fail_over", self._run, waited, cause))
             session.died = -1
 
@@ -287,6 +302,8 @@ class Histories:
 
     def _end(self) -> None:
         """Of a run."""
+        for resumed in self._resumed.values():
+            self._resume(resumed)
         for session in self._sessions.values():
             session.end()
             self.sums[self._run, "waiting"] += sum(len(one.open) for one in session.writers.values())

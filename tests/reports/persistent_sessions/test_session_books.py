@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from session_story import FIRST, Story, columns_of
 
-from statemachines_reports.persistent_sessions.findings import Findings
+from statemachines_reports.persistent_sessions.findings import GAP, Findings
+from statemachines_reports.persistent_sessions.histories import Histories
 from statemachines_reports.persistent_sessions.owned import Flow, Owned
 from statemachines_reports.persistent_sessions.session import Session
 from statemachines_reports.persistent_sessions.written import Put
@@ -140,3 +142,18 @@ def test_an_epoch_that_is_heard_of_late_is_not_the_highest(findings):
     written.hear(3)
     written.hear(2)
     assert written.epoch == 3
+
+
+@pytest.mark.parametrize(("last", "gaps"), [("starve", []), ("polled", [GAP])])
+def test_an_owner_is_in_normal_operation_when_its_flows_have_taken_the_same_step(last, gaps):
+    """The rows of its flows follow its own: what a flow without room leaves to be read later is not left out."""
+    story = Story()
+    story.begin_epoch(1)
+    story.store(1, 1, "m1")
+    story.load(FIRST, 1)
+    story.flow(FIRST, "begin", "new", "waiting")
+    story.flow(FIRST, "live_marker", "waiting", "syncing", key="w", term=1, first=2)
+    story.resume(FIRST, "polled", "syncing", "normal", key="w")
+    story.flow(FIRST, last, "syncing", "behind" if last == "starve" else "done", term=1, first=2)
+    found = Histories(columns_of(story.rows)).findings
+    assert [one.check for one in found.wrong] == gaps
