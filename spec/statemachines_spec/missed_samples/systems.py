@@ -144,7 +144,7 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     "unreliable": (
         "replies are lost, overtake each other, and come after the end of their query",
         Setting(
-            samples=3, depth=3, single=True, reliable=False, past=True, lost_replies=1, early=1, empty=1, slow=1,
+            samples=3, depth=3, single=True, reliable=False, past=True, lost_replies=1, early=1, empty=1,
             shows=("missed", "recovered"),
         ),
     ),
