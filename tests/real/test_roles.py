@@ -10,6 +10,7 @@ import time
 import msgspec
 import pytest
 
+from statemachines.testing.process_harness import free_port
 from tests.real.outside import CONSUMER, LEADER, LeaderHost, Stranger, gapless, identity_of, read_all
 
 MEMBERS, LEADERS = "the secret of all the nodes", "the secret of leader hosts"
@@ -100,21 +101,23 @@ def test_SS_251_leader_hosts_that_share_the_second_secret_pass_borrowers_on(tmp_
     folders = [tmp_path / name for name in ("leading", "following")]
     for folder in folders:
         folder.mkdir()
-    both = ("--secret-file", secrets(MEMBERS), "--leader-secret-file", secrets(LEADERS))
-    trace = ("--trace", tmp_path / "trace")
-    with LeaderHost(folders[0], store, *both, *trace, "--name", "leader-1") as leading:
+    patient = tmp_path / "group.toml"
+    patient.write_text("validity_ms = 60_000\n")  # nobody pings here
+    both = ("--secret-file", secrets(MEMBERS), "--leader-secret-file", secrets(LEADERS), "--config", patient)
+    address = f"127.0.0.1:{free_port()}"
+    with LeaderHost(folders[0], store, *both, "--peers", address, "--name", "leader-1") as leading:
         with Insider(leading.port, "first~1", store=store) as first:
             first.register("first~1/1", "g", "#")
-        peers = ("--peers", f"127.0.0.1:{leading.port}", "--name", "leader-2")
+        peers = ("--listen", address, "--peers", f"127.0.0.1:{leading.port}", "--name", "leader-2")
         with LeaderHost(folders[1], store, *both, *peers) as following:
             with Insider(following.port, "second~1", store=store) as second:
 
-                def asks():
+                def is_answered():
                     second.say("second~1/1", "leader", "leader_wanted", "second~1/1", "g", "#")
-                    time.sleep(0.2)
-                    return "second~1/1" in registered(tmp_path / "trace")
+                    heard = second.hear("relayed_to_borrower", seconds=0.3)
+                    return heard is not None and heard[3][3][:2] == ["leader_connect_response", "second~1/1"]
 
-                until(asks)
+                until(is_answered)
             assert following.stop() == 0, following.said
         assert leading.stop() == 0, leading.said
         assert "is cut off" not in leading.said + following.said
