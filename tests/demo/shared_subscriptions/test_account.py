@@ -96,7 +96,7 @@ def test_a_folder_gives_a_topic_per_text_file(tmp_path):
 
 
 def test_nothing_to_read_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(ConfigurationError, match="is no file and no folder"):
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         read(tmp_path / "none")
     with pytest.raises(ConfigurationError, match="holds no line of text"):
         read(tmp_path)
