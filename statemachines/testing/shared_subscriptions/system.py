@@ -149,6 +149,9 @@ class System:
         self.transit_ns = 0
         self.network = self
         """As the watch asks it what is on its way."""
+        self.devices = self.stores
+        self.lasting: frozenset[tuple[str, str]] = frozenset()
+        """No way is cut for good here."""
         self._arrival: int | None = None
         self._lives: dict[str, int] = {}
         self.restart("leader-1")
@@ -489,6 +492,10 @@ class System:
     def _observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         self.tale.step(node, event, before, step, now_ns)
         self._judge(lambda: self.monitors.step(node, event, before, step, now_ns))
+
+    def messages_in_flight(self) -> list[Message]:
+        """What is on its way."""
+        return [packet.message for packet in (*self.packets, *self.held)]
 
     def in_flight(self) -> set[tuple[str, str]]:
         """Who has said something to whom that has not arrived."""
