@@ -101,6 +101,13 @@ class Side:
         message = chance.choice(makers)(chance, about) if makers else example(chance.choice(self._kinds), chance)
         return self.codec.encode(Packet(sender, to, chance.getrandbits(chance.choice((1, 62))), message))
 
+    def is_taken(self, data: bytes) -> bool:
+        """Whether it is a whole frame with what the role takes."""
+        try:
+            return bool([self.codec.decode(body) for body in Frames().feed(data)])
+        except FrameError:
+            return False
+
 
 Sides = Mapping[str, Side]
 
@@ -169,8 +176,11 @@ def oversize(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bo
 
 
 def wrong_role(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
-    """What the reader itself might say."""
-    return sides[side.speaker].packet(chance) if side.speaker in sides else side.packet(chance)[1:], True
+    """What the reader itself might say, unless it takes the same (a host that relays takes what others take)."""
+    data = sides[side.speaker].packet(chance) if side.speaker in sides else side.packet(chance)[1:]
+    while side.is_taken(data):
+        data = sides[side.speaker].packet(chance)
+    return data, True
 
 
 def wrong_hello(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
