@@ -49,6 +49,8 @@ MESSAGES: Final = 8
 
 SETTLED: Final = "settled"
 AGE: Final = "age of the claim"
+IDLE: Final = "idle"
+"""The timer of a leader without members, or with members that it has not heard."""
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -147,6 +149,11 @@ class GroupPath(PathToScript):
             slot = Slot(GROUP_STORE, AGE, node)
             age = self.clock.armed.pop(slot)
             self.bind(Wait(slot, age, self.clock.moment, True, False))
+
+    def bind(self, wait: Wait) -> None:
+        """The idle timer is no small matter: a leader for which it is due lets its claim go."""
+        firm = wait.armed._replace(soft=wait.armed.soft and wait.slot.timer != IDLE)
+        super().bind(wait._replace(armed=firm))
 
     def taken(self, envelope: Envelope) -> None:
         """A host that looked at the claim watches it from the answer on; who looks before it is old finds it young."""
