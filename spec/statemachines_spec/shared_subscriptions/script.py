@@ -26,7 +26,7 @@ from statemachines_spec.script.script import Script, Sent
 from statemachines_spec.script.symbolic_clock import Armed, Slot
 from statemachines_spec.script.words import Node
 from statemachines_spec.shared_subscriptions.consumer import GROUP, Consumer
-from statemachines_spec.shared_subscriptions.leader_host import Age, LeaderHost, watched
+from statemachines_spec.shared_subscriptions.leader_host import Age, HostLocal, LeaderHost, watched
 from statemachines_spec.shared_subscriptions.session_consumer import SessionConsumer
 from statemachines_spec.shared_subscriptions.slow_timers import patient, unhurried
 from statemachines_spec.shared_subscriptions.stores import Store
@@ -172,6 +172,17 @@ class GroupPath(PathToScript):
         if isinstance(event, LeaderWanted | RetryTimer):
             self._looked_at[node] = self.clock.moment
         self._found[node] = found
+        self._free_idle(self.locals[node])
+
+    def _free_idle(self, local: HostLocal) -> None:
+        """A leader that hears a member takes its idle timer for nothing from then on."""
+        if local.party is None or not local.party.record.heard:
+            return
+        slot = Slot(local.party.record.id, IDLE, "")
+        armed = self.clock.armed.get(slot)
+        if armed is not None and armed.soft:
+            del self.clock.armed[slot]
+            self.bind_open(slot, armed, self.clock.moment)
 
     def keeps(self, slot: Slot) -> bool:
         return slot.timer == AGE
