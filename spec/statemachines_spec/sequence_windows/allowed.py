@@ -23,17 +23,17 @@ ALLOWED: Final = (
         "it stays unsubscribed either way, and a subject has no timers",
     ),
     Allowed(
-        ("subscriber_window/3/after-4",),
+        ("subscriber_window/4/after-5",),
         "SW-22",
         "what begins at or below the last number does not begin behind it: either may be asked first",
     ),
     Allowed(
-        ("subscriber_window/5/after-6",),
+        ("subscriber_window/6/after-7",),
         "SW-08",
         "a CHAIN is to a number of an earlier frame: what is of the last number's own frame has none to it",
     ),
     Allowed(
-        ("subscriber_window/6/after-7",),
+        ("subscriber_window/7/after-8",),
         "SW-25",
         "a CHAIN is the last number or a later one, never both: either may be asked first",
     ),

@@ -61,7 +61,7 @@ ALLOWED: Final = (
         "progress, and whether that is final",
     ),
     Allowed(
-        ("listing.learn/15/gt-is-gte", "plan.Draft.keep_progress/2/gt-is-gte"),
+        ("listing.learn/17/gt-is-gte", "plan.Draft.keep_progress/2/gt-is-gte"),
         "SS-125",
         "a stream that is as it was known is put in its own place, unchanged",
     ),
@@ -76,12 +76,12 @@ ALLOWED: Final = (
         "generations and shards count from 0: whatever is below it stands for none",
     ),
     Allowed(
-        ("leader/57/after-58", "leader/60/after-61"),
+        ("leader/61/after-62", "leader/64/after-65"),
         "SS-131",
         "a batch and the look-up of what became of it have two numbers, and what was written is not what was there",
     ),
     Allowed(
-        ("leader/16/after-60", "leader/22/after-57", "leader/29/after-40"),
+        ("leader/18/after-64", "leader/24/after-61", "leader/33/after-44"),
         "SS-153",
         "no two requests have one number: the two guards never hold together",
     ),
@@ -96,12 +96,12 @@ ALLOWED: Final = (
         "what a store did not answer may be begun again from reading",
     ),
     Allowed(
-        ("leader/14/timer-halved", "leader/22/timer-halved", "leader/23/timer-halved"),
+        ("leader/16/timer-halved", "leader/24/timer-halved", "leader/26/timer-halved"),
         "SS-121",
         "a commit interval later at most: sooner is allowed",
     ),
     Allowed(
-        ("leader/52/timer-halved",),
+        ("leader/56/timer-halved",),
         "SS-127",
         "a heartbeat that meets a batch under way is made up for within a commit interval: sooner is allowed",
     ),
@@ -137,33 +137,33 @@ ALLOWED: Final = (
         "it has just begun: no timer is set that entering anew could cancel",
     ),
     Allowed(
-        ("leader/7/to-candidate",),
+        ("leader/9/to-candidate",),
         "SS-120",
         "entering anew cancels a look that is still to come; the claim is asked for in this step, and whatever is "
         "answered it is taken, or the next look is set",
     ),
     Allowed(
-        ("leader/14/to-candidate", "leader/15/to-candidate"),
+        ("leader/16/to-candidate", "leader/17/to-candidate"),
         "SS-121",
         "the look that entering anew cancels is set in the same step",
     ),
     Allowed(
-        ("leader/6/after-7",),
+        ("leader/8/after-9",),
         "SS-123",
         "a claim that is ours is none that may be taken: the two guards never hold together",
     ),
     Allowed(
-        ("leader/19/after-20",),
+        ("leader/21/after-22",),
         "SS-125",
         "a page is the last or not, never both: either may be asked first",
     ),
     Allowed(
-        ("leader/68/timer-halved",),
+        ("leader/72/timer-halved",),
         "SS-134",
         "it ends as soon as the batch under way lets it: to ask for that sooner is allowed",
     ),
     Allowed(
-        ("leader/70/to-releasing",),
+        ("leader/74/to-releasing",),
         "SS-133",
         "the end of the claim that entering anew cancels is set in the same step, by the batch that was committed",
     ),
@@ -194,7 +194,7 @@ ALLOWED: Final = (
         "any more, and while something is held there is no other",
     ),
     Allowed(
-        ("listing.learn/19/0-is-1",),
+        ("listing.learn/21/0-is-1",),
         "SS-163",
         "a stream behind what was committed is granted to nobody: there is no grant to compare that number with",
     ),

@@ -53,6 +53,7 @@ RELATIONS: Final = (
     ("L1 idle", "a leader that was asked for is still there for the next question"),
     ("S5 drift", "clocks are not allowed to err by half"),
     ("L1 times", "times are positive, and no longer than some decades"),
+    ("L2 window", "a member has at least one grant to answer, and at most a thousand"),
 )
 """Name and text; which of them a configuration is about is a place in this list."""
 
@@ -64,8 +65,8 @@ def _edges() -> Iterator[Try]:
         (0, BASE, {"max_delay_ms": 499}, {"max_delay_ms": 500}),
         (1, still, {"validity_ms": 3801}, {"validity_ms": 3800}),
         (1, BASE, {"validity_ms": 3869}, {"validity_ms": 3868}),
-        (2, BASE, {"claim_ttl_ms": 10_001}, {"claim_ttl_ms": 10_000}),
-        (3, BASE, {"commit_interval_ms": 5000}, {"commit_interval_ms": 5001}),
+        (2, BASE, {"claim_ttl_ms": 2001}, {"claim_ttl_ms": 2000}),
+        (3, BASE, {"commit_interval_ms": 1000}, {"commit_interval_ms": 1001}),
         (4, BASE, {"unsubscribe_timeout_ms": 9999}, {"unsubscribe_timeout_ms": 10_000}),
         (5, still, {"idle_stop_ms": 1801}, {"idle_stop_ms": 1800}),
         (5, BASE, {"idle_stop_ms": 1829}, {"idle_stop_ms": 1828}),
@@ -74,6 +75,8 @@ def _edges() -> Iterator[Try]:
         (7, BASE, {"resend_interval_ms": 1}, {"resend_interval_ms": 0}),
         (7, BASE, {"revoke_timeout_ms": 2**40 - 1}, {"revoke_timeout_ms": 2**40}),
         (7, BASE, {"grant_timeout_ms": 0}, {"grant_timeout_ms": -1}),
+        (8, BASE, {"grant_window": 1}, {"grant_window": 0}),
+        (8, BASE, {"grant_window": 1000}, {"grant_window": 1001}),
     )
     for about, base, inside, outside in edges:
         yield Try(about, True, replace(base, **inside))

@@ -32,6 +32,11 @@ def _serving(local: Any) -> LeaderRecord | None:
     return record if record is not None and record.status in SERVING else None
 
 
+def is_heard(record: LeaderRecord) -> bool:
+    """The leader has answered a ping of a member that it has."""
+    return any(one.answered for _, one in in_order(record.members))
+
+
 def _keeps(record: LeaderRecord, stream: str, progress: int) -> bool:
     """The leader goes by so much of the stream, or knows it no more."""
     known, assignment = record.streams.get(stream), record.assignments.get(stream)
@@ -87,9 +92,10 @@ def stored_is_believed(actor: str, before: Any, event: Any, after: Any) -> bool:
 
 
 def needed_stays(actor: str, before: Any, event: Any, after: Any) -> bool:
-    """L8: a leader that has members does not end for being idle, nor is it asked again and again whether it is."""
+    """L8: a leader that has a member that it has heard does not end for being idle, nor is it asked again and again
+    whether it is."""
     old, new = _serving(before), _serving(after)
-    if old is None or not old.members or not isinstance(event, IdleTimer):
+    if old is None or not is_heard(old) or not isinstance(event, IdleTimer):
         return True
     return new is not None and ("idle", "") not in after.party.timers
 
@@ -184,7 +190,7 @@ STEPWISE: Final = (
     Stepwise("S11 last word", "who has said its last word is no member any more, and that counts", last_word_counts),
     Stepwise("S10 counts", "what the owner of a stream has read its leader goes by", progress_counts),
     Stepwise("L8 believed", "nobody is given up for what the store bears out", stored_is_believed),
-    Stepwise("L8 needed", "a leader with members does not end for being idle", needed_stays),
+    Stepwise("L8 needed", "a leader that hears a member does not end for being idle", needed_stays),
     Stepwise("L6 own", "who reads that the claim is still its own goes on", own_claim_is_kept),
     Stepwise("S3 lost", "who is refused since the claim is not its own ends at once", lost_claim_is_left),
     Stepwise("L6 halted", "a leader that its host stops is gone, or gives its claim up", halted_ends),

@@ -127,8 +127,8 @@ def _releases(record: LeaderRecord, timers: set[tuple[str, str]], answered: bool
 
 
 def _ends(record: LeaderRecord, timers: set[tuple[str, str]], answered: bool) -> bool:
-    """Whom nobody needs goes."""
-    unneeded = record.status is FOLLOWER or (record.status in SERVING and not record.members)
+    """A follower goes, and a leader that hears no member."""
+    unneeded = record.status is FOLLOWER or (record.status in SERVING and not leader_steps.is_heard(record))
     return not unneeded or ("idle", "") in timers
 
 

@@ -209,7 +209,19 @@ def idle(actor: str, before: Any, event: Any, after: Any) -> int:
     old, new = (leader_of(before), leader_of(after)) if actor == HOST else (None, None)
     if old is None or (new is not None and new.status is RELEASING):
         return NOTHING
-    was, now = (one is not None and one.status in SERVING and not one.members for one in (old, new))
+    was, now = (one is not None and one.status in SERVING and not one.members and not one.asked for one in (old, new))
+    return BEGIN if now and not was else END if was and not now else NOTHING
+
+
+def unheard(actor: str, before: Any, event: Any, after: Any) -> int:
+    """A leader that has answered no ping of its members gives its claim up, even where they have expired by then."""
+    if actor == GROUP_STORE:
+        claim = _put_claim(event)
+        return HIT if claim is not None and not claim.leader else NOTHING
+    old, new = (leader_of(before), leader_of(after)) if actor == HOST else (None, None)
+    if old is None or (new is not None and new.status is RELEASING):
+        return NOTHING
+    was, now = (one is not None and one.status in SERVING and one.asked for one in (old, new))
     return BEGIN if now and not was else END if was and not now else NOTHING
 
 
@@ -426,6 +438,8 @@ def _promises(pace: Pace) -> tuple[Property, ...]:
 RENEWAL: Final = Beat("L6 renewal paced", "the claim is renewed every heartbeat", HEARTBEAT, HEARTBEAT, renewal)
 LISTING: Final = Beat("L2 listing paced", "streams are listed every renew_streams", RENEW, RENEW, listing)
 IDLE_STOP: Final = Beat("L6 idle paced", "a leader without members ends after idle_stop", IDLE, IDLE, idle)
+UNHEARD: Final = Beat("L6 unheard paced", "a leader that hears none of its members ends after a validity",
+                      VALIDITY, VALIDITY, unheard)  # fmt: skip
 
 
 FIRST_RENEWAL: Final = Beat("L6 first renewal", "a claim whose taking was in doubt is renewed a heartbeat after that",
@@ -450,7 +464,7 @@ def failing(name: str, failures: int) -> System:
         Beat("L2 listing again", "a listing that failed is repeated after renew_streams", RENEW, RENEW, listed_again),
         Beat("L6 again", "what a store did not answer is read again after commit_interval", COMMIT, COMMIT, read_again),
         Beat("S3 checked", "what became of a batch is found out after commit_interval", COMMIT, COMMIT, checked),
-        replace(IDLE_STOP, most=IDLE + (1 if failures == 1 else 4) * COMMIT),
+        replace(IDLE_STOP, most=IDLE + (COMMIT // 2 if failures == 1 else 4 * COMMIT)),
     )
     if failures == 1:
         beats = (*beats, FIRST_RENEWAL, NEXT_RENEWAL)

@@ -26,7 +26,7 @@ from statemachines_spec.script.script import Script, Sent
 from statemachines_spec.script.symbolic_clock import Armed, Slot
 from statemachines_spec.script.words import Node
 from statemachines_spec.shared_subscriptions.consumer import GROUP, Consumer
-from statemachines_spec.shared_subscriptions.leader_host import Age, LeaderHost, watched
+from statemachines_spec.shared_subscriptions.leader_host import Age, HostLocal, LeaderHost, watched
 from statemachines_spec.shared_subscriptions.session_consumer import SessionConsumer
 from statemachines_spec.shared_subscriptions.slow_timers import patient, unhurried
 from statemachines_spec.shared_subscriptions.stores import Store
@@ -49,6 +49,8 @@ MESSAGES: Final = 8
 
 SETTLED: Final = "settled"
 AGE: Final = "age of the claim"
+IDLE: Final = "idle"
+"""The timer of a leader without members, or with members that it has not heard."""
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -148,6 +150,11 @@ class GroupPath(PathToScript):
             age = self.clock.armed.pop(slot)
             self.bind(Wait(slot, age, self.clock.moment, True, False))
 
+    def bind(self, wait: Wait) -> None:
+        """The idle timer is no small matter: a leader for which it is due lets its claim go."""
+        firm = wait.armed._replace(soft=wait.armed.soft and wait.slot.timer != IDLE)
+        super().bind(wait._replace(armed=firm))
+
     def taken(self, envelope: Envelope) -> None:
         """A host that looked at the claim watches it from the answer on; who looks before it is old finds it young."""
         node, event = node_of(envelope.to), envelope.event
@@ -165,6 +172,17 @@ class GroupPath(PathToScript):
         if isinstance(event, LeaderWanted | RetryTimer):
             self._looked_at[node] = self.clock.moment
         self._found[node] = found
+        self._free_idle(self.locals[node])
+
+    def _free_idle(self, local: HostLocal) -> None:
+        """A leader that hears a member takes its idle timer for nothing from then on."""
+        if local.party is None or not local.party.record.heard:
+            return
+        slot = Slot(local.party.record.id, IDLE, "")
+        armed = self.clock.armed.get(slot)
+        if armed is not None and armed.soft:
+            del self.clock.armed[slot]
+            self.bind_open(slot, armed, self.clock.moment)
 
     def keeps(self, slot: Slot) -> bool:
         return slot.timer == AGE

@@ -24,7 +24,7 @@ from statemachines.shared_subscriptions.assignment import (
 )
 from statemachines.shared_subscriptions.group_store import GroupStore
 from statemachines.shared_subscriptions.holding import MeasureTimer
-from statemachines.shared_subscriptions.leader_record import SERVING
+from statemachines.shared_subscriptions.leader_record import RELEASING, SERVING
 from statemachines.shared_subscriptions.member import LAPSED, REGISTERED, ExpiryTimer, HandOverTimer
 from statemachines.shared_subscriptions.message import (
     END_OF_STREAM,
@@ -186,6 +186,11 @@ def of_ends(told: Told, stream: str, grant: int) -> Iterator[Any]:
     yield _lets_go(told, stream, grant)
 
 
+def of_end(told: Told, stream: str, grant: int) -> Iterator[Any]:
+    """The stream is read to its end, and finished."""
+    yield _progress(told, stream, grant, END_OF_STREAM, True)
+
+
 def of_revokes(told: Told, stream: str, grant: int) -> Iterator[Any]:
     """So much of the stream is read; it is finished; it is given back."""
     for progress in (0, 1):
@@ -300,10 +305,12 @@ def _handed_over(actor: str, before: Any, event: Any, after: Any) -> int:
 
 
 def _measured(actor: str, before: Any, event: Any, after: Any) -> int:
-    """What the store did not say is asked again; sooner only where something else is to be asked."""
+    """What the store did not say is asked again; sooner only where something else is to be asked; not by who goes."""
     old, new = (leader_of(one) if actor == HOST else None for one in (before, after))
-    if old is None or new is None:
+    if old is None:
         return NOTHING
+    if new is None or new.status is RELEASING:
+        return END
     if isinstance(event, MeasureTimer):
         return HIT
     if isinstance(event, FetchFailed) and event.n == old.measure_n:
@@ -340,7 +347,7 @@ HELD: Final = Beat("S5 held", "what a member had is nobody else's before its lea
 HANDED_OVER: Final = Beat("S5 paced", "an end of a lease is waited for as long as it may last",
                           0, paced.HAND_OVER, _handed_over)  # fmt: skip
 TOLD_SO: Final = Beat("S11 told", "who speaks under no registration is told so", 0, 0, _told_invalid)
-IDLE_STOP: Final = paced.IDLE_STOP
+IDLE_STOP, UNHEARD = paced.IDLE_STOP, paced.UNHEARD
 MEASURED: Final = Beat("L5 measured", "what the store did not say is asked again after commit_interval",
                        paced.COMMIT, paced.COMMIT, _measured)  # fmt: skip
 
@@ -426,7 +433,7 @@ def _promises() -> tuple[Property, ...]:
 
 ABOUT: Final = {
     "talking": "a member says anything at any time: how long its grant, and itself, are waited for",
-    "talking of nothing": "a member that answers no grant comes and goes, or expires: how long its leader stays",
+    "talking of nothing": "a member comes and goes, or expires, with or without a stream: how long its leader stays",
     "talking of ends": "a member says that its stream has ended, and gives it back, or does not",
     "talking lies": "a member says more than is stored, over a stream store that fails once",
     "talking of revokes": "a member says how far it has read of a stream that another member is to have",
@@ -443,9 +450,9 @@ BUILDS: Final[dict[str, Callable[[], System]]] = {
     "talking of nothing": partial(
         talking,
         "talking of nothing",
-        Talker(MEMBER, lambda told, stream, grant: iter(())),
+        Talker(MEMBER, of_end),
         ("expiry", "idle"),
-        (EXPIRES, IDLE_STOP),
+        (EXPIRES, IDLE_STOP, UNHEARD),
         grants=1,
     ),
     "talking of ends": partial(
@@ -453,7 +460,7 @@ BUILDS: Final[dict[str, Callable[[], System]]] = {
         "talking of ends",
         Talker(MEMBER, of_ends),
         ("resend", "revoke_timeout", "hand_over", "idle"),
-        (REVOKED_SAID, REVOKED_AGAIN, NOT_GIVEN_BACK, HELD, HANDED_OVER, IDLE_STOP),
+        (REVOKED_SAID, REVOKED_AGAIN, NOT_GIVEN_BACK, HELD, HANDED_OVER, IDLE_STOP, UNHEARD),
         grants=1,
     ),
     "talking lies": partial(
@@ -461,7 +468,7 @@ BUILDS: Final[dict[str, Callable[[], System]]] = {
         "talking lies",
         Talker(MEMBER, lies),
         ("measure", "hand_over", "idle"),
-        (MEASURED, HELD, HANDED_OVER, IDLE_STOP),
+        (MEASURED, HELD, HANDED_OVER, IDLE_STOP, UNHEARD),
         grants=1,
         fails=1,
     ),

@@ -61,7 +61,7 @@ def test_the_streams_of_whoever_has_expired_are_shared_again():
 def test_a_leader_that_never_shares_again_leaves_them_unshared():
     def expire_only(record, event, now_ns):
         with ExitStack() as stack:
-            called(membership, "settle", lambda draft: None)(stack)
+            called(membership, "reassign", lambda draft: None)(stack)
             return membership.expire(record, event, now_ns)
 
     with ExitStack() as stack:
