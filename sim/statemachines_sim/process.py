@@ -156,7 +156,9 @@ class Process(ABC):
             fires = self._sleeps = False
             self._wake_at = None
             self.after(LOOK_AGAIN_NS, self._fire)
-        for run in (*waiting, partial(self._run, self._fire)) if fires else waiting:
+        if fires:
+            waiting.append(partial(self._run, self._fire))
+        for run in waiting:
             if self.alive:
                 run()
 
