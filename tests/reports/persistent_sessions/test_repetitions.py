@@ -1,12 +1,12 @@
-"""An owner that stood still while its session was taken over takes what the later owner has committed: no repetition.
-A message that is taken, committed or sent a second time is one."""
+"""An owner that stood still takes or sends what a later owner has committed or sent: that is no repetition.  A message
+that is taken, committed or sent a second time otherwise is one."""
 
 from __future__ import annotations
 
 import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
-from session_story import SECOND, THIRD, Story, columns_of, told
+from session_story import FIRST, SECOND, SESSION, THIRD, Story, columns_of, told
 
 from statemachines_reports.columns import NEEDED, Columns
 from statemachines_reports.persistent_sessions.histories import Histories
@@ -47,6 +47,33 @@ def test_an_owner_takes_again_what_it_has_committed():
 def test_a_later_owner_takes_what_an_owner_before_it_has_committed():
     found = continued(lambda story: story.take(THIRD, 2, 1, 1))
     assert ("twice", f"w: 2/1 is taken again by {THIRD} under token 3, and was committed under 2") in found
+
+
+def sent_late(owner, packet):
+    """What is wrong with a story in which the first owner commits m1 under packet 1 and stands still; the second loads
+    that and sends m1 marked; then an owner sends m1 unmarked."""
+    story = Story()
+    story.load(FIRST, 1)
+    story.begin_epoch(1)
+    story.store(1, 1, "m1")
+    story.take(FIRST, 1, 1, 1)
+    story.ask_commit(FIRST, 1)
+    story.load(SECOND, 2)
+    story.send(SECOND, "m1", 1, again=1)
+    told_of = {"machine": "delivery", "source": "committing", "dest": "ready"}
+    story.row(f"{FIRST}:{SESSION}", "step", "state_committed", **told_of)
+    story.row(FIRST, "ask", "mark_delivered", key="w", term=1, first=1)
+    story.send(owner, "m1", packet)
+    return wrong_of(columns_of(story.rows))
+
+
+def test_a_superseded_owner_sends_late_what_the_later_owner_has_sent_marked():
+    assert sent_late(FIRST, packet=1) == []
+
+
+@pytest.mark.parametrize(("owner", "packet"), [(FIRST, 2), (SECOND, 1)])
+def test_a_message_that_is_sent_again_unmarked_by_the_same_owner_or_under_another_packet_is_found(owner, packet):
+    assert ("twice", f"m1 is sent by {owner} as new, and was sent before") in sent_late(owner, packet)
 
 
 @pytest.fixture(scope="module")
