@@ -77,8 +77,11 @@ class Process(ABC):
     # -- from the world -----------------------------------------------------------------------------------------
 
     def receive(self, packet: Packet) -> None:
-        """A message arrives."""
-        if self._waiting is not None or self._event_ns:
+        """A message arrives.  One that arrives while the process stands still is looked at when it goes on: a subclass
+        that refuses messages refuses it then."""
+        if self._waiting is not None:
+            self._waiting.append(partial(self.receive, packet))
+        elif self._event_ns:
             self._run(partial(self._hear, packet))
         else:
             self._hear(packet)
@@ -153,9 +156,11 @@ class Process(ABC):
             fires = self._sleeps = False
             self._wake_at = None
             self.after(LOOK_AGAIN_NS, self._fire)
-        for run in (*waiting, self._fire) if fires else waiting:
+        if fires:
+            waiting.append(partial(self._run, self._fire))
+        for run in waiting:
             if self.alive:
-                self._run(run)
+                run()
 
     def begin_late(self, rate: float) -> None:
         """From now on so large a share of the timers that are taken back fires all the same, once, as if its firing had
@@ -265,7 +270,7 @@ class Process(ABC):
         if not self.alive:
             return
         if self._waiting is not None:
-            self._waiting.append(run)
+            self._waiting.append(partial(self._run, run))
         else:
             run()
 

@@ -65,7 +65,7 @@ def test_each_kind_of_fault_takes_effect_and_is_in_the_trace(kind):
     rows = rows_of(world, kind)
     assert 1 <= outcome.faults[kind] == len(rows) <= 2
     if KINDS[kind].unit:
-        unit = {"slow_consumer": "times", "drift": "ppm"}.get(kind, "_ns")
+        unit = {"slow_consumer": "times", "drift": "ppm", "slow_link": "bytes_per_s"}.get(kind, "_ns")
         assert all(any(unit in name for name in data_of(row)) for row in rows)
 
 

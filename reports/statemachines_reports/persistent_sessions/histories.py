@@ -190,7 +190,7 @@ class Histories:
         if cells.event == "mark_delivered":
             written = session.writer(cells.key)
             for number in range(cells.first, max(cells.first, cells.last) + 1):
-                written.mark(cells.row, party, (cells.term, number))
+                written.mark(cells.row, party, owner.token, (cells.term, number))
         elif cells.event == "fence":
             self.sums[self._run, "fences"] += 1
             self._fences.setdefault((party, cells.key), session.writer(cells.key).epoch)
@@ -255,7 +255,7 @@ class Histories:
         flow = owner.flow(cells.key, self.findings)
         flow.take(cells.row, cells.term, cells.first, cells.last)
         written = session.writer(cells.key)
-        written.take(cells.row, owner.party, cells.term, cells.first, cells.last, cells.grant)
+        written.take(cells.row, owner.party, owner.token, cells.term, cells.first, cells.last, cells.grant)
         count = cells.last - cells.first + 1
         self.sums[self._run, "taken"] += count
         owner.pending += count * flow.is_from_database()

@@ -33,6 +33,8 @@ class Session:
         self._puts: dict[Kind, list[tuple[Written, Put]]] = {}
         self._sent: Counter[Kind] = Counter()
         self._packets: dict[int, str] = {}
+        self._senders: dict[tuple[str, int], int] = {}
+        """(message, packet) -> the highest token under which an owner has sent it so."""
 
     def writer(self, name: str) -> Written:
         """What a writer has stored for it."""
@@ -111,10 +113,19 @@ class Session:
     # -- the client -------------------------------------------------------------------------------------------------
 
     def send(self, row: int, owner: Owned, message: str, packet: int, again: bool) -> bool:
-        """An owner sends a message to the client; whether it is sent for the first time."""
+        """An owner sends a message to the client; whether it is sent for the first time.
+
+        An owner that stood still between its commit and its first sending sends when it continues. A later owner, which
+        loaded that commit, may have sent the message before, marked and under the same packet. The client has left the
+        earlier owner by then (PS-D85).
+        """
         self._look(not owner.is_yielding, row, f"{owner.party} sends {message}, and has yielded")
         what = f"{owner.party} sends {message} under token {owner.token}, and {self._begun} has taken over"
         self._look(owner.token >= self._begun, row, what)
+        if packet and owner.token < self._senders.get((message, packet), 0):
+            return False
+        if packet:
+            self._senders[message, packet] = owner.token
         if again and self._packets.get(packet) == message:
             return False
         self._packets[packet] = message

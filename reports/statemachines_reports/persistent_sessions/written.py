@@ -45,7 +45,8 @@ class Written:
         self.taken: dict[Position, str] = {}
         """Who took it last."""
         self.lost: set[Position] = set()
-        self.marked: set[Position] = set()
+        self.marked: dict[Position, int] = {}
+        """The token under which an owner has committed that it has taken it."""
         self.sent: set[Position] = set()
         self.aged: set[Position] = set()
         """What was passed over."""
@@ -94,23 +95,30 @@ class Written:
 
     # -- owners -----------------------------------------------------------------------------------------------------
 
-    def take(self, row: int, owner: str, epoch: int, first: int, last: int, lost: int) -> None:
-        """An owner takes some rows into the session state; `lost`: retention has removed messages of some."""
+    def take(self, row: int, owner: str, token: int, epoch: int, first: int, last: int, lost: int) -> None:
+        """An owner takes some rows into the session state; `lost`: retention has removed messages of some.
+
+        An owner that stood still while another took the session over may take what the later owner has committed: it
+        was sent that live meanwhile.  Nothing comes of it, since its commit is refused.
+        """
         self._findings.looked[GAP] += last - first + 1
         for number in range(first, last + 1):
             at = epoch, number
-            what = f"is taken again by {owner}, and another owner has committed it"
-            self._look(TWICE, at not in self.marked, row, f"{_shown(at)} {what}")
+            committed = self.marked.get(at)
+            what = f"is taken again by {owner} under token {token}, and was committed under {committed}"
+            self._look(TWICE, committed is None or token < committed, row, f"{_shown(at)} {what}")
+            if committed is not None:
+                continue
             self.taken[at] = owner
             self.open.pop(at, None)
             if lost:
                 self.lost.add(at)
         self._top = max(self._top, (epoch, last))
 
-    def mark(self, row: int, owner: str, at: Position) -> None:
+    def mark(self, row: int, owner: str, token: int, at: Position) -> None:
         """An owner has committed that it has taken a row."""
         self._look(TWICE, at not in self.marked, row, f"{_shown(at)} is committed a second time, by {owner}")
-        self.marked.add(at)
+        self.marked.setdefault(at, token)
 
     def send(self, row: int, owner: str, at: Position) -> None:
         """An owner sends a message to the client for the first time."""

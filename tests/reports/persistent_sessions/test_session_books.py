@@ -112,9 +112,9 @@ def test_a_message_of_two_subscriptions_is_sent_once_for_each_and_with_qos_0_for
         put = Put((1, number), "m", qos, number, stale=False)
         written.ask(put, (1, number - 1))
         session.put(written, put)
-    written.take(4, owner.party, 1, 1, 3, 0)
+    written.take(4, owner.party, owner.token, 1, 1, 3, 0)
     for number in (1, 2, 3):
-        written.mark(4, owner.party, (1, number))
+        written.mark(4, owner.party, owner.token, (1, number))
     assert session.send(5, owner, "m", 1, again=False)
     assert session.send(6, owner, "m", 0, again=False)
     assert session.send(7, owner, "m", 2, again=False)
@@ -131,7 +131,7 @@ def test_what_an_owner_of_before_may_have_committed_is_sent_by_the_next(findings
         put = Put((1, number), f"m{number}", 1, number, stale=False)
         written.ask(put, (1, number - 1))
         session.put(written, put)
-    written.take(4, old.party, 1, 1, 2, 0)
+    written.take(4, old.party, old.token, 1, 1, 2, 0)
     assert session.send(5, new, "m1", 1, again=True)
     session.send(6, new, "m2", 2, again=False)
     assert wrong(findings) == []

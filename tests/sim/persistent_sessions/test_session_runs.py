@@ -220,3 +220,12 @@ def test_a_section_that_cannot_be_is_refused(section, said):
 def test_connections_keep_order_or_there_are_none():
     with pytest.raises(ConfigurationError, match=r"network\.fifo"):
         from_plain({"name": "x", "protocol": SIM.name}).check()
+
+
+def test_what_a_connection_brings_twice_while_a_process_stands_still_is_heard_once():
+    schedule = [Fault("duplicate", 2 * S, 2 * S, rate=1.0), Fault("pause", 2 * S, S, "node-1")]
+    world = short(schedule, stay_s=(0, 0), nodes=1)
+    outcome = world.run()
+    assert outcome.held, outcome
+    assert count(world, "duplicate", "publish_wanted") > 3
+    assert outcome.tally["stored"] == outcome.tally["delivered"] > 20
