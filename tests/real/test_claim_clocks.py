@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from itertools import count
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, 
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Read
 from statemachines.shared_subscriptions.leader_record import HOLDING, LeaderStatus
-from statemachines.shared_subscriptions.message import LeaderWanted
+from statemachines.shared_subscriptions.message import LeaderWanted, Ping
 from statemachines.shared_subscriptions.names import record_key
 
 TIMES = Configuration(**TENTH)
@@ -45,6 +46,7 @@ class Host:
     def __init__(self, node):
         self.node = node
         self._ended = False
+        self._pings = count(1)
 
     async def die(self):
         """It is gone, and gives nothing up."""
@@ -53,9 +55,17 @@ class Host:
             await self.node.abort()
 
     def ask(self):
-        """Somebody looks for the leader."""
+        """Somebody looks for the leader, and lets it hear a ping when it leads: a leader that nobody hears lets go."""
         wanted = LeaderWanted("consumer-9~1/1", "g", "#")
-        self.node._runtime.run(lambda now: self.node.machines.receive(self.node.machines.host, wanted, now))
+        self._hear(self.node.machines.host, wanted)
+        for leader, node in tuple(self.node.machines.nodes.items()):
+            member = node.record.members.get(wanted.borrower)
+            if member is not None:
+                link = member.link
+                self._hear(leader, Ping(link.borrower, link.epoch, link.registration, next(self._pings), ()))
+
+    def _hear(self, to, message):
+        self.node._runtime.run(lambda now: self.node.machines.receive(to, message, now))
 
     @property
     def record(self):

@@ -64,7 +64,7 @@ SHORT = Scenario("short", SIM, Section(), phases=Phases(safety_s=8.0, liveness_s
 @pytest.mark.parametrize("kind", [kind.name for kind in (*NEUTRAL, *SIM.faults)])
 def test_every_kind_of_fault_hits_it_or_is_refused(kind):
     scenario = replace(SHORT, faults={kind: (2, 2)}, out_of_scope=("S1",) if kind in ("forget", "power_loss") else ())
-    if kind in ("lost_disk", "twin", "far_jump", "wall_step"):  # a role or a device asks for them by name
+    if kind in ("lost_disk", "twin", "far_jump", "wall_step", "unreachable"):  # somebody asks for them by name
         with pytest.raises(ConfigurationError, match=f"faults.{kind} = .*hits nobody"):
             scenario.check()
         return

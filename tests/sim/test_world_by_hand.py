@@ -32,7 +32,7 @@ STEADY = Net(delay_ms=(5, 5), tail=0.0)
 
 def by_hand(device=None, seed=1, net=STEADY):
     """A server, a client and a table."""
-    world = World(Scenario("by hand", NOTHING, network=net), seed)
+    world = World(Scenario("by_hand", NOTHING, network=net), seed)
     world.add_device(device or remote_store(Table(), failed=lambda request: PutFailed()))
     server = world.add("server-1", machine_role("server", SERVER, ServerRecord))
     client = world.add("client-1", machine_role("client", CLIENT, ClientRecord))
@@ -297,7 +297,7 @@ def test_a_watch_and_the_trace_say_to_whom_a_message_was_that_was_lost():
 
 
 def test_faults_of_a_schedule_hit_a_world_by_hand():
-    world = World(Scenario("by hand", NOTHING), 1, schedule=(Fault("crash", S, 2 * S, "client-1"),))
+    world = World(Scenario("by_hand", NOTHING), 1, schedule=(Fault("crash", S, 2 * S, "client-1"),))
     world.add("client-1", machine_role("client", CLIENT, ClientRecord))
     outcome = world.run(until_ns=4 * S)
     assert (outcome.faults, world.processes["client-1"].life) == ({"crash": 1}, "client-1~2")

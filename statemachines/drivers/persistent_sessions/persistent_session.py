@@ -125,6 +125,7 @@ class PersistentSession:
         self._left = asyncio.Event()
         self._came = asyncio.Event()
         self._waiting: deque[Received] = deque()
+        self._connection = 0
         self._in_hand: dict[int, Received] = {}
         """Packet -> the message that the application has not acknowledged."""
         self._exact: dict[int, bool] = {}
@@ -224,6 +225,7 @@ class PersistentSession:
         """What was not acknowledged comes again, of QoS 1 whether the application has had it or not."""
         self._connected = False
         self.refused_groups.clear()
+        self._connection += 1
         self._in_hand = {packet: one for packet, one in self._in_hand.items() if one.qos == 2}
         self._waiting = deque(one for one in self._waiting if one.qos != 1)
 
@@ -267,7 +269,7 @@ class PersistentSession:
             return
         if message.qos == 2:
             self._exact[packet] = False
-        received = Received.of(message, self)
+        received = Received.of(message, self, self._connection)
         if packet:
             self._in_hand[packet] = received
         self._waiting.append(received)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class Received(msgspec.Struct, frozen=True, eq=False):
     """`topic`, `payload`, the `filter` that it matches, `qos`; `dup`: it may have come before, under the same `packet`
     (0: QoS 0).  `expiry`: seconds that were left of its time when the node handed it out, 0 for one that comes again
-    when they were over (None: it does not expire).  `session`: that was handed it."""
+    when they were over (None: it does not expire).  `session`: that was handed it, over its
+    `connection` of this number."""
 
     topic: str
     payload: bytes
@@ -25,10 +26,11 @@ class Received(msgspec.Struct, frozen=True, eq=False):
     packet: int
     expiry: float | None
     session: PersistentSession
+    connection: int
 
     @classmethod
-    def of(cls, message: Delivered, session: PersistentSession) -> Received:
-        """What came for the session."""
+    def of(cls, message: Delivered, session: PersistentSession, connection: int) -> Received:
+        """What came over this connection of the session."""
         return cls(
             message.topic,
             message.payload,
@@ -38,6 +40,7 @@ class Received(msgspec.Struct, frozen=True, eq=False):
             message.packet,
             None if message.expiry_ms is None else message.expiry_ms / 1_000,
             session,
+            connection,
         )
 
     def acknowledge(self) -> None:

@@ -35,7 +35,7 @@ class Hand:
 
     def __init__(self, **keys):
         own = Section(**({"writers": 0, "readers": 0, "capacity": 100, "size": (0, 4)} | keys))
-        self.world = World(Scenario("by hand", SIM.name, own, phases=Phases(safety_s=1.0)))
+        self.world = World(Scenario("by_hand", SIM.name, own, phases=Phases(safety_s=1.0)))
         self.world.env.run(until=NOW)
         self.watch, self.memory = self.world.watch, self.world.devices["memory"]
 
@@ -280,7 +280,7 @@ def test_STALE_nobody_goes_without_a_cursor_that_a_dead_one_holds_too_long():
 
 
 def test_WRITE_who_has_messages_left_is_missed():
-    world = World(Scenario("by hand", SIM.name, Section(writers=1, messages=1)), 1)
+    world = World(Scenario("by_hand", SIM.name, Section(writers=1, messages=1)), 1)
     assert world.watch.missing(world)[0] == "WRITE"
 
 

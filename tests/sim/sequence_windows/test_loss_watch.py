@@ -28,7 +28,7 @@ class Hand:
 
     def __init__(self, **keys):
         own = Section(publishers=0, receivers=0, applications=0, **keys)
-        scenario = Scenario("by hand", SIM.name, own, network=Net(fifo=True), phases=Phases(safety_s=1.0))
+        scenario = Scenario("by_hand", SIM.name, own, network=Net(fifo=True), phases=Phases(safety_s=1.0))
         self.world = World(scenario.check())
         self.watch = self.world.watch
         self.p, self.r = self.peer("publisher-1"), self.peer("receiver-1")
