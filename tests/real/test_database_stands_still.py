@@ -16,8 +16,8 @@ from statemachines.drivers.signals import GAVE_UP
 from statemachines.testing.postgres import PostgresServer
 
 GOOD = (0, GAVE_UP, 130)
-"""In good order, or as by SIGKILL, which is said; it is waited for much longer than either takes.  130: a publisher that
-was ended before it had stored everything."""
+"""In good order, or as by SIGKILL, which is said; it is waited for much longer than either takes.  130: a publisher
+that was ended before it had stored everything."""
 LINES = 400
 STILL_S = 4
 """Longer than any lease, any claim and any patience with a store, in tenths of their defaults."""
