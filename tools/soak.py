@@ -314,8 +314,14 @@ def share_streams(totals: Totals, faults: int) -> None:
 
 def slow_link(totals: Totals, samples: int) -> None:
     """A link between sessions of zenoh is cut, and comes back slow; nothing that is cached may be given up."""
+    if not samples:
+        return
     command = [sys.executable, "-m", "statemachines.testing.missed_samples.slow_link_run", "--samples", str(samples)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SLOW_LINK_S)
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SLOW_LINK_S)
+    except subprocess.TimeoutExpired as error:
+        totals.violated(f"slow link: {error}\nrepeat it with: {' '.join(command[1:])}")
+        return
     totals.over_slow_link += sum(json.loads(line)["delivered"] for line in ended.stdout.splitlines())
     if ended.returncode:
         totals.violated(f"slow link: {ended.stdout}{ended.stderr}\nrepeat it with: {' '.join(command[1:])}")

@@ -16,7 +16,7 @@ def test_one_round_does_something_of_everything_and_goes_on_from_the_last(tmp_pa
     log.write_text('{"seed":0}\n')
     command = [sys.executable, str(SOAK), "--minutes", "0", "--seeds", "1", "--frames", "500", "--examples", "2",
                "--crashes", "2", "--lives", "20", "--states", "5000", "--twice", "1", "--hurts", "2", "--storm", "1",
-               "--slow-samples", "60", "--topics", "200"]  # fmt: skip
+               "--slow-samples", "0", "--topics", "50"]  # fmt: skip
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "0 violations" in ended.stdout
@@ -33,6 +33,5 @@ def test_one_round_does_something_of_everything_and_goes_on_from_the_last(tmp_pa
     assert last["through_sessions"] > 10
     assert last["hurt_sharing"] + last["calm_moves"] >= 1
     assert last["through_groups"] > 10
-    assert last["over_slow_link"] == 60 + 24
-    assert last["many_topics"] == 220
+    assert last["many_topics"] == 55
     assert sum(last[name] for name in ("kills", "stops", "cuts", "partitions", "hostile_connections")) > 0
