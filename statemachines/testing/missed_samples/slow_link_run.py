@@ -51,6 +51,7 @@ class Readers:
         self.missed = 0
         self.theirs = 0
         self.their_missed = 0
+        self.before = (0, 0)
         self._entities: list[Any] = []
 
     async def begin(self, stack: AsyncExitStack, session: zenoh.Session, newest: int) -> None:
@@ -86,15 +87,20 @@ class Readers:
         began = moved = time.monotonic()
         told = (-1, -1)
         while told != (count, count) and time.monotonic() - moved < STILL_S:
-            now = (len(self.ours) + self.missed, self.theirs + self.their_missed)
+            ours, theirs = self.before
+            now = (len(self.ours) + self.missed - ours, self.theirs + self.their_missed - theirs)
             if now != told:
                 told, moved = now, time.monotonic()
             await asyncio.sleep(0.05)
         return moved - began
 
-    def figures(self, what: str, samples: int, before: int, seconds: float) -> SlowLinkFigures:
-        """Without the `before` samples that came before the link was cut."""
-        ours, theirs = len(self.ours) - before, self.theirs - before
+    def begin_count(self) -> None:
+        """Samples count from here on; of those before each subscriber may have met another first one."""
+        self.before = (len(self.ours), self.theirs)
+
+    def figures(self, what: str, samples: int, seconds: float) -> SlowLinkFigures:
+        """Of what came since `begin_count`."""
+        ours, theirs = len(self.ours) - self.before[0], self.theirs - self.before[1]
         return SlowLinkFigures(what, samples, ours, self.missed, theirs, self.their_missed, round(seconds, 1))
 
 
@@ -118,12 +124,10 @@ async def play(proxy: FaultProxy, port: int, samples: int, rate: int) -> list[Sl
     async with AsyncExitStack() as stack:
         readers, late = Readers(), Readers()
         await readers.begin(stack, far, 0)
-        put = 0
-        while min(len(readers.ours), readers.theirs) < 2 or len(readers.ours) != readers.theirs:
+        while min(len(readers.ours), readers.theirs) < 2:
             publisher.put(PAYLOAD)
-            put += 1
             await asyncio.sleep(0.3)
-        before = len(readers.ours)
+        readers.begin_count()
         proxy.block(BOTH)
         proxy.cut()
         while near.info.transports():
@@ -132,11 +136,11 @@ async def play(proxy: FaultProxy, port: int, samples: int, rate: int) -> list[Sl
             publisher.put(PAYLOAD)
         proxy.throttle(DOWN, rate)
         proxy.unblock(BOTH)
-        seconds = await readers.until(before + samples)
-        found.append(readers.figures("a link that was cut", samples, before, seconds))
+        seconds = await readers.until(samples)
+        found.append(readers.figures("a link that was cut", samples, seconds))
         newest = samples * 2 // 5
         await late.begin(stack, far, newest)
-        found.append(late.figures("a late joiner", newest, 0, await late.until(newest)))
+        found.append(late.figures("a late joiner", newest, await late.until(newest)))
         readers.end()
         late.end()
     publisher.undeclare()  # type: ignore[no-untyped-call]
