@@ -1,6 +1,6 @@
-"""Opening: what a thread opens for the event loop is closed again where nobody waits for it any more.
+"""Opening: what a thread opens for the event loop is closed again if the task that waits for it is cancelled.
 
-A thread cannot be cancelled.  Whoever awaits it can, and then what it opens would be nobody's.
+A thread cannot be cancelled.  The task that awaits it can be, and then nobody owns what the thread opens.
 """
 
 from __future__ import annotations
@@ -25,3 +25,23 @@ async def open_in_thread(make: Callable[[], T], close: Callable[[T], object]) ->
     except asyncio.CancelledError:
         opening.add_done_callback(end)
         raise
+
+
+async def finish_in_thread(call: Callable[[], object]) -> None:
+    """Call it in a thread and return when it has ended, also if this task is cancelled meanwhile.
+
+    `asyncio.to_thread` alone drops a call that is cancelled before its thread takes it up.
+
+    Raises:
+        asyncio.CancelledError: this task was cancelled; the call has ended all the same.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(call))
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    running.result()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from statemachines.drivers.missed_samples.declared import Declared
-from statemachines.drivers.opening import open_in_thread
+from statemachines.drivers.opening import finish_in_thread, open_in_thread
 
 
 class Entity:
@@ -52,6 +53,27 @@ def test_what_is_waited_for_is_handed_over_and_an_error_comes_through():
         assert await open_in_thread(lambda: "opened", pytest.fail) == "opened"
         with pytest.raises(ZeroDivisionError):
             await open_in_thread(lambda: 1 // 0, pytest.fail)
+
+    asyncio.run(play())
+
+
+def test_a_call_is_made_though_its_task_is_cancelled_before_a_thread_takes_it_up():
+    """Of a pool whose only thread is busy: `to_thread` drops the call then."""
+
+    async def play():
+        loop, go_on, calls = asyncio.get_running_loop(), threading.Event(), []
+        loop.set_default_executor(ThreadPoolExecutor(max_workers=1))
+        busy = asyncio.ensure_future(asyncio.to_thread(go_on.wait, 10))
+        call = asyncio.ensure_future(finish_in_thread(lambda: calls.append("called")))
+        for _ in range(2):
+            await asyncio.sleep(0)
+            call.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert calls == ["called"]
+        await busy
 
     asyncio.run(play())
 

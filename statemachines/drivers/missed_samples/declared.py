@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import zenoh
 
+from statemachines.drivers.opening import finish_in_thread
 from statemachines.wire import shown
 
 logger = logging.getLogger("gapless")
@@ -34,7 +35,7 @@ class Declared:
         if self._is_closed:
             _undeclare(entity)
         else:
-            self._acts.append(lambda: asyncio.to_thread(_undeclare, entity))
+            self._acts.append(lambda: finish_in_thread(lambda: _undeclare(entity)))
         return entity
 
     def on_close(self, act: Callable[[], Awaitable[Any]]) -> None:

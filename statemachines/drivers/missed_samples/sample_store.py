@@ -24,6 +24,7 @@ from statemachines.drivers.missed_samples.attachment import End, Stamp, encode
 from statemachines.drivers.missed_samples.layout import Layout
 from statemachines.drivers.missed_samples.party import Party
 from statemachines.drivers.missed_samples.received import ReceivedSample
+from statemachines.drivers.opening import finish_in_thread
 from statemachines.kernel import Event
 from statemachines.missed_samples.cache import (
     CACHE,
@@ -302,7 +303,7 @@ class SampleStore:
         sending = list(self._sending)
         for work in sending:
             work.cancel()  # those that wait; the one that is being sent is not stopped by it
-        await asyncio.to_thread(self._sender.shutdown)
+        await finish_in_thread(self._sender.shutdown)
         await asyncio.gather(*sending, return_exceptions=True)
 
 

@@ -5,7 +5,6 @@ async with zenoh_session("peer", listen=["tcp/127.0.0.1:7447"]) as session: ...
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +13,7 @@ from typing import Any, Final
 
 import zenoh
 
-from statemachines.drivers.opening import open_in_thread
+from statemachines.drivers.opening import finish_in_thread, open_in_thread
 from statemachines.kernel import ConfigurationError
 
 MODES: Final = ("peer", "client", "router")
@@ -64,7 +63,7 @@ async def zenoh_session(
     try:
         yield session
     finally:
-        await asyncio.to_thread(session.close)
+        await finish_in_thread(session.close)
 
 
 def _words(error: zenoh.ZError) -> str:

@@ -34,6 +34,7 @@ from statemachines.drivers.missed_samples.received import OVERHEAD, ReceivedSamp
 from statemachines.drivers.missed_samples.tokens import Tokens
 from statemachines.drivers.missed_samples.unnumbered_history import UnnumberedHistory
 from statemachines.drivers.missed_samples.zenoh_thread import direct
+from statemachines.drivers.opening import finish_in_thread
 from statemachines.drivers.port import Feed
 from statemachines.kernel import Answer, ConfigurationError, Event
 from statemachines.missed_samples.keys import BadKey, check_expression
@@ -239,7 +240,7 @@ class ReliableSubscriber:
         if self._task is not None:
             await stop(self._task)
         await self._party.close()
-        await asyncio.to_thread(self._sender.close)
+        await finish_in_thread(self._sender.close)
         self._samples.end()
         self._misses.end()
 

@@ -22,6 +22,7 @@ from statemachines.drivers.missed_samples.publisher import checked
 from statemachines.drivers.missed_samples.query_desk import QueryDesk
 from statemachines.drivers.missed_samples.sample_store import BUSY, END_KEY, CacheStatistics, refuse
 from statemachines.drivers.missed_samples.session import is_matched
+from statemachines.drivers.opening import finish_in_thread
 from statemachines.drivers.sequence_windows.publisher import SequencedPublisher
 from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
 from statemachines.kernel import ConfigurationError
@@ -162,7 +163,7 @@ class SequencedZenohPublisher:
         answers = list(self._answers)
         for work in answers:
             work.cancel()
-        await asyncio.to_thread(self._sender.shutdown)
+        await finish_in_thread(self._sender.shutdown)
         await asyncio.gather(*answers, return_exceptions=True)
 
 

@@ -30,6 +30,7 @@ from statemachines.drivers.missed_samples.query_desk import stop
 from statemachines.drivers.missed_samples.received import OVERHEAD
 from statemachines.drivers.missed_samples.sample_store import OURS
 from statemachines.drivers.missed_samples.zenoh_thread import direct
+from statemachines.drivers.opening import finish_in_thread
 from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
 from statemachines.drivers.sequence_windows.subscriber import Delivery, Loss, SequencedSubscriber
 from statemachines.kernel import ConfigurationError
@@ -151,7 +152,7 @@ class SequencedZenohSubscriber:
             self._timer.cancel()
         if self._task is not None:
             await stop(self._task)
-        await asyncio.to_thread(self._asker.shutdown, True, cancel_futures=True)
+        await finish_in_thread(lambda: self._asker.shutdown(True, cancel_futures=True))
         self._messages.end()
 
     def _note_end(self, task: asyncio.Task[Any]) -> None:
