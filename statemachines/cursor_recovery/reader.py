@@ -2,7 +2,8 @@
 
 Steps 1 to 8 of the source, repaired.  Where no block begins at the read head although somebody has reserved it, and
 no living writer is behind the write head, the reader looks for the next block that counts, moves the head to it (or to
-the write head) and begins a new attempt; so it does after a block whose checksum is wrong.
+the write head) and begins a new attempt; so it does after a block whose checksum is wrong.  One read looks through a
+slice at most: it moves the head to the end of that, and whoever reads next looks from there.
 """
 
 from __future__ import annotations
@@ -166,9 +167,14 @@ SWAPS = (S.TAKE_CURSOR, S.SKIP, S.LOST_ADD, S.RECLAIM, S.GIVE_BACK, S.MOVE_HEAD,
 COPIES = (S.SCAN_DATA, S.COPY_DATA)
 
 
+SLICE_BYTES = 1 << 18
+"""So many bytes behind the read head one read looks through: some 5 ms."""
+
+
 class ReaderRecord(Operation, frozen=True, gc=False):
     """One read.  `at`: where a block might begin; `limit`: living writers at or behind it are in the way; `size`,
-    `checksum`: as its header says; `messages` in the block; `data`: the copy."""
+    `checksum`: as its header says; `messages` in the block; `data`: the copy; `slice_bytes`: so many it looks through
+    where no block begins; `has_looked`: it has done so, and looks no further."""
 
     pool = READ
     other_pool = WRITE
@@ -179,6 +185,8 @@ class ReaderRecord(Operation, frozen=True, gc=False):
     checksum: int = 0
     messages: int = 1
     data: bytes = b""
+    slice_bytes: int = SLICE_BYTES
+    has_looked: bool = False
     status: ReaderStatus = S.IDLE
 
     @property
@@ -237,6 +245,15 @@ def is_first_look(record: ReaderRecord, event: Loaded) -> bool:
 
 def has_more_cells(record: ReaderRecord, event: Event) -> bool:
     return record.at + CELL + HEADER <= record.write_head
+
+
+def has_looked_enough(record: ReaderRecord, event: Loaded) -> bool:
+    return record.has_looked
+
+
+def ends_slice(record: ReaderRecord, event: Event) -> bool:
+    """The cell at `at` is the last of the slice, and there are more behind it."""
+    return record.at + CELL - record.read_head >= record.slice_bytes and has_more_cells(record, event)
 
 
 def is_at_head(record: ReaderRecord, event: Loaded) -> bool:
@@ -311,6 +328,10 @@ def skip_to_block(record: ReaderRecord, event: Event, now_ns: int) -> Done:
 
 def skip_to_head(record: ReaderRecord, event: Event, now_ns: int) -> Done:
     return skip_to_block(replace(record, at=record.write_head), event, now_ns)
+
+
+def skip_slice(record: ReaderRecord, event: Event, now_ns: int) -> Done:
+    return skip_to_block(replace(record, at=record.at + CELL, has_looked=True), event, now_ns)
 
 
 def set_messages(record: ReaderRecord, event: Loaded, now_ns: int) -> Done:
@@ -389,7 +410,9 @@ ROWS = (
     Row(Loaded,  S.LOAD_COMMIT_LOW,      S.LOAD_COMMIT_HIGH,     load_commit_high,    has_low_half,         "CR-44"),
     Row(Loaded,  S.LOAD_COMMIT_HIGH,     S.LOAD_SIZE,            load_size,           has_high_half,        "CR-44"),
     Row(Loaded,  S.LOAD_SIZE,            S.LOAD_CHECKSUM,        load_checksum,       ends_within,          "CR-44"),
+    Row(Loaded,  MARKS,                  S.GIVE_BACK,            give_back,           has_looked_enough,    "CR-59"),
     Row(Loaded,  MARKS,                  S.CHECK_CURSOR,         look_at_all_writers, is_first_look,        "CR-45"),
+    Row(Loaded,  MARKS,                  S.SKIP,                 skip_slice,          ends_slice,           "CR-59"),
     Row(Loaded,  MARKS,                  S.LOAD_COMMIT_LOW,      look_at_next_cell,   has_more_cells,       "CR-46"),
     Row(Loaded,  MARKS,                  S.SKIP,                 skip_to_head,        None,                 "CR-46"),
     Row(Loaded,  S.LOAD_CHECKSUM,        S.LOAD_MESSAGES,        load_messages,       holds_several,        "CR-47"),
@@ -397,6 +420,7 @@ ROWS = (
     Row(Loaded,  S.LOAD_CHECKSUM,        S.SCAN_DATA,            scan_data,           None,                 "CR-46"),
     Row(Loaded,  S.LOAD_MESSAGES,        S.OWN_BEFORE_POSITION,  ask_own_for_several, None,                 "CR-15"),
     Row(Copied,  S.SCAN_DATA,            S.SKIP,                 skip_to_block,       is_whole,             "CR-46"),
+    Row(Copied,  S.SCAN_DATA,            S.SKIP,                 skip_slice,          ends_slice,           "CR-59"),
     Row(Copied,  S.SCAN_DATA,            S.LOAD_COMMIT_LOW,      look_at_next_cell,   has_more_cells,       "CR-46"),
     Row(Copied,  S.SCAN_DATA,            S.SKIP,                 skip_to_head,        None,                 "CR-46"),
     Row(Swapped, S.SKIP,                 S.LOAD_READ_HEAD,       tell_skipped,        is_done,              "CR-46"),
@@ -457,7 +481,10 @@ READER = Fsm(
 )
 
 
-def new_reader(queue: Queue, slot: int, incarnation: int) -> ReaderRecord:
-    """The record of one read; `ConfigurationError` where the owner has no room in a cursor's word."""
+def new_reader(queue: Queue, slot: int, incarnation: int, slice_bytes: int = SLICE_BYTES) -> ReaderRecord:
+    """The record of one read, which looks through so many bytes at most where no block begins, in whole cells.
+
+    `ConfigurationError` where the owner has no room in a cursor's word.
+    """
     check_owner(slot, incarnation)
-    return ReaderRecord(queue, slot, incarnation)
+    return ReaderRecord(queue, slot, incarnation, slice_bytes=slice_bytes)

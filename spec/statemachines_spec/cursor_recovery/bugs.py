@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from statemachines.cursor_recovery import operation, reader, writer
 from statemachines.cursor_recovery.block import checksum, length_of
 from statemachines.cursor_recovery.memory import (
+    CELL,
     INCARNATIONS,
     LOST,
     NONE,
@@ -70,6 +71,14 @@ def swap_to_the_same(record: Any, event: Event, now_ns: int) -> Any:
     return operation.swap(record, READ_HEAD, record.read_head, record.read_head)
 
 
+def a_cell_further(record: ReaderRecord, event: Event, now_ns: int) -> Any:
+    return reader.skip_to_block(replace(record, at=record.at + 2 * CELL, has_looked=True), event, now_ns)
+
+
+def give_up_slice(record: ReaderRecord, event: Event, now_ns: int) -> Any:
+    return operation.give_back(record, event, now_ns)
+
+
 def take_over(record: Any, event: Loaded, now_ns: int) -> Any:
     """The cursor is taken whatever it holds."""
     word = token(record.slot, record.incarnation, event.time_ns)
@@ -123,6 +132,10 @@ BUGS = (
         "the skip to the write head", does(READER, "skip_to_head", R.LOAD_COMMIT_LOW, swap_to_the_same)),
     Bug("scan-goes-too-far", "a scan that finds a block goes to the write head all the same", "CR-46",
         "the skip to the block", does(READER, "skip_to_block", R.SCAN_DATA, reader.skip_to_head)),
+    Bug("slice-passes-a-cell", "the read head goes a cell further than a slice was looked through", "CR-59",
+        "the end of the slice", does(READER, "skip_slice", R.LOAD_COMMIT_LOW, a_cell_further)),
+    Bug("slice-moves-nothing", "a read that has looked through its slice leaves the read head where it is", "CR-59",
+        "the skip of the slice", does(READER, "skip_slice", R.LOAD_COMMIT_LOW, give_up_slice, R.GIVE_BACK)),
     Bug("stale-is-left-to-write", "a writer does not free a stale cursor of its own pool", "CR-07",
         "the look at age", guard(WRITER, "ask_lock", W.LOAD_CURSOR, never)),
     Bug("stale-is-left-to-read", "a reader does not free a stale cursor of its own pool", "CR-07",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from statemachines.cursor_recovery.memory import CELL
 from statemachines_spec.cursor_recovery.systems import (
     DEAD,
     EARLIER,
@@ -36,6 +37,11 @@ SETTINGS = (
     ("two writers", Setting(((A,), (B,)), 1, capacity=40), False),
     ("a writer dies", Setting(((A,), (EMPTY,)), 1, crashes=1, instants=LATER, capacity=24, write_cursors=1), True),
     ("with room", Setting(((A,), (EMPTY,)), 1, crashes=1, instants=LATER, capacity=40, write_cursors=1), False),
+    (
+        "a slice at a time",
+        Setting(((A,), (EMPTY,)), 1, crashes=1, instants=LATER, capacity=36, write_cursors=1, slice_bytes=2 * CELL),
+        True,
+    ),
     ("slow", Setting(((A,),), 1, instants=SLOW, capacity=24), False),
     ("two slow writers", Setting(((A,), (EMPTY,)), 1, instants=LATER, capacity=32), False),
     ("a reader of two dies", Setting(((A,),), 2, crashes=1, instants=LATER, capacity=24), False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ from statemachines.cursor_recovery.memory import (
     token,
 )
 from statemachines.cursor_recovery.operation import READ, WRITE
-from statemachines.cursor_recovery.reader import READER, ReadOutcome, new_reader
+from statemachines.cursor_recovery.reader import READER, SLICE_BYTES, ReadOutcome, new_reader
 from statemachines.cursor_recovery.writer import WRITER, Outcome, new_writer
 from statemachines_spec import Always, Clock, Crash, Eventually, Network, Sometimes, System, View, at_most
 from statemachines_spec.cursor_recovery.as_written import OLD_READER, OLD_WRITER, old_reader, old_writer
@@ -47,7 +48,7 @@ DEAD, EARLIER = "a dead process", "an earlier life"
 class Setting(msgspec.Struct, frozen=True):
     """What bounds a system.  `messages` of each writer; `begin`: where the heads are at first; `left`: every cursor was
     left behind there by a process that is dead, or by the earlier life of one; `instants` of the clock; `by_age`: age
-    alone decides who is stale, and what that cannot keep is not asked for."""
+    alone decides who is stale, and what that cannot keep is not asked for; `slice_bytes` that a read looks through."""
 
     messages: tuple[tuple[Message, ...], ...]
     readers: int
@@ -60,6 +61,7 @@ class Setting(msgspec.Struct, frozen=True):
     left: str = ""
     instants: tuple[int, ...] = ()
     by_age: bool = False
+    slice_bytes: int = SLICE_BYTES
 
     @property
     def queue(self) -> Queue:
@@ -128,6 +130,13 @@ SYSTEMS: dict[str, tuple[str, dict[str, Setting]]] = {
             "ci": Setting(((A, LONG, C),), 2, crashes=1, instants=LATER),
         },
     ),
+    "slices": (
+        "two writers and a reader that looks through a slice at a time; one of them dies at any access",
+        {
+            "small": Setting(((A,), (EMPTY,)), 1, 1, 36, write_cursors=1, instants=LATER, slice_bytes=2 * CELL),
+            "ci": Setting(((A,), (B,)), 1, crashes=1, instants=LATER, capacity=40, slice_bytes=2 * CELL),
+        },
+    ),
     "many": (
         "two writers and two readers, who live",
         {
@@ -166,7 +175,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "repaired") ->
     old = variant == "as_written"
     last_ns = setting.instants[-1] if setting.instants else 0
     life = 2 if setting.left == EARLIER else 1
-    made = AS_WRITTEN if old else SHIPPED
+    made = AS_WRITTEN if old else (SHIPPED[0], (READER, partial(new_reader, slice_bytes=setting.slice_bytes)))
     never = {pool: frozenset() if old else untrue(setting, queue, pool) for pool in (READ, WRITE)}
     writers = [
         Process(

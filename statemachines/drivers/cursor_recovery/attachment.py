@@ -63,6 +63,8 @@ class Attachment:
         self._removed = False
         self.skipped_bytes = skipped_bytes
         """What this process found to be no message."""
+        self.has_looked = False
+        """The last read looked through a slice of what a dead writer left: the next one is of use at once (CR-59)."""
         self._load_readers_wait = self.words.readers_wait.load
         self._load_writers_wait = self.words.writers_wait.load
         self._new_writer = new_writer(segment.queue, self.owner.slot, self.owner.incarnation)
@@ -123,10 +125,12 @@ class Attachment:
         """One read, whatever comes of it; rings for the writers where there may be room for them."""
         self.access.in_the_way = FREE
         skipped = 0
+        self.has_looked = False
         try:
             done = self._read()
         except TakeOver as over:
             told, end = self._go_on(READER, over)
+            self.has_looked = end.has_looked
             done, self.access.in_the_way = _last(told, ReadDone), _in_the_way(end)
             skipped = sum(one.last + 1 - one.first for one in told if isinstance(one, Skipped))
             self.skipped_bytes += skipped

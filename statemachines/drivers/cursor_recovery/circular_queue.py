@@ -497,7 +497,7 @@ class CircularQueue(Generic[T]):
             try:
                 bell.arm()
                 result = attempt()
-                sleep_s = self._sleep_s(patience, until_s) if result is None else None
+                sleep_s = self._sleep_s(patience, until_s, reads=side == "readers") if result is None else None
                 if sleep_s is not None:
                     bell.sleep(sleep_s)
                     continue
@@ -516,7 +516,7 @@ class CircularQueue(Generic[T]):
             try:
                 bell.arm()
                 result = self._arrived()
-                sleep_s = self._sleep_s(patience, until_s) if result is None else None
+                sleep_s = self._sleep_s(patience, until_s, reads=True) if result is None else None
                 if sleep_s is not None:
                     await self._asleep(bell, sleep_s)
                     continue
@@ -527,10 +527,12 @@ class CircularQueue(Generic[T]):
             self._hand_over(bell)
             return result
 
-    def _sleep_s(self, patience: Patience, until_s: float | None) -> float | None:
-        """How long to sleep now; None: no more."""
+    def _sleep_s(self, patience: Patience, until_s: float | None, *, reads: bool = False) -> float | None:
+        """How long to sleep now; None: no more.  A read that looked through a slice is followed by the next at once."""
         self._check_removed()
         here = self._here
+        if reads and here is not None and here.has_looked:
+            return 0.0 if until_s is None or time.monotonic() < until_s else None
         word = here.in_the_way if here is not None else FREE
         aged_in_s = here.aged_in_s(word) if word != FREE and here is not None else None
         sleep_s = patience.next_s(in_the_way=bool(word), aged_in_s=aged_in_s)

@@ -277,14 +277,14 @@ def is_scan(record: Any) -> bool:
 
 def short_scan(record: ReaderRecord, access: Access) -> tuple[ReaderRecord, Loaded]:
     """A scan, as far as nothing is found: the record of the machine at the first cell where a block may begin, or at
-    the last one, and what is there.
+    the last one of its slice, and what is there.
 
     The cells are loaded in the order in which the machine would, each once; that there is no other access in between
     changes nothing, since no living writer is behind the write head.
     """
     words = access.words
     cells, at = words.capacity // CELL, record.at
-    last = record.write_head - HEADER
+    last = min(record.write_head - HEADER, record.read_head + record.slice_bytes - CELL)
     mark, step, mask = at * MARKS & HALF, CELL * MARKS & HALF, MAGIC & HALF
     found = 0
     area = slice(words.layout.data, words.layout.guard_after)

@@ -25,7 +25,16 @@ from statemachines.cursor_recovery.memory import (
 )
 from statemachines.cursor_recovery.observers import Observers
 from statemachines.cursor_recovery.reader import OWNING as READER_OWNING
-from statemachines.cursor_recovery.reader import READER, Read, ReadDone, ReadOutcome, Skipped, Taken, new_reader
+from statemachines.cursor_recovery.reader import (
+    READER,
+    SLICE_BYTES,
+    Read,
+    ReadDone,
+    ReadOutcome,
+    Skipped,
+    Taken,
+    new_reader,
+)
 from statemachines.cursor_recovery.writer import OWNING, WRITER, Outcome, Reserved, Write, new_writer
 from statemachines.kernel import Ask, Node, Tell
 
@@ -111,7 +120,7 @@ class Reader(Operation):
         self.payload = b""
         self.messages = 0
         life = world.word(incarnation_of(slot))
-        super().__init__(world, slot, READER, new_reader(world.queue, slot, life), Read())
+        super().__init__(world, slot, READER, new_reader(world.queue, slot, life, world.slice_bytes), Read())
 
     def hear(self, event):
         if isinstance(event, Skipped):
@@ -126,7 +135,8 @@ class Reader(Operation):
 class World:
     """The memory of a queue, the processes that live, and what was reserved, published, taken and delivered."""
 
-    def __init__(self, **queue):
+    def __init__(self, slice_bytes=SLICE_BYTES, **queue):
+        self.slice_bytes = slice_bytes
         self.queue = Queue(**queue)
         self.memory = Memory(self.queue)
         self.state = self.memory.initial()

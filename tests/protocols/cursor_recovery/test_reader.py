@@ -242,6 +242,63 @@ def test_CR_46_a_scan_that_finds_nothing_goes_to_the_write_head(payload):
     assert world.read(1).payload == b"BBBB"
 
 
+def test_CR_59_a_read_looks_through_one_slice_and_the_next_reader_looks_from_there():
+    world = world_at(slice_bytes=8)
+    dead_writer(world, "6_store_size", b"AAAA")  # five cells: two slices, and one cell
+    world.write(0, b"BBBB")
+    world.now += 2 * THRESHOLD
+    came = [world.read(slot) for slot in (1, 2, 3)]
+    assert [(one.outcome.value, one.skipped) for one in came] == [
+        ("empty", [(0, 7)]),
+        ("empty", [(8, 15)]),
+        ("delivered", [(16, 19)]),
+    ]
+    assert all(world.free_read_cursors())
+
+
+def test_CR_59_a_block_that_begins_where_the_slice_ends_is_delivered_at_once():
+    world = world_at(slice_bytes=8)
+    dead_writer(world, "6_store_size", b"AAAAAAAA")  # six cells
+    world.write(0, b"BBBB")
+    world.now += 2 * THRESHOLD
+    assert [world.read(1).outcome.value for _ in range(2)] == ["empty", "empty"]
+    reader = world.read(1)
+    assert (reader.payload, reader.skipped) == (b"BBBB", [(16, 23)])
+
+
+def test_CR_59_the_last_slice_ends_at_the_write_head():
+    world = world_at(slice_bytes=16)
+    dead_writer(world, "6_store_size", b"AAAA")
+    world.now += 2 * THRESHOLD
+    assert [world.read(1).skipped for _ in range(2)] == [[(0, 19)], []]
+    assert world.word(READ_HEAD) == world.word(WRITE_HEAD) == 20
+
+
+def test_CR_59_a_slice_that_ends_at_a_block_with_a_wrong_checksum():
+    world = world_at(slice_bytes=8)
+    dead_writer(world, "6_store_checksum", b"AAAAAAAAAAAA")
+    world.write(0, b"BBBB")
+    low, high = commit_word(4)  # the last cell of the first slice: mark, size and a wrong checksum
+    for at, value in ((4, 0), (8, 0), (12, low), (16, high)):
+        world.put(f"data/{at}", value)
+    world.now += 2 * THRESHOLD
+    assert world.read(1).skipped == [(0, 7)]
+    came = [world.read(1) for _ in range(3)]
+    assert [one.skipped for one in came] == [[(8, 15)], [(16, 23)], [(24, 27)]]
+    assert came[-1].payload == b"BBBB"
+
+
+def test_CR_59_CR_19_a_slice_that_another_reader_skipped_first():
+    world = world_at(slice_bytes=8)
+    dead_writer(world, "6_store_size", b"AAAAAAAA")
+    world.write(0, b"BBBB")
+    world.now += 2 * THRESHOLD
+    until(world, S.SKIP, slot=1)
+    assert world.read(2).skipped == [(0, 7)]
+    reader = world.finish(1)
+    assert (reader.outcome, reader.skipped, world.word(READ_HEAD)) == (ReadOutcome.EMPTY, [], 8)
+
+
 def test_CR_46_CR_19_another_reader_that_skips_first_is_no_loss():
     world = world_at()
     dead_writer(world, "6_store_size")
