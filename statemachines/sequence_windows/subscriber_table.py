@@ -6,6 +6,8 @@ that has nothing to decide (the next of its stream) takes a short way; a test ho
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from statemachines.kernel import ConfigurationError, Tell
 from statemachines.sequence_windows.generations import Generations
 from statemachines.sequence_windows.message import Judged, Numbered, Verdict
@@ -38,15 +40,21 @@ Line = tuple[str, int]
 
 
 class Entry:
-    """One life of a publisher of a subject: the last number, and when its stream began."""
+    """One life of a publisher of a subject: the last number, when its stream began, and the run beyond a jump."""
 
-    __slots__ = ("last", "life", "publisher", "time_ns")
+    __slots__ = ("jumped", "last", "life", "other", "publisher", "time_ns")
 
-    def __init__(self, publisher: str, life: int, last: int, time_ns: int) -> None:
+    def __init__(self, publisher: str, life: int, after: SubscriberWindowRecord) -> None:
         self.publisher = publisher
         self.life = life
-        self.last = last
-        self.time_ns = time_ns
+        self.take(after)
+
+    def take(self, after: SubscriberWindowRecord) -> None:
+        """What the machine has now."""
+        self.last = after.last
+        self.time_ns = after.time_ns
+        self.other = after.other
+        self.jumped = after.jumped
 
 
 class Subject:
@@ -83,7 +91,8 @@ class SubscriberTable:
     """`window`: when to forget; `now_ns` of a clock that does not step, from which the window's time runs;
     `everything`: all subjects are subscribed but those that were taken back; `horizon_ns`: see `HORIZON_NS` (0: any
     frame is believed); `publishers_max`: so many of a subject are remembered.  `evicted`: publishers that were
-    forgotten because a subject had too many.  `ConfigurationError` for a bound that is none."""
+    forgotten because a subject had too many; `in_order`: nothing is delivered below a number that has come, jump or not
+    (SW-82).  `ConfigurationError` for a bound that is none."""
 
     def __init__(
         self,
@@ -93,6 +102,7 @@ class SubscriberTable:
         everything: bool = False,
         horizon_ns: int = HORIZON_NS,
         publishers_max: int = PLACES,
+        in_order: bool = False,
     ) -> None:
         if not 0 < publishers_max <= PLACES_MAX:
             raise ConfigurationError("publishers_max", publishers_max, f"must be 1 to {PLACES_MAX}")
@@ -103,6 +113,7 @@ class SubscriberTable:
         self._everything = everything
         self._listed: set[str] = set()
         self._horizon_ns = horizon_ns
+        self._in_order = in_order
 
     # -- who subscribes -----------------------------------------------------------------------------------------
 
@@ -131,8 +142,9 @@ class SubscriberTable:
             entry = kept.lines.get((publisher, life))
             if entry is not None:
                 number = event.frame << BASE_BITS | event.first
-                if number == entry.last + 1 and not event.time_ns:
-                    entry.last = number + event.last - event.first
+                end = number + event.last - event.first
+                if number == entry.last + 1 and not event.time_ns and not number <= entry.jumped <= end:
+                    entry.last = end
                     if entry is not kept.newest:
                         kept.move_to_the_end(entry)
                     return (Judged(NEXT, event.frame, event.first, event.last),)
@@ -148,7 +160,14 @@ class SubscriberTable:
             entry: Entry | None = kept.newest
             if entry.publisher != publisher or entry.life != life:  # type: ignore[union-attr]
                 entry = kept.lines.get((publisher, life))
-            if entry is not None and number == entry.last + 1 and base and not time_ns and not chain:
+            if (
+                entry is not None
+                and number == entry.last + 1
+                and base
+                and not time_ns
+                and not chain
+                and number != entry.jumped
+            ):
                 entry.last = number
                 if entry is not kept.newest:
                     kept.move_to_the_end(entry)
@@ -184,7 +203,8 @@ class SubscriberTable:
             if kept is not None:
                 entry = kept.lines.get((publisher, life))
                 if entry is not None:
-                    return SubscriberWindowRecord(subject, name, status, entry.last, entry.time_ns)
+                    runs = (entry.last, entry.time_ns, entry.other, entry.jumped)
+                    return SubscriberWindowRecord(subject, name, status, *runs)
                 return SubscriberWindowRecord(subject, name, FRESH, crowded=flips if kept.crowded else 0)
             flips -= 1
         return SubscriberWindowRecord(subject, name, FRESH)
@@ -197,7 +217,7 @@ class SubscriberTable:
         before = self.record(subject, *line)
         step = SUBSCRIBER_WINDOW.step(before, event, 0)
         if before.status is not UNSUBSCRIBED:
-            self._keep(line, step.record)
+            self._keep(line, replace(step.record, other=0, jumped=0) if self._in_order else step.record)
         return tuple(effect.event for effect in step.effects if isinstance(effect, Tell))  # type: ignore[misc]
 
     def _check(self, subject: str, event: Numbered, t_ns: int) -> None:
@@ -211,12 +231,12 @@ class SubscriberTable:
         """The record of a publisher of whom something has just come; the subject is in the current generation then."""
         kept = self.subjects.current.get(after.subject) or self.subjects.move(after.subject)
         if kept is None:
-            self.subjects.add(after.subject, Subject(Entry(*line, after.last, after.time_ns)))
+            self.subjects.add(after.subject, Subject(Entry(*line, after)))
             return
         entry = kept.lines.get(line)
         if entry is None:
-            self.evicted += kept.add(Entry(*line, after.last, after.time_ns), self._places)
+            self.evicted += kept.add(Entry(*line, after), self._places)
             return
-        entry.last, entry.time_ns = after.last, after.time_ns
+        entry.take(after)
         if entry is not kept.newest:
             kept.move_to_the_end(entry)

@@ -31,6 +31,8 @@ class Displace(Call, frozen=True, gc=False):
     """From the host: another publisher of the subject needs the place of this one, which was silent longest."""
 
 
+JUMP = 64
+"""A number of its frame that is so much further on than the last one, or one of another frame, is a jump."""
 FLIPS = 2
 """So many flips after something came of a subject it is forgotten as a whole."""
 
@@ -51,14 +53,18 @@ SUBSCRIBED = (FRESH, CURRENT, OLD)
 
 class SubscriberWindowRecord(msgspec.Struct, frozen=True, gc=False):
     """One life of a publisher of one subject.  `last`: the last number that came (0: none); `time_ns`: when its stream
-    began, if that came with it (0: it did not).  `crowded`: of one that nothing is known of: publishers of the subject
-    were forgotten for others, perhaps this one too, and after so many flips that is forgotten (0: none were)."""
+    began, if that came with it (0: it did not).  After a jump there are two runs of numbers, below the jump and from
+    the number `jumped` on: `other` is the last number of the one that `last` is not of (0: there was no jump).
+    `crowded`: of one that nothing is known of: publishers of the subject were forgotten for others, perhaps this one
+    too, and after so many flips that is forgotten (0: none were)."""
 
     subject: str
     publisher: str
     status: SubscriberWindowStatus = UNSUBSCRIBED
     last: int = 0
     time_ns: int = 0
+    other: int = 0
+    jumped: int = 0
     crowded: int = 0
 
 
@@ -68,31 +74,53 @@ Done = tuple[SubscriberWindowRecord, Effects]
 # -- guards, in the order in which they are asked -------------------------------------------------------------------
 
 
+def is_jump(last: int, number: int) -> bool:
+    """The number is far ahead of `last`."""
+    return frame_of(number) != frame_of(last) or number - last > JUMP
+
+
+def last_before(last: int, other: int, jumped: int, first: int, end: int) -> int:
+    """The last number of the run that messages `first`..`end` belong to: `last`, or the `other` one."""
+    if other < last:
+        return other if other < first and end < jumped else last
+    return other if other < first and not is_jump(other, first) else last
+
+
+def since(record: SubscriberWindowRecord, event: Numbered) -> int:
+    """What the message is judged by: the last number that came of its run."""
+    if not record.other:
+        return record.last
+    return last_before(record.last, record.other, record.jumped, event.number, event.end)
+
+
 def is_repeat(record: SubscriberWindowRecord, event: Numbered) -> bool:
-    return event.end <= record.last
+    has_come_ahead = record.last < record.jumped <= event.number and event.end <= record.other
+    return has_come_ahead or event.end <= since(record, event)
 
 
 def overlaps(record: SubscriberWindowRecord, event: Numbered) -> bool:
     """Some of it has come, and the rest goes on from there."""
-    return event.number <= record.last
+    return event.number <= since(record, event)
 
 
 def is_next(record: SubscriberWindowRecord, event: Numbered) -> bool:
-    return event.number == record.last + 1 and event.frame == frame_of(record.last)
+    last = since(record, event)
+    return event.number == last + 1 and event.frame == frame_of(last)
 
 
 def is_of_the_stream(record: SubscriberWindowRecord, event: Numbered) -> bool:
-    return event.frame == frame_of(record.last)
+    return event.frame == frame_of(since(record, event))
 
 
 def follows(record: SubscriberWindowRecord, event: Numbered) -> bool:
     """A stream that begins where the one before ended for us, too."""
-    return event.before == record.last
+    return event.before == since(record, event)
 
 
 def follows_later(record: SubscriberWindowRecord, event: Numbered) -> bool:
     """A stream that begins after messages of the one before that have not come."""
-    return frame_of(event.before) == frame_of(record.last) and event.before > record.last
+    last = since(record, event)
+    return frame_of(event.before) == frame_of(last) and event.before > last
 
 
 def is_lost_between(record: SubscriberWindowRecord, event: Numbered) -> bool:
@@ -121,9 +149,19 @@ def judged(
 
 
 def moved(record: SubscriberWindowRecord, event: Numbered) -> SubscriberWindowRecord:
-    """Up to the end of the event."""
+    """Up to the end of the event.  Where it is a jump the run before it is kept, and so is the run after a jump where
+    the publisher goes on before it."""
     time_ns = event.told_ns or (record.time_ns if event.frame == frame_of(record.last) else 0)
-    return replace(record, last=event.end, time_ns=time_ns, crowded=0)
+    last, other, jumped = event.end, record.other, record.jumped
+    if not record.last:
+        other = jumped = 0
+    elif since(record, event) != record.last:
+        other = record.last
+    elif is_jump(record.last, event.number):
+        other, jumped = record.last, event.number
+    elif record.last < jumped <= last:  # the run before the jump has come up to it
+        last, other, jumped = max(last, other), 0, 0
+    return replace(record, last=last, time_ns=time_ns, other=other, jumped=jumped, crowded=0)
 
 
 def drop_unsubscribed(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
@@ -135,7 +173,7 @@ def drop_repeat(record: SubscriberWindowRecord, event: Numbered, now_ns: int) ->
 
 
 def take_rest(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    base = base_of(record.last)
+    base = base_of(since(record, event))
     again, rest = judged(Verdict.REPEAT, event, last=base), judged(Verdict.NEXT, event, first=base + 1)
     return moved(record, event), (again, rest)
 
@@ -153,11 +191,11 @@ def take_next(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> D
 
 
 def take_skip(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    return moved(record, event), (judged(Verdict.SKIP, event, lost=event.number - record.last - 1),)
+    return moved(record, event), (judged(Verdict.SKIP, event, lost=event.number - since(record, event) - 1),)
 
 
 def take_after_tail(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    return moved(record, event), (judged(Verdict.SKIP, event, lost=event.before - record.last),)
+    return moved(record, event), (judged(Verdict.SKIP, event, lost=event.before - since(record, event)),)
 
 
 def take_unknown(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
@@ -169,11 +207,12 @@ def take_cycle(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> 
 
 
 def forget(record: SubscriberWindowRecord, event: Event, now_ns: int) -> Done:
-    return replace(record, last=0, time_ns=0, crowded=0), ()
+    return replace(record, last=0, time_ns=0, other=0, jumped=0, crowded=0), ()
 
 
 def displace(record: SubscriberWindowRecord, event: Displace, now_ns: int) -> Done:
-    return replace(record, last=0, time_ns=0, crowded=FLIPS if record.status is CURRENT else FLIPS - 1), ()
+    crowded = FLIPS if record.status is CURRENT else FLIPS - 1
+    return replace(record, last=0, time_ns=0, other=0, jumped=0, crowded=crowded), ()
 
 
 def age(record: SubscriberWindowRecord, event: Flip, now_ns: int) -> Done:
@@ -220,7 +259,14 @@ ROWS = (
 
 def keeps_a_number_where_it_is_kept(record: SubscriberWindowRecord) -> bool:
     """Where something came there is the last number of it; where nothing came, or it is forgotten, there is none."""
-    return is_number(record.last) if record.status in KEPT else record.last == record.time_ns == 0
+    return is_number(record.last) if record.status in KEPT else record.last == record.time_ns == record.other == 0
+
+
+def keeps_two_runs_apart(record: SubscriberWindowRecord) -> bool:
+    """The run after a jump begins above the one before it, and goes on from there."""
+    if not record.other:
+        return record.jumped == 0
+    return min(record.last, record.other) < record.jumped <= max(record.last, record.other)
 
 
 def is_crowded_where_nothing_is_known(record: SubscriberWindowRecord) -> bool:
@@ -238,6 +284,7 @@ SUBSCRIBER_WINDOW = Fsm(
     key=lambda record: f"{record.subject} {record.publisher}",
     invariants=(
         Invariant("keeps-a-number-where-it-is-kept", "SW-02", keeps_a_number_where_it_is_kept),
+        Invariant("keeps-two-runs-apart", "SW-81", keeps_two_runs_apart),
         Invariant("is-crowded-where-nothing-is-known", "SW-78", is_crowded_where_nothing_is_known),
     ),
 )

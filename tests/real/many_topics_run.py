@@ -43,8 +43,9 @@ LOOK_S: Final = 0.5
 class Told(msgspec.Struct, frozen=True):
     """Seconds from the start of the first member: `first_s` until its first message, `all_s` until a message of each
     topic was acknowledged, `shared_s` until the second member had its half of the streams.  `messages` in all; `twice`:
-    so many of them were delivered again; `second`: those that the second member got.  `elected`: so often a host took the claim; `late`: so
-    often it was renewed late, and `latest_s` after the time before.  `wrong`: what must not be."""
+    so many of them were delivered again; `second`: those that the second member got.  `elected`: so often a host took
+    the claim; `late`: so often it was renewed late, and `latest_s` after the time before.  `wrong`: what must not be.
+    """
 
     first_s: float
     all_s: float
@@ -79,7 +80,8 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def run(folder: Path, topics: int, processes: int, patience_s: float = PATIENCE_S, hosts: int = 1) -> Told:
-    """Such a run with so many leader hosts, its files in `folder`; raises `GaplessError` where something is missing after `patience_s`."""
+    """Such a run with so many leader hosts, its files in `folder`; raises `GaplessError` where something is missing
+    after `patience_s`."""
     files = {name: folder / f"{name}.jsonl" for name in ("consumer-1", "consumer-2")}
     again = len(range(0, topics, AGAIN))
     with GroupHarness(folder) as nodes:

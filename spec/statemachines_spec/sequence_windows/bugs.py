@@ -189,6 +189,10 @@ def whoever_it_is(publisher: str, life: int) -> str:
     return publisher
 
 
+def the_last(last: int, other: int, jumped: int, first: int, end: int) -> int:
+    return last
+
+
 def begin_another_second(row: AnyRow) -> list[AnyRow]:
     """A second without a loss is followed by one more."""
     if isinstance(row, Row) and row.on is SecondOver and row.when is None:
@@ -297,6 +301,8 @@ BUGS = (
         row_changed(R, "take_first_after_unknown", when=subscriber_window.is_crowded)),
     Bug("life-not-read", "a publisher that begins anew has the record of before", "SW-79", "the life",
         called(subject_publishers, "line_of", whoever_it_is)),
+    Bug("believes-one-jump", "whatever is below a number that nobody sent is a repeat", "SW-81", "the two runs",
+        called(subscriber_window, "last_before", the_last)),
     Bug("inbox-repeats", "the last number of an inbox is accepted again", "SW-52", "equal or lower",
         row_changed(INBOX_WINDOW, "drop", when=is_below_the_last)),
 )  # fmt: skip

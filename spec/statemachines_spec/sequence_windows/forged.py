@@ -1,11 +1,12 @@
-"""Forged: messages with a TIME or CHAIN that cannot be, whatever was sent before them."""
+"""Forged: messages with a TIME or CHAIN that cannot be, whatever was sent before them, and such as nobody has sent."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from statemachines.sequence_windows.message import Numbered
-from statemachines.sequence_windows.sequence import number_of, start_of
+from statemachines.sequence_windows.sequence import base_of, frame_of, number_of, start_of
+from statemachines.sequence_windows.subscriber_window import JUMP
 
 FORGERIES = 6
 """No message has more."""
@@ -30,6 +31,25 @@ def forged(event: Numbered, number: int) -> Numbered:
     """One of them by its number, from 1 on."""
     made = forgeries(event)
     return made[number % len(made)]
+
+
+INVENTIONS = 4
+"""So many messages are invented behind each."""
+FRAMES_ON = 5
+"""A frame that nobody comes to within the bounds."""
+
+
+def invented(last: int, number: int) -> Numbered:
+    """One of those by its number, from 1 on: far ahead of `last`, in its frame or in a later one."""
+    frame, base = frame_of(last), base_of(last) + JUMP + 1
+    later = frame + FRAMES_ON
+    made = (
+        Numbered(frame, base, base),
+        Numbered(later, 1, 1),
+        Numbered(later, 1, 1, 0, last),
+        Numbered(later, 7, 7),
+    )
+    return made[number - 1]
 
 
 def stripped(event: Numbered) -> Numbered:

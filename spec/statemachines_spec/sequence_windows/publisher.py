@@ -29,7 +29,7 @@ from statemachines.sequence_windows.rotation import ROTATION, RotationRecord, Ti
 from statemachines.sequence_windows.sequence import BASE_BITS, BASE_MAX, frame_of
 from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Restart, Watch
 from statemachines_spec.explorer.property import View
-from statemachines_spec.sequence_windows.forged import FORGERIES, forged
+from statemachines_spec.sequence_windows.forged import FORGERIES, INVENTIONS, forged, invented
 from statemachines_spec.sequence_windows.numbering import FORGOTTEN, Fault, Known
 from statemachines_spec.sequence_windows.rules import SHIPPED, Rules, step
 
@@ -39,12 +39,14 @@ WINDOW = Window(1)
 
 class Send(Event, frozen=True, gc=False):
     """The application publishes on this subject; `lost`: on the way; `again`: the message before comes once more, with
-    this one, as one range; `forged`: which of the forgeries takes its place (0: none)."""
+    this one, as one range; `forged`: which of the forgeries takes its place (0: none); `invented`: which message
+    that nobody sent comes in its name, and it sends nothing (0: none)."""
 
     subject: str
     lost: bool
     again: bool = False
     forged: int = 0
+    invented: int = 0
 
 
 class Rotate(Event, frozen=True, gc=False):
@@ -54,7 +56,7 @@ class Rotate(Event, frozen=True, gc=False):
 class Carried(Message, frozen=True, gc=False):
     """A message on its way, or a range of some.  For the judge alone: the `ordinal` of the first of them among those of
     this publisher and subject, from 0 on; that of the first of its stream, and when it began; that of the first since
-    the publisher last forgot the subject; whether its TIME or CHAIN is `forged`."""
+    the publisher last forgot the subject; whether its TIME or CHAIN is `forged`, or all of it `invented`."""
 
     publisher: str
     subject: str
@@ -64,6 +66,7 @@ class Carried(Message, frozen=True, gc=False):
     cut: int
     began_ns: int = 0
     forged: bool = False
+    invented: bool = False
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +84,8 @@ class Line(msgspec.Struct, frozen=True, gc=False):
 
 class PublisherLocal(msgspec.Struct, frozen=True, gc=False):
     """`life` of the publisher; `dropped`: the highest frame that it has forgotten; `converged_ns`: the latest time that
-    it was told; `ended`: there was no frame for a stream; `place` of the clock."""
+    it was told; `ended`: there was no frame for a stream; `place` of the clock; `genuine`: what left last was its own,
+    and was not lost."""
 
     rotation: RotationRecord
     lines: tuple[Line, ...]
@@ -92,13 +96,14 @@ class PublisherLocal(msgspec.Struct, frozen=True, gc=False):
     converged_ns: int = 0
     broken: tuple[Fault, ...] = ()
     ended: bool = False
+    genuine: bool = False
 
 
 class Publisher(Actor):
     """`walls`: what its clock says at each instant of the system, in nanoseconds; `messages`: it sends no more than so
     many; `lives` it may have; `begin`: the last number of each subject at first (0: none); `careful`: nothing is lost
     once the network has converged, as the source assumes; `ranges`: a message may come with the one before; `forges`:
-    with a TIME or CHAIN that cannot be."""
+    with a TIME or CHAIN that cannot be; `invents`: somebody sends messages in its name, one between two of its own."""
 
     keeps_time = True
 
@@ -115,6 +120,7 @@ class Publisher(Actor):
         careful: bool = False,
         ranges: bool = False,
         forges: bool = False,
+        invents: bool = False,
         rules: Rules = SHIPPED,
     ) -> None:
         super().__init__(name)
@@ -127,6 +133,7 @@ class Publisher(Actor):
         self.begin = begin
         self.ranges = ranges
         self.forges = forges
+        self.invents = invents
         self.rules = rules
 
     # -- the component ------------------------------------------------------------------------------------------
@@ -147,6 +154,8 @@ class Publisher(Actor):
                 found += [Send(subject, False, again=True)] if self.ranges and line.last & BASE_MAX > 1 else []
                 found += [Send(subject, False, forged=n) for n in range(1, FORGERIES + 1) if self.forges]
             found += [Restart()] if local.life < self.lives else []
+        if self.invents and local.genuine:
+            found += [Send(self.subjects[0], False, invented=n) for n in range(1, INVENTIONS + 1)]
         if self.rotates and any(line.age < FORGOTTEN for line in local.lines):
             found.append(Rotate())
         return tuple(found)
@@ -163,8 +172,14 @@ class Publisher(Actor):
                 return Reaction(replace(self.initial(), life=local.life + 1, **kept))
             case Rotate():
                 return Reaction(self._rotated(local, watch))
-            case Send() as event:
+            case Send(invented=0) as event:
                 return self._sent(local, event, watch)
+            case Send() as event:
+                line = local.lines[0]
+                made = invented(line.last, event.invented)
+                who = f"{self.name}~{local.life}"
+                carried = Carried(who, event.subject, made, line.sent, line.begin, line.cut, invented=True)
+                return Reaction(replace(local, genuine=False), (Envelope(self.name, RECEIVER, carried),))
         raise TypeError(f"a publisher does not take a {type(envelope.event).__name__}")
 
     def _line(self, subject: str) -> Line:
@@ -209,7 +224,8 @@ class Publisher(Actor):
             line.sent if line.age == FORGOTTEN else line.cut,
             told.time_ns if told.first == 1 else line.began_ns,
         )
-        local = replace(self._put(local, at, after, faults), sent=local.sent + 1)
+        genuine = self.invents and not event.lost
+        local = replace(self._put(local, at, after, faults), sent=local.sent + 1, genuine=genuine)
         carried = self._carried(local, after, event, told)
         return Reaction(local, () if event.lost else (Envelope(self.name, RECEIVER, carried),))
 

@@ -52,7 +52,7 @@ class Broken(Enum):
     JOIN = "something of a verified stream was missed"
     JOINED = "what could be known of a first message is not said"
     BEGAN = "when a stream began is not what its first message said"
-    SAME = "a TIME or CHAIN that cannot be changes something"
+    SAME = "a TIME or CHAIN that cannot be, or a number that nobody sent, changes what is said of others"
     CROWD = "a loss is hidden by a record that was forgotten for others, and not told as unknown"
     FORGOTTEN = "a loss is hidden by a record that was forgotten"
     CYCLED = "a loss is hidden by a stream that its publisher has forgotten"
@@ -79,7 +79,7 @@ class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     """`records` and `heard` by subject and publisher, sorted; `subscribed`: which subjects; `ages`: how often the
     window has turned since something came of each; `converged_ns`: the latest time that it was told; `told`: the last
     verdict, or verdicts.  Where there are places for few: `crowd`: who is remembered of the first subject; `spoke`: for
-    the judge alone, who spoke, the last one last."""
+    the judge alone, who spoke, the last one last; `sober`: for the judge, the records without what was invented."""
 
     records: tuple[tuple[tuple[str, str], SubscriberWindowRecord], ...] = ()
     heard: tuple[tuple[tuple[str, str], Heard], ...] = ()
@@ -92,12 +92,13 @@ class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     broken: tuple[Broken, ...] = ()
     crowd: SubjectPublishersRecord | None = None
     spoke: tuple[str, ...] = ()
+    sober: tuple[tuple[tuple[str, str], SubscriberWindowRecord], ...] = ()
 
 
 class Receiver(Actor):
     """`walls`: what its clock says at each instant; `late`: it subscribes at some time (otherwise from the beginning);
     `leaves`: it may unsubscribe; `rotates`: its window may turn; `places` for publishers of the first subject (0: for
-    all)."""
+    all); `invents`: messages come that nobody has sent."""
 
     keeps_time = True
 
@@ -110,9 +111,11 @@ class Receiver(Actor):
         late: bool = False,
         leaves: bool = False,
         places: int = 0,
+        invents: bool = False,
         rules: Rules = SHIPPED,
     ) -> None:
         super().__init__(RECEIVER)
+        self.invents = invents
         self.places = places
         self.walls = walls
         self.subjects = subjects
@@ -201,6 +204,11 @@ class Receiver(Actor):
             if local.subscribed[at]:
                 record = step(SUBSCRIBER_WINDOW, record, Subscribe(), self.name, None)[0]
         before = record
+        if carried.invented:
+            if not record.last:
+                return local  # it is the first contact: there is nothing to compare it with
+            record, _ = self.rules.judge(before, carried.event, self.name, watch)
+            return replace(local, records=_with(local.records, place, record))
         record, told = self.rules.judge(before, carried.event, self.name, watch)
         local = replace(local, records=_with(local.records, place, record))
         if self.rules.by_publisher:
@@ -218,6 +226,10 @@ class Receiver(Actor):
             heard = _after(heard, one, carried, first, last, local.subscribed[at])
         if any(one.delivered for one in told):
             found |= self._began_faults(heard, carried, record)
+        if self.invents:
+            sober, expected = self.rules.judge(dict(local.sober).get(place, before), carried.event, self.name, None)
+            local = replace(local, sober=_with(local.sober, place, sober))
+            found |= set() if expected == told else {Broken.SAME}
         if carried.forged:
             found |= (
                 set()

@@ -55,8 +55,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     first publisher's); `messages` of each publisher; `flips` of the receiver's window, `own_flips` of the publishers';
     `begin`: the last number that every subject has at first; `converges`: how often the operator says so; `careful`:
     then nothing is lost any more; `comes`: how often the receiver subscribes (0: it does from the beginning); `shows`:
-    verdicts that must happen; `ranges`: messages may come together with the one before; so many are `forged`;
-    `refused`: that nothing is numbered must happen, too; `places` that the receiver has for publishers (0: for all)."""
+    verdicts that must happen; `ranges`: messages may come together with the one before; so many are `forged`, and
+    so many `invented`; `refused`: that nothing is numbered must happen, too; `places` that the receiver has for
+    publishers (0: for all)."""
 
     walls: tuple[tuple[int, ...], ...] = (STEADY,)
     ours: tuple[int, ...] = ()
@@ -76,6 +77,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     ordered: bool = True
     ranges: bool = False
     forged: int = 0
+    invented: int = 0
     refused: bool = False
     places: int = 0
 
@@ -164,6 +166,10 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
         "a publisher that forgets, and messages whose TIME or CHAIN cannot be",
         Setting(walls=(STEADY,), lost=0, own_flips=2, forged=2, shows=("cycle",)),
     ),
+    "jumps": (
+        "a publisher that forgets, and messages far ahead that nobody sent, one between two of its own",
+        Setting(walls=(STEADY,), messages=4, lost=1, own_flips=2, invented=2, shows=("skip", "cycle", "next")),
+    ),
 }
 """Name -> (about, bounds)."""
 
@@ -205,6 +211,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
             careful=setting.careful,
             ranges=setting.ranges,
             forges=setting.forged > 0,
+            invents=setting.invented > 0,
             rules=rules,
         )
         for n, walls in enumerate(setting.walls, 1)
@@ -216,6 +223,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
         late=bool(setting.comes),
         leaves=setting.comes > 1,
         places=setting.places,
+        invents=setting.invented > 0,
         rules=rules,
     )
     actors: list[Actor] = [*publishers, receiver, Clock(*range(len(ours)))]
@@ -231,6 +239,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
         budgets=(
             Budget("losses", setting.lost, lambda actor, event: isinstance(event, Send) and event.lost),
             Budget("forgeries", setting.forged, lambda actor, event: isinstance(event, Send) and event.forged > 0),
+            Budget("inventions", setting.invented, lambda actor, event: isinstance(event, Send) and event.invented > 0),
             at_most("flips of the receiver", setting.flips, Rotate, actors=(RECEIVER,)),
             at_most("flips of publishers", setting.own_flips, Rotate, actors=senders),
             at_most("restarts", setting.lives - 1, Restart),
@@ -258,6 +267,8 @@ def promised(setting: Setting) -> tuple[Broken, ...]:
     """What is never broken within these bounds."""
     if setting.forged:
         return (Broken.ONCE, Broken.SAME)
+    if setting.invented:
+        return (Broken.ONCE, Broken.EXACT, Broken.NOFALSE, Broken.DETECT, Broken.SAME)
     if not setting.ordered:
         return UNORDERED
     if setting.places:

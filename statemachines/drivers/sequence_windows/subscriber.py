@@ -105,7 +105,8 @@ class SequencedSubscriber:
         held_bytes_max: int = 64 << 20,
     ) -> None:
         bounds = {"horizon_ns": horizon_ns, "publishers_max": publishers_max}
-        self.table = SubscriberTable(window, now(), everything=everything, **bounds)
+        in_order = recovery is not None
+        self.table = SubscriberTable(window, now(), everything=everything, in_order=in_order, **bounds)
         self.malformed = 0
         self.other_layout = 0
         self.failed = 0

@@ -62,6 +62,30 @@ class World:
         self.subscriber.poll()
 
 
+@pytest.mark.parametrize("ahead", [2**34, 7 << 35], ids=["in its frame", "frames later"])
+def test_SW_81_one_forged_datagram_silences_nobody_and_a_real_cut_is_counted_exactly(ahead):
+    world = World()
+    one = world.publisher()
+    for number in range(3):
+        one.publish("s", b"%d" % number)
+    sent = decode(world.wire[-1])
+    world.arrive()
+    forged = (sent.publisher, sent.subject, sent.number + ahead, 0, 0, b"forged", sent.life)
+    world.subscriber.receive(encode(*forged))
+    for number in range(3, 20_006):
+        one.publish("s", b"%d" % number)
+    world.got.clear()
+    before = world.subscriber.losses().lost
+    world.arrive(0, 1, 20_002)  # a long cut
+    assert [(got.payload, got.verdict, got.lost) for got in world.got] == [
+        (b"3", NEXT, 0), (b"4", NEXT, 0), (b"20005", SKIP, 20_000)
+    ]  # fmt: skip
+    assert world.subscriber.losses().lost - before == 20_000
+    one.publish("s", b"on")
+    world.arrive()
+    assert (world.got[-1].payload, world.got[-1].verdict) == (b"on", NEXT)
+
+
 def test_a_loss_is_attached_called_back_and_advised():
     world = World(client=7500)
     one = world.publisher()

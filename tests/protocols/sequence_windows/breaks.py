@@ -92,7 +92,7 @@ BREAKS = {
     "SW-75": swap(HeldStreams, "drop", no_more(None)),
     "SW-76": swap(sent_messages, "range_text", lambda first, last: ".."),
     "SW-77": swap(HeldRun, "misses", lambda self, number: True),
-    "SW-79": swap(subscriber_table, "Entry", lambda publisher, life, *rest: Entry(publisher, 0, *rest)),
+    "SW-79": swap(subscriber_table, "Entry", lambda publisher, life, after: Entry(publisher, 0, after)),
     "SW-80": swap(datagram, "_ARRAYS", ()),
 }
 

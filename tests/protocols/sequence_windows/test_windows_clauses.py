@@ -45,6 +45,7 @@ from statemachines.sequence_windows.subject_publishers import PLACES as PUBLISHE
 from statemachines.sequence_windows.subscriber_table import HORIZON_NS, Refused, SubscriberTable
 from statemachines.sequence_windows.subscriber_window import (
     FRESH,
+    JUMP,
     SUBSCRIBER_WINDOW,
     UNSUBSCRIBED,
     Displace,
@@ -365,6 +366,102 @@ def test_SW_79_each_life_of_a_publisher_has_a_record_of_its_own():
     assert made.receive("s", "p", message(5), T, 2)[0].verdict is NEXT
     assert made.record("s", "p", 2).publisher == line_of("p", 2) == "p#0000000000000002"
     assert line_of("p", 0) == "p"
+
+
+AHEAD = {
+    "in its frame": Numbered(F, 2**34, 2**34),
+    "just a jump": Numbered(F, 2 + JUMP + 1, 2 + JUMP + 1),
+    "another frame": Numbered(F + 5, 7, 7),
+    "a stream that begins": Numbered(F + 5, 1, 1),
+    "a stream after this one": Numbered(F + 5, 1, 1, 0, number_of(F, 2)),
+}
+"""Messages that nobody sent, behind the second one."""
+
+
+@pytest.mark.parametrize("forged", AHEAD.values(), ids=AHEAD)
+def test_SW_81_what_a_publisher_sends_below_a_jump_is_judged_as_if_it_had_not_come(forged):
+    made = table("s")
+    come = [message(1), message(2), forged, message(3), message(6), message(6), forged, message(7)]
+    told = [made.receive("s", "p", event, T)[0] for event in come]
+    real = [(one.verdict, one.lost) for one, event in zip(told, come, strict=True) if event is not forged]
+    assert real == [(FIRST, 0), (NEXT, 0), (NEXT, 0), (SKIP, 2), (REPEAT, 0), (NEXT, 0)]
+    assert told[6].verdict is REPEAT
+
+
+@pytest.mark.parametrize("forged", AHEAD.values(), ids=AHEAD)
+def test_SW_81_a_forged_jump_again_and_again_between_real_messages(forged):
+    made = table("s")
+    for turn in range(1, 40):
+        assert made.receive("s", "p", message(turn), T)[0].verdict is (FIRST if turn == 1 else NEXT)
+        if turn > 1:
+            made.receive("s", "p", replace(forged, first=forged.first + 100 * turn, last=forged.last + 100 * turn), T)
+
+
+def test_SW_81_a_stream_that_begins_below_the_jump():
+    made = table("s")
+    come = (message(1), message(2), Numbered(F + 5, 7, 7), Numbered(F + 1, 1, 1, 0, number_of(F, 4)), message(2, F + 1))
+    told = [made.receive("s", "p", event, T)[0] for event in come]
+    assert [(one.verdict, one.lost, one.unknown) for one in told[3:]] == [(SKIP, 2, False), (NEXT, 0, False)]
+
+
+def test_SW_81_a_real_jump_is_delivered_at_once_and_its_loss_is_exact():
+    made = table("s")
+    told = [made.receive("s", "p", message(base), T)[0] for base in (1, 2, 20_003, 20_004, 30_005, 30_006)]
+    assert [(one.verdict, one.lost) for one in told] == [
+        (FIRST, 0), (NEXT, 0), (SKIP, 20_000), (NEXT, 0), (SKIP, 10_000), (NEXT, 0)
+    ]  # fmt: skip
+
+
+def test_SW_81_what_goes_on_behind_a_jump_is_judged_by_what_came_there():
+    """The second of two runs is the real one, and a message of the first was overtaken."""
+    made = table("s")
+    told = [made.receive("s", "p", message(base), T)[0] for base in (1, 1_000, 3, 1_000, 1_001, 1_003, 4)]
+    assert [(one.verdict, one.lost) for one in told] == [
+        (FIRST, 0), (SKIP, 998), (SKIP, 1), (REPEAT, 0), (NEXT, 0), (SKIP, 1), (NEXT, 0)
+    ]  # fmt: skip
+
+
+def test_SW_81_a_run_that_comes_up_to_the_jump():
+    made = table("s")
+    for base in (1, 100, *range(2, 100)):
+        assert made.receive("s", "p", message(base), T)[0].delivered
+    told = [made.receive_one("s", "p", number_of(F, base), 0, 0, T) for base in (100, 101, 102)]
+    assert [one.verdict for one in told] == [REPEAT, NEXT, NEXT]
+
+
+def test_SW_81_a_gap_that_is_no_jump_is_believed():
+    made = table("s")
+    told = [made.receive("s", "p", message(base), T)[0] for base in (1, 1 + JUMP, 2, 2 + JUMP)]
+    assert [(one.verdict, one.lost) for one in told] == [(FIRST, 0), (SKIP, JUMP - 1), (REPEAT, 0), (NEXT, 0)]
+
+
+def test_SW_81_a_range_that_reaches_over_a_jump_is_taken_whole():
+    one = Receiver(message(1), message(100), message(2))
+    assert one.feed(Numbered(F, 3, 101)) == [(NEXT, 0)]
+    assert (one.record.last, one.record.other, one.record.jumped) == (number_of(F, 101), 0, 0)
+
+
+def test_SW_81_an_invented_life_changes_nothing_of_others():
+    made = table("s")
+    told = [
+        made.receive_one("s", "p", number_of(F, base), 0, 0, T, life).verdict
+        for base, life in ((1, 1), (2**34, 2), (2, 1), (3, 1))
+    ]
+    assert told == [FIRST, FIRST, NEXT, NEXT]
+
+
+def test_SW_81_a_record_that_breaks_it_is_told_from_one_that_does_not():
+    holds = next(one.holds for one in SUBSCRIBER_WINDOW.invariants if one.name == "keeps-two-runs-apart")
+    record = Receiver(message(1), message(1_000)).record
+    assert holds(record)
+    assert not holds(replace(record, jumped=number_of(F, 1)))
+    assert not holds(replace(record, other=0))
+
+
+def test_SW_82_who_delivers_in_order_keeps_nothing_below_a_jump():
+    made = SubscriberTable(Window(1), 0, everything=True, in_order=True)
+    told = [made.receive("s", "p", message(base), T)[0].verdict for base in (1, 1_000, 2, 1_001)]
+    assert told == [FIRST, SKIP, REPEAT, NEXT]
 
 
 def test_SW_80_the_layout_of_another_version_is_refused_by_its_name():
