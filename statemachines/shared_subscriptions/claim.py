@@ -9,6 +9,8 @@ it so to the sending of one that finds it so again.  Stamps tell commits apart; 
 
 from __future__ import annotations
 
+from heapq import nsmallest
+
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Call, Effects, Event, Map, SetTimer, TimerFired, in_order, life_of
@@ -30,7 +32,7 @@ from statemachines.shared_subscriptions.group_store import (
 )
 from statemachines.shared_subscriptions.leader_record import LeaderRecord, Trial
 
-PROGRESS_PER_COMMIT = 10_000
+PROGRESS_PER_COMMIT = 1_000
 """A batch carries the progress of at most so many streams; the rest follows with the next."""
 
 PAGE = 1_000
@@ -344,7 +346,8 @@ def put_batch(
     """`release`: with all that is staged; `disowned`: the group was destroyed, its properties are not ours."""
     n = record.number + 1
     root = 1 + (record.root.value if record.root is not None and isinstance(record.root.value, int) else 0)
-    staged = tuple(in_order(record.staged))[: None if release else PROGRESS_PER_COMMIT]
+    first = sorted(record.staged) if release else nsmallest(PROGRESS_PER_COMMIT, record.staged)
+    staged = tuple((stream, record.staged[stream]) for stream in first)
     left = record.staged if len(staged) < len(record.staged) else Map()
     if left:
         for stream, _ in staged:
@@ -381,11 +384,17 @@ def renewed_after_all(record: LeaderRecord, event: ReadDone, now_ns: int) -> tup
 
 
 def keep(record: LeaderRecord, claim_stamp: int, root_stamp: int, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    """What was tried is now what was committed last."""
+    """What was tried is now what was committed last.  The next batch follows at once where this one took a heartbeat or
+    longer, or had no room for all that was staged."""
     trial = trial_of(record)
     record = replace(record, claim=Stored(trial.claim, claim_stamp), root=Stored(trial.root, root_stamp), trial=None)
     effects: Effects = (SetTimer("claim_end", trial.sent_at_ns + record.configuration.claim_by_own_clock_ns()),)
-    return record, (*effects, commit_soon(record, now_ns)) if record.staged else effects
+    if now_ns - trial.sent_at_ns >= record.configuration.claim_heartbeat_ms * MS:
+        effects = (*effects, SetTimer("heartbeat", now_ns))
+    if record.staged:
+        is_full = len(trial.staged) >= PROGRESS_PER_COMMIT
+        effects = (*effects, SetTimer("commit", now_ns) if is_full else commit_soon(record, now_ns))
+    return record, effects
 
 
 def recheck_later(record: LeaderRecord, event: StoreFailed, now_ns: int) -> tuple[LeaderRecord, Effects]:

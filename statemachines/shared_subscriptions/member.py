@@ -40,7 +40,7 @@ from statemachines.shared_subscriptions.message import (
 )
 from statemachines.shared_subscriptions.stream import Link
 
-FREED_MAX: Final = 1_000
+FREED_MAX: Final = 200
 """Streams of one member that one step frees; the others follow."""
 
 FREED_EVERY_NS: Final = MS

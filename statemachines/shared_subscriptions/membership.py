@@ -6,9 +6,11 @@ names; whoever is not registered (any more) is told so.
 
 from __future__ import annotations
 
+from heapq import nlargest, nsmallest
+
 from msgspec.structs import replace
 
-from statemachines.kernel import ChildStep, Effects, Event, Send, SetTimer, keys_in_order
+from statemachines.kernel import ChildStep, Effects, Event, Send, SetTimer
 from statemachines.shared_subscriptions.assignment import (
     GRANTED,
     GrantTimeout,
@@ -269,7 +271,7 @@ def take_last_word(draft: Draft, report: Report) -> None:
 def let_go(draft: Draft, borrower: str) -> None:
     """The latest assignments of the member are over, in the order of the grants; the member keeps the grants."""
     member = draft.record.members[borrower]
-    for grant in keys_in_order(member.grants)[-FREED_MAX:]:
+    for grant in sorted(nlargest(FREED_MAX, member.grants)):
         end_assignment(draft, member.grants[grant], grant)
 
 
@@ -283,7 +285,7 @@ def end_assignment(draft: Draft, stream: str, grant: int) -> None:
 def free_some(draft: Draft, borrower: str) -> None:
     """The earliest streams of a member that is out are free."""
     grants = draft.record.members[borrower].grants
-    for grant in keys_in_order(grants)[:FREED_MAX]:
+    for grant in nsmallest(FREED_MAX, grants):
         end_assignment(draft, grants[grant], grant)
         draft.release(grants[grant])
         grants = grants.delete(grant)

@@ -93,6 +93,8 @@ BREAKS = {
     "SW-76": swap(sent_messages, "range_text", lambda first, last: ".."),
     "SW-77": swap(HeldRun, "misses", lambda self, number: True),
     "SW-79": swap(subscriber_table, "Entry", lambda publisher, life, after: Entry(publisher, 0, after)),
+    "SW-81": swap(subscriber_window, "last_before", lambda last, other, jumped, first, end: last),
+    "SW-82": swap(subscriber_table, "replace", lambda record, **jump: record),
     "SW-80": swap(datagram, "_ARRAYS", ()),
 }
 

@@ -540,6 +540,25 @@ def test_SS_127_one_batch_is_under_way_at_a_time():
     assert sum(isinstance(request, Commit) for request in bench.lost) == 1
 
 
+@pytest.mark.parametrize(("took", "at_once"), [(0.9, False), (1, True), (1.7, True)])
+def test_SS_127_a_batch_that_took_a_heartbeat_or_longer_is_followed_by_the_next_at_once(took, at_once):
+    bench = Bench().start()
+    every = bench.node.record.configuration.claim_heartbeat_ms
+    bench.down = "deaf"
+    bench.at(every)
+    (slow,) = (request for request in bench.lost if isinstance(request, Commit))
+    ends = round(every * (1 + took))
+    bench.at(ends - 1)
+    bench.down = ""
+    bench.now, before = ends, len(bench.commits)
+    for answer in bench.apply(Ask(group_store.SERVICE, slow)):
+        bench.feed(answer)
+    bench.at(ends)
+    assert len(bench.commits) - before == (2 if at_once else 1)
+    bench.at(2 * every + round(every * took) + 1)
+    assert bench.status is LeaderStatus.LEADING
+
+
 def test_SS_128_progress_is_committed_within_a_commit_interval():
     bench = Bench().start()
     (grant, _) = only(Grant, bench.join("c1", at_ms=10))
@@ -555,7 +574,7 @@ def test_SS_128_a_batch_is_bounded_and_the_rest_follows(monkeypatch):
     bench = Bench(topics=5).start()
     for grant in only(Grant, bench.join("c1")):
         bench.progress(grant, 3)
-    bench.at(3_500)
+    bench.at(1_000)
     assert [len(commit.put) - 2 for commit in bench.commits[1:4]] == [2, 2, 1]
 
 
