@@ -41,6 +41,7 @@ def run_until_signal(work: Coroutine[Any, Any, None], unfinished: Callable[[], s
     That is said on stderr, and the exit code is `INTERRUPTED`, not 0.
     """
     log_plainly()
+    collected_every = gc.get_threshold()
     gc.set_threshold(*COLLECT_EVERY)
     _unfinished[:] = [unfinished]
 
@@ -54,6 +55,7 @@ def run_until_signal(work: Coroutine[Any, Any, None], unfinished: Callable[[], s
     try:
         asyncio.run(unwaited(supervised()))
     finally:
+        gc.set_threshold(*collected_every)
         if not _kept:  # else one more signal does nothing: the process ends already
             for number, handler in before.items():
                 signal.signal(number, handler)

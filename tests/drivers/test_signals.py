@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sqlite3
 import subprocess
@@ -85,6 +86,18 @@ def test_a_signal_that_comes_when_all_is_done_does_what_it_did_before():
         "    await asyncio.sleep(0)\n"
     )
     assert code == -signal.SIGTERM
+
+
+def test_a_node_makes_a_full_collection_rarely_and_its_caller_as_before():
+    during = []
+
+    async def work():
+        during.append(gc.get_threshold())
+
+    before = gc.get_threshold()
+    signals.run_until_signal(work())
+    assert during == [signals.COLLECT_EVERY]
+    assert gc.get_threshold() == before != signals.COLLECT_EVERY
 
 
 def test_what_ends_by_itself_ends_so():

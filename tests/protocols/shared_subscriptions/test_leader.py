@@ -559,6 +559,22 @@ def test_SS_127_a_batch_that_took_a_heartbeat_or_longer_is_followed_by_the_next_
     assert bench.status is LeaderStatus.LEADING
 
 
+def test_SS_127_a_store_that_takes_1_3_s_for_every_batch_keeps_a_claim_of_3_s():
+    """The default times; a batch that met each second heartbeat would end after the claim."""
+    bench = Bench(configuration=Configuration()).start()
+    bench.down = "deaf"
+    for _ in range(20):
+        before = len(bench.lost)
+        while not any(isinstance(request, Commit) for request in bench.lost[before:]):
+            bench.at(bench.now + 10)
+        (slow,) = (request for request in bench.lost[before:] if isinstance(request, Commit))
+        bench.at(bench.now + 1_300)
+        assert bench.status is LeaderStatus.LEADING
+        for answer in bench.apply(Ask(group_store.SERVICE, slow)):
+            bench.feed(answer)
+    assert bench.stored("root") >= 20
+
+
 def test_SS_128_progress_is_committed_within_a_commit_interval():
     bench = Bench().start()
     (grant, _) = only(Grant, bench.join("c1", at_ms=10))

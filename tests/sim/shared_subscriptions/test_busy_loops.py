@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines_sim.scenario import named
 from statemachines_sim.world import World
 from statemachines_spec.bug import planted
@@ -28,6 +29,17 @@ def test_L11_a_thousand_streams_start_and_are_shared_though_every_event_takes_5_
     assert (outcome.tally["acknowledged"], outcome.tally["duplicates"]) == (2_000, 0)
     (leader,) = world.processes["leader-1"].host.nodes.values()
     assert min(member.count for member in leader.record.members.values()) > 400
+
+
+def test_SS_127_a_leader_whose_loop_takes_3_ms_for_an_event_keeps_its_claim_at_the_default_times():
+    scenario = named("shared_subscriptions/busy_defaults")
+    assert scenario.own.configuration == Configuration()
+    world = World(scenario, 0)
+    outcome = world.run()
+    assert outcome.held, outcome
+    assert (outcome.tally["acknowledged"], outcome.tally["duplicates"]) == (2_000, 0)
+    (leader,) = world.processes["leader-1"].host.nodes.values()
+    assert leader.record.epoch == 1
 
 
 def test_L11_or_L2_breaks_where_a_thousand_grants_leave_at_once():
