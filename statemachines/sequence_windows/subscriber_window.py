@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import STAY, Call, Effects, Event, Fsm, Ignore, Invariant, Row, Status, Tell
+from statemachines.sequence_windows.jump import has_come_ahead, last_before, runs_after
 from statemachines.sequence_windows.message import LOSS_MAX, Judged, Numbered, Verdict
 from statemachines.sequence_windows.publisher_window import Flip
 from statemachines.sequence_windows.sequence import base_of, frame_of, is_number
@@ -31,8 +32,6 @@ class Displace(Call, frozen=True, gc=False):
     """From the host: another publisher of the subject needs the place of this one, which was silent longest."""
 
 
-JUMP = 64
-"""A number of its frame that is so much further on than the last one, or one of another frame, is a jump."""
 FLIPS = 2
 """So many flips after something came of a subject it is forgotten as a whole."""
 
@@ -74,28 +73,14 @@ Done = tuple[SubscriberWindowRecord, Effects]
 # -- guards, in the order in which they are asked -------------------------------------------------------------------
 
 
-def is_jump(last: int, number: int) -> bool:
-    """The number is far ahead of `last`."""
-    return frame_of(number) != frame_of(last) or number - last > JUMP
-
-
-def last_before(last: int, other: int, jumped: int, first: int, end: int) -> int:
-    """The last number of the run that messages `first`..`end` belong to: `last`, or the `other` one."""
-    if other < last:
-        return other if other < first and end < jumped else last
-    return other if other < first and not is_jump(other, first) else last
-
-
 def since(record: SubscriberWindowRecord, event: Numbered) -> int:
     """What the message is judged by: the last number that came of its run."""
-    if not record.other:
-        return record.last
     return last_before(record.last, record.other, record.jumped, event.number, event.end)
 
 
 def is_repeat(record: SubscriberWindowRecord, event: Numbered) -> bool:
-    has_come_ahead = record.last < record.jumped <= event.number and event.end <= record.other
-    return has_come_ahead or event.end <= since(record, event)
+    runs = (record.last, record.other, record.jumped)
+    return event.end <= since(record, event) or has_come_ahead(*runs, event.number, event.end)
 
 
 def overlaps(record: SubscriberWindowRecord, event: Numbered) -> bool:
@@ -152,15 +137,8 @@ def moved(record: SubscriberWindowRecord, event: Numbered) -> SubscriberWindowRe
     """Up to the end of the event.  Where it is a jump the run before it is kept, and so is the run after a jump where
     the publisher goes on before it."""
     time_ns = event.told_ns or (record.time_ns if event.frame == frame_of(record.last) else 0)
-    last, other, jumped = event.end, record.other, record.jumped
-    if not record.last:
-        other = jumped = 0
-    elif since(record, event) != record.last:
-        other = record.last
-    elif is_jump(record.last, event.number):
-        other, jumped = record.last, event.number
-    elif record.last < jumped <= last:  # the run before the jump has come up to it
-        last, other, jumped = max(last, other), 0, 0
+    runs = (record.last, record.other, record.jumped)
+    last, other, jumped = runs_after(*runs, since(record, event), event.number, event.end)
     return replace(record, last=last, time_ns=time_ns, other=other, jumped=jumped, crowded=0)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from statemachines.sequence_windows.jump import JUMP
 from statemachines.sequence_windows.message import Numbered
 from statemachines.sequence_windows.sequence import base_of, frame_of, number_of, start_of
-from statemachines.sequence_windows.subscriber_window import JUMP
 
 FORGERIES = 6
 """No message has more."""

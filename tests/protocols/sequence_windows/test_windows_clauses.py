@@ -10,6 +10,7 @@ from statemachines.drivers.sequence_windows.datagram import OtherLayout, decode
 from statemachines.kernel import ConfigurationError, InvariantViolated, Node
 from statemachines.sequence_windows import losses as counting
 from statemachines.sequence_windows.inbox_window import INBOX_WINDOW, Inboxed
+from statemachines.sequence_windows.jump import JUMP
 from statemachines.sequence_windows.late_join import LATE_JOIN, Converged, Joined, LateJoinRecord
 from statemachines.sequence_windows.loss_notifier import (
     LOSS_NOTIFIER,
@@ -45,7 +46,6 @@ from statemachines.sequence_windows.subject_publishers import PLACES as PUBLISHE
 from statemachines.sequence_windows.subscriber_table import HORIZON_NS, Refused, SubscriberTable
 from statemachines.sequence_windows.subscriber_window import (
     FRESH,
-    JUMP,
     SUBSCRIBER_WINDOW,
     UNSUBSCRIBED,
     Displace,
