@@ -101,8 +101,9 @@ SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "re
 TOPICS, LINES, RATE = 12, 150, 600
 """Of a real round: topics, messages in each, messages published a second."""
 
-MANY_TOPICS, BUSY = 70_000, 2
-"""Of a group that starts on many topics at once: topics, and processes that keep the machine busy beside it."""
+MANY_TOPICS, BUSY, HOSTS = 70_000, 4, 2
+"""Of a group that starts on many topics at once: topics, processes that keep the machine busy beside it, and leader
+hosts."""
 
 CONSUMERS = ("consumer-1", "consumer-2", "consumer-3")
 ATTACK = 50
@@ -154,6 +155,7 @@ class Totals(msgspec.Struct):
     through_groups: int = 0
     over_slow_link: int = 0
     many_topics: int = 0
+    claims_lost: int = 0
     cut_off: int = 0
     through_relays: int = 0
     violations: int = 0
@@ -332,8 +334,9 @@ def start_many_topics(totals: Totals, topics: int) -> None:
     folder = (OUT / "many").resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    told = many_topics_run.run(folder, topics, BUSY)
+    told = many_topics_run.run(folder, topics, BUSY, hosts=HOSTS)
     totals.many_topics += told.messages
+    totals.claims_lost += told.elected - 1
     for what in told.wrong:
         totals.violated(f"many topics: {what}; its files are in {folder}")
 
@@ -557,7 +560,8 @@ def summary(totals: Totals) -> str:
             f"{t.hurt_sharing:,} faults of nodes and stores of sessions that share streams, {t.calm_moves:,} moves in "
             f"the calm; {t.through_groups:,} messages came through",
             f"{t.over_slow_link:,} samples came over links that were cut and came back slow",
-            f"{t.many_topics:,} messages of groups that started on many topics at once",
+            f"{t.many_topics:,} messages of groups that started on many topics at once; "
+            f"their leaders lost {t.claims_lost} claims",
             f"{t.cut_off} times members were cut off the leading host; {t.through_relays:,} messages came through",
             f"{t.violations} violations",
         )

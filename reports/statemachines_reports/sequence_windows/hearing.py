@@ -14,7 +14,7 @@ import numpy as np
 
 from statemachines_reports.columns import Columns
 from statemachines_reports.protocol import Segment
-from statemachines_reports.sequence_windows.network import Dropped, Network, Place, number_at
+from statemachines_reports.sequence_windows.network import BASE_BITS, Dropped, Network, Place, number_at
 
 CAP = 32_767
 """More than so many missing messages are told as so many."""
@@ -27,16 +27,18 @@ CLOCKS = ("skew", "drift", "jump", "far_jump", "set_wall", "wrong_wall")
 """Faults after which a clock may say anything."""
 
 
+JUMP = 64
+"""A number that is further ahead than so many is a jump, and so is one of another frame."""
 WINDOW_NS = 10_000_000_000
 """No window turns sooner; to be forgotten a subject must be left alone for so long at least."""
 
 
 class Line:
-    """`seen`: up to which number something is known of what was lost, `delivered`: the last that was (-1: nothing);
+    """`seen`: up to which number something is known of what was lost, `delivered`: the highest that was (-1: none);
     `at_ns`: when something last came; `left`: its subject was unsubscribed since; `turn`: that of its subject when
-    something last came."""
+    something last came; `gaps`: what jumps have passed over, from below the first number to the one that jumped."""
 
-    __slots__ = ("at_ns", "delivered", "left", "seen", "turn")
+    __slots__ = ("at_ns", "delivered", "gaps", "left", "seen", "turn")
 
     def __init__(self) -> None:
         self.seen = -1
@@ -44,6 +46,23 @@ class Line:
         self.at_ns = -1
         self.left = False
         self.turn = 0
+        self.gaps: dict[int, int] = {}
+
+    def deliver(self, number: int, *, anew: bool) -> bool:
+        """The number is delivered, `anew`: of a line that nothing is known of; whether it may be: it is above all that
+        was, or a jump has passed over it (SW-81)."""
+        if anew or self.delivered < 0:
+            self.delivered, self.gaps = number, {}
+            return True
+        if number > self.delivered:
+            if number - self.delivered > JUMP or number >> BASE_BITS != self.delivered >> BASE_BITS:
+                self.gaps[number] = self.delivered
+            self.delivered = number
+            return True
+        jumped = min((one for one, below in self.gaps.items() if below < number < one), default=-1)
+        if jumped >= 0:
+            self.gaps[jumped] = number
+        return jumped >= 0
 
 
 class Subject:
@@ -71,9 +90,9 @@ class Subject:
 class Said(NamedTuple):
     """A message that came, and what was said of it.  `lost` before it by the network, since the last that was said
     anything of; `told`: how many are missing, as the receiver has it; `heard`: something of the line had been
-    delivered; `last`: what was delivered last; `forgettable`: the subject was left alone for as long as a window takes
-    to forget it since something of the line came, or it was unsubscribed; `others`: other publishers of the subject
-    spoke since then."""
+    delivered; `last`: the highest number that was; `fits`: it may be delivered behind that; `forgettable`: the subject
+    was left alone for as long as a window takes to forget it since something of the line came, or it was unsubscribed;
+    `others`: other publishers of the subject spoke since then."""
 
     row: int
     place: Place
@@ -87,6 +106,7 @@ class Said(NamedTuple):
     last: int
     forgettable: bool
     others: bool = False
+    fits: bool = True
 
     @property
     def exact(self) -> bool:
@@ -136,10 +156,12 @@ class Hearing:
         others = came.turn > line.turn + (line.turn == 0)
         forgettable = line.left or came.anew_ns > line.at_ns
         heard, last = line.delivered >= 0, line.delivered
-        self.said.append(Said(row, place, life, node, number, verdict, told, mine, heard, last, forgettable, others))
-        line.seen = max(line.seen, number)
+        fits = True
         if verdict in KNOWN or verdict in FIRSTS:
-            line.delivered, line.left = number, False
+            fits, line.left = line.deliver(number, anew=verdict in FIRSTS), False
+        said = (row, place, life, node, number, verdict, told, mine, heard, last, forgettable, others, fits)
+        self.said.append(Said(*said))
+        line.seen = max(line.seen, number)
         if verdict != "not_subscribed":
             line.at_ns, line.turn = t_ns, came.turn
 

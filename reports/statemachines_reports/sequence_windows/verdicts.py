@@ -55,10 +55,11 @@ def judge_numbers(segment: Segment) -> Verdict:
 
 
 def judge_once(segment: Segment) -> Verdict:
-    """ONCE: what is delivered as known is later than what was delivered before, and a repeat is not."""
+    """ONCE: what is delivered as known is later than what was delivered before, or a jump has passed over it, and a
+    repeat is not later."""
 
     def wrong(said: Said) -> bool:
-        return said.heard and (said.number <= said.last) is (said.verdict in KNOWN)
+        return said.heard and not (said.fits if said.verdict in KNOWN else said.number <= said.last)
 
     return _judge(segment, lambda said: said.verdict in (*KNOWN, "repeat"), wrong, "delivered twice, or not at all")
 

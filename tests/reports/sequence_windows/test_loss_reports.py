@@ -16,7 +16,7 @@ from statemachines_reports.judge import Judges
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.sequence_windows.draw_losses import draw_losses
-from statemachines_reports.sequence_windows.hearing import parts_of
+from statemachines_reports.sequence_windows.hearing import Line, parts_of
 from statemachines_reports.sequence_windows.network import Network
 from statemachines_reports.sequence_windows.outcomes import Loss, find_cases, find_losses
 from statemachines_reports.sequence_windows.page import confusion, draw_run
@@ -373,3 +373,15 @@ def test_who_recovers_is_advised_of_what_was_given_up(tmp_path):
     assert {name for name, found in judged(write((path, None), tmp_path, less)).items() if len(found.run)} == {
         "advisories"
     }
+
+
+def test_SW_81_what_a_jump_has_passed_over_may_be_delivered_once_behind_it():
+    line = Line()
+    came = [(1, True), (2, False), (1_000, False), (3, False), (5, False), (4, False), (5, False), (1_000, False)]
+    assert [line.deliver(number, anew=anew) for number, anew in came] == [True] * 5 + [False] * 3
+    assert line.delivered == 1_000
+    assert line.deliver(1_001, anew=False)
+    assert line.deliver(1 << 35, anew=False)
+    assert [line.deliver(number, anew=False) for number in (1_001, 1_002, 6)] == [False, True, True]
+    assert line.deliver(7, anew=True)
+    assert not line.deliver(6, anew=False)
