@@ -263,7 +263,7 @@ def unlogged(directory):
     return find_unlogged(read_logs(directory))
 
 
-def test_D_212_a_node_that_somebody_sent_something_to_is_missed_though_it_said_nothing(tmp_path):
+def test_D_213_a_node_that_somebody_sent_something_to_is_missed_though_it_said_nothing(tmp_path):
     with begun(tmp_path, "a~1") as log:
         log.write([message("send", 1, "a", 7)])
     assert unlogged(tmp_path) == [("b~1", "ping_response")]
@@ -279,7 +279,7 @@ def test_a_node_that_is_addressed_by_where_it_listens_is_not_known_and_not_misse
     assert unlogged(tmp_path) == []
 
 
-def test_D_212_a_node_that_something_was_done_to_is_missed(tmp_path):
+def test_D_213_a_node_that_something_was_done_to_is_missed(tmp_path):
     with begun(tmp_path, "nemesis~1") as nemesis:
         nemesis.write([fault_row(1, "a", "pause"), fault_row(1, "", "kill", peer="router")])
         without_end(begun(tmp_path, "b~1"))
@@ -289,7 +289,7 @@ def test_D_212_a_node_that_something_was_done_to_is_missed(tmp_path):
     assert unlogged(tmp_path) == [("a", ""), ("b~1", "")]
 
 
-def test_D_212_the_life_before_one_that_has_a_log_is_missed(tmp_path):
+def test_D_213_the_life_before_one_that_has_a_log_is_missed(tmp_path):
     log = begun(tmp_path, "a~1")
     log.close()
     begun(tmp_path, "a~2").close()
