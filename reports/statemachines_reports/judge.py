@@ -228,8 +228,8 @@ def find_lacking_logs(segment: Segment, unlogged: tuple[str, ...]) -> Iterator[t
 
 def unheard(columns: Columns, unlogged: tuple[str, ...] = ()) -> Iterator[tuple[int, str]]:
     """(run, node) of nodes whose messages came to somebody, and who have no row of their own: one that says what was
-    done to a node is not its own.  Messages that are `unlogged` come from those who keep no log; a peer that is named by
-    no life of a node is none of ours: a source of zenoh, say."""
+    done to a node is not its own.  Messages that are `unlogged` come from those who keep no log.  A peer that is no
+    life of a node is none of ours: a source of zenoh, say."""
     rows = columns.rows_of("deliver")
     rows = rows[~columns.is_one_of("event", unlogged, rows)]
     texts, nodes = columns.texts["peer"], len(columns.texts["node"]) + 1

@@ -97,7 +97,7 @@ def damaged(logs, folder):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_damaged_logs_of_a_real_run_accuse_nobody_and_are_named(tmp_path, recorded, protocol):
+def test_D_212_damaged_logs_of_a_real_run_accuse_nobody_and_are_named(tmp_path, recorded, protocol):
     """Each log in turn is missing, cut in half, within a line, before its end, or a row before it."""
     logs = recorded(protocol)
     cases = {("whole", ""): next(iter(logs.values())).parent, **damaged(logs, tmp_path)}
@@ -141,6 +141,37 @@ def test_a_row_that_is_twice_in_a_log_or_left_out_is_refused(tmp_path, lines, ro
         read_log(log.path)
 
 
+@pytest.mark.parametrize("protocol", ["cursor_recovery", "persistent_sessions", "shared_subscriptions"])
+def test_D_211_the_logs_of_nodes_that_share_a_store_name_it(recorded, protocol):
+    logs = [read_log(path) for name, path in recorded(protocol).items() if name != "nemesis~1"]
+    (store,) = {log.stores[protocol][0] for log in logs}
+    assert re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{32}", store)
+
+
+def test_D_211_the_environment_names_the_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("GAPLESS_RUN", "monday")
+    begin_log(tmp_path, "a~1", ["missed_samples"], stores={"missed_samples": "0a"}).close()
+    head = read_log(tmp_path / "a~1.ndjson").head
+    assert (head.run, head.node, head.stores) == ("monday", "a", {"missed_samples": "0a"})
+
+
+def test_what_a_protocol_misses_keeps_no_other_from_being_judged(tmp_path, recorded):
+    """A run of two protocols: what the network lost matters to one of them."""
+    folder = tmp_path / "trace"
+    shutil.copytree(recorded("shared_subscriptions")["leader-1~1"].parent, folder)
+    logs = dict(recorded("sequence_windows"))
+    del logs["forwarder~1"]  # and with it the row of a kill
+    for path in logs.values():
+        shutil.copy(path, folder)
+    killed = logs["publisher-1~1"]
+    with (folder / killed.name).open("ab") as file:
+        file.write(b'{"end":%d}\n' % len(read_log(killed).rows))
+    analysis = analyze(folder, tmp_path / "report", spark=False)
+    verdicts = {check.name: check.verdict for check in analysis.checks}
+    assert verdicts["alarms"] == "not judged: no log of the network"
+    assert verdicts["acknowledged"] == verdicts["exclusivity"] == "held"
+
+
 def join_runs(first, second, folder):
     """Both in one folder, under names of files that do not clash."""
     shutil.copytree(first, folder)
@@ -157,7 +188,7 @@ def name_run(folder, run):
 
 
 @pytest.mark.parametrize("protocol", ["cursor_recovery", "persistent_sessions", "shared_subscriptions"])
-def test_two_runs_in_one_folder_are_told_apart_by_their_stores(tmp_path, recorded, protocol):
+def test_D_211_two_runs_in_one_folder_are_told_apart_by_their_stores(tmp_path, recorded, protocol):
     record(protocol, tmp_path / "second" / "trace")
     first = next(iter(recorded(protocol).values())).parent
     folder = join_runs(first, tmp_path / "second" / "trace", tmp_path / "both")
@@ -169,7 +200,7 @@ def test_two_runs_in_one_folder_are_told_apart_by_their_stores(tmp_path, recorde
 
 
 @pytest.mark.parametrize("protocol", ["missed_samples", "sequence_windows"])
-def test_two_runs_without_a_store_are_told_apart_by_what_the_user_calls_them(tmp_path, recorded, protocol):
+def test_D_211_two_runs_without_a_store_are_told_apart_by_what_the_user_calls_them(tmp_path, recorded, protocol):
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
         shutil.copytree(next(iter(recorded(protocol).values())).parent, folder)
