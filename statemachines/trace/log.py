@@ -12,6 +12,7 @@ Merged, the rows of each node keep their order, a send comes before its deliver,
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -98,7 +99,8 @@ _FIELDS: Final = tuple(_ORDER.index(place) for place in range(len(ROW)))
 
 
 class TraceLog:
-    """The log of one life of a node; `with` closes it.  `earlier_bytes` of its head are found in the directory.
+    """The log of one life of a node; `with` closes it, and so does the end of a process that forgot to.
+    `earlier_bytes` of its head are found in the directory.
 
     Raises `ConfigurationError` where the life has a log already, or the directory cannot be written.
     """
@@ -117,6 +119,7 @@ class TraceLog:
         except OSError as error:
             rule = f"cannot be created ({error.strerror}); every life of a node needs a number of its own"
             raise ConfigurationError("trace log", str(self.path), rule) from error
+        atexit.register(self.close)
         self._append(self._encoder.encode(head) + b"\n")
 
     def __enter__(self) -> Self:
@@ -146,6 +149,7 @@ class TraceLog:
                 self._append(self._encoder.encode(End(self._rows)) + b"\n")
         os.close(self._file)
         self._file = -1
+        atexit.unregister(self.close)
 
     def _append(self, data: bytes) -> None:
         try:

@@ -245,6 +245,21 @@ def test_a_log_of_the_format_before_says_nothing_of_its_end_and_is_read(tmp_path
     assert (log.head.gapless_log, len(log.rows), log.is_ended, unended(tmp_path)) == (WITHOUT_END, 1, True, [])
 
 
+FORGETFUL = """
+import sys
+from pathlib import Path
+from statemachines.trace.log import Head, TraceLog
+log = TraceLog(Path(sys.argv[1]), Head(3, "a", "a~1", 1, {"p": "f"}, {}))
+raise SystemExit("the address is in use")
+"""
+
+
+def test_D_212_a_process_that_ends_by_itself_ends_its_log(tmp_path):
+    done = subprocess.run([sys.executable, "-c", FORGETFUL, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "the address is in use\n")
+    assert unended(tmp_path) == []
+
+
 def test_a_forked_child_ends_no_log_of_its_parent(tmp_path):
     with begun(tmp_path, "a~1") as log:
         log.write(ROWS[:1])
