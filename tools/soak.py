@@ -43,6 +43,7 @@ import unreachable_run
 
 from statemachines import catalogue, registry
 from statemachines.demo.shared_subscriptions import account
+from statemachines.drivers.lives import begin_log
 from statemachines.drivers.shared_subscriptions import consumer_file
 from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.drivers.tcp import parse_address
@@ -62,7 +63,7 @@ from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 from statemachines.testing.shared_subscriptions.readers import READERS
 from statemachines.testing.two_judges import disagreements
 from statemachines.trace import fault_row
-from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.trace.log import TraceLog, kill_row
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import named, shipped_with
@@ -417,16 +418,20 @@ class RealRound:
         """For the judge."""
         self.trace.write([fault_row(time.time_ns(), node, fault)])
 
+    def kill(self, name: str) -> None:
+        """SIGKILL, noted for the judge."""
+        killed_ns = time.time_ns()
+        self.nodes.kill(name)
+        self.trace.write([kill_row(killed_ns, name, OUT / "trace")])
+
     def kill_consumer(self) -> None:
         name = self.chance.choice(CONSUMERS)
-        self.note("kill", name)
-        self.nodes.kill(name)
+        self.kill(name)
         self.consume(name)
         self.totals.kills += 1
 
     def kill_leader(self) -> None:
-        self.note("kill", "leader-1")
-        self.nodes.kill("leader-1")
+        self.kill("leader-1")
         self.nodes.leader(listen=self.listen)
         self.totals.kills += 1
         self.totals.leader_kills += 1
@@ -479,10 +484,7 @@ def play_real(totals: Totals) -> None:
         secret.touch(mode=0o600)
         secret.write_text(f"the secret of soak round {totals.seed}\n")
         common = ("--secret-file", str(secret))
-    trace = TraceLog(
-        OUT / "trace",
-        Head(FORMAT, "nemesis", "nemesis~1", 1, {}, {}),
-    )
+    trace = begin_log(OUT / "trace", "nemesis~1")
     try:
         with GroupHarness(OUT / "nodes", config=config, trace=OUT / "trace", common=common) as nodes:
             real = RealRound(totals, nodes, trace)
@@ -507,6 +509,7 @@ def judge(totals: Totals, real: RealRound) -> None:
     analysis = analyze(OUT / "trace", OUT / "report", spark=False)
     wrong += content.wrong
     wrong += [f"{check.wrong} times broken: {check.claim}" for check in analysis.checks if not check.held]
+    wrong += [f"there is no log of {log}" for log in analysis.absent if log.startswith("the end of ")]
     totals.real_rounds += 1
     totals.lines += account.acknowledged(real.files)
     totals.duplicates += len(got) - len({(line.stream, line.offset) for line in got})

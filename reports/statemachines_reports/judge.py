@@ -187,13 +187,13 @@ class Judges:
         """All results of a segment; `waived`: check as shown -> runs that do not promise it."""
         columns, steps = segment.columns, segment.steps
         absent = self._absent(segment)
-        partial = [one.run for one in absent]
-        for shown, _, check in self.checks:
+        for shown, protocol, check in self.checks:
             verdict = check.judge(segment)
+            partial = [one.run for name, one in absent if name in ("", protocol)]
             if check.whole and partial:
                 verdict = _without(verdict, partial)
             yield from (("", one) for one in _split(shown, verdict, waived.get(shown, frozenset())))
-        yield from (("", one) for one in absent)
+        yield from absent
         yield from (("", RunRows(run, rows)) for run, rows in columns.runs())
         yield from (("", Unjudged(missing, count)) for missing, count in steps.unjudged.items() if count)
         yield from (("", one) for one in used_rows(steps, segment.lookup))
@@ -202,13 +202,14 @@ class Judges:
         for name, report in self.reports.items():
             yield from ((name, one) for one in report.find(segment))
 
-    def _absent(self, segment: Segment) -> list[Absent]:
-        """Whose logs are missing."""
-        told = (one for report in self.reports.values() for one in report.absent(segment))
+    def _absent(self, segment: Segment) -> list[tuple[str, Absent]]:
+        """Whose logs are missing, and for the checks of which protocol ("": of all)."""
         unlogged = tuple(event for report in self.reports.values() for event in report.unlogged)
         silent = tuple(unheard(segment.columns, unlogged))
-        cut = (one for one in find_cut_logs(segment, unlogged) if (one[0], node_of(one[1])) not in silent)
-        return [Absent(run, log) for run, log in dict.fromkeys((*silent, *cut, *told))]
+        cut = (one for one in find_lacking_logs(segment, unlogged) if (one[0], node_of(one[1])) not in silent)
+        told = [(name, one) for name, report in self.reports.items() for one in report.absent(segment)]
+        found = dict.fromkeys([*(("", one) for one in (*silent, *cut)), *told])
+        return [(name, Absent(run, log)) for name, (run, log) in found]
 
     def judge_path(self, path: Path, waived: Mapping[str, frozenset[int]]) -> Iterator[Result]:
         """All results of one file."""
@@ -217,23 +218,24 @@ class Judges:
             yield from self.judge(Segment(columns, self.lookup, lambda run: runs()[run]), waived)
 
 
-def find_cut_logs(segment: Segment, unlogged: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """(run, log) of logs that lack messages which came to somebody, as the merged logs of a real run say."""
+def find_lacking_logs(segment: Segment, unlogged: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """(run, log) of logs that are missing, or a part of which is, as the merged logs of a real run say."""
     for run, _ in segment.columns.runs():
-        for log, event in segment.parameters(run).get("unsent", ()):
+        for log, event in segment.parameters(run).get("lacking", ()):
             if event not in unlogged:
                 yield run, log
 
 
 def unheard(columns: Columns, unlogged: tuple[str, ...] = ()) -> Iterator[tuple[int, str]]:
     """(run, node) of nodes whose messages came to somebody, and who have no row of their own: one that says what was
-    done to a node is not its own.  Messages that are `unlogged` come from those who keep no log."""
+    done to a node is not its own.  Messages that are `unlogged` come from those who keep no log.  A peer that is no
+    life of a node is none of ours: a source of zenoh, say."""
     rows = columns.rows_of("deliver")
     rows = rows[~columns.is_one_of("event", unlogged, rows)]
     texts, nodes = columns.texts["peer"], len(columns.texts["node"]) + 1
     number = {name: place for place, name in enumerate(columns.texts["node"])}
     peers, where = np.unique(columns["peer"][rows], return_inverse=True)
-    parties = [texts[code] if code < len(texts) else "" for code in peers.tolist()]
+    parties = [texts[code] if code < len(texts) and "~" in texts[code] else "" for code in peers.tolist()]
     own = np.setdiff1d(np.arange(len(columns["run"])), columns.rows_of("fault"))
     known = np.unique(columns["run"][own] * nodes + columns["node"][own])
     node = np.array([number.get(node_of(party), -1) for party in parties], np.int64)[where]

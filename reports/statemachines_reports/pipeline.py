@@ -189,11 +189,11 @@ def checks_of(tables: Tables, judges: Judges, trace: TraceSet) -> list[Check]:
     by_name = {line["check"]: line for line in tables["verdicts"]}
     waived = judges.waived(trace)
     unjudged = [line["missing"] for line in tables["unjudged"]]
-    absent = _absent_of(tables)
     checks = []
     for shown, protocol, check in judges.checks:
         line = by_name.get(shown, {"checked": 0, "wrong": 0, "waived": 0})
         verdict = VIOLATED if line["wrong"] else HELD
+        absent = _absent_of(tables, protocol)
         if len(waived[shown]) == len(trace.runs_of(protocol)):
             verdict = NOT_PROMISED
         elif unjudged and check.level == "rows" and not line["wrong"]:
@@ -207,9 +207,10 @@ def checks_of(tables: Tables, judges: Judges, trace: TraceSet) -> list[Check]:
     return [*checks, Check("monitors", "properties", MONITORS, not wrong, len(trace.runs), wrong, 0, verdict)]
 
 
-def _absent_of(tables: Tables) -> str:
-    """Whose logs are missing, in words; "" where all are there."""
-    lines, runs = tables["absent"], len({line["run"] for line in tables["absent"]})
+def _absent_of(tables: Tables, protocol: str) -> str:
+    """Whose logs are missing for the checks of a protocol, in words; "" where all are there."""
+    lines = [line for line in tables["absent"] if line["protocol"] in ("", protocol)]
+    runs = len({line["run"] for line in lines})
     logs = sorted({line["log"] for line in lines})
     more = f" and {len(logs) - SHOWN_LOGS} more" if len(logs) > SHOWN_LOGS else ""
     where = f" ({runs} of {len(tables['runs'])} runs)" if len(tables["runs"]) > 1 else ""

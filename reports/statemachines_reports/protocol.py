@@ -200,7 +200,7 @@ class ReportProtocol(msgspec.Struct, frozen=True):
     name -> SQL that Spark and DuckDB both understand, with the views `setting` (run, scenario, held, unit_ns),
     `latency`, `count` and `finding` beside them.  `unit_ns(parameters)`: the time in which latencies are told too,
     `unit` its words.  `absent(segment)`: (run, whose log it is) of logs that are missing, beyond those of nodes that
-    somebody heard from; `unlogged`: messages of those who keep no log, and are not missed for what they said.
+    somebody heard from; `unlogged`: messages of those who keep no log, and to them: nobody is missed for these.
     """
 
     checks: tuple[Check, ...] = ()

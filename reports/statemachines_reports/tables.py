@@ -66,7 +66,7 @@ ONCE: Final = {
             SELECT *, row_number() OVER (PARTITION BY "check", promised ORDER BY run, seq, detail) AS place FROM finding
         ) AS placed WHERE place <= {FINDINGS} ORDER BY "check", run, seq, detail""",
     "unjudged": "SELECT missing, sum(count) AS count FROM unjudged GROUP BY missing ORDER BY missing",
-    "absent": "SELECT DISTINCT run, log FROM absent ORDER BY run, log",
+    "absent": "SELECT DISTINCT protocol, run, log FROM absent ORDER BY run, log, protocol",
     "coverage": """
         SELECT machine, "row", source, dest, sum(count) AS count FROM used
         GROUP BY machine, "row", source, dest ORDER BY machine, "row", source, dest""",

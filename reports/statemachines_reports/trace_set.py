@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
-from statemachines.trace import RUN_COLUMNS
-from statemachines.trace.log import find_unsent, merge, read_logs
+from statemachines.trace import RUN_COLUMNS, TraceRow
+from statemachines.trace.log import find_unended, find_unlogged, find_unsent, merge, read_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.trace.tables import check_tables, joined
@@ -151,12 +151,22 @@ def installed(where: str, tables: dict[str, str]) -> tuple[list[Protocol], list[
 
 def merge_logs(directory: Path, out: Path) -> int:
     """The logs of a real run as one run of a trace in `out`; how many lines were torn."""
+    run, rows = read_real_run(directory)
+    with TraceWriter(out, "real") as writer:
+        writer.add(run, rows)
+    return int(msgspec.json.decode(run.parameters)["torn"])
+
+
+def read_real_run(directory: Path, number: int = 0) -> tuple[Run, list[TraceRow]]:
+    """The logs of a real run, merged, and its line of the table of runs.  Raises `ConfigurationError` where they are
+    not of one run, or of other tables than are installed here."""
     logs = read_logs(directory)
     torn = sum(log.torn for log in logs)
-    facts = {"nodes": [log.head.life for log in logs], "torn": torn, "unsent": find_unsent(logs)}
+    unended = [(f"the end of {life}", "") for life in find_unended(logs)]
+    lacking = [*find_unsent(logs), *find_unlogged(logs), *unended]
+    facts = {"nodes": [log.head.life for log in logs], "torn": torn, "lacking": lacking}
     tables = joined(str(directory), (log.head.fingerprints for log in logs))
     installed(str(directory), tables)
     versions = json.dumps({"gapless": version("gapless")})
-    with TraceWriter(out, "real") as writer:
-        writer.add(Run(0, "real", 0, json.dumps(facts), "held", versions, json.dumps(tables)), list(merge(logs)))
-    return torn
+    run = Run(number, "real", number, json.dumps(facts), "held", versions, json.dumps(tables))
+    return run, list(merge(logs))

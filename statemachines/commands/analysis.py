@@ -179,7 +179,9 @@ def _exit(analyses: list[Analysis]) -> None:
     absent = sorted({log for analysis in analyses for log in analysis.absent})
     if absent:
         said = f"inconclusive: there is no log of {plain_line(', '.join(absent[:SHOWN]))}"
-        print(f"{said}; put it beside the others, and analyze again", file=sys.stderr)
+        is_end = all(log.startswith("the end of ") for log in absent)
+        advice = "end what still runs, or start it again after a kill" if is_end else "put it beside the others"
+        print(f"{said}; {advice}, and analyze again", file=sys.stderr)
         raise typer.Exit(Exit.INCONCLUSIVE)
     if any(check.level == "rows" and not check.checked for analysis in analyses for check in analysis.checks):
         print("inconclusive: there is no step in this trace", file=sys.stderr)

@@ -92,6 +92,7 @@ def run(protocols: tuple[str, ...], out: Path, given: dict[str, Given], say: Say
     played = {name: Shown(name, list(came.verdicts), list(came.wrong), came.figures) for name, came in done.items()}
     parts = []
     for (name, trace), analysis in zip(traces, analyses, strict=True):
+        played[name].wrong.extend(f"{trace.part}: there is no log of {log}" for log in analysis.absent)
         played[name].verdicts.extend(
             Verdict(trace.part, f"{one.name} ({one.level})", one.held, f"{one.checked:,} looked at")
             for one in analysis.checks

@@ -10,12 +10,16 @@ import os
 import re
 import secrets
 import socket
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from statemachines.kernel import ConfigurationError, incarnation, node_of
 from statemachines.trace import fingerprints
 from statemachines.trace.log import FORMAT, Head, TraceLog
+
+RUN_VARIABLE: Final = "GAPLESS_RUN"
+"""In the environment: what the run is called, in the heads of logs."""
 
 
 def chance_bits() -> int:
@@ -83,6 +87,11 @@ class Life(NamedTuple):
     number: int
     log: TraceLog | None
 
+    def close(self) -> None:
+        """The life is over: its log is ended."""
+        if self.log is not None:
+            self.log.close()
+
 
 def chance_name(kind: str) -> str:
     """A name for a node that was given none, such as `consumer-apple-4711-9f2c01d3`: host, process, and chance."""
@@ -100,10 +109,11 @@ def begin_life(
     kind: str = "node",
     life: int = 0,
     bits: int = 0,
+    store: str = "",
 ) -> Life:
     """The next life of `node`, counted in `state` unless somebody else has counted it (`life`), or the only one of a
     name that is made now (None: of this `kind`); `bits`: of chance, in its ids; logged in `trace` with the tables of
-    `protocol`; `number` instead of the one its name gives.
+    `protocol`; `number` instead of the one its name gives; `store`: the identity of the store that it works on.
 
     A name is made when a life begins, not before: who is entered twice, or is entered after a fork, has two.
     """
@@ -111,8 +121,21 @@ def begin_life(
     number = node_number(name) if number is None else number
     if trace is None:
         return Life(name, number, None)
-    return Life(
-        name,
-        number,
-        TraceLog(trace, Head(FORMAT, node_of(name), name, number, fingerprints([protocol]), {})),
-    )
+    stores = {protocol: store} if store else {}
+    return Life(name, number, begin_log(trace, name, [protocol], stores=stores, number=number))
+
+
+def begin_log(
+    directory: Path,
+    life: str,
+    protocols: Iterable[str] = (),
+    *,
+    stores: Mapping[str, str] | None = None,
+    number: int | None = None,
+) -> TraceLog:
+    """The log of a life, in `directory`; its head names the tables of `protocols`, the `stores` (protocol -> identity),
+    and the run, where the environment does (`GAPLESS_RUN`).  Raises as `TraceLog` does."""
+    run = os.environ.get(RUN_VARIABLE, "").encode(errors="replace").decode()
+    number = node_number(life) if number is None else number
+    head = Head(FORMAT, node_of(life), life, number, fingerprints(protocols), {}, run, dict(stores or {}))
+    return TraceLog(directory, head)

@@ -22,7 +22,13 @@ Dial = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where that node li
 State = Annotated[
     Path, typer.Option(metavar="DIR", help="Where the number of each start is kept, and what the node keeps in files.")
 ]
-Trace = Annotated[Path | None, typer.Option(metavar="DIR", help="Append a log of every step there.")]
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Append a log of every step there. It names the run, if the environment does so as GAPLESS_RUN.",
+    ),
+]
 NUMBER_MAX: Final = 2**23 - 1
 """Messages are numbered from it times 2^40, in 64 bits."""
 

@@ -1,43 +1,80 @@
 """Log: what a real node appends to a trace while it lives, and how the logs of a run become one trace.
 
-One file per life of a node, `NODE~NUMBER.ndjson`: a head line that names the node and its tables, then a line per row.
-The rows of a step reach the operating system before any of its effects is performed, so a SIGKILL loses none of them;
-a torn last line is dropped and counted.
+One file per life of a node, `NODE~NUMBER.ndjson`: a head line that names the run, the node, its tables and its stores,
+then a line per row, then an end line.  The rows of a step reach the operating system before any of its effects is
+performed, so a SIGKILL loses none of them; a torn last line is dropped and counted.
+
+A log without an end line is whole only where another log says how long it was: the head of the node's next life, or
+the row of whoever killed the node (`kill_row`).  Otherwise it may have been cut.
 
 Merged, the rows of each node keep their order, a send comes before its deliver, and otherwise time decides.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from pathlib import Path
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 import msgspec
 
-from statemachines.kernel import ConfigurationError, life_of
+from statemachines.kernel import ConfigurationError, GaplessError, life_number, life_of, node_of
 from statemachines.trace.append_whole import append_whole
-from statemachines.trace.row import COLUMNS, ROW, Column, TraceRow
+from statemachines.trace.row import COLUMNS, ROW, Column, TraceRow, fault_row
 from statemachines.trace.tables import joined
 from statemachines.whole_file import make_folder, naming
 
-FORMAT: Final = 2
+FORMAT: Final = 3
+WITHOUT_END: Final = 2
+"""The format of before: its logs have no end line, and nobody can tell whether one was cut."""
+
 LINE_MAX: Final = 16 * 2**20
 """A line longer than this is not a row."""
 
+SHOWN_LOGS: Final = 3
+"""Of the logs of a run, so many are named."""
 
-class Head(msgspec.Struct, frozen=True):
-    """The first line: `number` is what the node's messages are numbered from (`number` << 40); `fingerprints`: protocol
-    -> fingerprint of the tables of its machines, of every protocol that the node runs."""
+
+class Head(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The first line of a log."""
 
     gapless_log: int
     node: str
     life: str
     number: int
+    """What the node's messages are numbered from: `number` << 40."""
     fingerprints: dict[str, str]
+    """Protocol -> fingerprint of the tables of its machines, of every protocol that the node runs."""
     versions: dict[str, str]
+    run: str = ""
+    """What the user calls the run ("": nothing)."""
+    stores: dict[str, str] = {}
+    """Protocol -> identity of the store that the node works on."""
+    earlier_bytes: dict[str, int] = {}
+    """The life of the node before this one -> the size of its log when this one began."""
+
+
+class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The last line of a log that was closed: how many rows it has."""
+
+    end: int
+
+
+class Stores(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of a node that came to work on a store after its log had begun: protocol -> identity."""
+
+    stores: dict[str, str]
+
+
+class LogSizes(msgspec.Struct, frozen=True):
+    """The column `data` of a kill: life -> the size of its log when it was dead."""
+
+    log_bytes: dict[str, int] = {}
 
 
 class _Format(msgspec.Struct, frozen=True):
@@ -62,78 +99,194 @@ _FIELDS: Final = tuple(_ORDER.index(place) for place in range(len(ROW)))
 
 
 class TraceLog:
-    """The log of one life of a node.  `clock()` is the time of its rows: nanoseconds since the epoch, but as steady as
-    that of the node."""
+    """The log of one life of a node; `with` closes it, and so does the end of a process that forgot to.
+    `earlier_bytes` of its head are found in the directory.
+
+    Raises `ConfigurationError` where the life has a log already, or the directory cannot be written.
+    """
 
     def __init__(self, directory: Path, head: Head) -> None:
         make_folder(directory, "trace")
         self.path = directory / f"{head.life}.ndjson"
         self._encoder = msgspec.json.Encoder()
+        self._pid = os.getpid()
+        self._rows = 0
+        self._is_whole = True
+        head = msgspec.structs.replace(head, earlier_bytes=_measure_earlier(directory, head))
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         try:
             self._file = os.open(self.path, flags, 0o600)
         except OSError as error:
             rule = f"cannot be created ({error.strerror}); every life of a node needs a number of its own"
             raise ConfigurationError("trace log", str(self.path), rule) from error
-        append_whole(self._file, self.path, self._encoder.encode(head) + b"\n")
+        atexit.register(self.close)
+        self._append(self._encoder.encode(head) + b"\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
 
     def write(self, rows: list[TraceRow]) -> None:
         """Append rows; they are the operating system's when this returns.  Raises `GaplessError` on a full disk."""
         lines = [LogRow(*(row[place] for place in _ORDER)) for row in rows]
-        append_whole(self._file, self.path, self._encoder.encode_lines(lines))
+        self._append(self._encoder.encode_lines(lines))
+        self._rows += len(rows)
+
+    def name_store(self, protocol: str, store: str) -> None:
+        """Append the identity of a store that the node works on from now on.  Raises as `write` does."""
+        self._append(self._encoder.encode(Stores({protocol: store})) + b"\n")
 
     def close(self) -> None:
-        """No more rows."""
+        """Append the end line: no more rows come.  A log that a full disk has cut, or of another process, gets none."""
+        if self._file < 0:
+            return
+        if self._is_whole and os.getpid() == self._pid:
+            with suppress(GaplessError):
+                self._append(self._encoder.encode(End(self._rows)) + b"\n")
         os.close(self._file)
+        self._file = -1
+        atexit.unregister(self.close)
+
+    def _append(self, data: bytes) -> None:
+        try:
+            append_whole(self._file, self.path, data)
+        except BaseException:
+            self._is_whole = False
+            raise
+
+
+def _measure_earlier(directory: Path, head: Head) -> dict[str, int]:
+    """The life of the node before this one, of the same run and stores -> the size of its log, where there is one."""
+    earlier = [path for path in _logs_of(directory, head.node) if path.stem != head.life]
+    with suppress(ValueError):  # a life without a number
+        number = life_number(head.life)
+        return _measure(path for path in _latest(earlier, number) if _is_of_run(path, head))
+    return {}
+
+
+def _logs_of(directory: Path, node: str) -> list[Path]:
+    """The logs of all lives of a node."""
+    return [path for path in directory.glob("*.ndjson") if node_of(path.stem) == node]
+
+
+def _latest(paths: Iterable[Path], most: int | None = None) -> list[Path]:
+    """Of logs of a node those of the life with the greatest number, `most` at most; lives of one number that differ in
+    their bits of chance are several."""
+    numbers: dict[Path, int] = {}
+    for path in paths:
+        with suppress(ValueError):
+            numbers[path] = life_number(path.stem)
+    last = max((number for number in numbers.values() if most is None or number <= most), default=0)
+    return [path for path, number in numbers.items() if number == last]
+
+
+def _is_of_run(path: Path, head: Head) -> bool:
+    """Whether the log in `path` has a head of the same run and stores; one that cannot be read has not."""
+    try:
+        with path.open("rb") as file:
+            found = _head(path, file.readline(LINE_MAX))
+    except (OSError, ConfigurationError):
+        return False
+    return (found.run, found.stores) == (head.run, head.stores)
+
+
+def _measure(paths: Iterable[Path]) -> dict[str, int]:
+    """Life -> size of its log in bytes."""
+    return {path.stem: path.stat().st_size for path in sorted(paths)}
+
+
+def kill_row(now_ns: int, node: str, directory: Path) -> TraceRow:
+    """The row of a SIGKILL that `node` has died of: it says how long the log of its last life in `directory` is, so
+    that a log which is cut afterwards is told from one that is whole.  Call it when the process is gone."""
+    sizes = _measure(_latest(_logs_of(directory, node)))
+    return fault_row(now_ns, node, "kill", data=msgspec.json.encode(LogSizes(sizes)).decode())
 
 
 class Log(msgspec.Struct, frozen=True):
-    """A log read back: `torn` counts a last line that was cut."""
+    """A log read back."""
 
     path: str
     head: Head
     rows: list[TraceRow]
     torn: int
+    """1 where the last line was cut, else 0."""
+    is_ended: bool
+    """It has its end line, or is of a format without."""
+    size_bytes: int
+    stores: dict[str, list[str]]
+    """Protocol -> identities of the stores that it names."""
 
 
 def read_log(path: Path) -> Log:
-    """The whole of a log; raises `ConfigurationError` where a line that is not the last is not a row."""
+    """The whole of a log; raises `ConfigurationError` where a line that is not the last is not a row, or rows are
+    missing or repeated by what its end says."""
     with naming(path), path.open("rb") as file:
         head = _head(path, file.readline(LINE_MAX))
+        stores = {protocol: [store] for protocol, store in head.stores.items()}
         decoder = msgspec.json.Decoder(LogRow)
         rows: list[TraceRow] = []
         torn = 0
+        end: End | None = None
         for number, line in enumerate(iter(lambda: file.readline(LINE_MAX), b""), 2):
             if not line.endswith(b"\n"):
                 torn += 1
                 break
+            if end is not None:
+                raise ConfigurationError("trace log", str(path), f"line {number} comes after the end; cut it off there")
             try:
                 row = msgspec.structs.astuple(decoder.decode(line))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                rule = f"line {number} is not a row of a trace: {error}; cut the file before it"
-                raise ConfigurationError("trace log", str(path), rule) from error
+                other = _other_line(line)
+                if other is None:
+                    rule = f"line {number} is not a row of a trace: {error}; cut the file before it"
+                    raise ConfigurationError("trace log", str(path), rule) from error
+                if isinstance(other, End):
+                    end = other
+                else:
+                    for protocol, store in other.stores.items():
+                        stores.setdefault(protocol, []).append(store)
+                continue
             rows.append(tuple(row[field] for field in _FIELDS))
-    return Log(str(path), head, rows, torn)
+        size_bytes = file.tell()
+    if end is not None and end.end != len(rows):
+        rule = f"has {len(rows)} rows, and {end.end} by its end: restore it from a copy, or take it out"
+        raise ConfigurationError("trace log", str(path), rule)
+    return Log(str(path), head, rows, torn, end is not None or head.gapless_log == WITHOUT_END, size_bytes, stores)
+
+
+def _other_line(line: bytes) -> End | Stores | None:
+    """A line that is no row."""
+    for kind in (End, Stores):
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return msgspec.json.decode(line, type=kind)  # type: ignore[return-value]
+    return None
 
 
 def _head(path: Path, line: bytes) -> Head:
     try:
         number = msgspec.json.decode(line, type=_Format).gapless_log
-        if number == FORMAT:
+        if number in (WITHOUT_END, FORMAT):
             return msgspec.json.decode(line, type=Head)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         rule = "does not begin with the head line of a log: is it one?"
         raise ConfigurationError("trace log", str(path), rule) from error
-    raise ConfigurationError("trace log", str(path), f"is of format {number}; this version reads {FORMAT}")
+    raise ConfigurationError(
+        "trace log", str(path), f"is of format {number}; this version reads {WITHOUT_END} and {FORMAT}"
+    )
 
 
 def read_logs(directory: Path) -> list[Log]:
-    """Every log in a directory, by name; all must be of the same tables of a protocol."""
+    """Every log in a directory, by name; all must be of one run, and of the same tables of a protocol."""
     paths = sorted(directory.glob("*.ndjson"))
     if not paths:
         raise ConfigurationError("trace", str(directory), "holds no logs (*.ndjson)")
     logs = [read_log(path) for path in paths]
     joined(str(directory), (log.head.fingerprints for log in logs))
+    check_run(directory, logs)
     numbers: dict[int, str] = {}
     lives: dict[str, str] = {}
     for log in logs:
@@ -145,6 +298,37 @@ def read_logs(directory: Path) -> list[Log]:
             rule = f"is used by {other} and {log.head.life}; give one of them another --number"
             raise ConfigurationError("node number", log.head.number, rule)
     return logs
+
+
+def check_run(directory: Path, logs: list[Log]) -> None:
+    """Logs of one run have heads of one run, and work on one store of each protocol; raises `ConfigurationError` for
+    others, naming both.  Logs of one named run may work on several stores."""
+    runs: dict[str, list[Log]] = {}
+    for log in logs:
+        if log.head.run:
+            runs.setdefault(log.head.run, []).append(log)
+    if len(runs) > 1:
+        _refuse_runs(directory, {f"run {run}": some for run, some in runs.items()})
+    for protocol in sorted({protocol for log in logs for protocol in log.stores}):
+        works: dict[str, list[Log]] = {}
+        named = {store for log in logs if log.head.run for store in log.stores.get(protocol, ())}
+        for log in logs:
+            for store in log.stores.get(protocol, ()):
+                works.setdefault(min(named) if store in named else store, []).append(log)
+        if len(works) > 1:
+            _refuse_runs(directory, {f"store {store} of {protocol}": some for store, some in works.items()})
+
+
+def _refuse_runs(directory: Path, runs: dict[str, list[Log]]) -> None:
+    found = "; ".join(f"{what} in {_names_of(logs)}" for what, logs in sorted(runs.items()))
+    rule = f"{len(runs)} runs in one folder are not judged as one: {found}: give each a folder of its own"
+    raise ConfigurationError("trace", str(directory), rule)
+
+
+def _names_of(logs: list[Log]) -> str:
+    names = list(dict.fromkeys(Path(log.path).name for log in logs))
+    more = f" and {len(names) - SHOWN_LOGS} more" if len(names) > SHOWN_LOGS else ""
+    return ", ".join(names[:SHOWN_LOGS]) + more
 
 
 def merge(logs: list[Log]) -> Iterator[TraceRow]:
@@ -192,7 +376,47 @@ def find_unsent(logs: list[Log]) -> list[tuple[str, str]]:
     return sorted(found)
 
 
+def find_unlogged(logs: list[Log]) -> list[tuple[str, str]]:
+    """(log, event) of lives without a log that somebody sent a message to, or told of; with event "" of nodes without
+    one that something was done to, of lives that were killed, and of the life before one that has a log."""
+    lives = {log.head.life for log in logs}
+    nodes = {log.head.node for log in logs}
+    found: dict[tuple[str, str], None] = {}
+    for log in logs:
+        found.update(dict.fromkeys((life, "") for life in log.head.earlier_bytes if life not in lives))
+        met = {(life_of(row[_PEER]), row[_EVENT]) for row in log.rows if row[_KIND] in ("send", "tell")}
+        found.update(dict.fromkeys(one for one in met if "~" in one[0] and one[0] not in lives))
+        for row in log.rows:
+            if row[_KIND] == "fault":
+                killed = [(life, "") for life in _sizes_in(row) if life not in lives]
+                if not killed and row[_NODE] and row[_NODE] not in nodes:
+                    killed = [(row[_NODE], "")]
+                found.update(dict.fromkeys(killed))
+    return sorted(found)
+
+
+def find_unended(logs: list[Log]) -> list[str]:
+    """Lives whose logs may have been cut at the end of a line: without an end, and no other log says that this was all
+    when they were dead."""
+    sizes = {(life, size) for log in logs for life, size in log.head.earlier_bytes.items()}
+    for log in logs:
+        for row in log.rows:
+            if row[_KIND] == "fault":
+                sizes.update(_sizes_in(row).items())
+    return sorted(log.head.life for log in logs if not log.is_ended and (log.head.life, log.size_bytes) not in sizes)
+
+
+def _sizes_in(row: TraceRow) -> dict[str, int]:
+    """Life -> size of its log, as the row of a fault says."""
+    if row[_DATA] is not None:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return msgspec.json.decode(row[_DATA], type=LogSizes).log_bytes
+    return {}
+
+
+_NODE: Final = COLUMNS.index("node") - 2
 _KIND: Final = COLUMNS.index("kind") - 2
 _PEER: Final = COLUMNS.index("peer") - 2
 _EVENT: Final = COLUMNS.index("event") - 2
 _MSG: Final = COLUMNS.index("msg") - 2
+_DATA: Final = COLUMNS.index("data") - 2

@@ -8,9 +8,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from statemachines.drivers.lives import begin_log
+from statemachines.trace.log import kill_row
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "lock_service"
 INSTALL = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
@@ -124,6 +128,8 @@ def test_processes_over_tcp_survive_sigkill_and_their_trace_is_judged(gapless):
         first = int(heard(one, "locked"))
         one.kill()
         one.wait()
+        with begin_log(folder / "trace", "nemesis~1") as nemesis:
+            nemesis.write([kill_row(time.time_ns(), "holder-1", folder / "trace")])
         two = start(*holder, "--name", "holder-2")
         assert int(heard(two, "locked")) > first
         server.kill()
@@ -133,7 +139,7 @@ def test_processes_over_tcp_survive_sigkill_and_their_trace_is_judged(gapless):
         assert int(heard(two, "locked")) > first + 1
     finally:
         for process in running:
-            process.kill()
+            process.terminate()
             process.communicate()
     code, said = gapless("analyze", "trace", "--no-spark")
     assert code == 0, said

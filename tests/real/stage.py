@@ -12,6 +12,7 @@ from collections import Counter
 from itertools import pairwise
 
 from statemachines.demo.shared_subscriptions import account
+from statemachines.drivers.lives import begin_log
 from statemachines.drivers.shared_subscriptions import consumer_file
 from statemachines.drivers.shared_subscriptions.publish import Publisher
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
@@ -21,7 +22,7 @@ from statemachines.shared_subscriptions.names import record_name
 from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 from statemachines.trace import fault_row
-from statemachines.trace.log import FORMAT, Head, TraceLog, read_logs
+from statemachines.trace.log import kill_row, read_logs
 from statemachines_reports.pipeline import analyze
 
 SUBSCRIPTION = "$shared/g/#"
@@ -42,10 +43,7 @@ class Stage:
         config.write_text("".join(f"{key} = {value}\n" for key, value in {**TENTH, **times}.items()))
         self.trace = folder / "trace"
         self.nodes = GroupHarness(folder / "nodes", config=config, trace=self.trace)
-        self.nemesis = TraceLog(
-            self.trace,
-            Head(FORMAT, "nemesis", "nemesis~1", 1, {}, {}),
-        )
+        self.nemesis = begin_log(self.trace, "nemesis~1")
         self.publishers = 1
         self.folder = folder
         self.published = {}
@@ -68,6 +66,7 @@ class Stage:
         analysis = analyze(self.trace, self.folder / "report", spark=False)
         assert {check.name for check in analysis.checks} >= {"rows", "exclusivity", "duplicates", "acknowledged"}
         assert all(check.checked for check in analysis.checks)
+        assert analysis.absent == []
         broken = [(check.name, check.wrong) for check in analysis.checks if not check.held]
         return broken and [*broken, *analysis.tables["findings"]]
 
@@ -92,8 +91,10 @@ class Stage:
 
     def kill(self, name):
         """SIGKILL."""
-        self.note("kill", name)
+        self.blow(name)
+        killed_ns = time.time_ns()
         self.nodes.kill(name)
+        self.nemesis.write([kill_row(killed_ns, name, self.trace)])
 
     def blow(self, name):
         """What the node has in hand may come again, to others."""
@@ -101,7 +102,7 @@ class Stage:
 
     def note(self, fault, name):
         """What is done to a node, for the judges."""
-        if fault in ("kill", "pause", "partition", "cut"):
+        if fault in ("pause", "partition", "cut"):
             self.blow(name)
         self.nemesis.write([fault_row(time.time_ns(), name, fault)])
 

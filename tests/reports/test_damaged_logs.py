@@ -1,113 +1,239 @@
-"""Logs of a run that are damaged accuse nobody: what cannot be judged is not judged, and whose log it is is said."""
+"""Logs of a run that are damaged accuse nobody: what cannot be judged is not judged, and whose log it is is said.
+
+A small real run of each protocol is damaged in every way, log by log; all that comes of it is judged as runs of one
+trace.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import re
 import shutil
+import subprocess
+import sys
 from functools import cache
+from pathlib import Path
 
+import msgspec
 import pytest
+import real_logs
 
 from statemachines import cli
+from statemachines.drivers.lives import begin_log
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.two_judges import disagreements
-from statemachines.trace import COLUMNS
-from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.trace import fault_row
+from statemachines.trace.log import read_log
+from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.pipeline import analyze
-from statemachines_sim.runfile import tables
+from statemachines_reports.trace_set import read_real_run
 from statemachines_sim.scenario import named
-from statemachines_sim.world import World
 
-NODE, KIND, MSG = (COLUMNS.index(name) - 2 for name in ("node", "kind", "msg"))
-FAULTS = "faults"
-RUNS = ("missed_samples/only_tokens", "shared_subscriptions/quiet")
+PROTOCOLS = ("cursor_recovery", "missed_samples", "persistent_sessions", "sequence_windows", "shared_subscriptions")
 
-
-@cache
-def logs_of(scenario):
-    """Node -> its rows, in a simulated run; what was done to nodes is in a log of its own."""
-    world = World(named(scenario), 1)
-    assert world.run().held
-    logs = {}
-    for row in world.rows:
-        logs.setdefault(FAULTS if row[KIND] == "fault" else row[NODE], []).append(row)
-    return logs
+UNMISSED = {
+    "cursor_recovery": {"nemesis~1", "reader-1~1"},
+    "missed_samples": {"cache-1~1", "publisher-2~1", "subscriber-1~1"},
+    "persistent_sessions": {"nemesis~1", "a~2"},
+    "sequence_windows": {"subscriber-1~1"},
+    "shared_subscriptions": set(),
+}
+"""Logs that no other log speaks of: without them the answer is the one that they would not have changed."""
 
 
-def write(folder, scenario, logs):
-    """As real nodes do; a node that sent nothing has a number that nobody else has."""
-    for place, (node, rows) in enumerate(logs.items()):
-        number = next((row[MSG] >> 40 for row in rows if row[KIND] == "send"), 1_000 + place)
-        log = TraceLog(folder, Head(FORMAT, node, f"{node}~1", number, tables(scenario.partition("/")[0]), {}))
-        log.write(rows)
-        log.close()
+def record(protocol, folder):
+    """The logs of a real run; those over zenoh in a process of their own, whose threads end with it."""
+    if protocol == "missed_samples":
+        subprocess.run([sys.executable, real_logs.__file__, protocol, str(folder)], check=True, timeout=180)
+    else:
+        asyncio.run(getattr(real_logs, protocol)(folder))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """protocol -> the logs of its run, recorded once: name of a log without what chance gave it -> its path."""
+
+    @cache
+    def logs_of(protocol):
+        folder = tmp_path_factory.mktemp(protocol) / "trace"
+        record(protocol, folder)
+        return {read_log(path).head.life.partition(".")[0]: path for path in sorted(folder.glob("*.ndjson"))}
+
+    return logs_of
+
+
+def halved(lines):
+    return lines[: 1 + len(lines) // 2]
+
+
+def torn(lines):
+    return [*lines[: len(lines) // 2], lines[len(lines) // 2][:-9]]
+
+
+DAMAGES = {
+    "missing": lambda lines: [],
+    "halved": halved,
+    "torn": torn,
+    "without its end": lambda lines: lines[:-1] if b'{"end":' in lines[-1] else lines,
+    "a row short": lambda lines: lines[: -2 if b'{"end":' in lines[-1] else -1],
+}
+
+
+def damaged(logs, folder):
+    """(damage, log) -> the folder of the logs of the run, of which this one is damaged so."""
+    found = {}
+    for place, (name, path) in enumerate(logs.items()):
+        lines = path.read_bytes().splitlines(keepends=True)
+        for damage, act in DAMAGES.items():
+            kept = act(lines)
+            if kept == lines or (not kept and damage != "missing"):
+                continue
+            to = found[damage, name] = folder / f"{damage} {place}"
+            shutil.copytree(path.parent, to)
+            (to / path.name).write_bytes(b"".join(kept))
+            if not kept:
+                (to / path.name).unlink()
+    return found
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_D_212_damaged_logs_of_a_real_run_accuse_nobody_and_are_named(tmp_path, recorded, protocol):
+    """Each log in turn is missing, cut in half, within a line, before its end, or a row before it."""
+    logs = recorded(protocol)
+    cases = {("whole", ""): next(iter(logs.values())).parent, **damaged(logs, tmp_path)}
+    (tmp_path / "merged").mkdir()
+    with TraceWriter(tmp_path / "merged", "damaged") as writer:
+        for number, folder in enumerate(cases.values()):
+            writer.add(*read_real_run(folder, number))
+    found = analyze(tmp_path / "merged", tmp_path / "report", spark=False)
+    places = list(cases)
+    accused = {(*places[one["run"]], one["check"], one["detail"]) for one in found.tables["findings"]}
+    assert accused == set()
+    lacking = {}
+    for line in found.tables["absent"]:
+        lacking.setdefault(places[line["run"]], []).append(line["log"])
+    assert lacking.pop(("whole", ""), []) == []
+    silent = {case for case in cases if case[0] != "whole"} - lacking.keys()
+    assert silent == {("missing", name) for name in UNMISSED[protocol]}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_log_that_is_there_twice_and_rows_that_are_twice_in_one_are_refused(tmp_path, recorded, protocol):
+    path = next(path for name, path in recorded(protocol).items() if not name.startswith(("nemesis", "forwarder")))
+    shutil.copytree(path.parent, tmp_path / "trace")
+    copy = shutil.copy(path, tmp_path / "trace" / "copy.ndjson")
+    with pytest.raises(ConfigurationError, match=f"are both the log of {path.stem}: keep the one that is whole"):
+        read_real_run(tmp_path / "trace")
+    Path(copy).unlink()
+    (tmp_path / "trace" / path.name).write_bytes(path.read_bytes() * 2)
+    with pytest.raises(ConfigurationError, match=rf"{path.name}.*line \d+"):
+        read_real_run(tmp_path / "trace")
+
+
+@pytest.mark.parametrize(("lines", "rows"), [((0, 1, 1, 2, 3), 3), ((0, 2, 3), 1)])
+def test_a_row_that_is_twice_in_a_log_or_left_out_is_refused(tmp_path, lines, rows):
+    """Read on, the rows would say that a node did twice, or never, what it did once."""
+    with begin_log(tmp_path, "a~1") as log:
+        log.write([fault_row(1, "a", "pause"), fault_row(2, "a", "resume")])
+    written = log.path.read_bytes().splitlines(keepends=True)
+    log.path.write_bytes(b"".join(written[line] for line in lines))
+    with pytest.raises(ConfigurationError, match=rf"has {rows} rows, and 2 by its end: restore it"):
+        read_log(log.path)
+
+
+@pytest.mark.parametrize("protocol", ["cursor_recovery", "persistent_sessions", "shared_subscriptions"])
+def test_D_211_the_logs_of_nodes_that_share_a_store_name_it(recorded, protocol):
+    logs = [read_log(path) for name, path in recorded(protocol).items() if name != "nemesis~1"]
+    (store,) = {log.stores[protocol][0] for log in logs}
+    assert re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{32}", store)
+
+
+def test_D_211_the_environment_names_the_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("GAPLESS_RUN", "monday")
+    begin_log(tmp_path, "a~1", ["missed_samples"], stores={"missed_samples": "0a"}).close()
+    head = read_log(tmp_path / "a~1.ndjson").head
+    assert (head.run, head.node, head.stores) == ("monday", "a", {"missed_samples": "0a"})
+
+
+def test_what_a_protocol_misses_keeps_no_other_from_being_judged(tmp_path, recorded):
+    """A run of two protocols: what the network lost matters to one of them."""
+    folder = tmp_path / "trace"
+    shutil.copytree(recorded("shared_subscriptions")["leader-1~1"].parent, folder)
+    logs = dict(recorded("sequence_windows"))
+    del logs["forwarder~1"]  # and with it the row of a kill
+    for path in logs.values():
+        shutil.copy(path, folder)
+    killed = logs["publisher-1~1"]
+    with (folder / killed.name).open("ab") as file:
+        file.write(b'{"end":%d}\n' % len(read_log(killed).rows))
+    analysis = analyze(folder, tmp_path / "report", spark=False)
+    verdicts = {check.name: check.verdict for check in analysis.checks}
+    assert verdicts["alarms"] == "not judged: no log of the network"
+    assert verdicts["acknowledged"] == verdicts["exclusivity"] == "held"
+
+
+def join_runs(first, second, folder):
+    """Both in one folder, under names of files that do not clash."""
+    shutil.copytree(first, folder)
+    for path in second.glob("*.ndjson"):
+        shutil.copy(path, folder / f"again-{path.name}")
     return folder
 
 
-def judged(tmp_path, scenario, logs):
-    shutil.rmtree(tmp_path / "logs", ignore_errors=True)
-    return analyze(write(tmp_path / "logs", scenario, logs), tmp_path / "report", spark=False)
+def name_run(folder, run):
+    """As if `GAPLESS_RUN` had said so when the nodes of these logs were started."""
+    for path in folder.glob("*.ndjson"):
+        head, _, rows = path.read_bytes().partition(b"\n")
+        path.write_bytes(msgspec.json.encode(msgspec.json.decode(head) | {"run": run}) + b"\n" + rows)
 
 
-def spoken(rows):
-    """Whether the node sent something that is in its log."""
-    return any(row[KIND] == "send" for row in rows)
+@pytest.mark.parametrize("protocol", ["cursor_recovery", "persistent_sessions", "shared_subscriptions"])
+def test_D_211_two_runs_in_one_folder_are_told_apart_by_their_stores(tmp_path, recorded, protocol):
+    record(protocol, tmp_path / "second" / "trace")
+    first = next(iter(recorded(protocol).values())).parent
+    folder = join_runs(first, tmp_path / "second" / "trace", tmp_path / "both")
+    said = rf"store \w+ of {protocol} in (.*); store \w+ of {protocol} in (.*): give each a folder of its own"
+    with pytest.raises(ConfigurationError, match="2 runs in one folder are not judged as one: " + said) as caught:
+        read_real_run(folder)
+    sides = re.search(said, str(caught.value)).groups()
+    assert sorted(side.count("again-") for side in sides) == [0, 3]
 
 
-@pytest.mark.parametrize("scenario", RUNS)
-def test_a_run_whose_logs_are_whole_holds_and_lacks_nothing(tmp_path, scenario):
-    found = judged(tmp_path, scenario, logs_of(scenario))
-    assert (found.held, found.absent) == (True, [])
+@pytest.mark.parametrize("protocol", ["missed_samples", "sequence_windows"])
+def test_D_211_two_runs_without_a_store_are_told_apart_by_what_the_user_calls_them(tmp_path, recorded, protocol):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        shutil.copytree(next(iter(recorded(protocol).values())).parent, folder)
+    with pytest.raises(ConfigurationError, match=r"are both the log of \S+~1: keep the one that is whole"):
+        read_real_run(join_runs(first, second, tmp_path / "unnamed"))
+    name_run(first, "monday")
+    name_run(second, "tuesday")
+    said = r"2 runs in one folder are not judged as one: run monday in .*; run tuesday in again-"
+    with pytest.raises(ConfigurationError, match=said):
+        read_real_run(join_runs(first, second, tmp_path / "named"))
 
 
-@pytest.mark.parametrize("scenario", RUNS)
-def test_a_log_that_is_missing_is_named_though_the_log_of_faults_speaks_of_its_node(tmp_path, scenario):
-    logs, named_nodes = logs_of(scenario), 0
-    for node in logs:
-        found = judged(tmp_path, scenario, {name: rows for name, rows in logs.items() if name != node})
-        assert found.held, node
-        named_nodes += node in found.absent
-    assert named_nodes or not any(map(spoken, logs.values()))
-
-
-@pytest.mark.parametrize("scenario", RUNS)
-def test_a_log_that_is_cut_at_the_end_of_a_line_accuses_nobody(tmp_path, scenario):
-    logs, cut = logs_of(scenario), 0
-    for node, rows in logs.items():
-        found = judged(tmp_path, scenario, {**logs, node: rows[: len(rows) // 2]})
-        assert found.held, node
-        cut += any(node in log for log in found.absent)
-    assert cut or not any(map(spoken, logs.values()))
-
-
-def test_what_was_cut_off_is_not_judged_and_the_exit_code_says_so(tmp_path, capsys):
-    scenario = "shared_subscriptions/quiet"
-    logs = logs_of(scenario)
-    node = next(name for name in logs if name.startswith("consumer"))
-    folder = write(tmp_path / "logs", scenario, {**logs, node: logs[node][: len(logs[node]) // 2]})
-    code = cli.run(["analyze", str(folder), "--out", str(tmp_path / "out"), "--no-spark"])
+def test_what_was_cut_off_is_not_judged_and_the_exit_code_says_so(tmp_path, recorded, capsys):
+    path = recorded("shared_subscriptions")["consumer-1~1"]
+    shutil.copytree(path.parent, tmp_path / "trace")
+    lines = path.read_bytes().splitlines(keepends=True)
+    (tmp_path / "trace" / path.name).write_bytes(b"".join(lines[:-1]))
+    code = cli.run(["analyze", str(tmp_path / "trace"), "--out", str(tmp_path / "out"), "--no-spark"])
     said = capsys.readouterr()
     assert code == cli.Exit.INCONCLUSIVE
-    assert f"part of {node}~1" in said.err
-    assert f"not judged: no log of part of {node}~1" in said.out
+    assert f"inconclusive: there is no log of the end of {path.stem}" in said.err
+    verdicts = {line.split()[0]: line for line in said.out.splitlines() if " looked at " in line}
+    assert verdicts["duplicates"].endswith(f": not judged: no log of the end of {path.stem}")
+    assert verdicts["assignments"].split()[2] == "held"
 
 
-def test_a_log_that_is_there_twice_is_refused_with_both_names(tmp_path):
-    folder = write(tmp_path / "logs", RUNS[0], logs_of(RUNS[0]))
-    shutil.copy(folder / "publisher-1~1.ndjson", folder / "copy.ndjson")
-    with pytest.raises(
-        ConfigurationError, match=r"copy\.ndjson are both the log of publisher-1~1|publisher-1~1\.ndjson"
-    ):
-        analyze(folder, tmp_path / "report", spark=False)
-
-
-def test_logs_beside_a_trace_are_refused_with_both_names(tmp_path):
-    folder = write(tmp_path / "logs", RUNS[0], logs_of(RUNS[0]))
-    shutil.copy(next((tmp_path / "logs").glob("*.ndjson")), tmp_path / "x.ndjson")
-    analyze(folder, tmp_path / "report", spark=False)
+def test_logs_beside_a_trace_are_refused_with_both_names(tmp_path, recorded):
+    path = recorded("sequence_windows")["forwarder~1"]
+    analyze(path.parent, tmp_path / "report", spark=False)
     merged = tmp_path / "report" / "merged"
-    shutil.copy(tmp_path / "x.ndjson", merged)
+    shutil.copy(path, merged)
     with pytest.raises(
-        ConfigurationError, match=r"holds logs \(x\.ndjson\) beside a trace \(trace-.*give each a folder"
+        ConfigurationError, match=r"holds logs \(forwarder~1\.ndjson\) beside a trace \(trace-.*give each a folder"
     ):
         analyze(merged, tmp_path / "again", spark=False)
 

@@ -213,4 +213,4 @@ def test_a_log_that_is_missing_is_named_and_the_verdict_is_neither(tmp_path, cap
         assert lines[check].endswith(": not judged: no log of consumer-2")
     assert lines["assignments"].split()[2] == "held"
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert (summary["held"], summary["absent"]) == (True, [{"run": 0, "log": "consumer-2"}])
+    assert (summary["held"], summary["absent"]) == (True, [{"protocol": "", "run": 0, "log": "consumer-2"}])

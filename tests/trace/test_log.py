@@ -6,15 +6,27 @@ import os
 import signal
 import subprocess
 import sys
+from zlib import crc32
 
 import pytest
 
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.message import PingResponse
 from statemachines.trace import event_row, fault_row
-from statemachines.trace.log import Head, TraceLog, merge, read_log, read_logs
+from statemachines.trace.log import (
+    FORMAT,
+    WITHOUT_END,
+    Head,
+    TraceLog,
+    find_unended,
+    find_unlogged,
+    kill_row,
+    merge,
+    read_log,
+    read_logs,
+)
 
-HEAD = Head(2, "a", "a~1", 1, {"p": "f" * 16}, {})
+HEAD = Head(FORMAT, "a", "a~1", 1, {"p": "f" * 16}, {})
 
 
 def message(kind, t, node, msg):
@@ -23,7 +35,9 @@ def message(kind, t, node, msg):
 
 
 def log(tmp_path, node, number, rows, tables=None):
-    written = TraceLog(tmp_path, Head(2, node, f"{node}~1", number, {"p": "f" * 16} if tables is None else tables, {}))
+    written = TraceLog(
+        tmp_path, Head(FORMAT, node, f"{node}~1", number, {"p": "f" * 16} if tables is None else tables, {})
+    )
     written.write(rows)
     written.close()
 
@@ -38,7 +52,8 @@ def test_what_is_written_is_read_back(tmp_path):
 def test_a_torn_last_line_is_dropped_and_counted(tmp_path):
     log(tmp_path, "a", 1, [message("send", 5, "a", 7), message("send", 6, "a", 8)])
     path = tmp_path / "a~1.ndjson"
-    path.write_bytes(path.read_bytes()[:-10])
+    rows, _, _ = path.read_bytes().rpartition(b'{"end":')
+    path.write_bytes(rows[:-10])
     back = read_log(path)
     assert (len(back.rows), back.torn) == (1, 1)
 
@@ -46,7 +61,8 @@ def test_a_torn_last_line_is_dropped_and_counted(tmp_path):
 def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path):
     log(tmp_path, "a", 1, [message("send", 5, "a", 7)])
     path = tmp_path / "a~1.ndjson"
-    path.write_bytes(path.read_bytes() + b'{"t_ns": "x"}\n{}\n')
+    rows, _, _ = path.read_bytes().rpartition(b'{"end":')
+    path.write_bytes(rows + b'{"t_ns": "x"}\n{}\n')
     with pytest.raises(ConfigurationError, match="line 3"):
         read_log(path)
 
@@ -62,7 +78,7 @@ def test_another_file_is_not_a_log(tmp_path, head):
 def test_another_format_is_named(tmp_path):
     path = tmp_path / "x.ndjson"
     path.write_bytes(b'{"gapless_log":1,"node":"a","life":"a~1","number":1,"fingerprint":"f","versions":{}}\n')
-    with pytest.raises(ConfigurationError, match="format 1; this version reads 2"):
+    with pytest.raises(ConfigurationError, match="format 1; this version reads 2 and 3"):
         read_log(path)
 
 
@@ -122,7 +138,7 @@ import sys
 from pathlib import Path
 from statemachines.trace import fault_row
 from statemachines.trace.log import Head, TraceLog
-log = TraceLog(Path(sys.argv[1]), Head(2, "a", "a~1", 1, {"p": "f"}, {}))
+log = TraceLog(Path(sys.argv[1]), Head(3, "a", "a~1", 1, {"p": "f"}, {}))
 number = 0
 while True:
     log.write([fault_row(number, "a", "tick"), fault_row(number, "a", "tock")])
@@ -142,3 +158,194 @@ def test_a_sigkill_loses_nothing_that_was_written(tmp_path):
     back = read_log(tmp_path / "a~1.ndjson")
     assert len(back.rows) >= 2 * (written + 1)
     assert [row[0] for row in back.rows[::2]] == list(range(len(back.rows[::2])))
+
+
+# -- whether a log is whole --------------------------------------------------------------------------------------------
+
+
+def begun(directory, life, run="", **stores):
+    """The log of a life, with a number of its own."""
+    number = 1 + crc32(life.encode()) % 2**20
+    return TraceLog(directory, Head(FORMAT, life.partition("~")[0], life, number, {"p": "f" * 16}, {}, run, stores))
+
+
+def unended(directory):
+    return find_unended(read_logs(directory))
+
+
+def without_end(log):
+    """As a SIGKILL leaves it."""
+    log.close()
+    rows, _, _ = log.path.read_bytes().rpartition(b'{"end":')
+    log.path.write_bytes(rows)
+    return log.path
+
+
+def a_row_short(path):
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]))
+
+
+ROWS = [fault_row(1, "a", "pause"), fault_row(2, "a", "resume")]
+
+
+def test_D_212_a_log_that_is_closed_is_whole_and_one_that_is_cut_at_the_end_of_a_line_is_not(tmp_path):
+    with begun(tmp_path, "a~1") as log:
+        log.write(ROWS)
+    assert unended(tmp_path) == []
+    a_row_short(log.path)
+    assert unended(tmp_path) == ["a~1"]
+
+
+def test_D_212_the_next_life_of_a_node_tells_a_log_that_is_whole_from_one_that_was_cut(tmp_path):
+    log = begun(tmp_path, "a~1.00ff")
+    log.write(ROWS)
+    without_end(log)
+    assert unended(tmp_path) == ["a~1.00ff"]
+    begun(tmp_path, "a~3").close()
+    begun(tmp_path, "b~2").close()
+    assert unended(tmp_path) == []
+    a_row_short(log.path)
+    assert unended(tmp_path) == ["a~1.00ff"]
+
+
+def test_D_212_a_life_that_went_on_when_the_next_had_begun_may_have_been_cut_afterwards(tmp_path):
+    """Nobody says how long the log was when it was dead."""
+    with begun(tmp_path, "a~1") as log:
+        log.write(ROWS)
+        begun(tmp_path, "a~2").close()
+        log.write(ROWS)
+    assert unended(tmp_path) == []
+    a_row_short(log.path)
+    assert unended(tmp_path) == ["a~1"]
+
+
+def test_D_212_the_row_of_a_kill_tells_a_log_that_is_whole_from_one_that_was_cut(tmp_path):
+    log = begun(tmp_path, "a~1")
+    log.write(ROWS)
+    without_end(log)
+    with begun(tmp_path, "nemesis~1") as nemesis:
+        nemesis.write([kill_row(3, "a", tmp_path)])
+    assert unended(tmp_path) == []
+    a_row_short(log.path)
+    assert unended(tmp_path) == ["a~1"]
+
+
+def test_a_kill_that_does_not_say_how_long_the_log_was_proves_nothing(tmp_path):
+    without_end(begun(tmp_path, "a~1"))
+    with begun(tmp_path, "nemesis~1") as nemesis:
+        nemesis.write([fault_row(3, "a", "kill"), fault_row(4, "a", "kill", data='{"log_bytes": []}')])
+    assert unended(tmp_path) == ["a~1"]
+
+
+def test_a_log_of_the_format_before_says_nothing_of_its_end_and_is_read(tmp_path):
+    head = b'{"gapless_log":2,"node":"a","life":"a~1","number":1,"fingerprints":{},"versions":{}}\n'
+    (tmp_path / "a~1.ndjson").write_bytes(head + b'{"t_ns":1,"node":"a","kind":"fault","event":"pause"}\n')
+    (log,) = read_logs(tmp_path)
+    assert (log.head.gapless_log, len(log.rows), log.is_ended, unended(tmp_path)) == (WITHOUT_END, 1, True, [])
+
+
+FORGETFUL = """
+import sys
+from pathlib import Path
+from statemachines.trace.log import Head, TraceLog
+log = TraceLog(Path(sys.argv[1]), Head(3, "a", "a~1", 1, {"p": "f"}, {}))
+raise SystemExit("the address is in use")
+"""
+
+
+def test_D_212_a_process_that_ends_by_itself_ends_its_log(tmp_path):
+    done = subprocess.run([sys.executable, "-c", FORGETFUL, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "the address is in use\n")
+    assert unended(tmp_path) == []
+
+
+def test_a_forked_child_ends_no_log_of_its_parent(tmp_path):
+    with begun(tmp_path, "a~1") as log:
+        log.write(ROWS[:1])
+        if (child := os.fork()) == 0:
+            log.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        log.write(ROWS[1:])
+    assert read_log(log.path).rows == ROWS
+
+
+# -- whose log is missing ----------------------------------------------------------------------------------------------
+
+
+def unlogged(directory):
+    return find_unlogged(read_logs(directory))
+
+
+def test_D_213_a_node_that_somebody_sent_something_to_is_missed_though_it_said_nothing(tmp_path):
+    with begun(tmp_path, "a~1") as log:
+        log.write([message("send", 1, "a", 7)])
+    assert unlogged(tmp_path) == [("b~1", "ping_response")]
+    begun(tmp_path, "b~1").close()
+    assert unlogged(tmp_path) == []
+
+
+def test_a_node_that_is_addressed_by_where_it_listens_is_not_known_and_not_missed(tmp_path):
+    with begun(tmp_path, "a~1") as log:
+        row = list(message("send", 1, "a", 7))
+        row[row.index("b~1")] = "peer:1"
+        log.write([tuple(row)])
+    assert unlogged(tmp_path) == []
+
+
+def test_D_213_a_node_that_something_was_done_to_is_missed(tmp_path):
+    with begun(tmp_path, "nemesis~1") as nemesis:
+        nemesis.write([fault_row(1, "a", "pause"), fault_row(1, "", "kill", peer="router")])
+        without_end(begun(tmp_path, "b~1"))
+        nemesis.write([kill_row(2, "b", tmp_path)])
+    assert unlogged(tmp_path) == [("a", "")]
+    (tmp_path / "b~1.ndjson").unlink()
+    assert unlogged(tmp_path) == [("a", ""), ("b~1", "")]
+
+
+def test_D_213_the_life_before_one_that_has_a_log_is_missed(tmp_path):
+    log = begun(tmp_path, "a~1")
+    log.close()
+    begun(tmp_path, "a~2").close()
+    assert unlogged(tmp_path) == []
+    log.path.unlink()
+    assert unlogged(tmp_path) == [("a~1", "")]
+
+
+def test_a_life_of_another_run_in_the_folder_is_not_the_one_before(tmp_path):
+    """Whoever gives each run a folder of its own afterwards misses nothing."""
+    begun(tmp_path, "a~1", p="first").close()
+    begun(tmp_path, "b~1", run="monday").close()
+    begun(tmp_path, "a~2", p="second").close()
+    begun(tmp_path, "b~2", run="tuesday").close()
+    for life in ("a~1", "b~1"):
+        (tmp_path / f"{life}.ndjson").unlink()
+    assert unlogged(tmp_path) == []
+
+
+# -- of which run ------------------------------------------------------------------------------------------------------
+
+
+def test_D_211_logs_of_two_stores_of_a_protocol_are_of_two_runs_and_those_of_two_protocols_are_not(tmp_path):
+    begun(tmp_path, "a~1", p="0a").close()
+    begun(tmp_path, "b~1", q="0b").close()
+    begun(tmp_path, "c~1").close()
+    with begun(tmp_path, "d~1") as log:
+        log.name_store("p", "0a")
+    read_logs(tmp_path)
+    with begun(tmp_path, "e~1") as log:
+        log.name_store("p", "0e")
+    said = "store 0a of p in a~1.ndjson, d~1.ndjson; store 0e of p in e~1.ndjson: give each a folder of its own"
+    with pytest.raises(ConfigurationError, match=f"2 runs in one folder are not judged as one: {said}"):
+        read_logs(tmp_path)
+
+
+def test_D_211_a_run_that_the_user_names_may_work_on_several_stores_and_two_names_are_two_runs(tmp_path):
+    begun(tmp_path, "a~1", run="monday", p="0a").close()
+    begun(tmp_path, "b~1", run="monday", p="0b").close()
+    begun(tmp_path, "c~1", p="0b").close()
+    read_logs(tmp_path)
+    begun(tmp_path, "d~1", run="tuesday", p="0a").close()
+    with pytest.raises(ConfigurationError, match=r"run monday in a~1.ndjson, b~1.ndjson; run tuesday in d~1.ndjson"):
+        read_logs(tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from statemachines_reports.cursor_recovery.operations import (
@@ -57,6 +59,36 @@ def _tiles(segment: Segment, ranges: Ranges, what: str) -> Verdict:
         return f"{end}..{last[at]} is {what}, and so are bytes before {begin} already"
 
     return Verdict(len(run), run[wrong], segment.columns["seq"][ranges.row[wrong]], describe)
+
+
+def find_absent(segment: Segment) -> Iterator[tuple[int, str]]:
+    """Of merged logs, which may not be all: (run, who) of positions that no log accounts for."""
+    written, read = reserved(segment), consumed(segment)
+    capacity = capacities(segment, np.array([run for run, _ in segment.columns.runs()], np.int64)).tolist()
+    for (run, _), size in zip(segment.columns.runs(), capacity, strict=True):
+        if "nodes" not in segment.parameters(run):
+            continue
+        ends = []
+        for ranges, what in ((written, "wrote"), (read, "read")):
+            places = ranges.run == run
+            hole, end = _first_hole(ranges.first[places].tolist(), ranges.last[places].tolist())
+            ends.append(end)
+            if hole is not None:
+                yield run, f"who {what} at {hole}"
+        if ends[1] > ends[0]:
+            yield run, f"who wrote at {ends[0]}"
+        if size and ends[0] > ends[1] + size:
+            yield run, f"who read at {ends[1]}"
+
+
+def _first_hole(first: list[int], last: list[int]) -> tuple[int | None, int]:
+    """Of ranges that are sorted: where a hole begins (None: nowhere), and the first position behind all."""
+    hole, end = None, 0
+    for begin, until in zip(first, last, strict=True):
+        if begin > end and hole is None:
+            hole = end
+        end = max(end, until + 1)
+    return hole, end
 
 
 def judge_distance(segment: Segment) -> Verdict:

@@ -13,7 +13,7 @@ from statemachines_reports.cursor_recovery.deaths import DEATHS, Death, find_dea
 from statemachines_reports.cursor_recovery.messages import judge_acknowledged, judge_contents, judge_deliveries
 from statemachines_reports.cursor_recovery.operations import READER, WRITER, tells_of
 from statemachines_reports.cursor_recovery.page import draw_moments, show_deaths
-from statemachines_reports.cursor_recovery.positions import judge_distance, judge_passed, judge_reserved
+from statemachines_reports.cursor_recovery.positions import find_absent, judge_distance, judge_passed, judge_reserved
 from statemachines_reports.protocol import (
     Amount,
     Check,
@@ -78,19 +78,23 @@ def _tallies(name: str, runs: np.ndarray) -> Iterator[Tally]:
 
 REPORTS: Final = ReportProtocol(
     checks=(
-        Check("reserved", "each block begins where the one before it ends (conservation)", judge_reserved),
-        Check("passed", "every byte is taken once, or skipped once (ONCE)", judge_passed),
-        Check("distance", "no block is more than the capacity beyond the read head (BOUND)", judge_distance),
-        Check("exclusive", "a cursor has one owner at a time (EXCL)", judge_exclusive, promised=knows_the_dead),
+        Check("reserved", "each block begins where the one before it ends (conservation)", judge_reserved, whole=True),
+        Check("passed", "every byte is taken once, or skipped once (ONCE)", judge_passed, whole=True),
         Check(
-            "kept",
-            "no reader moves over what was acknowledged without taking it (ACK)",
-            judge_acknowledged,
-            promised=knows_the_dead,
+            "distance", "no block is more than the capacity beyond the read head (BOUND)", judge_distance, whole=True
         ),
-        Check("order", "nothing comes twice, and to a reader in order (ONCE, ORDER)", judge_deliveries),
         Check(
-            "contents", "what comes is what was written there (INTEG, KEPT)", judge_contents, promised=knows_the_dead
+            "exclusive", "a cursor has one owner at a time (EXCL)", judge_exclusive,
+            promised=knows_the_dead, whole=True,
+        ),
+        Check(
+            "kept", "no reader moves over what was acknowledged without taking it (ACK)", judge_acknowledged,
+            promised=knows_the_dead, whole=True,
+        ),
+        Check("order", "nothing comes twice, and to a reader in order (ONCE, ORDER)", judge_deliveries, whole=True),
+        Check(
+            "contents", "what comes is what was written there (INTEG, KEPT)", judge_contents,
+            promised=knows_the_dead, whole=True,
         ),
     ),
     measures=(
@@ -108,6 +112,7 @@ REPORTS: Final = ReportProtocol(
     ),
     find=find,
     results=(Death,),
+    absent=find_absent,
     tables={
         "deaths": """
             SELECT machine, state, outcome, count(*) AS deaths FROM death
@@ -119,4 +124,4 @@ REPORTS: Final = ReportProtocol(
     sections=show_deaths,
     pictures=draw_moments,
     story=Story(machines=(WRITER, READER), deaths=DEATHS, title="The operations around {key}"),
-)
+)  # fmt: skip

@@ -26,9 +26,9 @@ from statemachines_reports.protocol import (
 MS: Final = 1_000_000
 UNLOGGED: Final = (
     "connect_wanted", "subscribe_wanted", "unsubscribe_wanted", "publish_wanted", "leave_wanted", "ping", "puback",
-    "pubrec", "pubcomp",
+    "pubrec", "pubcomp", "publish", "pubrel",
 )  # fmt: skip
-"""What clients and publishers say."""
+"""What clients and publishers say, and what is sent to them."""
 
 BUCKETS: Final = """
     CASE WHEN pending = 0 THEN 0 WHEN pending < 10 THEN 1 WHEN pending < 100 THEN 10 WHEN pending < 1000 THEN 100

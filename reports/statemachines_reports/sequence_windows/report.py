@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from statemachines_reports.protocol import Amount, Check, Parameters, ReportProtocol, Segment, Story, Tally
 from statemachines_reports.sequence_windows.advisories import judge_advisories
@@ -54,16 +55,38 @@ def find(segment: Segment) -> Iterator[msgspec.Struct]:
         yield Tally(run, name, count)
 
 
+def find_absent(segment: Segment) -> Iterable[tuple[int, str]]:
+    """Of a real run: nobody on the way says what the network loses."""
+    columns = segment.columns
+    logged = np.unique(columns["run"][columns.rows_of("tell", event=("forwarding",))]).tolist()
+    real = [run for run, _ in columns.runs() if "nodes" in segment.parameters(run)]
+    return [(run, "the network") for run in real if run not in logged]
+
+
 REPORTS: Final = ReportProtocol(
     checks=(
         Check("numbers", "the numbers of a publisher and subject increase (MONO)", judge_numbers),
         Check("once", "nothing is delivered twice, or dropped that is new (ONCE)", judge_once),
-        Check("exact", "a known loss is how many the network lost (EXACT)", judge_exact, promised=keeps_order),
-        Check("alarms", "where a loss is told something was lost (NOFALSE)", judge_alarms, promised=keeps_order),
-        Check("detected", "where nothing is told nothing was lost (DETECT)", judge_detected, promised=keeps_order),
-        Check("limits", "a loss is hidden only where somebody can have forgotten (DETECT)", judge_limits),
-        Check("crowds", "nobody is taken for forgotten for others without others (CROWD)", judge_crowds),
-        Check("joins", "nothing of a verified stream was lost (JOIN)", judge_joins, promised=keeps_order),
+        Check(
+            "exact", "a known loss is how many the network lost (EXACT)", judge_exact, promised=keeps_order, whole=True
+        ),
+        Check(
+            "alarms",
+            "where a loss is told something was lost (NOFALSE)",
+            judge_alarms,
+            promised=keeps_order,
+            whole=True,
+        ),
+        Check(
+            "detected",
+            "where nothing is told nothing was lost (DETECT)",
+            judge_detected,
+            promised=keeps_order,
+            whole=True,
+        ),
+        Check("limits", "a loss is hidden only where somebody can have forgotten (DETECT)", judge_limits, whole=True),
+        Check("crowds", "nobody is taken for forgotten for others without others (CROWD)", judge_crowds, whole=True),
+        Check("joins", "nothing of a verified stream was lost (JOIN)", judge_joins, promised=keeps_order, whole=True),
         Check(
             "advisories", "advisories are a second apart, and their sum is what was told (THROTTLE)", judge_advisories
         ),
@@ -76,6 +99,7 @@ REPORTS: Final = ReportProtocol(
     ),
     find=find,
     results=(Loss, Case, Order),
+    absent=find_absent,
     tables={
         "confusion": """
             SELECT setting.scenario, "order".ordered, "case".lost, "case".said, "case"."right",

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from statemachines.drivers.lives import node_number
+from statemachines.drivers.lives import begin_log, node_number
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL
 from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
 from statemachines.drivers.port import Feed
 from statemachines.drivers.runtime import Runtime
 from statemachines.kernel import Answer, Host, Node, Request, Step, incarnation
 from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
-from statemachines.trace import fingerprints
-from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.trace.log import TraceLog
 from statemachines.wire import Packet
 from statemachines_sim.machine_world import local_of
 from statemachines_sim.persistent_sessions.script_store import LEASE_MS
@@ -53,8 +52,7 @@ class MachineNode:
         held = await self._store.begin_life(actor.name, LEASE_MS)
         self._desk = RequestDesk(self._store, held)
         if stage.trace is not None:
-            head = Head(FORMAT, actor.name, self.life, node_number(self.life), fingerprints([PROTOCOL]), {})
-            self._log = TraceLog(stage.trace, head)
+            self._log = begin_log(stage.trace, self.life, [PROTOCOL])
         read_ns = stage.time.read_ns
         self._runtime = Runtime(
             self.life, node_number(self.life), {DATABASE: self._serve},

@@ -18,11 +18,10 @@ from statemachines.demo.cursor_recovery.lines import LINES, read_lines
 from statemachines.demo.cursor_recovery.shipper import DONE
 from statemachines.demo.protocol import Advance, Say
 from statemachines.drivers.cursor_recovery import CircularQueue
-from statemachines.drivers.lives import node_number
+from statemachines.drivers.lives import begin_log
 from statemachines.interrupts import held_back, not_interrupted
 from statemachines.kernel import GaplessError
-from statemachines.trace import fault_row
-from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.trace.log import kill_row
 
 WRITERS, SHIPPERS = 4, 2
 KILLS = ("writer-0", "shipper-0", "writer-1", "writer-2", "shipper-1", "writer-3", "shipper-0", "writer-0", "shipper-1")
@@ -91,7 +90,7 @@ class Stage:
         self._out = out
         self._lives: dict[str, int] = {}
         self._processes: dict[str, Process] = {}
-        self._log = TraceLog(out / "trace", Head(FORMAT, "nemesis", "nemesis~1", node_number("nemesis~1"), {}, {}))
+        self._log = begin_log(out / "trace", "nemesis~1")
 
     def play(self, say: Say, advance: Advance) -> None:
         """Start everybody; kill one after the other; wait for the end."""
@@ -124,7 +123,7 @@ class Stage:
         process.send_signal(signal.SIGKILL)
         process.wait()
         self.killed[node] = self.killed.get(node, 0) + 1
-        self._log.write([fault_row(time.monotonic_ns(), node, "kill")])
+        self._log.write([kill_row(time.monotonic_ns(), node, self._out / "trace")])
 
     def close(self) -> None:
         """Whoever still lives does not any more."""

@@ -51,13 +51,14 @@ def main(words: list[str]) -> None:
     """What the command says."""
     role, name, folder, number, life = words[0], words[1], Path(words[2]), int(words[3]), int(words[4])
     node = f"{'writer' if role == 'write' else 'shipper'}-{number}"
-    log = OperationLog(folder / "trace", node, life)
-    queue: CircularQueue[bytes] = CircularQueue.attach(name, instruments=Instruments(observe=log.observe))
-    with queue:
-        if role == "write":
-            write_lines(queue, folder, number)
-        else:
-            ship_lines(queue, folder, number, life)
+    with OperationLog(folder / "trace", node, life) as log:
+        instruments = Instruments(observe=log.observe, attached=log.attached)
+        queue: CircularQueue[bytes] = CircularQueue.attach(name, instruments=instruments)
+        with queue:
+            if role == "write":
+                write_lines(queue, folder, number)
+            else:
+                ship_lines(queue, folder, number, life)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,13 @@ import msgspec
 from statemachines.demo.input_lines import input_lines
 from statemachines.demo.missed_samples.account import Account, account_for, wrong_in
 from statemachines.demo.protocol import Advance, Say
-from statemachines.drivers.lives import node_number
+from statemachines.drivers.lives import begin_log
 from statemachines.interrupts import held_back, not_interrupted
 from statemachines.kernel import GaplessError
 from statemachines.testing.missed_samples.lossy_link import LossyLink
 from statemachines.testing.process_harness import NODE, ProcessHarness, free_port
 from statemachines.trace import fault_row
-from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.trace.log import kill_row
 
 PUBLISHERS, SUBSCRIBERS = 3, 2
 LINES, LONGEST, EVERY_S = 250, 80, 0.02
@@ -74,7 +74,7 @@ class Stage:
         self._given = {f"publisher-{one + 1}": lines[one::PUBLISHERS] for one in range(PUBLISHERS)}
         self._port = free_port()
         self._others: dict[str, subprocess.Popen[bytes]] = {}
-        self._log = TraceLog(out / "trace", Head(FORMAT, "nemesis", "nemesis~1", node_number("nemesis~1"), {}, {}))
+        self._log = begin_log(out / "trace", "nemesis~1")
 
     def __enter__(self) -> Stage:
         return self
@@ -94,11 +94,12 @@ class Stage:
             say(f"real: {PUBLISHERS} publishers, a cache, {SUBSCRIBERS} subscribers; a link that loses {LOSS:.0%}")
             link.lose = lambda batch: chance.random() < LOSS
             await self._until(lambda: self._progress("publisher-2") > KILL_AT, "the first lines", advance)
-            self._note("kill", "publisher-1")
+            killed_ns = time.time_ns()
             self.nodes.kill("publisher-1")
+            self._log.write([kill_row(killed_ns, "publisher-1", self._out / "trace")])
             say("real: SIGKILL to publisher-1; the cache answers for it")
             await self._until(lambda: self._progress("publisher-2") > ROUTER_AT, "more lines", advance)
-            self._note("kill", "router")
+            self._log.write([fault_row(time.time_ns(), "", "kill", peer="router")])
             self._others["router"].kill()
             self._others["router"].wait()
             say("real: SIGKILL to the router; it comes back")
@@ -144,9 +145,6 @@ class Stage:
         with path.open("ab") as said, held_back(), not_interrupted():
             self._others[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said)
         await self._until(lambda: says in path.read_bytes()[before:], f"{name} to begin")
-
-    def _note(self, fault: str, node: str) -> None:
-        self._log.write([fault_row(time.time_ns(), node, fault)])
 
     # -- what is waited for -----------------------------------------------------------------------------------------
 

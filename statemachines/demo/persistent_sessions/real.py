@@ -16,12 +16,11 @@ from statemachines.demo.input_lines import input_lines
 from statemachines.demo.persistent_sessions.account import GOT, PUBLISHED, Account, account_for, wrong_in
 from statemachines.demo.persistent_sessions.client import Client
 from statemachines.demo.protocol import Advance, Say
-from statemachines.drivers.lives import node_number
+from statemachines.drivers.lives import begin_log
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.kernel import GaplessError
 from statemachines.testing.process_harness import ProcessHarness, free_port
-from statemachines.trace import fault_row
-from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.trace.log import kill_row
 
 LINES, LONGEST = 1_500, 100
 """So many lines, of so many bytes at most."""
@@ -77,7 +76,7 @@ class Stage:
         self._places = {name: f"127.0.0.1:{free_port()}" for name in ("a", "b")}
         self._stored = (out / PUBLISHED).open("wb", buffering=0)
         self._got = (out / GOT).open("wb", buffering=0)
-        self._log = TraceLog(out / "trace", Head(FORMAT, "nemesis", "nemesis~1", node_number("nemesis~1"), {}, {}))
+        self._log = begin_log(out / "trace", "nemesis~1")
 
     def __enter__(self) -> Stage:
         return self
@@ -116,7 +115,7 @@ class Stage:
         self.waiting = first + HELD - len(client.numbers)
         killed = time.monotonic()
         self.nodes.kill("a")
-        self._log.write([fault_row(time.time_ns(), "a", "kill")])
+        self._log.write([kill_row(time.time_ns(), "a", self._out / "trace")])
         say(f"real: SIGKILL to a, the node of the client, with {self.waiting} stored lines that had not come")
         client.go_on()
         # What it has from the node of before comes first; what comes again is from the other node.

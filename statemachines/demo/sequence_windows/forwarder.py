@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import ClassVar
 
 from statemachines.demo.sequence_windows.account import Passed
-from statemachines.drivers.lives import node_number
+from statemachines.drivers.lives import begin_log
 from statemachines.drivers.sequence_windows.datagram import decode
 from statemachines.drivers.sequence_windows.multicast import Group, MulticastForwarder
-from statemachines.kernel import Message, TraceColumns
+from statemachines.kernel import Event, Message, TraceColumns
 from statemachines.sequence_windows.sequence import base_of, frame_of
-from statemachines.trace import fault_row
-from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.trace.log import kill_row
 from statemachines.trace.row import event_row
 
 NODE = "forwarder"
+
+
+class Forwarding(Event, frozen=True):
+    """Row `tell` of a forwarder when it begins: what it loses from now on is in its log."""
 
 
 class Forwarded(Message, frozen=True, gc=False):
@@ -37,7 +40,8 @@ class Forwarder:
         self, source: Group, to: Group, trace: Path, lose: Callable[[int], bool], repeat: Callable[[int], bool]
     ) -> None:
         self.passed: list[Passed] = []
-        self._log = TraceLog(trace, Head(FORMAT, NODE, f"{NODE}~1", node_number(f"{NODE}~1"), {}, {}))
+        self._log = begin_log(trace, f"{NODE}~1")
+        self._log.write([event_row(time.time_ns(), NODE, NODE, "tell", Forwarding())])
         self._way = MulticastForwarder(source, to, lose=lose, repeat=repeat, observe=self._note)
 
     def forward(self) -> None:
@@ -45,8 +49,8 @@ class Forwarder:
         self._way.forward_ready()
 
     def note_kill(self, node: str) -> None:
-        """Somebody has killed a node."""
-        self._log.write([fault_row(time.time_ns(), node, "kill")])
+        """Somebody has killed a node, which is dead by now."""
+        self._log.write([kill_row(time.time_ns(), node, self._log.path.parent)])
 
     def close(self) -> None:
         """No more."""

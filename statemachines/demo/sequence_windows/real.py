@@ -117,9 +117,10 @@ class Stage:
     def close(self) -> None:
         """Nobody lives any more."""
         for process in self._processes.values():
-            if process.stdin is not None:
-                process.stdin.close()
-            process.terminate()
+            if process.stdin is None:
+                process.terminate()
+            else:
+                process.stdin.close()  # the end of its input ends it
             process.wait()
         self.forwarder.close()
 

@@ -10,13 +10,13 @@ import msgspec
 
 from statemachines.demo.protocol import Say
 from statemachines.demo.shared_subscriptions import account
-from statemachines.drivers.lives import node_number
+from statemachines.drivers.lives import begin_log
 from statemachines.drivers.shared_subscriptions import text_lines as lines
 from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
 from statemachines.testing.process_harness import free_port
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 from statemachines.trace import fault_row
-from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.trace.log import kill_row
 
 SUBSCRIPTION = "$shared/readers/#"
 JOIN_AT, KILL_AT, PAUSE_AT, LEAVE_AT, LEADER_AT = 0.15, 0.3, 0.45, 0.6, 0.75
@@ -61,7 +61,7 @@ class Stage:
         self.files = {f"consumer-{number}": out / f"consumer-{number}.jsonl" for number in (1, 2, 3, 4)}
         self.listen = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         self.blows: list[account.Blow] = []
-        self.log = TraceLog(self.trace, Head(FORMAT, "nemesis", "nemesis~1", node_number("nemesis~1"), {}, {}))
+        self.log = begin_log(self.trace, "nemesis~1")
 
     def leaders(self) -> None:
         """Start both hosts, and wait until they listen; each knows the other."""
@@ -88,9 +88,11 @@ class Stage:
 
     def kill(self, name: str) -> int:
         """SIGKILL; the process id it had."""
-        self.note("kill", name)
+        killed_ns = time.time_ns()
         self.blow("" if name.startswith("leader") else name)
-        return self.nodes.kill(name).pid
+        pid = self.nodes.kill(name).pid
+        self.log.write([kill_row(killed_ns, name, self.trace)])
+        return pid
 
     def pause(self, name: str) -> None:
         """SIGSTOP."""

@@ -40,10 +40,12 @@ ALL_TAKEN = 1
 @dataclass(frozen=True)
 class Instruments:
     """For tests and traces.  `hook`: called before every access; `observe`: sees every step of the declared machines;
-    `declared`: run these and never the short way (as `observe` does); `clock`: nanoseconds, the same for all."""
+    `attached`: called with the identity of the queue, before any step; `declared`: run these and never the short way
+    (as `observe` does); `clock`: nanoseconds, the same for all."""
 
     hook: Hook | None = None
     observe: Observer | None = None
+    attached: Callable[[str], None] | None = None
     declared: bool = False
     clock: Callable[[], int] = time.monotonic_ns
 
@@ -77,6 +79,8 @@ class Attachment:
             self.readers_bell = self._bell("readers")
             self.writers_bell = self._bell("writers")
             self._check_named()
+            if instruments.attached is not None:
+                instruments.attached(f"{segment.identity:016x}")
         except BaseException:
             self.owner.give_up()
             raise

@@ -1,8 +1,9 @@
 """Operation log: what one process does at a queue, as the log of a node (`statemachines.trace.log`): every step of its
 operations, what each asks of the memory, and what it tells.
 
-    log = OperationLog(directory, "shipper-1")
-    queue = CircularQueue.attach("jobs", instruments=Instruments(observe=log.observe))
+    with OperationLog(directory, "shipper-1") as log:
+        with CircularQueue.attach("jobs", instruments=Instruments(observe=log.observe, attached=log.attached)) as queue:
+            ...
 
 The rows of a step, and of the access that it asks for, are the operating system's before the access is made: a process
 that was killed was in the last state that its log has.  Rows are stamped by the clock of the queue, which all processes
@@ -16,15 +17,16 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from types import TracebackType
+from typing import Any, ClassVar, Self
 
 from statemachines.cursor_recovery.operation import Operation
-from statemachines.drivers.lives import node_number
+from statemachines.drivers.lives import begin_log
 from statemachines.kernel import Ask, Call, Event, Node, Step, Tell, TraceColumns, fresh, incarnation
-from statemachines.trace import TraceRow, fault_row, fingerprints
-from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.trace import TraceRow, fault_row
 from statemachines.trace.row import event_makers, step_makers
 
+PROTOCOL = "cursor_recovery"
 _EVENT, _STEP = event_makers(False), step_makers(False)
 
 
@@ -43,7 +45,8 @@ class OperationLog:
     """The log of life `number` of the process `node`, which must be its first and only one; `clock`: that of the queue.
 
     Each operation is an instance of its own, `NODE~NUMBER/1`, `/2` and so on, whatever thread it is of.  A forked child
-    writes nothing here: what it does is no life of this process.  Raises `ConfigurationError` where the life has a log.
+    writes nothing here: what it does is no life of this process.  `with` closes it.  Raises `ConfigurationError` where
+    the life has a log.
     """
 
     def __init__(
@@ -55,8 +58,22 @@ class OperationLog:
         self._pid = os.getpid()
         self._operations = 0
         self._owner = (-1, 0)
-        tables = fingerprints(["cursor_recovery"])
-        self._log = TraceLog(directory, Head(FORMAT, node, self.life, node_number(self.life), tables, {}))
+        self._queues: set[str] = set()
+        self._log = begin_log(directory, self.life, [PROTOCOL])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def attached(self, queue: str) -> None:
+        """For `Instruments.attached`: name the queue, by its identity; one queue a log."""
+        if os.getpid() == self._pid and queue not in self._queues:
+            self._queues.add(queue)
+            self._log.name_store(PROTOCOL, queue)
 
     def observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """For `Instruments.observe`: the rows of one step."""
@@ -91,6 +108,6 @@ class OperationLog:
         self._log.write([fault_row(self._clock(), self.node, name)])
 
     def close(self) -> None:
-        """No more rows: what is done from now on is not logged."""
+        """No more rows: the log is ended.  Close the queue first: what is done from now on is not logged."""
         self._pid = 0
         self._log.close()

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -124,12 +125,12 @@ def cache(
     """
 
     async def work() -> None:
-        life = begin_life(name, state, trace, number, PROTOCOL)
-        async with _session(mode, listen, connect) as session:
-            made = declare_reliability_cache(session, key, history=history, layout=layout.value, life=life)
-            async with made as one:
-                _print({"cache": key})
-                await _until_stopped(lambda: one.statistics)
+        with closing(begin_life(name, state, trace, number, PROTOCOL)) as life:
+            async with _session(mode, listen, connect) as session:
+                made = declare_reliability_cache(session, key, history=history, layout=layout.value, life=life)
+                async with made as one:
+                    _print({"cache": key})
+                    await _until_stopped(lambda: one.statistics)
 
     _run(work())
 
@@ -167,23 +168,23 @@ def publisher(
 
     async def work() -> None:
         nonlocal published, ended
-        life = begin_life(name, state, trace, number, PROTOCOL)
-        async with _session(mode, listen, connect) as session:
-            made = declare_reliable_publisher(
-                session, key, history=history, heartbeat=heartbeat, heartbeat_period_s=heartbeat_period,
-                layout=layout.value, source=source, next=next, life=life,
-            )  # fmt: skip
-            async with made as one:
-                _print({"publisher": one.source, "next": one.next_number})
-                async for line in _lines(input):
-                    one.put(line)
-                    published += 1
-                    await asyncio.sleep(every)
-                ended = True
-                _print({"published": one.statistics.published, "next": one.next_number})
-                if linger is None:
-                    await _until_stopped(lambda: one.cache_statistics)
-                await asyncio.sleep(linger or 0)
+        with closing(begin_life(name, state, trace, number, PROTOCOL)) as life:
+            async with _session(mode, listen, connect) as session:
+                made = declare_reliable_publisher(
+                    session, key, history=history, heartbeat=heartbeat, heartbeat_period_s=heartbeat_period,
+                    layout=layout.value, source=source, next=next, life=life,
+                )  # fmt: skip
+                async with made as one:
+                    _print({"publisher": one.source, "next": one.next_number})
+                    async for line in _lines(input):
+                        one.put(line)
+                        published += 1
+                        await asyncio.sleep(every)
+                    ended = True
+                    _print({"published": one.statistics.published, "next": one.next_number})
+                    if linger is None:
+                        await _until_stopped(lambda: one.cache_statistics)
+                    await asyncio.sleep(linger or 0)
 
     _run(work(), lambda: "" if ended else f"ended by a signal: {published} lines of the input are published")
 
@@ -211,16 +212,17 @@ def subscriber(
     """
 
     async def work() -> None:
-        life = begin_life(name, state, trace, number, PROTOCOL)
-        async with _session(mode, listen, connect) as session:
-            made = declare_reliable_subscriber(
-                session, key, _print_sample, on_missed=_print_missed, layout=layout.value, period_s=period, life=life,
-                history=None if history is None else History(history),
-                recovery=Recovery(retries=retries, timeout_ms=round(timeout * 1_000)),
-            )  # fmt: skip
-            async with made as one:
-                _print({"subscribed": key})
-                await _until_stopped(lambda: one.statistics, one.failed)
+        with closing(begin_life(name, state, trace, number, PROTOCOL)) as life:
+            async with _session(mode, listen, connect) as session:
+                made = declare_reliable_subscriber(
+                    session, key, _print_sample, on_missed=_print_missed, layout=layout.value, period_s=period,
+                    life=life,
+                    history=None if history is None else History(history),
+                    recovery=Recovery(retries=retries, timeout_ms=round(timeout * 1_000)),
+                )  # fmt: skip
+                async with made as one:
+                    _print({"subscribed": key})
+                    await _until_stopped(lambda: one.statistics, one.failed)
 
     _run(work())
 

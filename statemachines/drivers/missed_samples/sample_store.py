@@ -197,7 +197,7 @@ class SampleStore:
             return
         self._n += 1
         self._answers[self._n] = Answer(query, ours, history, [])
-        asker = f"asker~{self._n}"
+        asker = f"asker-{self._n}"  # no life of a node: it keeps no log
         self._party.receive(
             asker, CacheQuery(asker, self._n, place.source, place.expression, parameters, time.time_ns())
         )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.lives import chance_bits, node_number
+from statemachines.drivers.lives import begin_log, chance_bits, node_number
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes
 from statemachines.drivers.persistent_sessions.lookout import Lookout
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
@@ -57,8 +57,7 @@ from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
 from statemachines.persistent_sessions.times import MS, Times
-from statemachines.trace import fingerprints
-from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.trace.log import TraceLog
 from statemachines.wire import Hello, Packet
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ class SessionNode:
         life = incarnation(self.name, held.number, chance_bits())
         number = node_number(life)
         if self._trace is not None:
-            self._log = TraceLog(self._trace, Head(FORMAT, self.name, life, number, fingerprints([PROTOCOL]), {}))
+            self._log = begin_log(self._trace, life, [PROTOCOL], stores={PROTOCOL: held.identity.hex()})
         self._desk = RequestDesk(self._store, held)
         self._runtime = Runtime(
             life,

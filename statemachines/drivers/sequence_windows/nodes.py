@@ -6,6 +6,8 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +24,7 @@ from statemachines.drivers.sequence_windows.subscriber import Delivery, Sequence
 from statemachines.drivers.sequence_windows.yaml_file import read_windows
 from statemachines.drivers.signals import run_until_signal
 from statemachines.interrupts import INTERRUPTED, begin_work, end_on_sigterm
-from statemachines.kernel import GaplessError
+from statemachines.kernel import GaplessError, node_of
 from statemachines.sequence_windows.message import Judged
 from statemachines.sequence_windows.publisher_window import Stamped
 from statemachines.sequence_windows.subject_publishers import PLACES
@@ -62,14 +64,8 @@ def publisher(
     """
     windows = _windows(config)
     life = begin_life(name, state, trace, number, PROTOCOL)
-
-    def observe(about: str, told: Stamped, t_ns: int) -> None:
-        if life.log is not None:
-            machine = f"{PROTOCOL}/publisher_window"
-            life.log.write([event_row(t_ns, name, f"{life.name}:{about}", "tell", told, machine=machine, data=True)])
-
-    with MulticastSender(parse_group(group, interface)) as sender:
-        one = SequencedPublisher(sender.send, publisher=life.name, window=windows.publisher, observe=observe)
+    with closing(life), MulticastSender(parse_group(group, interface)) as sender:
+        one = publisher_of(life, sender.send, windows)
         if converged:
             one.converged()
         published = 0
@@ -86,6 +82,17 @@ def publisher(
         except KeyboardInterrupt:
             print(f"ended by a signal: {published} lines of the input are published", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
+
+
+def publisher_of(life: Life, send: Callable[[bytes], object], windows: Windows) -> SequencedPublisher:
+    """The publisher of a life, which logs every number that it gives."""
+
+    def observe(about: str, told: Stamped, t_ns: int) -> None:
+        if life.log is not None:
+            node, machine = node_of(life.name), f"{PROTOCOL}/publisher_window"
+            life.log.write([event_row(t_ns, node, f"{life.name}:{about}", "tell", told, machine=machine, data=True)])
+
+    return SequencedPublisher(send, publisher=life.name, window=windows.publisher, observe=observe)
 
 
 def subscriber(
@@ -111,7 +118,7 @@ def subscriber(
     """Print what comes over a multicast group, what was lost before it, and an advisory a second, as lines of JSON."""
     windows = _windows(config)
     life = begin_life(name, state, trace, number, PROTOCOL)
-    with MulticastReceiver(parse_group(group, interface)) as receiver:
+    with closing(life), MulticastReceiver(parse_group(group, interface)) as receiver:
         node = SubscriberNode(receiver, life, name, windows, tuple(subjects or ()), publishers_max)
         if converged:
             node.subscriber.converged()

@@ -71,7 +71,11 @@ async def begin_node_life(
     """
     bits = environment.bits()
     if name is None or not bits:
-        return NodeLife(begin_life(name, state, trace, number, PROTOCOL, kind=kind, bits=bits), None)
+        life = begin_life(name, state, trace, number, PROTOCOL, kind=kind, bits=bits, store=groups.identity)
+        return NodeLife(life, None)
     taken = TakenName(groups, name, bits, configuration, environment.steady_ns)
     count = await taken.take(last_number(state, name))
-    return NodeLife(begin_life(name, state, trace, number, PROTOCOL, kind=kind, life=count, bits=bits), taken)
+    life = begin_life(
+        name, state, trace, number, PROTOCOL, kind=kind, life=count, bits=bits, store=groups.identity
+    )  # fmt: skip
+    return NodeLife(life, taken)

@@ -46,6 +46,11 @@ class GroupStore(Protocol):
 class StreamStore(Protocol):
     """Streams of messages."""
 
+    @property
+    def identity(self) -> str:
+        """That of the database, as of its `GroupStore`."""
+        ...
+
     async def ask(self, request: ListStreams | Measure | Fetch) -> tuple[Answer, ...]:
         """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged)."""
         ...

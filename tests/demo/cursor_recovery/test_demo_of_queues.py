@@ -10,7 +10,7 @@ from statemachines.demo.cursor_recovery.account import Account, account_for
 from statemachines.demo.cursor_recovery.lines import read_lines
 from statemachines.demo.cursor_recovery.real import wrong_in
 from statemachines.kernel import ConfigurationError
-from statemachines.trace.log import read_logs
+from statemachines.trace.log import find_unended, find_unlogged, read_logs
 
 
 def files(folder, told, shipped):
@@ -82,6 +82,7 @@ def test_a_short_run_with_real_kills_loses_nothing_but_what_a_killed_shipper_had
     assert came.killed.get("shipper-0") == 1
     assert came.account.acknowledged >= 180 - 3
     assert came.account.twice == came.account.foreign == 0
-    logs = {log.head.life for log in read_logs(tmp_path / "real" / "trace")}
-    assert {"nemesis~1", "shipper-0~2", "shipper-1~1"} <= logs
+    logs = read_logs(tmp_path / "real" / "trace")
+    assert (find_unended(logs), find_unlogged(logs)) == ([], [])
+    assert {"nemesis~1", "shipper-0~2", "shipper-1~1"} <= {log.head.life for log in logs}
     assert any("SIGKILL to shipper-0" in line for line in said)

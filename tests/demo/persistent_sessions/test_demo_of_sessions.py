@@ -122,6 +122,7 @@ def test_a_short_run_loses_a_node_and_no_line(tmp_path, monkeypatch):
     assert lives == ["a~1", "a~2", "b~1", "nemesis~1"]
     analysis = analyze(played.traces[0].folder, tmp_path / "report", spark=False)
     assert analysis.held, analysis.tables["findings"]
+    assert analysis.absent == []
     (total,) = analysis.tables["scenarios"]
     assert (total["stored"], total["waiting"], total["sent_again"]) == (300, 0, one.account.again)
     assert {line["why"] for line in analysis.tables["takeovers"]} >= {"handed"}

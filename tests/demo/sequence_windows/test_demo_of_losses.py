@@ -15,7 +15,7 @@ from statemachines.demo.sequence_windows.lines import read_lines
 from statemachines.demo.sequence_windows.play import real_lines, too_tame
 from statemachines.drivers.sequence_windows.loss_source import read_losses
 from statemachines.kernel import ConfigurationError
-from statemachines.trace.log import read_logs
+from statemachines.trace.log import find_unended, find_unlogged, read_logs
 
 PASSED = [Passed("p~1", "a", 1), Passed("p~1", "b", 0), Passed("p~1", "c", 2), Passed("q~1", "d", 1)]
 WHOLE = Account("receiver-1", 1, 1, 0, 1, -1, 3, 0, 0, 0, ())
@@ -91,7 +91,9 @@ def test_a_short_run_over_multicast_tells_what_was_dropped(tmp_path, monkeypatch
         assert one.told == one.dropped == one.shown == one.advised > 3
         assert one.came == done.sent - one.dropped
     assert all(line.held for line in real_lines(done))
-    logs = {log.head.life: log.rows for log in read_logs(tmp_path / "real" / "trace")}
+    written = read_logs(tmp_path / "real" / "trace")
+    assert (find_unended(written), find_unlogged(written)) == ([], [])
+    logs = {log.head.life: log.rows for log in written}
     assert {"publisher-1~1", "publisher-1~2", "receiver-2~1", "forwarder~1"} <= logs.keys()
     kinds = [row[4] for row in logs["forwarder~1"]]
     assert kinds.count("drop") == done.accounts[0].dropped

@@ -8,7 +8,7 @@ from typing import Any
 
 from statemachines.demo.shared_subscriptions import real
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.trace.log import merge, read_logs
+from statemachines.trace.log import find_unended, find_unlogged, merge, read_logs
 
 TENTH = {
     field: getattr(Configuration(), field) // 10 for field in Configuration.__struct_fields__ if field.endswith("_ms")
@@ -44,7 +44,9 @@ def test_a_group_survives_a_sigkill_a_pause_a_leave_and_the_death_of_its_leading
     config.write_text("".join(f"{key} = {value}\n" for key, value in TENTH.items()))
     said: list[str] = []
     came = real.run(tmp_path / "out", folder, said.append, lambda done, total: None, config=config)
-    rows = list(merge(read_logs(tmp_path / "out" / "trace")))
+    logs = read_logs(tmp_path / "out" / "trace")
+    assert (find_unended(logs), find_unlogged(logs)) == ([], [])
+    rows = list(merge(logs))
     assert [line for line in came.wrong if not is_excused(line, lapsed(rows))] == []
     assert (came.lines, came.acknowledged, came.topics) == (4_800, 4_800, 12)
     assert came.got == came.lines + came.duplicates

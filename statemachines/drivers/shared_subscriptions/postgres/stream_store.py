@@ -138,6 +138,7 @@ class PostgresStreamStore:
     name = SERVICE
 
     def __init__(self, url: str, shards: int = 4, busy_s: float = BUSY_S, *, clock: Clock | None = None) -> None:
+        self.identity = ""
         self._shards = check_shards(shards)
         self._database = Database(url, "stream store", LAYOUT, busy_s, clock, self._agree)
 
@@ -194,7 +195,7 @@ class PostgresStreamStore:
     # -- reading, in the worker ---------------------------------------------------------------------------------
 
     def _agree(self, connection: Connection) -> None:
-        known = connection.execute(text("SELECT shards FROM gapless.store")).scalar_one()
+        known, self.identity = connection.execute(text("SELECT shards, identity FROM gapless.store")).one()
         if known == 0:
             given = {"shards": self._shards}
             connection.execute(text("UPDATE gapless.store SET shards = :shards WHERE shards = 0"), given)

@@ -72,6 +72,7 @@ class SqliteStreamStore:
     def __init__(
         self, path: str | Path, shards: int = 4, busy_s: float = BUSY_S, *, clock: Clock = time.time_ns
     ) -> None:
+        self.identity = ""
         self._shards = check_shards(shards)
         self._database = Database(Path(path), LAYOUT, busy_s, clock, self._agree)
 
@@ -131,7 +132,7 @@ class SqliteStreamStore:
         """The first stream store of a file decides; another number would find other streams for the same topics."""
         connection.create_function("matches", 2, matches, deterministic=True)
         connection.execute("UPDATE store SET shards = ? WHERE shards = 0", (self._shards,))
-        (known,) = connection.execute("SELECT shards FROM store").fetchone()
+        known, self.identity = connection.execute("SELECT shards, identity FROM store").fetchone()
         agree_on_shards(self._shards, known)
 
     def _look(self, request: ListStreams | Measure) -> StreamsListed | Measured:
