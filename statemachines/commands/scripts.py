@@ -11,7 +11,6 @@ import typer
 from statemachines import registry
 from statemachines.commands.exits import Exit
 from statemachines.drivers.plain_text import plain_json
-from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
     from statemachines_sim.replayed import Replayed
@@ -87,9 +86,6 @@ def simulated(made: Script, variant: str, trace: Path | None, *, data: bool) -> 
 
 def on_asyncio(made: Script, variant: str, trace: Path | None) -> Replayed:
     """On the asyncio runtime; the logs of its nodes go to the directory `trace`."""
-    if not made.part.asyncio:
-        rule = "its scripts are followed in the simulator alone; leave --runtime out"
-        raise ConfigurationError("protocol", made.protocol or "(none)", rule)
     follow = registry.load(made.part.asyncio, object, "scripts on the asyncio runtime")
     replayed: Replayed = follow(made, variant, trace)  # type: ignore[operator]
     return replayed

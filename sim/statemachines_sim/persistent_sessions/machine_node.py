@@ -18,7 +18,7 @@ from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
 from statemachines.trace import fingerprints
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.wire import Packet
-from statemachines_sim.machine_world import local_of
+from statemachines_sim.machine_stage import local_of
 from statemachines_sim.persistent_sessions.script_store import LEASE_MS
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
