@@ -55,7 +55,11 @@ class Publisher:
         who = self._name or "publisher"
         self._store = await opened(open_stream_store, self._where, who=who, patience_s=self._patience_s)
         bits = chance_bits()
-        life = begin_life(self._name, self._state, self._trace, self._number, PROTOCOL, kind="publisher", bits=bits)
+        try:
+            life = begin_life(self._name, self._state, self._trace, self._number, PROTOCOL, kind="publisher", bits=bits)
+        except BaseException:
+            await self._store.close()
+            raise
         self.node = node_of(life.name)
         self._life, self._log = life.name, life.log
         self._offset = wall_offset_ns()
