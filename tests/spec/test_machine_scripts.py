@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 from functools import cache
 from typing import Any
 
@@ -267,6 +268,12 @@ def test_where_time_is_a_list_of_instants_there_is_no_script():
     entries = Entries(timed)
     with pytest.raises(Unscriptable, match="its time is a list of instants"):
         script_of(timed, along(entries, [Moves(entries).first()]))
+
+
+def test_components_of_other_kinds_have_no_script(gapless, tmp_path):
+    code, _, err = gapless("check", "missed_samples", "--variant", "as_written", "--script", tmp_path / "one.json")
+    assert code == 1
+    assert re.search(r"no script and no trace: \S+: \S+ is a \w+, and only an FsmActor or a ServiceActor can", err)
 
 
 def test_a_call_of_another_shape_stops_the_run_at_its_step():

@@ -35,11 +35,11 @@ from statemachines_spec.explorer.actor import (
     Wake,
 )
 from statemachines_spec.explorer.clock import Clock
-from statemachines_spec.explorer.fsm_actor import Pass
+from statemachines_spec.explorer.fsm_actor import FsmActor, Pass
 from statemachines_spec.explorer.moves import Kind
 from statemachines_spec.explorer.party import Party
 from statemachines_spec.explorer.path import Leg, Path, follow
-from statemachines_spec.explorer.service_actor import Asked
+from statemachines_spec.explorer.service_actor import Asked, ServiceActor
 from statemachines_spec.explorer.system import System
 from statemachines_spec.script.protocol import Own, Parts, ScriptProtocol, part_of
 from statemachines_spec.script.script import Origin, Script, Sent, Step
@@ -187,8 +187,14 @@ class PathToScript:
 
     def refusal(self) -> str:
         """Why the system has no scripts at all ("": it has)."""
-        clock = any(isinstance(one, Clock) for one in self.actors.values())
-        return "its time is a list of instants, and no timer has a duration there" if clock else ""
+        for one in self.actors.values():
+            if isinstance(one, Clock):
+                return "its time is a list of instants, and no timer has a duration there"
+            if self.part.own is Parts and not isinstance(one, FsmActor | ServiceActor):
+                return (
+                    f"{one.name} is a {type(one).__name__}, and only an FsmActor or a ServiceActor can follow a script"
+                )
+        return ""
 
     def takes_part(self, actor: Actor) -> bool:
         """Whether the actor goes the path, too; an observer that only judges need not."""
