@@ -17,6 +17,7 @@ from typing import Final
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
+from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.port import replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
@@ -98,11 +99,8 @@ class LeaderNode:
         make = self._environment.open_stores or open_stores
         stores: Stores = await opened(make, self._where, who=self._name or "leader")
         self._groups, self._streams = stores
-        try:
+        async with closed_on_failure(self._close):
             await self._begin_life()
-        except BaseException:
-            await self._close()
-            raise
         return self
 
     async def _begin_life(self) -> None:

@@ -28,6 +28,7 @@ from typing import Any, Final, Literal, Self
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
 from statemachines.drivers.locker import Locker
+from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
@@ -148,11 +149,8 @@ class SharedSession:
         make = self._environment.open_stores or open_stores
         stores: Stores = await opened(make, self._where, who=self._name or "consumer")
         self._groups, self._store = stores
-        try:
+        async with closed_on_failure(self._close):
             await self._begin_life()
-        except BaseException:
-            await self._close()
-            raise
         return self
 
     async def _begin_life(self) -> None:
