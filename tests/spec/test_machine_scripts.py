@@ -10,14 +10,27 @@ from typing import Any
 
 import msgspec
 import pytest
-from lock_toy import HOLDER, HOLDING, SECOND, Want, lock_system, wrote_system
+from lock_toy import (
+    HOLDER,
+    HOLDING,
+    IDLE,
+    LOCK,
+    SECOND,
+    HolderRecord,
+    LockRecord,
+    Want,
+    few_asks,
+    few_tokens,
+    lock_system,
+    wrote_system,
+)
 from msgspec.structs import replace
 
 from statemachines import cli
 from statemachines.kernel import ConfigurationError, Invariant
 from statemachines_sim.machine_runtime import run_live
 from statemachines_sim.machine_world import simulate
-from statemachines_spec import Clock, Stepwise, System, explore
+from statemachines_spec import Always, Clock, FsmActor, Network, Stepwise, System, explore
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.moves import Moves
 from statemachines_spec.explorer.path import along
@@ -67,6 +80,23 @@ def counting_store() -> System:
 def told_applications() -> System:
     """One holder is too many."""
     return wrote_system(highest=0)
+
+
+def two_locks() -> System:
+    """What the holder sends goes to both, and the second grants as well."""
+    both = ("lock-1", "lock-2")
+    first, second = (FsmActor(name, LOCK, LockRecord(), bound=few_tokens) for name in both)
+    holder = FsmActor(
+        "holder-1",
+        HOLDER,
+        HolderRecord("holder-1"),
+        calls=lambda record: (Want(),) if record.status is IDLE else (),
+        route=lambda to: both,
+        bound=few_asks,
+    )
+    grants = second.view(lambda record: min(record.token, 1))
+    rule = Always("idle", "the second lock grants nothing", (grants,), lambda token: token == 0)
+    return System("two-locks", "two locks hear the same", (first, second, holder), Network(2), properties=(rule,))
 
 
 def explored(name, **arguments):
@@ -220,9 +250,11 @@ def test_an_invariant_that_raises_ends_the_run_under_its_name(monkeypatch, follo
 
 
 @FOLLOW
-@pytest.mark.parametrize(("of", "breaks"), [("counting_store", "overtakes"), ("told_applications", "few")])
+@pytest.mark.parametrize(
+    ("of", "breaks"), [("counting_store", "overtakes"), ("told_applications", "few"), ("two_locks", "idle")]
+)
 def test_d_242_what_a_service_does_in_a_step_and_what_is_told_is_judged(of, breaks, follow):
-    """A property of the store's steps, and one of an observer that holders tell what they wrote."""
+    """A property of the store's steps, one of an observer that holders tell what they wrote, one about a route."""
     system, path = explored(of)
     replayed = follow(script_of(system, path))
     assert (path.broken, replayed.name, replayed.reached) == (breaks, breaks, True)
