@@ -3,6 +3,8 @@ BIN := .venv/bin
 MINUTES ?= 10
 LOAD ?= 0
 TESTS ?=
+PYTHONS ?=
+JOBS ?= 3
 
 # Hundreds of processes are begun by the tests; each would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -21,8 +23,8 @@ demo: setup  ## show what it does (INPUT=file: on that file; STORE=postgres: on 
 test: setup  ## prove it
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-pythons: setup  ## the tests on every Python from 3.11 to 3.14 that is there, each in out/pythons/VERSION (TESTS=tests/kernel: only those)
-	@tools/pythons.sh $(TESTS)
+pythons: setup  ## the tests on every Python from 3.11 to 3.14 that is there, each in out/pythons/VERSION (TESTS=tests/kernel PYTHONS=3.13 JOBS=2: only those)
+	@PYTHONS='$(PYTHONS)' JOBS='$(JOBS)' tools/pythons.sh $(TESTS)
 
 orders: setup  ## the tests in three orders and numbers of workers, verdicts compared (LOAD=4: on a busy machine)
 	$(BIN)/python tools/orders.py --load $(LOAD)

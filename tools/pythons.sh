@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The tests on every Python from 3.11 to 3.14 that is there: on PATH, or among those of pyenv.  Each has an environment of
-# its own from the same lock, in out/pythons/VERSION.  Arguments: which tests (default: all).
+# its own from the same lock, in out/pythons/VERSION.  Arguments: which tests (default: all).  PYTHONS="3.12 3.13": only
+# these; JOBS=2: so many processes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,8 +16,17 @@ interpreter() {
   done
 }
 
+# make_place PYTHON PLACE SUM: an environment with what the lock names, and this package.
+make_place() {
+  rm -rf "$2"
+  "$1" -m venv "$2" \
+    && "$2/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r requirements.lock \
+    && "$2/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . \
+    && echo "$3" > "$2/.made"
+}
+
 failed=""
-for version in 3.11 3.12 3.13 3.14; do
+for version in ${PYTHONS:-3.11 3.12 3.13 3.14}; do
   python=$(interpreter "$version")
   if [ -z "$python" ]; then
     echo "Python $version: not here"
@@ -24,15 +34,11 @@ for version in 3.11 3.12 3.13 3.14; do
   fi
   place=out/pythons/$version
   sum=$(cat requirements.lock pyproject.toml | cksum)
-  if [ "$(cat "$place/.made" 2> /dev/null || true)" != "$sum" ]; then
-    rm -rf "$place"
-    "$python" -m venv "$place"
-    "$place/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-    "$place/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-    echo "$sum" > "$place/.made"
-  fi
   echo "Python $version: $python"
-  if "$place/bin/python" -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@"; then
+  if [ "$(cat "$place/.made" 2> /dev/null || true)" != "$sum" ] && ! make_place "$python" "$place" "$sum"; then
+    echo "Python $version: NOT INSTALLED"
+    failed="$failed $version"
+  elif "$place/bin/python" -m pytest -n "${JOBS:-3}" --dist loadfile --no-loadscope-reorder "$@"; then
     echo "Python $version: passed"
   else
     echo "Python $version: FAILED"

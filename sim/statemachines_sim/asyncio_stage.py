@@ -17,7 +17,7 @@ from statemachines_sim.held_store import Work
 from statemachines_sim.stepped_loop import SteppedLoop, Time
 from statemachines_spec.script.conductor import Conductor
 from statemachines_spec.script.script import Script
-from statemachines_spec.script.stage import CannotFollow
+from statemachines_spec.script.stage import CannotFollow, Stage
 
 
 class AsyncioNode:
@@ -43,7 +43,7 @@ class AsyncioNode:
         return str(self.node.machines.host)
 
 
-class AsyncioStage:
+class AsyncioStage(Stage):
     """The stage of a conductor; `work`: what stores have to carry out, on the loop `store_loop`, when no other runs."""
 
     def __init__(self, script: Script) -> None:
@@ -93,22 +93,34 @@ class AsyncioStage:
         if self.failed:
             raise self.failed.pop(0)
 
+    def crash(self, node: str) -> None:
+        one = self.live(node)
+        self.network.kill(node)
+        self.stop(one)
+
+    def restart(self, node: str) -> None:
+        if node in self.nodes and self.nodes[node].alive:
+            raise CannotFollow(f"{node} is running")
+        self.launch(node)
+        self.settle()
+
     def pause(self, node: str) -> None:
         self.live(node).standing = True
 
     def wake(self, node: str) -> None:
         self.live(node).standing = False
 
-    def lose_disk(self, node: str) -> None:
-        raise CannotFollow(f"nobody here can lose the disk of {node}")
-
     # -- what stages need -----------------------------------------------------------------------------------------
 
-    def enter(self, name: str, node: Any) -> None:
+    def launch(self, node: str) -> None:
+        """The next life of a node begins."""
+        raise CannotFollow(f"{node} is gone for good")
+
+    def enter(self, name: str, one: AsyncioNode) -> None:
         """A node of the drivers begins, on a loop of its own."""
-        one = self.nodes[name] = AsyncioNode(node, self.time)
+        self.nodes[name] = one
         one.loop.set_exception_handler(lambda loop, context: self.failed.append(_error_of(context)))
-        self.spawn(one, node.__aenter__())
+        self.spawn(one, one.node.__aenter__())
 
     def stop(self, one: AsyncioNode) -> None:
         """It is gone, without a word."""
@@ -134,9 +146,9 @@ class AsyncioStage:
         if self.nodes[name].alive:
             self.asking[name] = node.name
             self.conductor.saw(name, node.fsm.name, event)
-            self.judge(node, event, before, step, now_ns)
+            self.watch_step(node, event, before, step, now_ns)
 
-    def judge(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+    def watch_step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """What judges hear of a step."""
 
     def _running(self) -> list[AsyncioNode]:

@@ -33,8 +33,7 @@ from statemachines.kernel.loop import Feed
 from statemachines_sim.recorder import Recorder
 from statemachines_spec.script.conductor import Conductor
 from statemachines_spec.script.script import Script
-from statemachines_spec.script.script import Step as ScriptStep
-from statemachines_spec.script.stage import CannotFollow
+from statemachines_spec.script.stage import CannotFollow, Stage
 from statemachines_spec.script.words import Words
 
 
@@ -126,7 +125,7 @@ class ScriptProcess(ABC):
         return None if self.standing or not self.alive else self.loop.deadline()
 
 
-class ScriptWorld(ABC):
+class ScriptWorld(Stage, ABC):
     """The stage of its conductor; a protocol's stage says what processes there are and what words of its own mean.
 
     `services` by name, with their `states`; `broken`: what judges have noted.
@@ -167,13 +166,6 @@ class ScriptWorld(ABC):
         self.conductor.saw(node_of(node.name), node.fsm.name, event)
         self.recorder.step(node, event, before, step, now_ns)
 
-    def do(self, step: ScriptStep) -> None:
-        """A call, or a word of the protocol's own."""
-        raise CannotFollow(f"nobody here can {step.do}")
-
-    def end(self, release: Callable[[], None]) -> None:
-        """Nothing follows."""
-
     # -- the stage ------------------------------------------------------------------------------------------------
 
     def advance(self, at_ns: int) -> None:
@@ -201,9 +193,6 @@ class ScriptWorld(ABC):
     def crash(self, node: str) -> None:
         self.recorder.fault(self.now_ns, node, "crash")
         self.alive(node).alive = False
-
-    def lose_disk(self, node: str) -> None:
-        raise CannotFollow(f"nobody here can lose the disk of {node}")
 
     def restart(self, node: str) -> None:
         if node in self.processes and self.processes[node].alive:

@@ -10,9 +10,9 @@ import msgspec
 import typer
 
 from statemachines import catalogue, registry
-from statemachines.commands import scripts
 from statemachines.commands.certificates import recheck_certificates
 from statemachines.commands.exits import Exit
+from statemachines.commands.scripts import CounterexampleFiles
 from statemachines.drivers.plain_text import plain_json
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
@@ -103,6 +103,7 @@ def check(
         _list(json)
         return
     picked = _picked(protocol, tuple(system or ()), size, variant, tuple(without or ()))
+    files = CounterexampleFiles(picked.owner, picked.variant, script, trace)
     results, met, judged = [], True, True
     for one in picked.systems:
         in_full = no_symmetry and bool(one.symmetries)
@@ -111,30 +112,25 @@ def check(
         results.append(result)
         if not json:
             _show(one, result, mermaid, test)
-        if result.path is not None and (script is not None or trace is not None):
-            scripts.keep(one, result.path, picked.owner, picked.variant, script, trace)
-            script = trace = None  # the first counterexample
+        if result.path is not None:
+            files.write(one, result.path)
         interrupted = result.ended == "interrupted"
         if live and result.held and result.ended == "complete":
             verdicts, interrupted = _live(picked, one, engine, states_max, json)
             met = all(verdict.held for verdict in verdicts or ()) and met
             judged = verdicts is not None and judged
             unmet = [run for verdict in verdicts or () if (run := verdict.run) is not None]
-            if unmet and (script is not None or trace is not None) and scripts.judges_ends(picked.owner):
-                scripts.keep(one, unmet[0], picked.owner, picked.variant, script, trace)
-                script = trace = None
+            if unmet and files.judge_ends():
+                files.write(one, unmet[0])
         if certify is not None and result.held and result.ended == "complete" and not interrupted:
             path = certificates.write(certify, picked.name, picked.size, picked.variant, result, in_full=in_full)
             print(f"certificate: {path}", file=sys.stderr)
         if interrupted:
             break
-    if script is not None or trace is not None:
+    if files.are_wanted:
         print("nothing broke, so there is no script and no trace of it", file=sys.stderr)
     rows = () if system else _reached(picked, results)
-    if json:
-        print(plain_json([*map(_for_programs, results), *_reached_for_programs(results, rows)]))
-    elif rows:
-        _show_reached(results, rows, cells)
+    _show_all(results, rows, cells, json)
     _end(results, met, judged)
 
 
@@ -219,6 +215,14 @@ def _reached(picked: Chosen, results: list[Result]) -> tuple[Reached, ...]:
 
     machines = catalogue.machines(picked.owner) if picked.owner else machines_in(picked.systems)
     return reached(machines, (cell for result in results for cell in result.cells))
+
+
+def _show_all(results: list[Result], rows: tuple[Reached, ...], cells: bool, json: bool) -> None:
+    """Print what there is to say after all systems."""
+    if json:
+        print(plain_json([*map(_for_programs, results), *_reached_for_programs(results, rows)]))
+    elif rows:
+        _show_reached(results, rows, cells)
 
 
 def _reached_for_programs(results: list[Result], rows: tuple[Reached, ...]) -> list[dict[str, object]]:

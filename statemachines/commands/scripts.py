@@ -11,7 +11,6 @@ import typer
 from statemachines import registry
 from statemachines.commands.exits import Exit
 from statemachines.drivers.plain_text import plain_json
-from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
     from statemachines_sim.replayed import Replayed
@@ -23,32 +22,47 @@ LISTED = 10
 """Deviations of each sort that are printed; `--json` has more."""
 
 
-def judges_ends(protocol: str) -> bool:
-    """Whether runs of its scripts judge what must be met in the end, too."""
-    from statemachines_spec.script.protocol import part_of
+class CounterexampleFiles:
+    """Where the first counterexample of a run of `check` is written: `script`, a file for `replay`, and `trace`, the
+    directory for what the simulator makes of it (None: nowhere)."""
 
-    return part_of(protocol).lives
+    def __init__(self, protocol: str, variant: str, script: Path | None, trace: Path | None) -> None:
+        self._protocol = protocol
+        self._variant = variant
+        self._script = script
+        self._trace = trace
 
+    @property
+    def are_wanted(self) -> bool:
+        """Something is asked for, and not written yet."""
+        return self._script is not None or self._trace is not None
 
-def keep(
-    system: System, run: Run, protocol: str, variant: str, script_to: Path | None, trace_to: Path | None
-) -> None:  # fmt: skip
-    """Write the counterexample `run` as a script, and as the trace that the simulator makes of it."""
-    from statemachines_spec.script import script as scripts
-    from statemachines_spec.script.path_to_script import Unscriptable, script_of
+    def judge_ends(self) -> bool:
+        """Whether runs of the protocol's scripts judge what must be met in the end, too."""
+        from statemachines_spec.script.protocol import part_of
 
-    try:
-        made = script_of(system, run, protocol=protocol, variant=variant)
-    except Unscriptable as error:
-        print(f"no script and no trace: {error}", file=sys.stderr)
-        return
-    if script_to is not None:
-        scripts.write(script_to, made)
-        print(f"script: {script_to}; repeat it with: gapless replay {script_to}", file=sys.stderr)
-    if trace_to is not None:
-        replayed = simulated(made, "", trace_to, data=False)
-        broke = replayed.broken.get(replayed.name, "it does not break there")
-        print(f"trace: {trace_to}; {replayed.breaks}: {broke}", file=sys.stderr)
+        return part_of(self._protocol).lives
+
+    def write(self, system: System, run: Run) -> None:
+        """Write it, or say why it has no script; a second one is not written."""
+        from statemachines_spec.script import script as scripts
+        from statemachines_spec.script.path_to_script import Unscriptable, script_of
+
+        script, trace, self._script, self._trace = self._script, self._trace, None, None
+        if script is None and trace is None:
+            return
+        try:
+            made = script_of(system, run, protocol=self._protocol, variant=self._variant)
+        except Unscriptable as error:
+            print(f"no script and no trace: {error}", file=sys.stderr)
+            return
+        if script is not None:
+            scripts.write(script, made)
+            print(f"script: {script}; repeat it with: gapless replay {script}", file=sys.stderr)
+        if trace is not None:
+            replayed = simulated(made, "", trace, data=False)
+            broke = replayed.broken.get(replayed.name, "it does not break there")
+            print(f"trace: {trace}; {replayed.breaks}: {broke}", file=sys.stderr)
 
 
 def replay(path: Path, content: bytes, variant: str, runtime: bool, trace: Path | None, data: bool, json: bool) -> None:
@@ -87,9 +101,6 @@ def simulated(made: Script, variant: str, trace: Path | None, *, data: bool) -> 
 
 def on_asyncio(made: Script, variant: str, trace: Path | None) -> Replayed:
     """On the asyncio runtime; the logs of its nodes go to the directory `trace`."""
-    if not made.part.asyncio:
-        rule = "its scripts are followed in the simulator alone; leave --runtime out"
-        raise ConfigurationError("protocol", made.protocol or "(none)", rule)
     follow = registry.load(made.part.asyncio, object, "scripts on the asyncio runtime")
     replayed: Replayed = follow(made, variant, trace)  # type: ignore[operator]
     return replayed

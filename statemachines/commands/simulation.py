@@ -99,7 +99,7 @@ def replay(
         bool,
         typer.Option(
             "--runtime",
-            help="Follow a script on the asyncio runtime instead of the simulator, where its protocol can.",
+            help="Follow a script on the asyncio runtime instead of the simulator.",
         ),
     ] = False,
     trace: TraceTo = None,

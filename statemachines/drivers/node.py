@@ -153,7 +153,12 @@ class MachineNode:
             credentials=self._credentials,
         )
         self._runtime.attach(self._host, self._transport)
-        await self._transport.__aenter__()
+        try:
+            await self._transport.__aenter__()
+        except BaseException:
+            if self._log is not None:
+                self._log.close()
+            raise
         for event in self._begin:
             self.feed(event)
         return self

@@ -1,4 +1,4 @@
-"""Opening: what a thread opens for the event loop is closed again if the task that waits for it is cancelled.
+"""Opening: what was opened is closed again where what follows fails, or the task that waits for it is cancelled.
 
 A thread cannot be cancelled.  The task that awaits it can be, and then nobody owns what the thread opens.
 """
@@ -6,10 +6,21 @@ A thread cannot be cancelled.  The task that awaits it can be, and then nobody o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+@asynccontextmanager
+async def closed_on_failure(close: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """Where the body raises, or is cancelled, `close()` first: the node has not begun, so nobody else closes it."""
+    try:
+        yield
+    except BaseException:
+        await close()
+        raise
 
 
 async def open_in_thread(make: Callable[[], T], close: Callable[[T], object]) -> T:

@@ -143,11 +143,13 @@ class TcpTransport:
             try:
                 self._server = await loop.create_server(lambda: Connection(self, ""), host, port)
             except (OSError, UnicodeError) as error:
+                # asyncio leaves out a socket that the system does not give; if none is left Python 3.13 raises that.
+                if isinstance(error, OSError) and error.errno is None:
+                    raise self._no_socket(host, port) from error
                 rule = f"cannot be listened on: {_reason(error)}; choose another with --listen, or port 0"
                 raise ConfigurationError("address", f"{host}:{port}", rule) from error
-            if not self._server.sockets:  # asyncio leaves out a socket that the system does not give
-                rule = "cannot be listened on: no socket can be made; allow more open files (ulimit -n)"
-                raise ConfigurationError("address", f"{host}:{port}", rule)
+            if not self._server.sockets:
+                raise self._no_socket(host, port)
         self._dialling = [loop.create_task(self._keep(name, address)) for name, address in self._dial.items()]
         return self
 
@@ -169,6 +171,11 @@ class TcpTransport:
         await asyncio.gather(*(connection.closed for connection in connections))
         if self._server is not None:
             await self._server.wait_closed()
+
+    @staticmethod
+    def _no_socket(host: str, port: int) -> ConfigurationError:
+        rule = "cannot be listened on: no socket can be made; allow more open files (ulimit -n)"
+        return ConfigurationError("address", f"{host}:{port}", rule)
 
     def send(self, packet: Packet[Any]) -> None:
         """Send, or drop and count."""

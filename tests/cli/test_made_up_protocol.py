@@ -104,6 +104,22 @@ def test_its_own_verbs_stand_beside_ours(tmp_path):
     assert (counted.returncode, counted.stdout) == (0, "0\n")
 
 
+@pytest.mark.parametrize("where", [(), ("--runtime", "--trace", "logs")])
+def test_d_240_its_counterexample_is_followed_in_the_simulator_and_on_the_runtime(tmp_path, where):
+    broken = gapless("check", "made_up", "--variant", "forgetful", "--script", "twice.json", folder=tmp_path)
+    assert broken.returncode == 1, broken.stderr
+    replayed = gapless("replay", "twice.json", *where, folder=tmp_path)
+    assert (replayed.returncode, replayed.stdout.splitlines()[-1]) == (
+        1,
+        "VIOLATED once: who asks once gets one number (journal: 2)",
+    )
+    settled = gapless("replay", "twice.json", *where[:1], "--variant", "settled", folder=tmp_path)
+    assert (settled.returncode, settled.stdout.splitlines()[-1]) == (
+        0,
+        "once does not break here, nor does anything else",
+    )
+
+
 def test_without_it_nothing_of_it_is_there():
     assert "made_up" not in gapless("show", places=()).stdout
     refused = gapless("node", "taker", places=())

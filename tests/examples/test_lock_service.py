@@ -105,6 +105,22 @@ def test_explored_without_tokens_the_one_that_stood_still_writes_after_its_lease
     assert "vault takes write" in "".join(result["counterexample"])
 
 
+def test_d_240_its_counterexample_is_followed_in_the_simulator_and_on_the_runtime(gapless):
+    """Without tokens a write that was held up comes after one of the next holder: no fault is needed for that."""
+    code, said = gapless(
+        "check", "lock_service", "--system", "quiet", "--variant", "no_tokens", "--script", "late.json"
+    )
+    assert (code, "gapless replay late.json" in said) == (1, True), said
+    for where in ((), ("--runtime", "--trace", "replayed")):
+        code, said = gapless("replay", "late.json", *where)
+        assert (code, "followed 13 of 13 steps\nVIOLATED S2: vault:" in said) == (1, True), said
+    code, said = gapless("replay", "late.json", "--runtime", "--variant", "settled")
+    assert (code, "S2 does not break here, nor does anything else" in said) == (0, True), said
+    code, said = gapless("analyze", "replayed", "--no-spark")
+    assert code == 0, said
+    assert re.search(r"rows +rows +held", said)
+
+
 def test_processes_over_tcp_survive_sigkill_and_their_trace_is_judged(gapless):
     folder, running = gapless.folder, []
 

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 from functools import cache
+from typing import Any
 
 import msgspec
 import pytest
-from lock_toy import SECOND, lock_system
+from lock_toy import (
+    HOLDER,
+    HOLDING,
+    IDLE,
+    LOCK,
+    SECOND,
+    HolderRecord,
+    LockRecord,
+    Want,
+    few_asks,
+    few_tokens,
+    lock_system,
+    wrote_system,
+)
 from msgspec.structs import replace
 
 from statemachines import cli
-from statemachines.kernel import ConfigurationError
+from statemachines.kernel import ConfigurationError, Invariant
+from statemachines_sim.machine_runtime import run_live
 from statemachines_sim.machine_world import simulate
-from statemachines_spec import Clock, System, explore
+from statemachines_spec import Always, Clock, FsmActor, Network, Stepwise, System, explore
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.moves import Moves
 from statemachines_spec.explorer.path import along
+from statemachines_spec.explorer.path import follow as follow_lines
 from statemachines_spec.protocol import system_at
+from statemachines_spec.script import path_to_script
 from statemachines_spec.script import script as scripts
 from statemachines_spec.script.origin import system_of
 from statemachines_spec.script.path_to_script import Unscriptable, script_of
@@ -35,9 +53,56 @@ KINDS = {
 }
 
 
+def simulated(script, variant=""):
+    """What came of it in the simulator."""
+    return simulate(script, variant).replayed
+
+
+FOLLOW = pytest.mark.parametrize("follow", [simulated, run_live])
+"""In the simulator, and on the asyncio runtime."""
+
+
 def locks(variant: str = "forgetful") -> System:
     """A lock with leases, in one of these kinds."""
     return lock_system(**KINDS[variant])
+
+
+def counting_store() -> System:
+    """The store takes whatever comes, and a property of its steps says that it should not."""
+
+    def overtakes(actor: str, before: Any, event: Any, after: Any) -> bool:
+        return actor != "store" or before.state.overtaken or not after.state.overtaken
+
+    rule = Stepwise("overtakes", "no write is taken after a later one", overtakes)
+    return replace(locks("unfenced"), properties=(rule,))
+
+
+def told_applications() -> System:
+    """One holder is too many."""
+    return wrote_system(highest=0)
+
+
+def two_locks() -> System:
+    """What the holder sends goes to both, and the second grants as well."""
+    both = ("lock-1", "lock-2")
+    first, second = (FsmActor(name, LOCK, LockRecord(), bound=few_tokens) for name in both)
+    holder = FsmActor(
+        "holder-1",
+        HOLDER,
+        HolderRecord("holder-1"),
+        calls=lambda record: (Want(),) if record.status is IDLE else (),
+        route=lambda to: both,
+        bound=few_asks,
+    )
+    grants = second.view(lambda record: min(record.token, 1))
+    rule = Always("idle", "the second lock grants nothing", (grants,), lambda token: token == 0)
+    return System("two-locks", "two locks hear the same", (first, second, holder), Network(2), properties=(rule,))
+
+
+def explored(name, **arguments):
+    """The system that a function here makes, and its counterexample."""
+    system = system_at(f"{HERE}:{name}", **arguments)
+    return system, explore(replace(system, origin=None), engine="plain", hashing=False).path
 
 
 def unannotated(variant="forgetful"):
@@ -46,9 +111,7 @@ def unannotated(variant="forgetful"):
 
 @cache
 def counterexample(kind):
-    system = system_at(f"{HERE}:locks", variant=kind)
-    path = explore(replace(system, origin=None), engine="plain", hashing=False).path
-    return script_of(system, path, variant=kind)
+    return script_of(*explored("locks", variant=kind), variant=kind)
 
 
 @pytest.fixture
@@ -65,28 +128,34 @@ def gapless(capsys):
 
 
 @pytest.mark.parametrize(("kind", "breaks"), [("forgetful", "one holder"), ("unfenced", "fenced")])
-def test_a_counterexample_breaks_the_same_property_with_real_timers(kind, breaks):
-    made = counterexample(kind)
-    run = simulate(made)
-    assert (run.replayed.name, run.replayed.reached) == (breaks, True)
-    assert run.replayed.followed.stopped == ""
-    assert not run.replayed.followed.missing
-    assert run.rows == simulate(made).rows
+@FOLLOW
+def test_a_counterexample_breaks_the_same_property_with_real_timers(kind, breaks, follow):
+    replayed = follow(counterexample(kind))
+    assert (replayed.name, replayed.reached) == (breaks, True)
+    assert replayed.followed.stopped == ""
+    assert not replayed.followed.missing
+
+
+def test_a_script_is_followed_the_same_way_each_time():
+    made = counterexample("unfenced")
+    assert simulate(made).rows == simulate(made).rows
 
 
 @pytest.mark.parametrize(("kind", "mended"), [("unfenced", "fenced"), ("forgetful", "durable")])
-def test_by_other_rules_the_same_script_breaks_nothing(kind, mended):
+@FOLLOW
+def test_by_other_rules_the_same_script_breaks_nothing(kind, mended, follow):
     """A store that looks at tokens; a disk that keeps the number of the last attempt over a crash."""
-    assert simulate(counterexample(kind), mended).replayed.broken == {}
+    assert follow(counterexample(kind), mended).broken == {}
 
 
-def test_every_timer_that_fires_is_due_just_then():
+@FOLLOW
+def test_every_timer_that_fires_is_due_just_then(follow):
     made = counterexample("unfenced")
     fired = [step for step in made.steps if step.do == "fire"]
     assert fired
     assert made.steps[-1].at_ns >= 8 * SECOND
     early = tuple(replace(step, at_ns=step.at_ns - (step.n >= fired[0].n)) for step in made.steps)
-    stopped = simulate(replace(made, steps=early)).replayed.followed.stopped
+    stopped = follow(replace(made, steps=early)).followed.stopped
     assert stopped.startswith(f"step {fired[0].n} (fire ")
     assert stopped.endswith("the timer is not due, or not set")
 
@@ -116,13 +185,14 @@ def walks(kind, seeds=range(60), steps=14):
             yield script_of(system, along(entries, states), variant=kind)
 
 
+@FOLLOW
 @pytest.mark.parametrize("kind", ["paused", "forgetful", "fenced"])
-def test_what_the_explorer_walks_real_nodes_walk_too(kind):
+def test_what_the_explorer_walks_real_nodes_walk_too(kind, follow):
     """Pauses with deadlines that pass meanwhile, crashes and restarts, requests that travel."""
     made = list(walks(kind))
     assert len(made) >= 4
     for one in made:
-        replayed = simulate(one).replayed
+        replayed = follow(one)
         assert (replayed.followed.stopped, replayed.followed.missing, replayed.broken) == ("", (), {})
     done = {step.do for one in made for step in one.steps}
     assert {"call", "deliver"} <= done
@@ -151,11 +221,58 @@ def test_it_comes_back_from_its_file(tmp_path):
     assert scripts.read(tmp_path / "one.json") == made
 
 
-def test_on_the_asyncio_runtime_it_says_that_it_cannot(gapless, tmp_path):
+def test_d_240_the_command_follows_it_on_the_asyncio_runtime(gapless, tmp_path):
+    path = tmp_path / "one.json"
+    scripts.write(path, counterexample("unfenced"))
+    code, out, _ = gapless("replay", path, "--runtime")
+    assert code == 1
+    assert out.splitlines()[-1] == "VIOLATED fenced: no write is taken after a later one (store: 1)"
+    code, out, _ = gapless("replay", path, "--runtime", "--variant", "fenced")
+    assert (code, out.splitlines()[-1]) == (0, "fenced does not break here, nor does anything else")
+
+
+def test_logs_are_of_registered_protocols(gapless, tmp_path):
+    """A log says by whose tables it is judged; `tests/cli/test_made_up_protocol.py` has one that is registered."""
     scripts.write(tmp_path / "one.json", counterexample("unfenced"))
-    code, _, err = gapless("replay", tmp_path / "one.json", "--runtime")
+    code, _, err = gapless("replay", tmp_path / "one.json", "--runtime", "--trace", tmp_path / "logs")
     assert code == 2
-    assert "followed in the simulator alone; leave --runtime out" in err
+    assert "protocol = 'lock_made_up': is not registered" in err
+    assert "leave --trace out, or register it" in err
+
+
+@FOLLOW
+def test_an_invariant_that_raises_ends_the_run_under_its_name(monkeypatch, follow):
+    broken = Invariant("never-holds", "X-1", lambda record: record.status is not HOLDING)
+    made = counterexample("unfenced")
+    monkeypatch.setattr(HOLDER, "invariants", (broken,))
+    replayed = follow(made)
+    assert (replayed.ended, replayed.reached) == ("holder:never-holds", False)
+
+
+@FOLLOW
+@pytest.mark.parametrize(
+    ("of", "breaks"), [("counting_store", "overtakes"), ("told_applications", "few"), ("two_locks", "idle")]
+)
+def test_d_242_what_a_service_does_in_a_step_and_what_is_told_is_judged(of, breaks, follow):
+    """A property of the store's steps, one of an observer that holders tell what they wrote, one about a route."""
+    system, path = explored(of)
+    replayed = follow(script_of(system, path))
+    assert (path.broken, replayed.name, replayed.reached) == (breaks, breaks, True)
+
+
+def test_d_241_a_call_comes_later_than_in_the_path_where_timers_ask_for_it(monkeypatch):
+    """Both holders want the lock at first, and one has it when the lease of the other's attempt would have ended."""
+    system, path = explored("counting_store")
+    wants = [leg.line for leg in path.legs if isinstance(leg.envelope.event, Want)]
+    assert len(wants) == 2
+    early = follow_lines(system, [*wants, *(leg.line for leg in path.legs if leg.line not in wants)])
+    assert early.broken == path.broken
+    steps = script_of(system, early).steps
+    assert sorted(step.do for step in steps) == sorted(step.do for step in script_of(system, path).steps)
+    assert [step.what for step in steps[:2]] != ["want", "want"]
+    monkeypatch.setattr(path_to_script, "with_late_calls", lambda system, path: None)
+    with pytest.raises(Unscriptable, match=r"lease of holder-. .8000 ms. .*not fired before"):
+        script_of(system, early)
 
 
 def test_a_file_calls_no_function_that_does_not_make_systems():
@@ -183,6 +300,12 @@ def test_where_time_is_a_list_of_instants_there_is_no_script():
     entries = Entries(timed)
     with pytest.raises(Unscriptable, match="its time is a list of instants"):
         script_of(timed, along(entries, [Moves(entries).first()]))
+
+
+def test_components_of_other_kinds_have_no_script(gapless, tmp_path):
+    code, _, err = gapless("check", "missed_samples", "--variant", "as_written", "--script", tmp_path / "one.json")
+    assert code == 1
+    assert re.search(r"no script and no trace: \S+: \S+ is a \w+, and only an FsmActor or a ServiceActor can", err)
 
 
 def test_a_call_of_another_shape_stops_the_run_at_its_step():

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import resource
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -81,8 +83,6 @@ def test_a_publisher_on_a_full_disk_waits_and_then_says_how_many_are_stored(tmp_
     said = re.fullmatch(rf"error: {store}: .*; (\d+) messages were published before that, and are stored", error)
     assert said
     assert 0 < int(said[1]) < 20_000
-    import sqlite3
-
-    with sqlite3.connect(store) as there:
+    with closing(sqlite3.connect(store)) as there:
         assert there.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert there.execute("SELECT count(*) FROM messages").fetchone() == (int(said[1]),)

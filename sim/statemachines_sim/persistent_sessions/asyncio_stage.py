@@ -36,7 +36,7 @@ from statemachines.persistent_sessions.request import (
 )
 from statemachines.persistent_sessions.writer_record import LiveGone, LiveKnown
 from statemachines.wire import Packet
-from statemachines_sim.asyncio_stage import AsyncioStage
+from statemachines_sim.asyncio_stage import AsyncioNode, AsyncioStage
 from statemachines_sim.persistent_sessions.machine_node import Held, MachineNode
 from statemachines_sim.persistent_sessions.script_board import SERVE_NS, SERVES, BoardJudge, ScriptBoard
 from statemachines_sim.persistent_sessions.script_store import ScriptStore
@@ -104,7 +104,7 @@ class SessionStage(AsyncioStage):
         self.judged.begin(self.local)
         for name, actor in self.actors.items():
             if actor.start is None:
-                self._launch(name)
+                self.launch(name)
         self.settle()
 
     def local(self, name: str) -> FsmLocal:
@@ -131,7 +131,7 @@ class SessionStage(AsyncioStage):
         if node in self.nodes and self.nodes[node].alive:
             raise CannotFollow(f"{node} is running")
         before = self.local(node)
-        self._launch(node)  # it begins when its loop runs; whom its client is connected to is known before
+        self.launch(node)  # it begins when its loop runs; whom its client is connected to is known before
         life = self._lives[node]
         self.judged.step(node, before, Restart(), FsmLocal(RUNNING, life, None, incarnation(node, life)))
         for _ in range(len(self._calls)):
@@ -140,8 +140,7 @@ class SessionStage(AsyncioStage):
 
     def crash(self, node: str) -> None:
         one, before = self.live(node), self.local(node)
-        self.network.kill(node)
-        self.stop(one)
+        super().crash(node)
         self.held = [held for held in self.held if held.node is not one.node]
         self.judged.step(node, before, Crash(), self.local(node))
 
@@ -245,9 +244,9 @@ class SessionStage(AsyncioStage):
         for writer in self.store.database.writers:
             self._put_off(Envelope(DATABASE, writer, event))
 
-    def _launch(self, node: str) -> None:
+    def launch(self, node: str) -> None:
         self._lives[node] = self._lives.get(node, 0) + 1
-        self.enter(node, MachineNode(self, self.actors[node], self._lives[node]))
+        self.enter(node, AsyncioNode(MachineNode(self, self.actors[node], self._lives[node]), self.time))
 
     def _gate(self, node: str, to: str, packet: Packet[Any], arrive: Callable[[], None]) -> None:
         if isinstance(packet.message, Live | LiveMarker):
@@ -280,7 +279,7 @@ class SessionStage(AsyncioStage):
 
     # -- what happens ---------------------------------------------------------------------------------------------
 
-    def judge(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+    def watch_step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         one: MachineNode = self.nodes[node_of(node.name)].node
         was, one.seen = one.seen, one.local(step)
         self.judged.step(one.actor.name, was, event, one.seen)

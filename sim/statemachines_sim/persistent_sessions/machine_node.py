@@ -17,7 +17,7 @@ from statemachines.kernel import Answer, Host, Node, Request, Step, incarnation
 from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
 from statemachines.trace.log import TraceLog
 from statemachines.wire import Packet
-from statemachines_sim.machine_world import local_of
+from statemachines_sim.machine_stage import local_of
 from statemachines_sim.persistent_sessions.script_store import LEASE_MS
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from statemachines.kernel import node_of
-from statemachines_sim.machine_world import Judge
+from statemachines_sim.machine_stage import Judge
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
 from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.system import System

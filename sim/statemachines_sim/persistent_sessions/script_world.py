@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from statemachines.kernel import Answer, Event, Message, Request, node_of
-from statemachines_sim.machine_world import Judge, MachineProcess, MachineWorld
+from statemachines_sim.machine_stage import Judge
+from statemachines_sim.machine_world import MachineProcess, MachineWorld
 from statemachines_sim.persistent_sessions.script_board import SERVE_NS, SERVES, BoardJudge, ScriptBoard
 from statemachines_sim.replayed import Simulated, carry_out, parameters_of
 from statemachines_sim.script_world import ScriptProcess

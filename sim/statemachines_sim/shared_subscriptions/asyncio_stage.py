@@ -74,7 +74,7 @@ class GroupStage(AsyncioStage):
             configuration=self.own.configuration_of(node),
             environment=self._environment(node),
         )
-        self.enter(node, subscription)
+        self.enter(node, AsyncioNode(subscription, self.time))
         self.settle()
 
     def restart(self, node: str) -> None:
@@ -91,7 +91,7 @@ class GroupStage(AsyncioStage):
             peers=[self._address(other) for other in self.own.hosts if other != node],
             environment=self._environment(node),
         )
-        self.enter(node, leader)
+        self.enter(node, AsyncioNode(leader, self.time))
         self.settle()
 
     def crash(self, node: str) -> None:
@@ -100,8 +100,7 @@ class GroupStage(AsyncioStage):
         is_host = node in self.own.hosts
         self.watch.fault("leader_crash" if is_host else "crash", node, self.time.now_ns)
         self.watch.died(one, self.time.now_ns)
-        self.network.kill(node)
-        self.stop(one)
+        super().crash(node)
         if is_host:
             self.restart(node)
 
@@ -195,7 +194,7 @@ class GroupStage(AsyncioStage):
 
     # -- what happens ---------------------------------------------------------------------------------------------
 
-    def judge(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+    def watch_step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         self.watch.step(node, event, before, step, now_ns)
 
     def _take(self, one: AsyncioNode) -> Deliveries | None:

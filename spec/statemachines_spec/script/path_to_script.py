@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
@@ -34,11 +35,11 @@ from statemachines_spec.explorer.actor import (
     Wake,
 )
 from statemachines_spec.explorer.clock import Clock
-from statemachines_spec.explorer.fsm_actor import Pass
+from statemachines_spec.explorer.fsm_actor import FsmActor, Pass
 from statemachines_spec.explorer.moves import Kind
 from statemachines_spec.explorer.party import Party
-from statemachines_spec.explorer.path import Leg, Path
-from statemachines_spec.explorer.service_actor import Asked
+from statemachines_spec.explorer.path import Leg, Path, follow
+from statemachines_spec.explorer.service_actor import Asked, ServiceActor
 from statemachines_spec.explorer.system import System
 from statemachines_spec.script.protocol import Own, Parts, ScriptProtocol, part_of
 from statemachines_spec.script.script import Origin, Script, Sent, Step
@@ -67,9 +68,44 @@ class Unscriptable(GaplessError):
 def script_of(system: System, path: Path, *, protocol: str = "", variant: str = "", bug: str = "") -> Script:
     """The script of `path`, a run of `system`; `bug`: the planted bug that the machines have now.
 
-    Timers that the system leaves out get so much time that they are never due, where the run would meet them.  Raises
-    `Unscriptable` where timers contradict each other, or an event has no counterpart outside the explorer.
+    Timers that the system leaves out get so much time that they are never due, where the run would meet them; calls of
+    applications come later than in the path, where no real timer waits so long.  Raises `Unscriptable` where timers
+    contradict each other all the same, or an event has no counterpart outside the explorer.
     """
+    try:
+        return _script_of(system, path, protocol, variant, bug)
+    except Unscriptable:
+        later = with_late_calls(system, path)
+        if later is not None:
+            with suppress(Unscriptable):
+                return _script_of(system, later, protocol, variant, bug)
+        raise
+
+
+def with_late_calls(system: System, path: Path) -> Path | None:
+    """The same steps, each call of an application just before the first step that needs it; None where the explorer
+    does not take them in that order, or they do not break the same property."""
+    legs = list(path.legs)
+    for place in reversed(range(len(legs))):
+        if isinstance(legs[place].envelope.event, Call):
+            call = legs.pop(place)
+            touched = {turn.actor for turn in call.turns}
+            sent = {envelope for turn in call.turns for envelope in turn.sends}
+            while place < len(legs) and not _needs(legs[place], touched, sent):
+                place += 1
+            legs.insert(place, call)
+    try:
+        later = follow(system, [leg.line for leg in legs])
+    except GaplessError:
+        return None
+    return later if later.broken == path.broken and len(later.legs) == len(legs) else None
+
+
+def _needs(leg: Leg, touched: Set[str], sent: Set[Envelope]) -> bool:
+    return leg.envelope in sent or not touched.isdisjoint(turn.actor for turn in leg.turns)
+
+
+def _script_of(system: System, path: Path, protocol: str, variant: str, bug: str) -> Script:
     part = part_of(protocol)
     make: Any = registry.load(part.path, type, "how a path becomes a script")
     best: Script | None = None
@@ -151,8 +187,14 @@ class PathToScript:
 
     def refusal(self) -> str:
         """Why the system has no scripts at all ("": it has)."""
-        clock = any(isinstance(one, Clock) for one in self.actors.values())
-        return "its time is a list of instants, and no timer has a duration there" if clock else ""
+        for one in self.actors.values():
+            if isinstance(one, Clock):
+                return "its time is a list of instants, and no timer has a duration there"
+            if self.part.own is Parts and not isinstance(one, FsmActor | ServiceActor):
+                return (
+                    f"{one.name} is a {type(one).__name__}, and only an FsmActor or a ServiceActor can follow a script"
+                )
+        return ""
 
     def takes_part(self, actor: Actor) -> bool:
         """Whether the actor goes the path, too; an observer that only judges need not."""

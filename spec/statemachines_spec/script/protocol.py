@@ -67,7 +67,7 @@ class ScriptProtocol(msgspec.Struct, frozen=True, kw_only=True):
     all).  `players`: the machines that scripts are about (none named: all).
 
     `path`: `module:ATTRIBUTE` of the `PathToScript` that makes one of a path; `simulator`, `asyncio`: of the functions
-    that follow one there ("": it cannot be); `lives`: they judge what must be met in the end, too; `rules(script,
+    that follow one there; `lives`: they judge what must be met in the end, too; `rules(script,
     variant)`: while it is followed, the machines have those.
     """
 
@@ -84,7 +84,7 @@ class ScriptProtocol(msgspec.Struct, frozen=True, kw_only=True):
     lives: bool = False
     path: str = "statemachines_spec.script.path_to_script:PathToScript"
     simulator: str = "statemachines_sim.machine_world:simulate"
-    asyncio: str = ""
+    asyncio: str = "statemachines_sim.machine_runtime:run_live"
     rules: Callable[[Any, str], AbstractContextManager[Any]] = no_rules
 
     def words_of(self, event: Any, sender: str, to: str) -> Words:

@@ -23,6 +23,7 @@ from statemachines.drivers.missed_samples.query_desk import QueryDesk, at_once, 
 from statemachines.drivers.missed_samples.received import OVERHEAD, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import CacheStatistics, SampleStore
 from statemachines.drivers.missed_samples.zenoh_thread import direct
+from statemachines.drivers.opening import closed_on_failure
 from statemachines.missed_samples.cache import CacheRecord
 from statemachines.missed_samples.keys import BadKey, check_expression
 from statemachines.missed_samples.message import EVERY_SOURCE
@@ -73,11 +74,8 @@ class ReliabilityCache:
         self._declared.on_close(self._stop)
         desk = QueryDesk(f"queries to {life.name}", self._store.answer, self._store.statistics)
         await desk.open(self._declared)
-        try:
+        async with closed_on_failure(self._declared.close):
             await asyncio.to_thread(self._declare, desk)
-        except BaseException:
-            await self._declared.close()
-            raise
         return self
 
     async def __aexit__(

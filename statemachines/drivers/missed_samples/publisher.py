@@ -24,6 +24,7 @@ from statemachines.drivers.missed_samples.query_desk import QueryDesk
 from statemachines.drivers.missed_samples.received import OwnSample, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import CacheStatistics, SampleStore
 from statemachines.drivers.missed_samples.session import is_matched
+from statemachines.drivers.opening import closed_on_failure
 from statemachines.kernel import ConfigurationError, Event
 from statemachines.missed_samples.cache import CacheRecord
 from statemachines.missed_samples.keys import check_key
@@ -93,7 +94,7 @@ class ReliablePublisher:
     async def __aenter__(self) -> Self:
         options = self._options
         self._loop = asyncio.get_running_loop()
-        try:
+        async with closed_on_failure(self._declared.close):
             self._publisher = self._declared.add(self._session.declare_publisher(self.key_expr, **options.quality()))
             self.source = self._layout.source(self._publisher, options.source)
             self._key = self._layout.own_key(self.source, self.key_expr)
@@ -108,9 +109,6 @@ class ReliablePublisher:
             self._party.feed(Declare())
             if options.token:  # after the queryable: who sees the token may ask at once
                 self._declared.add(self._session.liveliness().declare_token(self._key))
-        except BaseException:
-            await self._declared.close()
-            raise
         return self
 
     async def __aexit__(

@@ -34,7 +34,7 @@ from statemachines.drivers.missed_samples.received import OVERHEAD, ReceivedSamp
 from statemachines.drivers.missed_samples.tokens import Tokens
 from statemachines.drivers.missed_samples.unnumbered_history import UnnumberedHistory
 from statemachines.drivers.missed_samples.zenoh_thread import direct
-from statemachines.drivers.opening import finish_in_thread
+from statemachines.drivers.opening import closed_on_failure, finish_in_thread
 from statemachines.drivers.port import Feed
 from statemachines.kernel import Answer, ConfigurationError, Event
 from statemachines.missed_samples.keys import BadKey, check_expression
@@ -166,14 +166,11 @@ class ReliableSubscriber:
                             came=self._mailbox.came, taken=self._mailbox.taken)  # fmt: skip
         self._arrivals = Arrivals(self._party, self.statistics, self._layout.width, options.held_bytes_max)
         self._declared.on_close(self._stop)
-        try:
+        async with closed_on_failure(self._declared.close):
             await asyncio.to_thread(self._declare)
             self._party.feed(Subscribe())  # the query after the subscription; what came between waits in the mailbox
             self._task = asyncio.ensure_future(self._mailbox.run(self._samples.room))
             self._task.add_done_callback(self._note_end)
-        except BaseException:
-            await self._declared.close()
-            raise
         return self
 
     async def __aexit__(

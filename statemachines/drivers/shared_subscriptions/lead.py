@@ -17,6 +17,7 @@ from typing import Final
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
+from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.port import replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
@@ -32,6 +33,7 @@ from statemachines.shared_subscriptions.holding import ProgressRefused, StreamBe
 from statemachines.shared_subscriptions.message import END_OF_STREAM, ToLeaderHost
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.relay import check_sender
+from statemachines.trace.log import TraceLog
 from statemachines.wire import shown
 
 logger = logging.getLogger("gapless")
@@ -70,6 +72,7 @@ class LeaderNode:
         credentials: Credentials = NONE,
         environment: Environment = REAL,
     ) -> None:
+        self._log: TraceLog | None = None
         self._environment = environment
         credentials.listening()  # raises what is wrong with them
         credentials.check_peers(peers, LEADER.name)
@@ -93,9 +96,15 @@ class LeaderNode:
         return self._transport.address
 
     async def __aenter__(self) -> LeaderNode:
-        environment = self._environment
-        stores: Stores = await opened(environment.open_stores or open_stores, self._where, who=self._name or "leader")
+        make = self._environment.open_stores or open_stores
+        stores: Stores = await opened(make, self._where, who=self._name or "leader")
         self._groups, self._streams = stores
+        async with closed_on_failure(self._close):
+            await self._begin_life()
+        return self
+
+    async def _begin_life(self) -> None:
+        environment = self._environment
         self._life = await begin_node_life(
             self._groups,
             environment,
@@ -140,7 +149,6 @@ class LeaderNode:
         self._runtime.attach(self._host, self._transport)
         await self._transport.__aenter__()
         self._life.hold(self._runtime)
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -155,6 +163,10 @@ class LeaderNode:
         await self._life.end()
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
+        await self._close()
+
+    async def _close(self) -> None:
+        """Stores and log."""
         await self._groups.close()
         await self._streams.close()
         if self._log is not None:

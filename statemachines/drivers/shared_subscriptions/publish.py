@@ -15,6 +15,7 @@ from types import TracebackType
 
 from statemachines.drivers.clock import steady_ns, wall_offset_ns
 from statemachines.drivers.lives import begin_life, chance_bits
+from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.shared_subscriptions.open_stores import directory_of, open_stream_store, opened
 from statemachines.drivers.shared_subscriptions.roles import PROTOCOL
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
@@ -55,10 +56,11 @@ class Publisher:
         who = self._name or "publisher"
         self._store = await opened(open_stream_store, self._where, who=who, patience_s=self._patience_s)
         bits = chance_bits()
-        life = begin_life(
-            self._name, self._state, self._trace, self._number, PROTOCOL,
-            kind="publisher", bits=bits, store=self._store.identity,
-        )  # fmt: skip
+        async with closed_on_failure(self._store.close):
+            life = begin_life(
+                self._name, self._state, self._trace, self._number, PROTOCOL,
+                kind="publisher", bits=bits, store=self._store.identity,
+            )  # fmt: skip
         self.node = node_of(life.name)
         self._life, self._log = life.name, life.log
         self._offset = wall_offset_ns()

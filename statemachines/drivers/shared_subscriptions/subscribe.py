@@ -28,6 +28,7 @@ from typing import Any, Final, Literal, Self
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
 from statemachines.drivers.locker import Locker
+from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
@@ -58,6 +59,7 @@ from statemachines.shared_subscriptions.stream_store import (
     check_filter,
     parse_filter,
 )
+from statemachines.trace.log import TraceLog
 
 logger = logging.getLogger("gapless")
 
@@ -117,6 +119,7 @@ class SharedSession:
         credentials: Credentials = NONE,
         environment: Environment = REAL,
     ) -> None:
+        self._log: TraceLog | None = None
         self._environment = environment
         credentials.dialling()  # raises what is wrong with them
         self.credentials = credentials
@@ -143,9 +146,15 @@ class SharedSession:
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        environment = self._environment
-        stores: Stores = await opened(environment.open_stores or open_stores, self._where, who=self._name or "consumer")
+        make = self._environment.open_stores or open_stores
+        stores: Stores = await opened(make, self._where, who=self._name or "consumer")
         self._groups, self._store = stores
+        async with closed_on_failure(self._close):
+            await self._begin_life()
+        return self
+
+    async def _begin_life(self) -> None:
+        environment = self._environment
         self._life = await begin_node_life(
             self._groups,
             environment,
@@ -190,7 +199,6 @@ class SharedSession:
         self._runtime.attach(self._host, self._transport)
         await self._transport.__aenter__()
         self._life.hold(self._runtime)
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -207,6 +215,10 @@ class SharedSession:
         await self._life.end()
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
+        await self._close()
+
+    async def _close(self) -> None:
+        """Stores and log."""
         await self._store.close()
         await self._groups.close()
         if self._log is not None:

@@ -44,10 +44,12 @@ def interrupt(call: Callable[[], object], places: Iterable[int]) -> int:
     def enter(frame: Any, event: str, arg: Any) -> Any:
         if OURS not in frame.f_code.co_filename:
             return None
+        frame.f_trace = at  # Python 3.13 looks at it before it tells of instructions
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return at
 
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 tells of none unless some frame wants them before it is traced
     sys.settrace(enter)
     try:
         call()

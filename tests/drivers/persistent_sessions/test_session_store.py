@@ -567,7 +567,7 @@ def test_names_that_look_like_keys_of_others_are_others(url):
 def test_a_store_of_another_version_is_refused_by_name(url):
     run(url, nothing)
     if url.startswith("sqlite"):
-        with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
             connection.execute("PRAGMA user_version = 7")
     else:
         run_sql(url, "UPDATE gapless_sessions.store SET version = 7")
@@ -591,7 +591,7 @@ def test_a_file_that_was_put_back_while_a_node_ran_is_refused(sqlite_url):
 
     async def play(store, clock):
         life = await store.begin_life("n5", 1_000)
-        with sqlite3.connect(path) as connection:  # what a copy of before would say
+        with closing(sqlite3.connect(path)) as connection, connection:  # what a copy of before would say
             connection.execute("UPDATE nodes SET life = life - 1 WHERE name = ?", (b"n5",))
         with pytest.raises(StoreDamaged, match="does not know life 1"):
             await store.carry_out(life, 1, [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -255,6 +256,26 @@ def test_the_logs_of_a_run_merge(tmp_path):
         assert position.get(row[1], 0) <= row[0], "each node's order is kept"
         position[row[1]] = row[0]
     assert {row[5] for row in rows if row[4] == "tell"} >= {"published", "deliver", "acknowledged"}
+
+
+@pytest.mark.parametrize("kind", ["leader", "consumer", "publisher"])
+def test_a_node_that_cannot_begin_closes_its_stores(tmp_path, kind):
+    """Its logs have no place; the thread of a SQLite store lives as long as the store is open."""
+    (tmp_path / "file").touch()
+    given = {"store": tmp_path / "messages.db", "trace": tmp_path / "file"}
+    node = {
+        "leader": lambda: LeaderNode(listen=("127.0.0.1", 0), **given),
+        "consumer": lambda: SharedSubscription("$shared/g/#", leader="127.0.0.1:1", **given),
+        "publisher": lambda: Publisher(given["store"], trace=given["trace"]),
+    }[kind]()
+
+    async def body():
+        with pytest.raises(ConfigurationError, match="trace"):
+            await node.__aenter__()
+
+    before = set(threading.enumerate())
+    asyncio.run(body())
+    assert [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("sqlite")] == []
 
 
 def test_what_is_wrong_with_a_consumer_is_named(tmp_path):

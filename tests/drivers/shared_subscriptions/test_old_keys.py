@@ -289,8 +289,10 @@ def test_SS_225_the_greatest_numbers_can_be_read(new_database, name, value):
 
 def test_SS_225_the_memory_of_what_was_named_is_bounded(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("statemachines.drivers.shared_subscriptions.record_codec.NAMED_MAX", 1)
-    codec = SqliteGroupStore(tmp_path / "x.db")._codec
+    store = SqliteGroupStore(tmp_path / "x.db")
+    codec = store._codec
     for key in "ab":
         assert codec.read_all([(key, b"\xc1", 1)]) == []
     assert len(codec._named) == 1
+    asyncio.run(store.close())
     assert old_keys.say_left([]) == ()

@@ -7,6 +7,6 @@ PROTOCOL = Protocol(
     prefix="MU",
     about="numbers that are given out once",
     machines={"dispenser": "made_up.machines:DISPENSER", "taker": "made_up.machines:TAKER"},
-    areas={"drivers": "made_up.nodes:DRIVERS"},
+    areas={"drivers": "made_up.nodes:DRIVERS", "spec": "made_up.spec:SPEC"},
     commands={"tickets": "made_up.verbs:app"},
 )

@@ -1,0 +1,96 @@
+"""Models: what a soak plays without processes of its own: simulated runs, what Hypothesis drives, what the explorer
+walks and finds, and fuzzed frames."""
+
+from __future__ import annotations
+
+from hypothesis import seed as hypothesis_seed
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+from soak_totals import OUT, Totals
+
+from statemachines import catalogue, registry
+from statemachines.testing.closed import CLOSED, SystemTest
+from statemachines.testing.closed import PropertyBroken as SystemBroken
+from statemachines.testing.finding import find
+from statemachines.testing.fixed_draws import fixed_draws
+from statemachines.testing.frames import fuzz
+from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
+from statemachines.testing.shared_subscriptions.readers import READERS
+from statemachines.testing.two_judges import disagreements
+from statemachines_sim.campaign import campaign
+from statemachines_sim.scenario import named, shipped_with
+from statemachines_spec import certificates
+from statemachines_spec.explorer.explore import explore
+from statemachines_spec.protocol import all_parts
+from statemachines_spec.shared_subscriptions.systems import system
+
+SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "reordering", "false-timeouts")
+"""Closed systems that Hypothesis drives, one in a round."""
+
+
+def simulate(totals: Totals, scenario: str, seeds: int) -> None:
+    """Some more seeds of a scenario."""
+    first = totals.seed * seeds
+    for outcome in campaign(named(scenario), range(first, first + seeds)):
+        totals.runs += 1
+        totals.faults += sum(outcome.faults.values())
+        totals.delivered += outcome.tally["delivered"]
+        if not outcome.held:
+            what = f"{scenario} seed {outcome.seed}: {outcome.monitor}: {outcome.detail}"
+            totals.violated(what, again=f"gapless simulate {scenario} --seed {outcome.seed}")
+
+
+def fuzz_frames(totals: Totals, count: int) -> None:
+    """Whatever is read, nothing but a FrameError may come of it."""
+    came = fuzz(READERS, totals.seed, count)
+    totals.frames += came.inputs
+    totals.frames_refused += came.refused
+
+
+def drive(totals: Totals, examples: int) -> None:
+    """Whole groups and a closed system under other examples than in any earlier round; a seed repeats them anywhere."""
+    group = hypothesis_seed(totals.seed)(type("SoakedGroup", (GroupTest,), {}))
+    closed = hypothesis_seed(totals.seed)(SystemTest.of(system(SYSTEMS[totals.seed % len(SYSTEMS)], "small")))
+    before = GroupTest.moves
+    try:
+        with fixed_draws():
+            run_state_machine_as_test(group, settings=settings(GROUP, derandomize=False, max_examples=examples))
+            run_state_machine_as_test(closed, settings=settings(CLOSED, derandomize=False, max_examples=examples))
+    except (PropertyBroken, SystemBroken) as broken:
+        totals.violated(str(broken))
+    totals.moves += GroupTest.moves - before + closed.moves
+
+
+def judge_twice(totals: Totals, scenarios: int) -> None:
+    """Some scenarios of all protocols, the next ones in the next round: monitors and the judge of the trace agree."""
+    names = [
+        f"{one}/{name}"
+        for one in registry.names()
+        if "sim" in registry.protocol(one).areas
+        for name in shipped_with(one)
+    ]
+    for place in range(totals.seed * scenarios, (totals.seed + 1) * scenarios):
+        totals.violated(*disagreements(named(names[place % len(names)]), (totals.seed,), OUT / "judges"))
+
+
+def explore_again(totals: Totals, states_max: int) -> None:
+    """One system of some protocol, the next one in the next round, against its certificate; and one planted bug, by
+    all hunts.  They are so many that `make test` has only those which take seconds."""
+    kept = [one for one in certificates_of_all() if one.states <= states_max]
+    certificate = kept[totals.seed % len(kept)]
+    result = explore(certificates.system_of(certificate))
+    totals.explored += result.states
+    about = f"{certificate.protocol}, {certificate.system}, {certificate.size}"
+    totals.violated(*(f"{about}: {one}" for one in certificates.differences(certificate, result)))
+    bugs = [(name, bug) for name, part in all_parts().items() for bug in part.bugs]
+    protocol, bug = bugs[totals.seed % len(bugs)]
+    if find(protocol, bug, "exploration").what:
+        totals.bugs_found += 1
+    else:
+        totals.violated(f"{protocol}: exploration does not find {bug.name}")
+
+
+def certificates_of_all() -> list[certificates.Certificate]:
+    """Every certificate that is kept."""
+    folders = [catalogue.page(name).with_name("certificates") for name in all_parts()]
+    return [certificates.read(path) for folder in folders for path in sorted(folder.glob("*.json"))]
