@@ -315,9 +315,7 @@ def test_PS_333_a_node_that_is_without_its_store_counts_as_one_that_does_not_ans
     assert patience[:12] == [2, 2, 4, 4, 8, 8, 10, 10, 10, 10, 2, 2]
 
 
-def test_PS_331_a_node_that_does_not_reach_the_store_sends_its_clients_to_others_until_it_does(
-    store, monkeypatch, caplog
-):
+def test_a_node_that_does_not_reach_the_store_sends_its_clients_to_others_until_it_does(store, monkeypatch, caplog):
     async def main():
         async with node_of(store, "b") as two, node_of(store) as one:
             session = await PersistentSession("tablet", nodes=where(one, two)).__aenter__()
