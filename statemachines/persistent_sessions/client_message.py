@@ -130,7 +130,8 @@ class GroupRefused(Message, frozen=True, gc=False):
 
 
 class Farewell(Message, frozen=True, gc=False):
-    """The connection is over: left, refused, superseded, discarded, lost, timeout, failed, full, closing."""
+    """The connection is over: left, refused, superseded, discarded, lost, timeout, failed, full, closing,
+    no_store."""
 
     why: str
 

@@ -34,6 +34,8 @@ class Desk:
     """Of a `process`; `refused(why)`: the database does not know it any more."""
 
     def __init__(self, process: Process, refused: Callable[[GaplessError], None]) -> None:
+        self.asked_ns: int | None = None
+        """When the batch was given first that is not answered yet (None: everything is)."""
         self._process = process
         self._refused = refused
         self._life: NodeLife | None = None
@@ -73,10 +75,10 @@ class Desk:
         def take(answer: Any) -> None:
             for (_, taker), one in zip(batch, answer.answers, strict=True):
                 taker(one)
-            self._busy = False
+            self._busy, self.asked_ns = False, None
             self._go_on()
 
-        self._busy = True
+        self._busy, self.asked_ns = True, self._process.local_now()
         self._ask(Batch(self._life, number, requests), BatchDone, take)
 
     def _ask(

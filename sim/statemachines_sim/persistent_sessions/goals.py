@@ -1,11 +1,16 @@
 """Goals: what must become true once everything has healed: everybody is connected, everything has come, nothing is
-left behind."""
+left behind.
+
+Ways that nothing heals are left (`Unreachable`).  A node that does not reach the database serves nobody, and what its
+machines have asked stays open; all else holds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.resume_record import NORMAL, YIELDING, ResumeRecord
 from statemachines.persistent_sessions.writer_flow_record import DONE
 from statemachines_sim.persistent_sessions.database import statements_of
@@ -56,10 +61,17 @@ def counted(world: World, store: StoreJudge) -> Iterator[Missing]:
                 yield "COUNTED", f"{party} has counted {delivery.lost} as lost, and nothing is"
 
 
+def has_database(world: World, node: str) -> bool:
+    """Whether nothing that lasts is between the node and the database, in either direction."""
+    return not world.network.lasting & {(node, DATABASE), (DATABASE, node)}
+
+
 def ends(world: World, store: StoreJudge) -> Iterator[Missing]:
     """ENDS, TAKES: an owner for each connected client, in normal operation, and no more than that."""
     owners = 0
-    for _, process in sorted(world.processes.items()):
+    for node, process in sorted(world.processes.items()):
+        if not has_database(world, node):
+            continue
         for party, machine in sorted(process.host.nodes.items()):
             record = machine.record
             if not isinstance(record, ResumeRecord):

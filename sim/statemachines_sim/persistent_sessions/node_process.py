@@ -89,7 +89,7 @@ class SessionNodeProcess(Process):
         )
         self.host = self.machines
         self.lookout = Lookout(self.machines)
-        self.reception = Reception(self.machines, runtime, desk, self._say, self.local_now)
+        self.reception = Reception(self.machines, runtime, desk, self._say, self.local_now, own.lease_ms)
         self.perform([], self._env.now)
         self._beat()
         self._rest()
@@ -123,6 +123,7 @@ class SessionNodeProcess(Process):
         self.after(COMMIT_NS, self._commit)
 
     def _sweep(self) -> None:
+        self.reception.watch_store()
         self.reception.lose_silent()
         self.after(SWEEP_NS, self._sweep)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions import collecting, forgetting, living, systems, taking
+from statemachines_spec.persistent_sessions import collecting, forgetting, living, systems, taking, unreachable
 from statemachines_spec.persistent_sessions.counterexamples import ASIDE
 
 SYSTEMS: dict[str, str] = {
@@ -12,6 +12,7 @@ SYSTEMS: dict[str, str] = {
     **{name: about for name, (about, _) in living.SYSTEMS.items()},
     **{name: about for name, (about, _) in forgetting.SYSTEMS.items()},
     **{name: about for name, (about, _) in taking.SYSTEMS.items()},
+    **unreachable.SYSTEMS,
 }
 """Name -> about."""
 
@@ -28,4 +29,6 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
         return forgetting.forgetting(name, *forgetting.SYSTEMS[name])
     if name in taking.SYSTEMS:
         return taking.taking(name, *taking.SYSTEMS[name], variant)
+    if name in unreachable.SYSTEMS:
+        return unreachable.system(name, variant)
     return systems.system(name, size, variant, without)

@@ -197,6 +197,14 @@ class Carrier:
         for carrying in self._live.pop(owner, {}).values():
             carrying.over.set()
 
+    def give_up(self) -> None:
+        """The store of sessions does not answer: every member leaves, and waits for nothing that is being stored.  What
+        is stored all the same was not acknowledged to the group, and comes again from there (PS-332)."""
+        for owner in list(self._live):
+            self.end(owner)
+        for task in list(self._tasks):
+            task.cancel()
+
     def hand_out(self, owner: str, message: Publish) -> None:
         """A message of a group goes to the client.  Those that come again have done so before the session is live."""
         carrying = self._live.get(owner, {}).get(message.filter)

@@ -16,7 +16,7 @@ from statemachines.drivers.persistent_sessions.node_link import DIAL_S, NodeLink
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.tcp import Address, parse_address
 from statemachines.kernel import ConfigurationError, Message
-from statemachines.persistent_sessions.client_message import Ping, Pong
+from statemachines.persistent_sessions.client_message import Farewell, Ping, Pong
 
 logger = logging.getLogger("gapless")
 
@@ -69,6 +69,7 @@ class NodeGuide:
         self._link: NodeLink | None = None
         self._over = asyncio.Event()
         self._unanswered = 0
+        self._has_store = True
         self._dial_s = DIAL_S
 
     def say(self, message: Message) -> None:
@@ -92,7 +93,7 @@ class NodeGuide:
                 pause, self._dial_s = min(2 * pause, AGAIN_S[1]), min(2 * self._dial_s, DIAL_MAX_S)
 
     async def _serve(self, place: Place) -> bool:
-        """One connection from its beginning to its end; False: nobody was there."""
+        """One connection from its beginning to its end; False: nobody was there, or the node has no store."""
         self._over.clear()
         try:
             link = await self._connect(place)
@@ -102,13 +103,14 @@ class NodeGuide:
         self._link = link
         try:
             self._unanswered = 0
+            self._has_store = True
             self._opened()
             await self._watch()
         finally:
             self._link = None
             self._closed()
             await link.close()
-        return True
+        return self._has_store
 
     async def _connect(self, place: Place) -> NodeLink:
         if isinstance(place, SessionNode):
@@ -133,5 +135,7 @@ class NodeGuide:
         if self._link is None:
             return
         self._unanswered = 0
+        if isinstance(message, Farewell):
+            self._has_store = message.why != "no_store"
         if not isinstance(message, Pong):
             self._heard(message)

@@ -76,6 +76,7 @@ from statemachines.persistent_sessions.message import (
 from statemachines.persistent_sessions.request import Fence, PutRow, ReadPending
 from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.session_host import Handed, SessionHost, life_of_owner, owner_of
+from statemachines.persistent_sessions.times import MS
 
 if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.carrier import Carrier
@@ -131,8 +132,9 @@ class Visitor:
 
 
 class Reception:
-    """`host`, `runtime`, `desk`: of the node; `say(party, message)`: over its transport; `soon` calls back when what
-    comes at once is there: what a client acknowledges in one turn of the loop is one turn of the machines."""
+    """`host`, `runtime`, `desk`: of the node; `say(party, message)`: over its transport; `lease_ms`: a store that has
+    not answered for so long is out of reach; `soon` calls back when what comes at once is there: what a client
+    acknowledges in one turn of the loop is one turn of the machines."""
 
     def __init__(
         self,
@@ -141,17 +143,21 @@ class Reception:
         desk: RequestDesk,
         say: Callable[[str, Message], bool],
         clock: Clock,
+        lease_ms: int,
         soon: Soon = at_once,
     ) -> None:
         self.visitors: dict[str, Visitor] = {}
         """By the life of the client."""
         self.expired = 0
         """Messages that were over before they were sent to a session here."""
+        self.is_cut_off = False
+        """The store does not answer: clients are sent to other nodes."""
         self._host = host
         self._runtime = runtime
         self._desk = desk
         self._say = say
         self._clock = clock
+        self._lease_ns = lease_ms * MS
         self._soon = soon
         self._payloads = Payloads()
         self._publishing = 0
@@ -201,6 +207,9 @@ class Reception:
             say(Farewell("lost"))
             return
         visitor = self.visitors.get(life) or self.enter(party)
+        if self.is_cut_off:
+            self._turn_away(life)
+            return
         visitor.heard_ns = self._clock()
         kind = type(message)
         if visitor.acknowledged and kind not in KINDS:
@@ -234,6 +243,26 @@ class Reception:
         """Whoever has said nothing for long is gone."""
         now_ns = self._clock()
         for life in [one for one, visitor in self.visitors.items() if now_ns - visitor.heard_ns > SILENT_NS]:
+            self._give_up(life)
+
+    def watch_store(self) -> bool:
+        """While the store has not answered for a lease, send every client to another node (PS-331).  Others take this
+        node for dead by then, and nothing can be stored or committed here.  True: that begins or ends now."""
+        asked_ns = self._desk.asked_ns
+        is_silent = asked_ns is not None and self._clock() - asked_ns >= self._lease_ns
+        if is_silent == self.is_cut_off:
+            return False
+        self.is_cut_off = is_silent
+        if is_silent:
+            if self.carrier is not None:
+                self.carrier.give_up()
+            for life in list(self.visitors):
+                self._turn_away(life)
+        return True
+
+    def _turn_away(self, life: str) -> None:
+        self._tell(life, Farewell("no_store"))
+        if life in self.visitors:
             self._give_up(life)
 
     def close(self) -> None:

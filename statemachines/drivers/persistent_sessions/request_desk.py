@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
+from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.host_request import HostRequest
 from statemachines.drivers.persistent_sessions.mark_runs import follows
 from statemachines.drivers.persistent_sessions.store import Asked, NodeLife, SessionStore, is_read
@@ -38,11 +39,14 @@ Taker = Callable[[Any], None]
 
 
 class RequestDesk:
-    """`store`, and the `life` of the node that asks."""
+    """`store`, and the `life` of the node that asks; `clock` of the node."""
 
-    def __init__(self, store: SessionStore, life: NodeLife) -> None:
+    def __init__(self, store: SessionStore, life: NodeLife, clock: Clock = steady_ns) -> None:
+        self.asked_ns: int | None = None
+        """When the batch was given first that the store has not answered yet (None: it has answered everything)."""
         self._store = store
         self._life = life
+        self._clock = clock
         self._batch = 0
         self._waiting: deque[tuple[Asked, Taker]] = deque()
         self._there = asyncio.Event()
@@ -84,7 +88,9 @@ class RequestDesk:
             batch = self._next_batch()
             if not self._waiting:
                 self._there.clear()
+            self.asked_ns = self._clock()
             answers = await self._carry_out([request for request, _ in batch])
+            self.asked_ns = None
             for (_, take), answer in zip(batch, answers, strict=True):
                 take(answer)
 

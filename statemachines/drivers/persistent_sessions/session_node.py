@@ -220,9 +220,8 @@ class SessionNode:
             observe=self._runtime.observe,
         )
         self._lookout = Lookout(self._host)
-        self._reception = Reception(
-            self._host, self._runtime, self._desk, self._say, steady_ns, asyncio.get_running_loop().call_soon
-        )
+        soon = asyncio.get_running_loop().call_soon
+        self._reception = Reception(self._host, self._runtime, self._desk, self._say, steady_ns, self._lease_ms, soon)
         self._transport = TcpTransport(
             life=life,
             role=NODE,
@@ -328,7 +327,18 @@ class SessionNode:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
+            self._watch_store()
             self._reception.lose_silent()
+
+    def _watch_store(self) -> None:
+        clients = len(self._reception.visitors)
+        if not self._reception.watch_store():
+            return
+        if self._reception.is_cut_off:
+            what = "%s: the store has not answered for %g s; its %d clients are sent to other nodes until it answers"
+            logger.warning(what, self.name, self._lease_ms / 1_000, clients)
+        else:
+            logger.warning("%s: the store answers again; clients are served again", self.name)
 
     # -- messages -------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from statemachines.drivers.persistent_sessions import (
     SessionNode,
 )
 from statemachines.drivers.persistent_sessions.node_roles import CLIENT
+from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.persistent_sessions.times import Times
 from statemachines.wire import Packet
@@ -50,6 +51,23 @@ async def take(session, count, acknowledge=True):
 async def until(holds):
     while not holds():
         await asyncio.sleep(0.01)
+
+
+def lose_store(node, monkeypatch):
+    """What the node asks does not reach its store any more, until the function that this returns is called."""
+
+    async def fail(*_):
+        raise StoreUnavailable("the store does not answer")
+
+    before = {name: getattr(node._store, name) for name in ("carry_out", "read")}
+    for name in before:
+        monkeypatch.setattr(node._store, name, fail)
+
+    def restore():
+        for name, method in before.items():
+            monkeypatch.setattr(node._store, name, method)
+
+    return restore
 
 
 # -- strangers --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 from session_databases import connect
 from session_databases import run as run_stores
-from session_nodes import QUICK, node_of, run, take, until, where
+from session_nodes import QUICK, lose_store, node_of, run, take, until, where
 
 from statemachines.drivers.persistent_sessions import (
     Groups,
@@ -224,6 +224,35 @@ def test_PS_262_in_the_order_of_each_stream_and_no_more_than_the_client_receives
                 assert len(node.machines.resume_of(owner).delivery.state.packets) <= 4
             assert in_order(got)
             assert len(set(got)) == 180
+
+    run(main())
+
+
+def test_PS_332_a_node_that_does_not_reach_its_store_leaves_the_groups_of_its_sessions(store, tmp_path, monkeypatch):
+    """Others have the streams, though it is connected to the group's leader, and what it stores never ends."""
+    topics = [f"jobs/{letter}" for letter in "abcd"]
+
+    async def main():
+        async with (
+            played(tmp_path, store, "ab") as (place, (one, other)),
+            PersistentSession("tablet", nodes=where(one)) as tablet,
+            PersistentSession("phone", nodes=where(other)) as phone,
+        ):
+            for session in (tablet, phone):
+                await session.subscribe(GROUP)
+            for topic in topics:
+                await place.publish(topic, "first")
+            for session in (tablet, phone):
+                message = await anext(session)  # each has streams
+                message.acknowledge()
+            restore = lose_store(one, monkeypatch)
+            for topic in topics:
+                await place.publish(topic, topic)
+            came = set()
+            async with asyncio.timeout(20):  # a member is given up after a minute
+                while not came >= set(topics):
+                    came.update(await take(phone, 1))
+            restore()
 
     run(main())
 

@@ -7,7 +7,7 @@ import time
 from contextlib import AsyncExitStack
 
 import pytest
-from session_nodes import QUICK, Stranger, node_of, run, take, until, where
+from session_nodes import QUICK, Stranger, lose_store, node_of, run, take, until, where
 
 from statemachines.drivers.persistent_sessions import (
     NodeUnreachable,
@@ -280,6 +280,74 @@ def test_PS_207_where_no_node_answers_the_next_has_more_time(monkeypatch):
 
     run(main())
     assert patience[:10] == [2, 2, 4, 4, 8, 8, 10, 10, 2, 2]
+
+
+def test_PS_333_a_node_that_is_without_its_store_counts_as_one_that_does_not_answer(monkeypatch):
+    """Where all are, each client asks less and less often."""
+    patience = []
+
+    class Storeless:
+        """A node that sends its client away."""
+
+        def say(self, message):
+            return True
+
+        async def close(self):
+            pass
+
+    async def dial(_, hear, *__, within_s, **___):
+        patience.append(within_s)
+        asyncio.get_running_loop().call_soon(hear, Farewell("no_store" if len(patience) <= 8 else "closing"))
+        return Storeless()
+
+    monkeypatch.setattr(node_guide.NodeLink, "dial", dial)
+    monkeypatch.setattr(node_guide, "AGAIN_S", (0.001, 0.001))
+
+    async def main():
+        places = [("10.0.0.1", 1), ("10.0.0.2", 1)]
+        guide = NodeGuide(places, opened=lambda: None, heard=lambda _: guide.leave_node(), closed=lambda: None)
+        task = asyncio.ensure_future(guide.run())
+        await until(lambda: len(patience) >= 12)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(main())
+    assert patience[:12] == [2, 2, 4, 4, 8, 8, 10, 10, 10, 10, 2, 2]
+
+
+def test_a_node_that_does_not_reach_the_store_sends_its_clients_to_others_until_it_does(store, monkeypatch, caplog):
+    async def main():
+        async with node_of(store, "b") as two, node_of(store) as one:
+            session = await PersistentSession("tablet", nodes=where(one, two)).__aenter__()
+            async with SessionPublisher(nodes=where(one, two)) as publisher:
+                await session.subscribe("t")
+                await publisher.publish("t", b"1")
+                assert await take(session, 1) == ["1"]
+                assert one.machines.owners
+                restore = lose_store(one, monkeypatch)
+                await publisher.publish("t", b"2")  # it is answered elsewhere
+                again = await anext(session)
+                if again.dup:  # what it had acknowledged was not committed
+                    again.acknowledge()
+                    again = await anext(session)
+                again.acknowledge()
+                assert (again.payload, again.dup) == (b"2", False)
+                assert two.machines.owners
+                assert not one.reception.visitors
+                restore()
+                async with PersistentSession("phone", nodes=where(one)) as phone:
+                    await phone.subscribe("t")
+                    await publisher.publish("t", b"3")
+                    assert await take(phone, 1) == ["3"]
+                    assert sorted(await take(session, 2)) == ["2", "3"]  # the first node had been handed it, too
+            await session.leave()
+
+    run(main())
+    said = [one for one in caplog.messages if "clients" in one]
+    assert said == [
+        "a: the store has not answered for 1 s; its 2 clients are sent to other nodes until it answers",
+        "a: the store answers again; clients are served again",
+    ]
 
 
 def test_PS_155_a_node_that_ends_in_good_order_says_so(store):

@@ -92,6 +92,30 @@ def test_PS_150_a_batch_that_failed_is_given_again_under_its_number(caplog):
     assert caplog.messages == [f"a: {one}" for one in said], "once each"
 
 
+def test_PS_331_a_batch_is_unanswered_from_when_it_was_given_first():
+    class Failing(Store):
+        """It notes what the desk knows each time."""
+
+        async def carry_out(self, life, batch, requests):
+            seen.append(desk.asked_ns)
+            return await super().carry_out(life, batch, requests)
+
+    async def main():
+        nonlocal desk
+        store, taken = Failing(StoreUnavailable("busy"), StoreUnavailable("busy")), []
+        desk = RequestDesk(store, LIFE, iter(range(1, 9)).__next__)
+        assert desk.asked_ns is None
+        desk.give(put(1), taken.append)
+        await served(desk, 1, taken)
+        assert desk.asked_ns is None
+        desk.give(put(2), taken.append)
+        await served(desk, 2, taken)
+
+    seen, desk = [], None
+    asyncio.run(main())
+    assert seen == [1, 1, 1, 2]
+
+
 def test_PS_192_marks_of_rows_one_behind_the_other_are_one_of_a_batch():
     """All of them together are bounded, and what stands between two of them keeps its place."""
 

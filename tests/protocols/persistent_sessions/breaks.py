@@ -257,6 +257,9 @@ BREAKS = {
     "PS-292": swap(StoreTime, "aged_ns", lambda self, now_ns: now_ns),
     "PS-293": swap(store_time, "has_come_back", lambda known, clock_ns, expected_ns: False),
     "PS-290": swap(postgres_address, "_connect", as_if_it_were_direct),
+    "PS-331": swap(Reception, "watch_store", lambda self: False),
+    "PS-332": swap(Carrier, "give_up", lambda self: None),
+    "PS-333": swap(node_guide, "Farewell", Subscribed),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }

@@ -193,12 +193,21 @@ def test_PS_27_PS_28_PS_29_done_the_next_is_taken_at_once_and_a_gap_starts_anew(
     assert by(DONE, epoch=2, taken=1).feed(live(2, epoch=1)) == []
 
 
-@pytest.mark.parametrize("status", [WAITING, BEHIND, SYNCING, FINALIZING, DONE])
+@pytest.mark.parametrize("status", [BEHIND, SYNCING, FINALIZING, DONE])
 def test_PS_28_a_broken_path_asks_for_a_fresh_marker(status):
     one = by(status, n=1, k=2 if status in KEEPING else 0, taken=int(status is not BEHIND), seen=status is FINALIZING)
     assert one.feed(LinkLost("w")) == [wanted(2)]
     assert {effect.timer for effect in one.effects if isinstance(effect, SetTimer)} == {"repeat", "marker"}
     assert one.status == "waiting"
+
+
+def test_PS_330_a_path_that_breaks_again_and_again_leaves_its_writer_no_more_time():
+    """Else a writer that is heard never is never fenced: each message that it loses breaks the path once more."""
+    one = by(WAITING, n=1, heard=3)
+    assert one.feed(LinkLost("w")) == [wanted(2)]
+    assert (one.status, one.record.heard) == ("waiting", 0)
+    assert not [effect for effect in one.effects if isinstance(effect, SetTimer | CancelTimer)]
+    assert one.feed(MarkerTimeout("w")) == [fence(1, 0, 0, 3)]
 
 
 def test_PS_28_a_writer_that_begins_anew_is_asked_for_a_marker():

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.fault import Fault, draw
 from statemachines_sim.scenario import named
-from statemachines_sim.units import S
+from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
 
 LEADERS, STORES = named("unreachable_leaders"), named("unreachable_stores")
+UNHEARD, STREAMS = named("unheard_leaders"), named("unreachable_streams")
 
 
 def lasting(*ways, at_s=6):
@@ -34,6 +35,8 @@ def test_one_end_of_each_way_is_a_single_node_or_a_store():
     stores = {(fault.target, fault.peer) for seed in range(60) for fault in draw(STORES, seed)}
     assert {("leader-1", "stream_store"), ("group_store", "leader-1"), ("consumer-1", "group_store")} <= stores
     assert not [pair for pair in stores if {"leader", "consumer"} & {*pair}]
+    streams = {(fault.target, fault.peer) for seed in range(60) for fault in draw(STREAMS, seed)}
+    assert {("consumer-1", "stream_store"), ("stream_store", "consumer-2"), ("leader-1", "stream_store")} <= streams
 
 
 @pytest.mark.parametrize(
@@ -68,9 +71,38 @@ def test_a_leader_that_nobody_hears_lets_the_claim_go_to_a_host_that_is_heard(se
     assert at_s < 30
 
 
+@pytest.mark.parametrize("seed", [1, 3, 11])
+def test_SS_279_a_leader_that_hears_and_is_not_heard_costs_a_group_two_validities_and_two_leases(seed):
+    """What docs/consumer_group.md says of it, in simulated time: from the cut until another host's members deliver."""
+    load, times = UNHEARD.own.load, UNHEARD.own.configuration
+    scenario = replace(UNHEARD, own=replace(UNHEARD.own, load=replace(load, messages=4_000)))
+    scenario = replace(scenario, phases=replace(scenario.phases, safety_s=25.0))
+    cut_ns = 8 * S
+    ways = (("leader-1", "consumer"), ("leader-1", "leader-2"))
+    world = World(scenario, seed, schedule=lasting(*ways, at_s=8))
+    assert world.run().held
+    (_, led_s) = elections(world)[-1]
+    delivered = [row[0] for row in world.rows if row[4:6] == ("tell", "deliver") and row[0] > led_s * S]
+    waited_ms = (delivered[0] - cut_ns) // MS
+    least = 2 * times.validity_ms + times.ping_interval_ms
+    looks = 2 * times.commit_interval_ms
+    assert least < waited_ms < 2 * times.validity_ms + looks + 2 * times.lease_ms + times.find_leader_ms
+
+
 @pytest.mark.parametrize("way", [("leader-1", "stream_store"), ("stream_store", "leader-1")])
 def test_a_leader_that_does_not_reach_the_stream_store_lets_the_claim_go(way):
     world = World(STORES, 0, schedule=lasting(way))
     outcome = world.run()
     assert outcome.held, outcome
     assert [node for node, _ in elections(world)] == ["leader-1", "leader-2"]
+
+
+@pytest.mark.parametrize("way", [("consumer-1", "stream_store"), ("stream_store", "consumer-1")])
+def test_a_member_that_does_not_reach_the_stream_store_alone_gives_its_streams_to_others(way):
+    """It reaches the group store and its leader, so nobody takes it for dead."""
+    world = World(STREAMS, 2, schedule=lasting(way))
+    outcome = world.run()
+    assert outcome.held, outcome
+    late = {row[1] for row in world.rows if row[4:6] == ("tell", "deliver") and row[0] > 14 * S}
+    assert late
+    assert "consumer-1" not in late
