@@ -1,0 +1,9 @@
+"""Adoption: a plain `transitions` machine, unmodified, searched for the run that breaks it.
+
+`gapless adopt MODULE:FACTORY` on the command line, `adopt(factory, ...)` in code.
+"""
+
+from statemachines.adoption.adopted import Adopted as Adopted
+from statemachines.adoption.adopted import Verdict as Verdict
+from statemachines.adoption.adopted import adopt as adopt
+from statemachines.adoption.model_step import NotRepeatable as NotRepeatable

@@ -1,0 +1,205 @@
+"""Step recorder: which rows ran within a trigger, which callbacks, and where a crash cuts them.
+
+While it is installed the classes of transitions report to it: a row is taken when its conditions have held, whatever
+becomes of it, so rows of triggers within callbacks are seen too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from transitions import Machine, Transition
+from transitions.core import Condition
+from transitions.extensions.asyncio import AsyncCondition, AsyncMachine, AsyncTransition
+from transitions.extensions.nesting import HierarchicalMachine
+
+from statemachines.adoption.live_machine import Subject, callback_name, find_row, state_of
+
+
+class TakenRow(msgspec.Struct):
+    """A row that ran: its number (-1: of no declared row), its trigger, and the state before and after it."""
+
+    row: int
+    trigger: str
+    machine: int
+    model: int
+    source: str
+    dest: str
+    is_over: bool = False
+    """Its state has been set, or it sets none."""
+
+
+class CrashPoint(BaseException):
+    """The process ends here: no `except Exception` catches it, and nothing of the step is saved."""
+
+
+class StepRecorder:
+    """What happens in one step.  `crash_at`: before so many-th callback the process ends (None: never)."""
+
+    def __init__(self) -> None:
+        self.subject: Subject | None = None
+        self.rows: list[TakenRow] = []
+        self.order: list[TakenRow] = []
+        """The same rows, in the order in which their states were set."""
+        self.callbacks: list[str] = []
+        self.crash_at: int | None = None
+        self.around: Callable[[str], None] | None = None
+        """Called after every callback with its name, by who looks for the one that changed something."""
+
+    def begin(self, subject: Subject, crash_at: int | None = None) -> None:
+        """A step of `subject` begins."""
+        self.subject = subject
+        self.rows, self.order, self.callbacks = [], [], []
+        self.crash_at = crash_at
+
+    def end(self) -> None:
+        """Nothing more is recorded; rows that were taken and whose state was never set stay where they were."""
+        for row in self.rows:
+            if not row.is_over:
+                self.order.append(row)
+        self.subject = None
+
+    def take_row(self, transition: Any, event_data: Any) -> None:
+        """The conditions of a row have held."""
+        subject = self.subject
+        if subject is None:
+            return
+        machine, model = event_data.machine, event_data.model
+        places = [place for place, one in enumerate(subject.models) if one is model]
+        if not places:
+            return
+        number = find_row(subject, event_data, transition)
+        owner = next((place for place, one in enumerate(subject.machines) if one is machine), 0)
+        state = state_of(machine, model)
+        row = TakenRow(number, str(event_data.event.name), owner, places[0], state, state)
+        self.rows.append(row)
+        if not transition.dest:
+            row.is_over = True
+            self.order.append(row)
+
+    def set_state(self, machine: Any, models: list[Any]) -> None:
+        """A machine has set the state of models: that is what the latest row of theirs was about."""
+        subject = self.subject
+        if subject is None:
+            return
+        for row in reversed(self.rows):
+            if not row.is_over and any(subject.models[row.model] is one for one in models):
+                row.is_over = True
+                row.dest = state_of(machine, subject.models[row.model])
+                last = next((one for one in reversed(self.order) if one.model == row.model), None)
+                if last is not None:
+                    row.source = last.dest
+                self.order.append(row)
+                return
+
+    def begin_callback(self, name: str) -> None:
+        """A callback is about to run; raises `CrashPoint` where the process ends before it."""
+        if self.subject is None:
+            return
+        self.callbacks.append(name)
+        if self.crash_at is not None and len(self.callbacks) > self.crash_at:
+            raise CrashPoint(name)
+
+    def end_callback(self, name: str) -> None:
+        """A callback has run."""
+        if self.subject is not None and self.around is not None:
+            self.around(name)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """The classes of transitions report here meanwhile."""
+        patches = [
+            (Transition, "_eval_conditions", self._wrap_conditions(Transition)),
+            (AsyncTransition, "_eval_conditions", self._wrap_async_conditions()),
+            (Machine, "set_state", self._wrap_set_state(Machine)),
+            (HierarchicalMachine, "set_state", self._wrap_set_state(HierarchicalMachine)),
+            (Machine, "callback", self._wrap_callback()),
+            (AsyncMachine, "callback", self._wrap_async_callback()),
+            (Condition, "check", self._wrap_check()),
+            (AsyncCondition, "check", self._wrap_async_check()),
+        ]
+        originals = [(owner, name, owner.__dict__[name]) for owner, name, _ in patches]
+        try:
+            for owner, name, made in patches:
+                setattr(owner, name, made)
+            yield
+        finally:
+            for owner, name, original in originals:
+                setattr(owner, name, original)
+
+    def _wrap_conditions(self, owner: Any) -> Any:
+        original = owner._eval_conditions
+
+        def _eval_conditions(transition: Any, event_data: Any) -> Any:
+            held = original(transition, event_data)
+            if held:
+                self.take_row(transition, event_data)
+            return held
+
+        return _eval_conditions
+
+    def _wrap_async_conditions(self) -> Any:
+        original = AsyncTransition._eval_conditions
+
+        async def _eval_conditions(transition: Any, event_data: Any) -> Any:
+            held = await original(transition, event_data)
+            if held:
+                self.take_row(transition, event_data)
+            return held
+
+        return _eval_conditions
+
+    def _wrap_set_state(self, owner: Any) -> Any:
+        original = owner.set_state
+
+        def set_state(machine: Any, state: Any, model: Any = None) -> None:
+            original(machine, state, model)
+            models = machine.models if model is None else model if isinstance(model, list) else [model]
+            self.set_state(machine, models)
+
+        return set_state
+
+    def _wrap_callback(self) -> Any:
+        original = Machine.callback
+
+        def callback(machine: Any, func: Any, event_data: Any) -> None:
+            name = callback_name(func)
+            self.begin_callback(name)
+            original(machine, func, event_data)
+            self.end_callback(name)
+
+        return callback
+
+    def _wrap_async_callback(self) -> Any:
+        original: Any = AsyncMachine.callback
+
+        async def callback(machine: Any, func: Any, event_data: Any) -> None:
+            name = callback_name(func)
+            self.begin_callback(name)
+            await original(machine, func, event_data)
+            self.end_callback(name)
+
+        return callback
+
+    def _wrap_check(self) -> Any:
+        original = Condition.check
+
+        def check(condition: Any, event_data: Any) -> Any:
+            held = original(condition, event_data)
+            self.end_callback(f"condition {callback_name(condition.func)}")
+            return held
+
+        return check
+
+    def _wrap_async_check(self) -> Any:
+        original: Any = AsyncCondition.check
+
+        async def check(condition: Any, event_data: Any) -> Any:
+            held = await original(condition, event_data)
+            self.end_callback(f"condition {callback_name(condition.func)}")
+            return held
+
+        return check
