@@ -60,11 +60,13 @@ class NoEncoding(Exception):
 class Encoder:
     """Encodes the values of one model (or of several that belong together), with aliases across all of them.
 
-    `known`: id of an object -> the name that stands for it: models and machines, which are no part of a value.
+    `known`: id of an object -> the name that stands for it: models and machines, which are no part of a value;
+    `find_name` gives the name of others that are none ("": it is a value).
     """
 
-    def __init__(self, known: Mapping[int, str]) -> None:
+    def __init__(self, known: Mapping[int, str], find_name: Callable[[Any], str] | None = None) -> None:
         self._known = known
+        self._find_name = find_name
         self._seen: dict[int, int] = {}
         self._kept: list[Any] = []
         """Objects that were met stay alive, so that no other one gets their id."""
@@ -101,6 +103,8 @@ class Encoder:
             put(f"module {value.__name__};")
         elif isinstance(value, logging.Logger):
             put(f"logger {value.name};")
+        elif self._find_name is not None and (name := self._find_name(value)):
+            put(f"<{name}>;")
         else:
             self._write_once(value, kind, path, put, depth)
 
@@ -171,7 +175,7 @@ class Encoder:
         """A member of a set.  Members that are met elsewhere too would be numbered by the order of the set: members are
         hashable, so nearly always immutable, and each is written in full."""
         out: list[str] = []
-        inner = Encoder(self._known)
+        inner = Encoder(self._known, self._find_name)
         inner._write(value, f"a member of {path}", out.append, depth)
         self._kept += inner._kept
         return "".join(out)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
-from transitions import EventData, Machine, State, Transition
+from transitions import Machine, State, Transition
 from transitions.core import Event as MachineEvent
 from transitions.extensions import GraphMachine
 from transitions.extensions.locking import LockedMachine
@@ -59,6 +59,22 @@ class Subject:
         """Every object whose attributes are a part of the value: models, then machines that are no models."""
         self.names = _owner_names(models, self.owners)
         self.known = {id(one): name for one, name in zip(self.owners, self.names, strict=True)}
+
+    def walk_parts(self) -> Iterator[tuple[str, Any]]:
+        """(name, object) of states, events and transitions, in the same order for every subject of a factory."""
+        for place, machine in enumerate(self.machines):
+            for name, state in walk_states(machine):
+                yield f"state {name} of machine {place}", state
+                yield from ((f"event {one} of {name} of machine {place}", event) for one, event in _events_of(state))
+            yield from ((f"event {name} of machine {place}", event) for name, event in _events_of(machine))
+            for number, (_, _, transition) in enumerate(walk_transitions(machine)):
+                yield f"transition {number} of machine {place}", transition
+
+    def name_part(self, thing: Any) -> str:
+        """The name of a state, event or transition of the machines; "": it is none."""
+        if not isinstance(thing, State | MachineEvent | Transition):
+            return ""
+        return next((name for name, one in self.walk_parts() if one is thing), "")
 
     def name_model(self, place: int) -> str:
         """How runs call a model: "" where there is one only."""
@@ -177,6 +193,10 @@ def state_of(machine: Any, model: Any) -> str:
     return state_text(getattr(model, machine.model_attribute))
 
 
+def _events_of(owner: Any) -> Iterator[tuple[str, Any]]:
+    yield from getattr(owner, "events", {}).items()
+
+
 # -- rows -----------------------------------------------------------------------------------------------------------
 
 
@@ -203,9 +223,18 @@ def count_parts(machine: Any) -> tuple[int, int]:
     return sum(1 for _ in walk_states(machine)), sum(1 for _ in walk_transitions(machine))
 
 
-def read_rows(subject: Subject) -> tuple[Row, ...]:
-    """The rows of all machines, in the order of `walk_transitions`."""
-    return tuple(
+def read_rows(subject: Subject) -> tuple[tuple[Row, ...], tuple[int, ...]]:
+    """The rows of all machines, those of `auto_transitions` last; and for each Transition, in the order of
+    `walk_transitions`, the number of its row."""
+    rows = _rows_of(subject)
+    order = sorted(range(len(rows)), key=lambda place: rows[place].automatic)
+    numbers = {place: number for number, place in enumerate(order)}
+    return tuple(rows[place] for place in order), tuple(numbers[place] for place in range(len(rows)))
+
+
+def _rows_of(subject: Subject) -> list[Row]:
+    automatic = [automatic_triggers(machine) for machine in subject.machines]
+    return [
         Row(
             place,
             trigger,
@@ -213,24 +242,23 @@ def read_rows(subject: Subject) -> tuple[Row, ...]:
             prefix + transition.dest if transition.dest else "",
             tuple(("" if one.target else "not ") + callback_name(one.func) for one in transition.conditions),
             tuple(callback_name(one) for one in (*transition.prepare, *transition.before, *transition.after)),
-            is_automatic(machine, trigger),
+            trigger in automatic[place],
         )
         for place, machine in enumerate(subject.machines)
         for trigger, prefix, transition in walk_transitions(machine)
-    )
+    ]
 
 
-def is_automatic(machine: Any, trigger: str) -> bool:
-    """Whether it is one of the `to_STATE` triggers that `auto_transitions` makes."""
-    attribute = machine.model_attribute
-    prefix = "to_" if attribute == "state" else f"to_{attribute}_"
-    if not (machine.auto_transitions and trigger.startswith(prefix)):
-        return False
-    return trigger.removeprefix(prefix) in {name for name, _ in walk_states(machine)}
+def automatic_triggers(machine: Any) -> frozenset[str]:
+    """The `to_STATE` triggers that `auto_transitions` makes."""
+    if not machine.auto_transitions:
+        return frozenset()
+    prefix = "to_" if machine.model_attribute == "state" else f"to_{machine.model_attribute}_"
+    return frozenset(prefix + name for name, _ in walk_states(machine))
 
 
-def find_row(subject: Subject, event_data: EventData, transition: Transition) -> int:
-    """The number of the row of a Transition that runs; -1: it is none of the declared ones (`to_state`)."""
+def find_transition(subject: Subject, transition: Transition) -> int:
+    """The place of a Transition that runs in the order of `walk_transitions`; -1: it is not declared (`to_state`)."""
     number = 0
     for machine in subject.machines:
         for _, _, one in walk_transitions(machine):
@@ -257,7 +285,8 @@ def read_triggers(subject: Subject, automatic: bool) -> tuple[Trigger, ...]:
     found = []
     for place, machine in enumerate(subject.machines):
         names = dict.fromkeys(trigger for trigger, _, _ in walk_transitions(machine))
-        wanted = [name for name in names if automatic or not is_automatic(machine, name)]
+        unwanted = frozenset() if automatic else automatic_triggers(machine)
+        wanted = [name for name in names if name not in unwanted]
         for number, model in enumerate(subject.models):
             if any(model is one for one in machine.models):
                 found += [Trigger(place, number, name) for name in wanted]

@@ -46,11 +46,13 @@ class ModelProperty:
             raise ConfigurationError(self.key, self._expression.text, rule)
 
     def find_broken(self, subject: Subject) -> int | None:
-        """The place of the first model for which it does not hold; None: it holds for all.
+        """The place of the first model for which it does not hold (-1: it is about all); None: it holds for all.
 
         Raises `ConfigurationError` where it cannot be told.
         """
-        for place, model in enumerate(subject.models):
+        numbered = _numbered(subject)
+        is_about_all = self._expression is not None and set(self._expression.names) <= set(numbered)
+        for place, model in enumerate(subject.models[:1] if is_about_all else subject.models):
             try:
                 held = self._holds(subject, model)
             except Exception as error:
@@ -59,7 +61,7 @@ class ModelProperty:
                 rule = f"cannot be told{where}: {type(error).__name__}: {error}"
                 raise ConfigurationError(self.key, self.name, rule) from error
             if not held:
-                return place
+                return -1 if is_about_all else place
         return None
 
     def _holds(self, subject: Subject, model: Any) -> bool:

@@ -6,6 +6,7 @@ attributes are read back.  The destination that a row names is never believed.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import io
@@ -36,7 +37,7 @@ from statemachines.adoption.model_value import Key, ModelValue, ValueReader, run
 from statemachines.adoption.port_recorder import PortCall, PortRecorder
 from statemachines.adoption.sandbox import Blocked, Sandbox
 from statemachines.adoption.step_recorder import CrashPoint, StepRecorder, TakenRow
-from statemachines.adoption.virtual_time import VirtualLoop, virtual_timers
+from statemachines.adoption.virtual_time import NeverEnds, VirtualLoop, virtual_timers
 from statemachines.adoption.watched_objects import find_functions, watch_closures, watch_everywhere
 from statemachines.kernel import ConfigurationError
 
@@ -123,7 +124,8 @@ class ModelStepper:
             self._plug_ports(subject)
         self.shared = _find_shared(first, second, frozenset(self.ports))
         self.reader = ValueReader(self.shared, frozenset(self.ports), self._key)
-        self.rows: tuple[Row, ...] = read_rows(first)
+        self.rows: tuple[Row, ...]
+        self.rows, self.recorder.numbers = read_rows(first)
         self.triggers: tuple[Trigger, ...] = read_triggers(first, self._automatic)
         check_bound(first, self.triggers)
         self._parts = [count_parts(machine) for machine in first.machines]
@@ -207,7 +209,8 @@ class ModelStepper:
         for owner in subject.owners:
             for name in dict(own_attributes(owner)):
                 if name in self.ports:
-                    object.__setattr__(owner, name, PortRecorder(name, self._calls, self.ports[name]))
+                    recorder = PortRecorder(name, self._calls, self.ports[name], getattr(owner, name))
+                    object.__setattr__(owner, name, recorder)
 
     def _attribute_names(self, subject: Subject) -> list[str]:
         return sorted(
@@ -264,6 +267,8 @@ class ModelStepper:
             pass
         except CrashPoint as crash:
             kind, error, error_type = "crashed", str(crash), "CrashPoint"
+        except NotRepeatable:
+            raise
         except (Exception, SystemExit) as raised:
             kind, error, error_type = "raised", f"{type(raised).__name__}: {raised}", type(raised).__name__
         finally:
@@ -305,8 +310,14 @@ class ModelStepper:
             await result
 
         token = AsyncMachine.current_context.set(None)
+        task = loop.create_task(run())
         try:
-            loop.run_until_complete(run())
+            loop.run_until_complete(task)
+        except NeverEnds:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                loop.run_until_complete(task)
+            raise
         finally:
             AsyncMachine.current_context.reset(token)
         left = _tasks_of(loop)
@@ -344,7 +355,7 @@ class ModelStepper:
         else:
             callback = self.find_callback(value, action, name)
             by = f" in {callback}" if callback else ""
-            what = f"sets attribute {name}{by} once to one value and another time to another"
+            what = f"sets attribute {name}{by} to different values"
         raise NotRepeatable("machine", self.place, f"{action.call} {what}: {NOT_ALIKE}")
 
     def find_callback(self, value: ModelValue, action: Action, name: str) -> str:
@@ -373,9 +384,12 @@ class ModelStepper:
         return NotRepeatable("machine", self.place, rule)
 
     def _reached(self, blocked: Blocked, where: str) -> NotRepeatable:
+        mend = f"replace what it uses by a recorder (--port NAME), or allow it (--allow {blocked.kind})"
+        if where == "the factory":
+            mend = f"allow it (--allow {blocked.kind}), and replace the attribute that has it (--port NAME)"
         rule = (
-            f"{where} calls {blocked.what} in {blocked.where}, which is blocked, since callbacks run thousands of "
-            f"times; replace what it uses by a recorder (--port NAME), or allow it (--allow {blocked.kind})"
+            f"{where} calls {blocked.what} in {blocked.where}, which is blocked, since it would be called thousands "
+            f"of times; {mend}"
         )
         return NotRepeatable("machine", self.place, rule)
 
@@ -465,14 +479,10 @@ def _opened(sandbox: Sandbox) -> Iterator[None]:
 
 
 def _tasks_of(loop: VirtualLoop) -> list[Any]:
-    import asyncio
-
     return [task for task in asyncio.all_tasks(loop) if not task.done()]
 
 
 async def _gather(tasks: list[Any]) -> None:
-    import asyncio
-
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -511,7 +521,11 @@ def _find_shared(first: Subject, second: Subject, ports: frozenset[str]) -> dict
         inside.append(found)
     mine, theirs = inside
     both = [mine[key] for key in mine if key in theirs and not callable(mine[key][1])]
-    return {f"what all models have as {name} ({place})": one for place, (name, one) in enumerate(both)}
+    named: dict[str, Any] = {}
+    for name, one in both:
+        number = sum(said.startswith(f"{name}, ") for said in named)
+        named[f"{name}, {f'object {number + 1} in it, ' if number else ''}which all models share"] = one
+    return named
 
 
 __all__ = ["Action", "Factory", "ModelStepper", "NotRepeatable", "Outcome", "TakenRow"]

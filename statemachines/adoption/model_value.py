@@ -39,7 +39,7 @@ class ModelValue(msgspec.Struct, frozen=True):
     @property
     def code(self) -> bytes:
         """What identifies the value: two values are one if and only if their codes are equal."""
-        return b"\n".join(part for _, part in self.parts)
+        return b"\n".join(label.encode("utf-8", "surrogatepass") + b"=" + part for label, part in self.parts)
 
 
 class ValueReader:
@@ -57,7 +57,7 @@ class ValueReader:
 
     def read(self, subject: Subject) -> ModelValue:
         """The value of a subject; raises `ConfigurationError` that names what has no encoding."""
-        encoder = Encoder({**self._shared_names, **subject.known})
+        encoder = Encoder({**self._shared_names, **subject.known}, subject.name_part)
         attributes = tuple(self._attributes_of(subject, owner) for owner in subject.owners)
         parts: list[tuple[str, bytes]] = []
         for place, (owner, some) in enumerate(zip(subject.owners, attributes, strict=True)):
@@ -95,6 +95,8 @@ class ValueReader:
         """What `deepcopy` takes in place of a copy: fresh models and machines, and what is shared."""
         memo: dict[int, Any] = {id(old): fresh for old, fresh in zip(value.origin.owners, subject.owners, strict=True)}
         memo |= {id(old): fresh for old, fresh in zip(value.origin.machines, subject.machines, strict=True)}
+        parts = zip(value.origin.walk_parts(), subject.walk_parts(), strict=True)
+        memo |= {id(old): fresh for (_, old), (_, fresh) in parts}
         return {**self._shared, **memo}
 
 
@@ -124,7 +126,7 @@ def _counts_of(subject: Subject) -> dict[tuple[int, str, int], int]:
     found = {}
     for place, machine in enumerate(subject.machines):
         for name, state in walk_states(machine):
-            counts = getattr(state, "retry_counts", None)
+            counts = getattr(state, "retry_counts", None) if getattr(state, "retries", 0) else None  # else never read
             for number, model in enumerate(subject.models):
                 if counts is not None and id(model) in counts:
                     found[place, name, number] = counts[id(model)]

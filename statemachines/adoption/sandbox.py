@@ -7,10 +7,12 @@ accidents out, and not malice: C code that raises no audit event is not seen.
 
 from __future__ import annotations
 
+import _thread
 import datetime
 import os
 import random
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -56,7 +58,6 @@ EVENTS: Final = {
     "os.spawn": "processes",
     "os.system": "processes",
     "subprocess.Popen": "processes",
-    "_thread.start_new_thread": "threads",
 }
 """Audit events of Python -> kind."""
 
@@ -138,6 +139,7 @@ class Sandbox:
         chance = [name for name in vars(random) if getattr(vars(random)[name], "__self__", None) is _SHARED_RANDOM]
         wanted: list[tuple[ModuleType, str, str]] = [(time, name, "time") for name in CLOCKS]
         wanted += [(random, name, "random") for name in chance]
+        wanted += [(threading, "_start_new_thread", "threads"), (_thread, "start_new_thread", "threads")]
         wanted += [(os, "urandom", "random"), (uuid, "uuid1", "random"), (uuid, "uuid4", "random")]
         for module, name, kind in wanted:
             if kind in self.blocked_kinds:
@@ -161,7 +163,7 @@ class Sandbox:
         def guarded(*args: Any, **kwargs: Any) -> Any:
             if self.is_closed(kind):
                 frame = sys._getframe(1)
-                if not _is_exempt(frame):
+                if kind == "threads" or not _is_exempt(frame):
                     self.refuse(kind, what, frame)
             return original(*args, **kwargs)
 

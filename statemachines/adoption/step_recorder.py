@@ -16,7 +16,7 @@ from transitions.core import Condition
 from transitions.extensions.asyncio import AsyncCondition, AsyncMachine, AsyncTransition
 from transitions.extensions.nesting import HierarchicalMachine
 
-from statemachines.adoption.live_machine import Subject, callback_name, find_row, state_of
+from statemachines.adoption.live_machine import Subject, callback_name, find_transition, state_of
 
 
 class TakenRow(msgspec.Struct):
@@ -28,6 +28,7 @@ class TakenRow(msgspec.Struct):
     model: int
     source: str
     dest: str
+    transition: Any = None
     is_over: bool = False
     """Its state has been set, or it sets none."""
 
@@ -41,6 +42,8 @@ class StepRecorder:
 
     def __init__(self) -> None:
         self.subject: Subject | None = None
+        self.numbers: tuple[int, ...] = ()
+        """Place of a Transition -> number of its row."""
         self.rows: list[TakenRow] = []
         self.order: list[TakenRow] = []
         """The same rows, in the order in which their states were set."""
@@ -60,6 +63,9 @@ class StepRecorder:
         for row in self.rows:
             if not row.is_over:
                 self.order.append(row)
+            if self.subject is not None:  # within a nested scope a machine shows the transitions of that scope alone
+                place = find_transition(self.subject, row.transition)
+                row.row = self.numbers[place] if place >= 0 else -1
         self.subject = None
 
     def take_row(self, transition: Any, event_data: Any) -> None:
@@ -71,10 +77,9 @@ class StepRecorder:
         places = [place for place, one in enumerate(subject.models) if one is model]
         if not places:
             return
-        number = find_row(subject, event_data, transition)
         owner = next((place for place, one in enumerate(subject.machines) if one is machine), 0)
         state = state_of(machine, model)
-        row = TakenRow(number, str(event_data.event.name), owner, places[0], state, state)
+        row = TakenRow(-1, str(event_data.event.name), owner, places[0], state, state, transition)
         self.rows.append(row)
         if not transition.dest:
             row.is_over = True

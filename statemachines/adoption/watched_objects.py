@@ -63,7 +63,10 @@ def find_functions(subject: Subject) -> list[types.FunctionType]:
             continue
         found[id(function)] = function
         for _, value in _named_globals(function):
-            todo += [value] if not isinstance(value, type) else list(vars(value).values())
+            if not isinstance(value, type):
+                todo.append(value)
+            elif _is_users(value.__module__):
+                todo += list(vars(value).values())
         todo += [held for _, held in closure_of(function)]
     return list(found.values())
 
@@ -167,10 +170,13 @@ def _own_classes(kind: type) -> list[type]:
     return [base for base in kind.__mro__ if _is_users(base.__module__)]
 
 
+_NOT_USERS: Final = ("builtins", "transitions", __name__.partition(".")[0])
+
+
 def _is_users(module: str | None) -> bool:
-    """Whether code of this module is the user's: neither of Python, nor of transitions."""
+    """Whether code of this module is the user's: neither of Python, nor of transitions, nor ours."""
     top = (module or "").partition(".")[0]
-    return top == "__main__" or (top not in sys.stdlib_module_names and top not in ("transitions", "builtins"))
+    return top == "__main__" or (top not in sys.stdlib_module_names and top not in _NOT_USERS)
 
 
 def _function_of(value: Any) -> types.FunctionType | None:
