@@ -22,7 +22,7 @@ from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 DEPTH_MAX: Final = 200
@@ -185,15 +185,21 @@ def own_attributes(value: Any) -> Iterator[tuple[str, Any]]:
     """The attributes of the object itself, of its dictionary and its slots, by name."""
     if isinstance(value, types.FunctionType | types.MethodType | types.BuiltinFunctionType):
         return
+    yield from sorted(read_attributes(value).items(), key=lambda item: str(item[0]))
+
+
+def read_attributes(value: Any) -> dict[str, Any]:
+    """The same as they come."""
     found: dict[str, Any] = dict(getattr(value, "__dict__", None) or {})
     for name in slot_names(type(value)):
         try:
             found[name] = getattr(value, name)
         except AttributeError:
             continue
-    yield from sorted(found.items(), key=lambda item: str(item[0]))
+    return found
 
 
+@lru_cache(maxsize=1_000)
 def slot_names(kind: type[Any]) -> tuple[str, ...]:
     """The names of the slots of a class and its bases, as attributes are read."""
     names = []

@@ -158,12 +158,12 @@ def _machines_of(model: Any) -> list[Any]:
     found: list[Any] = []
     for value in list(getattr(model, "__dict__", {}).values()):
         bound = value._func if isinstance(value, FunctionWrapper) else value
-        if isinstance(bound, Machine) and any(model is one for one in bound.models):
-            _add(found, bound)
-        owner = getattr(bound.func, "__self__", None) if isinstance(bound, partial) else None
+        owner = getattr(bound.func, "__self__", None) if isinstance(bound, partial) else bound
         machine = owner.machine if isinstance(owner, MachineEvent) else owner
-        if isinstance(machine, Machine) and any(model is one for one in machine.models):
-            _add(found, machine)
+        if not isinstance(machine, Machine) or any(machine is one for one in found):
+            continue
+        if any(model is one for one in machine.models):
+            found.append(machine)
     return found
 
 
@@ -220,7 +220,9 @@ def _transitions_of(events: Any, prefix: str) -> Iterator[tuple[str, str, Transi
 
 def count_parts(machine: Any) -> tuple[int, int]:
     """How many states and rows a machine has: what appears later changes it."""
-    return sum(1 for _ in walk_states(machine)), sum(1 for _ in walk_transitions(machine))
+    states = [state for _, state in walk_states(machine)]
+    events = [event for owner in (machine, *states) for _, event in _events_of(owner)]
+    return len(states), sum(len(some) for event in events for some in event.transitions.values())
 
 
 def read_rows(subject: Subject) -> tuple[tuple[Row, ...], tuple[int, ...]]:

@@ -123,7 +123,8 @@ class ModelStepper:
         for subject in (first, second):
             self._plug_ports(subject)
         self.shared = _find_shared(first, second, frozenset(self.ports))
-        self.reader = ValueReader(self.shared, frozenset(self.ports), self._key)
+        bound = (name for owner in first.owners for name, value in own_attributes(owner) if is_bound_by_machine(value))
+        self.reader = ValueReader(self.shared, frozenset(self.ports), self._key, frozenset(bound))
         self.rows: tuple[Row, ...]
         self.rows, self.recorder.numbers = read_rows(first)
         self.triggers: tuple[Trigger, ...] = read_triggers(first, self._automatic)

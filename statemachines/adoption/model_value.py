@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import msgspec
 from transitions import EventData
 from transitions.core import Event as MachineEvent
 
-from statemachines.adoption.canonical_value import ATOMS, Encoder, NoEncoding, own_attributes, slot_names
+from statemachines.adoption.canonical_value import ATOMS, Encoder, NoEncoding, read_attributes, slot_names
 from statemachines.adoption.live_machine import Subject, walk_states
 from statemachines.adoption.virtual_time import VirtualTimer
 from statemachines.kernel import ConfigurationError
@@ -46,10 +47,18 @@ class ValueReader:
     """Reads values of one kind of subject, and sets them.
 
     `shared`: objects that all models of the factory share, name -> object; no part of a value, and watched.
-    `ports`: names of attributes that recorders stand for; `key`: what the user says that identifies a value.
+    `ports`: names of attributes that recorders stand for; `key`: what the user says that identifies a value; `bound`:
+    names of attributes that transitions binds.
     """
 
-    def __init__(self, shared: Mapping[str, Any], ports: frozenset[str] = frozenset(), key: Key | None = None) -> None:
+    def __init__(
+        self,
+        shared: Mapping[str, Any],
+        ports: frozenset[str] = frozenset(),
+        key: Key | None = None,
+        bound: frozenset[str] = frozenset(),
+    ) -> None:
+        self._bound = bound
         self._shared_names = {id(one): name for name, one in shared.items()}
         self._shared = {id(one): one for one in shared.values()}
         self.ports = ports
@@ -85,11 +94,14 @@ class ValueReader:
                     _set_state_data(machine, state, model, (place, name, number), value.retries, timers)
 
     def _attributes_of(self, subject: Subject, owner: Any) -> dict[str, Any]:
-        return {
+        found = {
             name: value
-            for name, value in own_attributes(owner)
-            if name not in self.ports and subject.is_own(owner, name, value)
+            for name, value in read_attributes(owner).items()
+            if not (type(value) is partial and name in self._bound)  # most of them, and soon said
+            and name not in self.ports
+            and subject.is_own(owner, name, value)
         }
+        return dict(sorted(found.items()))
 
     def _memo(self, subject: Subject, value: ModelValue) -> dict[int, Any]:
         """What `deepcopy` takes in place of a copy: fresh models and machines, and what is shared."""

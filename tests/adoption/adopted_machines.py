@@ -1,4 +1,4 @@
-"""Machines as people write them with `transitions`, each a factory: what its README shows, in equivalents of our own."""
+"""Machines as people write them with `transitions`, each a factory: what its README shows, in our own words."""
 
 from __future__ import annotations
 
@@ -469,7 +469,7 @@ EXPECTED = {
     asynchronous_nested: (6, 0),
     timeout: (6, 0),
     asynchronous_timeout: (6, 0),
-    retry: (12, 0),
+    retry: (8, 0),
     volatile: (4, 0),
     error: (3, 0),
     **dict.fromkeys((*LOCKED, *GRAPHS), (2, 0)),
