@@ -7,3 +7,5 @@ from statemachines.adoption.adopted import Adopted as Adopted
 from statemachines.adoption.adopted import Verdict as Verdict
 from statemachines.adoption.adopted import adopt as adopt
 from statemachines.adoption.model_step import NotRepeatable as NotRepeatable
+from statemachines.adoption.production_log import ProductionLog as ProductionLog
+from statemachines.adoption.production_log import logged as logged

@@ -22,8 +22,9 @@ from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 DEPTH_MAX: Final = 200
 """Nesting beyond this is no value of an attribute."""
@@ -199,9 +200,18 @@ def read_attributes(value: Any) -> dict[str, Any]:
     return found
 
 
-@lru_cache(maxsize=1_000)
+_SLOTS: Final[WeakKeyDictionary[type[Any], tuple[str, ...]]] = WeakKeyDictionary()
+
+
 def slot_names(kind: type[Any]) -> tuple[str, ...]:
     """The names of the slots of a class and its bases, as attributes are read."""
+    names = _SLOTS.get(kind)
+    if names is None:
+        names = _SLOTS[kind] = _find_slots(kind)
+    return names
+
+
+def _find_slots(kind: type[Any]) -> tuple[str, ...]:
     names = []
     for base in kind.__mro__:
         slots = base.__dict__.get("__slots__", ())

@@ -240,11 +240,13 @@ class ModelStepper:
             raise NotRepeatable("machine", self.place, rule)
         return subject
 
-    def step(self, value: ModelValue, action: Action, crash_at: int | None = None) -> Outcome:
+    def step(
+        self, value: ModelValue, action: Action, crash_at: int | None = None, fail_at: int | None = None
+    ) -> Outcome:
         """Take one step on a fresh subject; raises `NotRepeatable` or `ConfigurationError` where it is none."""
         subject = self.restore(value)
         closures = watch_closures(subject, find_functions(subject)) if self._has_closures else None
-        outcome = self.act(subject, action, crash_at)
+        outcome = self.act(subject, action, crash_at, fail_at)
         changed = self._everywhere.find_changed() or (closures.find_changed() if closures else None)
         if changed is not None:
             raise self._changes(value, action, changed)
@@ -253,11 +255,11 @@ class ModelStepper:
             raise self._changes(value, action, f"attribute {name} of another model")
         return outcome
 
-    def act(self, subject: Subject, action: Action, crash_at: int | None = None) -> Outcome:
+    def act(self, subject: Subject, action: Action, crash_at: int | None = None, fail_at: int | None = None) -> Outcome:
         """Let `action` happen to a subject, and read it back."""
         recorder = self.recorder
         self._calls.clear()
-        recorder.begin(subject, crash_at)
+        recorder.begin(subject, crash_at, fail_at)
         kind, error, error_type = "taken", "", ""
         try:
             with self._closed():

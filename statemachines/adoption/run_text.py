@@ -28,10 +28,15 @@ def describe_run(stepper: ModelStepper, broken: Broken) -> str:
 
 def _leg_lines(stepper: ModelStepper, leg: Leg) -> Iterator[str]:
     outcome = leg.outcome
+    if leg.fault:
+        yield f"fault: {leg.fault}"
+    if outcome.kind == "crashed":
+        return
     for row, trigger, model, source, dest in outcome.rows:
         of = stepper.first.name_model(model)
         by = f"row {row}" if row >= 0 else "no declared row"
         where = f"{source} -> {dest}" if source != dest else f"stays in {source}"
+        where = where if dest else f"begins in {source}, and ends before it sets its state,"
         yield f"{f'{of}: ' if of else ''}{where} by {trigger}, {by}"
     if outcome.kind == "refused":
         yield f"refused: {outcome.error}"
@@ -86,7 +91,7 @@ def draw_run(stepper: ModelStepper, broken: Broken) -> str:
         lines.append(f"    caller->>{own}: {number}. {_plain(leg.action.call)}")
         lines += [f"    {own}->>{_id(call.port)}: {_plain(str(call))}" for call in leg.outcome.effects]
         for _, _, model, source, dest in leg.outcome.rows:
-            said = f"{source} -> {dest}" if source != dest else source
+            said = f"{source} -> {dest}" if dest not in ("", source) else source
             lines.append(f"    Note right of {_id(models[model])}: {_plain(said)}")
         if leg.outcome.error:
             lines.append(f"    {own}--xcaller: {_plain(leg.outcome.error)}")

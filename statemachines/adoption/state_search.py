@@ -38,11 +38,13 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Leg(msgspec.Struct, frozen=True):
-    """One step of a run: what happened, from which value, and what came of it."""
+    """One step of a run: what happened, from which value, and what came of it; `fault`: what was done to it ("":
+    nothing)."""
 
     action: Action
     before: ModelValue
     outcome: Outcome
+    fault: str = ""
 
 
 class Broken(msgspec.Struct, frozen=True):

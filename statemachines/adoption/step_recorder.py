@@ -20,7 +20,8 @@ from statemachines.adoption.live_machine import Subject, callback_name, find_tra
 
 
 class TakenRow(msgspec.Struct):
-    """A row that ran: its number (-1: of no declared row), its trigger, and the state before and after it."""
+    """A row that ran: its number (-1: of no declared row), its trigger, and the state before and after it (after it "":
+    it ended before its state was set)."""
 
     row: int
     trigger: str
@@ -37,8 +38,15 @@ class CrashPoint(BaseException):
     """The process ends here: no `except Exception` catches it, and nothing of the step is saved."""
 
 
+class CallbackFailure(Exception):
+    """A callback that is made to fail."""
+
+
 class StepRecorder:
-    """What happens in one step.  `crash_at`: before so many-th callback the process ends (None: never)."""
+    """What happens in one step.
+
+    `crash_at`: the process ends after so many callbacks (None: never); `fail_at`: the callback after so many raises.
+    """
 
     def __init__(self) -> None:
         self.subject: Subject | None = None
@@ -49,19 +57,21 @@ class StepRecorder:
         """The same rows, in the order in which their states were set."""
         self.callbacks: list[str] = []
         self.crash_at: int | None = None
+        self.fail_at: int | None = None
         self.around: Callable[[str], None] | None = None
         """Called after every callback with its name, by who looks for the one that changed something."""
 
-    def begin(self, subject: Subject, crash_at: int | None = None) -> None:
+    def begin(self, subject: Subject, crash_at: int | None = None, fail_at: int | None = None) -> None:
         """A step of `subject` begins."""
         self.subject = subject
         self.rows, self.order, self.callbacks = [], [], []
-        self.crash_at = crash_at
+        self.crash_at, self.fail_at = crash_at, fail_at
 
     def end(self) -> None:
         """Nothing more is recorded; rows that were taken and whose state was never set stay where they were."""
         for row in self.rows:
             if not row.is_over:
+                row.dest = ""
                 self.order.append(row)
             if self.subject is not None:  # within a nested scope a machine shows the transitions of that scope alone
                 place = find_transition(self.subject, row.transition)
@@ -94,7 +104,7 @@ class StepRecorder:
             if not row.is_over and any(subject.models[row.model] is one for one in models):
                 row.is_over = True
                 row.dest = state_of(machine, subject.models[row.model])
-                last = next((one for one in reversed(self.order) if one.model == row.model), None)
+                last = next((one for one in reversed(self.order) if one.model == row.model and one.dest), None)
                 if last is not None:
                     row.source = last.dest
                 self.order.append(row)
@@ -107,6 +117,8 @@ class StepRecorder:
         self.callbacks.append(name)
         if self.crash_at is not None and len(self.callbacks) > self.crash_at:
             raise CrashPoint(name)
+        if self.fail_at is not None and len(self.callbacks) == self.fail_at + 1:
+            raise CallbackFailure(f"{name} fails")
 
     def end_callback(self, name: str) -> None:
         """A callback has run."""

@@ -21,7 +21,7 @@ ENDS: Final = {
 def describe_verdict(adopted: Adopted, verdict: Verdict) -> str:
     """The verdict in lines: machine, bounds, counts, a shortest run that breaks it, what nothing took."""
     found = verdict.found
-    lines = [_head(adopted)]
+    lines = [describe_head(adopted)]
     lines += [f"  {key}: {value}" for key, value in list_bounds(adopted, verdict).items()]
     kinds = ", ".join(f"{count:,} {_KINDS[kind]}" for kind, count in found.kinds.items())
     lines.append(f"  {found.states:,} states, {found.steps:,} steps ({kinds}), depth {found.depth}; {found.cut:,} cut")
@@ -43,7 +43,8 @@ def describe_verdict(adopted: Adopted, verdict: Verdict) -> str:
 _KINDS: Final = {"taken": "taken", "refused": "refused", "nothing": "without a row", "raised": "that raise"}
 
 
-def _head(adopted: Adopted) -> str:
+def describe_head(adopted: Adopted) -> str:
+    """What was adopted, in a line."""
     subject = adopted.stepper.first
     kinds = ", ".join(dict.fromkeys(type(machine).__name__ for machine in subject.machines))
     models = ", ".join(subject.names[: len(subject.models)])
