@@ -70,9 +70,20 @@ class Adopted:
             one.check_names(stepper.first)
 
     def search(
-        self, *, states_max: int = STATES_MAX, seconds: float = SECONDS, progress: Progress | None = None
+        self,
+        *,
+        states_max: int = STATES_MAX,
+        seconds: float = SECONDS,
+        elsewhere: bool = True,
+        progress: Progress | None = None,
     ) -> Verdict:
         """Take every step from every value that can be reached, and look for one that breaks a promise.
+
+        Args:
+            states_max: give up beyond so many values.
+            seconds: give up after so long.
+            elsewhere: search again in another process, under another hash seed, if it can import the factory; else here.
+            progress: called now and then with the numbers of values and steps.
 
         Raises `NotRepeatable` where a step does not come out the same twice.
         """
@@ -89,7 +100,7 @@ class Adopted:
             progress=progress,
         )
         began = perf_counter()
-        elsewhere = can_import_elsewhere(self.place, self.stepper.factory) and can_send(request)
+        elsewhere = elsewhere and can_import_elsewhere(self.place, self.stepper.factory) and can_send(request)
         if elsewhere:
             with SecondSearch(request) as second:
                 found = search.run()

@@ -50,7 +50,7 @@ class RowMaker:
             t_ns=t_ns,
             node=self._node,
             machine=self._machines[machine],
-            instance=f"{instance}/{self._names[model]}",
+            instance=f"{instance}/{self._names[model]}{f':{machine + 1}' if len(self._machines) > 1 else ''}",
             kind="step",
             event=trigger,
             source=source,

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 from transitions import Machine, MachineError
 from transitions.extensions.asyncio import AsyncMachine
+from transitions.extensions.nesting import resolve_order
 
 from statemachines.adoption.canonical_value import Encoder, NoEncoding, own_attributes
 from statemachines.adoption.live_machine import (
@@ -31,6 +32,7 @@ from statemachines.adoption.live_machine import (
     read_subject,
     read_triggers,
     state_of,
+    state_text,
     walk_states,
 )
 from statemachines.adoption.model_value import Key, ModelValue, ValueReader, runner_of
@@ -268,8 +270,8 @@ class ModelStepper:
             kind, error, error_type = "refused", str(refusal.value), "MachineError"
         except Blocked:
             pass
-        except CrashPoint as crash:
-            kind, error, error_type = "crashed", str(crash), "CrashPoint"
+        except CrashPoint:
+            pass
         except NotRepeatable:
             raise
         except (Exception, SystemExit) as raised:
@@ -278,6 +280,8 @@ class ModelStepper:
             recorder.end()
         if self.sandbox.reached:
             raise self._reached(self.sandbox.reached[0], action.call)
+        if recorder.crashed:
+            kind, error, error_type = "crashed", recorder.crashed, "CrashPoint"
         self._check_structure(subject, action)
         rows = tuple((row.row, row.trigger, row.model, row.source, row.dest) for row in recorder.order)
         if kind == "taken" and not rows:
@@ -338,6 +342,18 @@ class ModelStepper:
         yield from calls
         for machine, state, model in sorted(value.timers):
             yield Action(machine, model, "", timeout=state)
+
+    def has_row(self, value: ModelValue, action: Action) -> bool:
+        """Whether a row of the trigger leaves the state that its model is in, or a state around it."""
+        machine = value.origin.machines[action.machine]
+        state = getattr(value.origin.models[action.model], machine.model_attribute)
+        separator = getattr(machine.state_cls, "separator", None)
+        if separator is None:
+            names = {state_text(state)}
+        else:
+            tree = machine.build_state_tree(state, separator)
+            names = {separator.join(path) for path in resolve_order(tree)}
+        return any(row.trigger == action.name and row.source in names for row in self.rows)
 
     def state_texts(self, value: ModelValue) -> tuple[str, ...]:
         """The states of all models, as they are shown."""

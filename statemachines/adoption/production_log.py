@@ -45,7 +45,7 @@ class ProductionLog:
         for number, machine in enumerate(subject.machines):
             for trigger, _, transition in walk_transitions(machine):
                 self._watch_row(transition, next(places), trigger, number)
-            self._watch_state(machine)
+            self._watch_state(machine, number)
 
     @property
     def path(self) -> Path:
@@ -98,7 +98,7 @@ class ProductionLog:
         transition._eval_conditions = _eval_conditions
         self._undo.append(lambda: delattr(transition, "_eval_conditions"))
 
-    def _watch_state(self, machine: Any) -> None:
+    def _watch_state(self, machine: Any, number: int) -> None:
         """Write the row when its state is set."""
         original = machine.set_state
 
@@ -108,7 +108,7 @@ class ProductionLog:
             original(state, model)
             for one in models:
                 place = self._place_of(one)
-                taken = None if place is None else self._pop(place)
+                taken = None if place is None else self._pop(number, place)
                 if taken is not None:
                     taken.source, taken.dest = before[id(one)], state_of(machine, one)
                     self._write(taken)
@@ -119,11 +119,11 @@ class ProductionLog:
     def _place_of(self, model: Any) -> int | None:
         return next((place for place, one in enumerate(self._subject.models) if one is model), None)
 
-    def _pop(self, model: int) -> TakenRow | None:
-        """The row that was taken last of a model, and has not set its state."""
+    def _pop(self, machine: int, model: int) -> TakenRow | None:
+        """The row that was taken last of a model by a machine, and has not set its state."""
         with self._lock:
             for place in range(len(self._waiting) - 1, -1, -1):
-                if self._waiting[place].model == model:
+                if (self._waiting[place].machine, self._waiting[place].model) == (machine, model):
                     return self._waiting.pop(place)
         return None
 

@@ -26,6 +26,9 @@ MEAN_NS: Final = 1_000_000_000
 FAULT_PROBABILITY: Final = 0.05
 """Of each of the two faults, at each trigger."""
 
+MISFIT_PROBABILITY: Final = 0.1
+"""Of a trigger that is drawn from all, whether a row takes it in this state or not."""
+
 NODE: Final = "node-1"
 
 
@@ -39,6 +42,8 @@ class Simulation(msgspec.Struct):
     faults: Counter[str] = msgspec.field(default_factory=Counter)
     beyond: int = 0
     """Instances that ended, since their next value would have been beyond `within`."""
+    ended: int = 0
+    """Instances that ended, since no row leaves their state."""
     taken: set[int] = msgspec.field(default_factory=set)
     broken: Broken | None = None
     instance: str = ""
@@ -88,17 +93,19 @@ def _step(
     """One trigger of one instance; whether it goes on."""
     stepper = adopted.stepper
     actions = list(stepper.actions_in(one.value, adopted.request.calls))
-    if not actions:
+    fitting = [action for action in actions if action.timeout or stepper.has_row(one.value, action)]
+    if not fitting:
+        found.ended += 1
         return False
-    action = chance.choice(actions)
+    action = chance.choice(actions if chance.random() < MISFIT_PROBABILITY else fitting)
     crash_at, fail_at = _draw_faults(chance) if faults else (None, None)
     outcome = stepper.step(one.value, action, crash_at, fail_at)
     failed = outcome.error_type == "CallbackFailure"
     fault = ""
     if outcome.kind == "crashed":
         fault = f"the process ends before {outcome.error} runs, and goes on from the saved model"
-    elif failed:
-        fault = outcome.error.partition(": ")[2]
+    elif stepper.recorder.failed:
+        fault = f"{stepper.recorder.failed} raises"
     leg = Leg(action, one.value, outcome, fault)
     one.legs.append(leg)
     found.steps += 1
@@ -131,7 +138,7 @@ def _judge(adopted: Adopted, found: Simulation, one: _Instance, leg: Leg, failed
 
 
 def _draw_faults(chance: Random) -> tuple[int | None, int | None]:
-    drawn, place = chance.random(), chance.randrange(4)
+    drawn, place = chance.random(), chance.randrange(3)
     if drawn < FAULT_PROBABILITY:
         return place, None
     return None, place if drawn < 2 * FAULT_PROBABILITY else None
@@ -171,7 +178,8 @@ def describe_simulation(adopted: Adopted, found: Simulation) -> str:
     lines = [
         describe_head(adopted),
         f"  simulated: {found.instances:,} instances, seed {found.seed}: {found.steps:,} triggers ({kinds})",
-        f"  faults: {faults}; {found.beyond:,} instances ended at --within",
+        f"  faults: {faults}",
+        f"  instances that ended: {found.ended:,} where no row leaves their state, {found.beyond:,} at --within",
     ]
     lines += [f"  not called: {one}" for one in adopted.unexplored]
     broken = found.broken

@@ -58,6 +58,10 @@ class StepRecorder:
         self.callbacks: list[str] = []
         self.crash_at: int | None = None
         self.fail_at: int | None = None
+        self.crashed = ""
+        """The callback before which the process ended, whatever caught the `CrashPoint`."""
+        self.failed = ""
+        """The callback that was made to fail."""
         self.around: Callable[[str], None] | None = None
         """Called after every callback with its name, by who looks for the one that changed something."""
 
@@ -66,6 +70,7 @@ class StepRecorder:
         self.subject = subject
         self.rows, self.order, self.callbacks = [], [], []
         self.crash_at, self.fail_at = crash_at, fail_at
+        self.crashed = self.failed = ""
 
     def end(self) -> None:
         """Nothing more is recorded; rows that were taken and whose state was never set stay where they were."""
@@ -101,12 +106,14 @@ class StepRecorder:
         if subject is None:
             return
         for row in reversed(self.rows):
-            if not row.is_over and any(subject.models[row.model] is one for one in models):
+            if row.is_over or subject.machines[row.machine] is not machine:
+                continue
+            if any(subject.models[row.model] is one for one in models):
                 row.is_over = True
                 row.dest = state_of(machine, subject.models[row.model])
-                last = next((one for one in reversed(self.order) if one.model == row.model and one.dest), None)
-                if last is not None:
-                    row.source = last.dest
+                own = (row.machine, row.model)
+                before = [one.dest for one in self.order if (one.machine, one.model) == own and one.dest]
+                row.source = before[-1] if before else row.source
                 self.order.append(row)
                 return
 
@@ -116,8 +123,10 @@ class StepRecorder:
             return
         self.callbacks.append(name)
         if self.crash_at is not None and len(self.callbacks) > self.crash_at:
+            self.crashed = self.crashed or name
             raise CrashPoint(name)
         if self.fail_at is not None and len(self.callbacks) == self.fail_at + 1:
+            self.failed = name
             raise CallbackFailure(f"{name} fails")
 
     def end_callback(self, name: str) -> None:
