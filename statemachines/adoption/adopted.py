@@ -62,6 +62,8 @@ class Adopted:
     def __init__(self, stepper: ModelStepper, request: SearchRequest, calls: Calls) -> None:
         self.stepper = stepper
         self.place = request.place
+        self.values: dict[bytes, ModelValue] = {}
+        """Values by their codes, for who explores several instances by tables."""
         actions, self.unexplored = list_calls(stepper, calls)
         self.request = msgspec.structs.replace(request, calls=actions)
         self.properties = read_properties(request.holds, "--holds")
@@ -82,7 +84,7 @@ class Adopted:
         Args:
             states_max: give up beyond so many values.
             seconds: give up after so long.
-            elsewhere: search again in another process, under another hash seed, if it can import the factory; else here.
+            elsewhere: search again in another process, under another hash seed, if it can import the factory.
             progress: called now and then with the numbers of values and steps.
 
         Raises `NotRepeatable` where a step does not come out the same twice.

@@ -64,7 +64,7 @@ def test_every_listing_runs_and_every_command_says_what_the_page_says(folder, ca
             missing = [line for line in lines if line not in output]
             assert missing == [], output
             shown += 1
-    assert shown == 8
+    assert shown == 9
 
 
 def test_the_tests_of_the_page_pass(folder):
