@@ -29,6 +29,8 @@ from weakref import WeakKeyDictionary
 DEPTH_MAX: Final = 200
 """Nesting beyond this is no value of an attribute."""
 
+PATH_SHOWN: Final = 80
+
 ATOMS: Final = frozenset({type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented)})
 """Types whose values are immutable and have a `repr` that says all."""
 
@@ -52,10 +54,10 @@ TEXTS: Final = (
 class NoEncoding(Exception):
     """A value has no encoding: `path` from the attribute on, and what the value is."""
 
-    def __init__(self, path: str, value: object) -> None:
-        self.path = path
-        self.kind = kind_name(type(value))
-        super().__init__(f"{path} is a {self.kind}")
+    def __init__(self, path: str, value: object, kind: str = "") -> None:
+        self.path = path if len(path) <= PATH_SHOWN else f"{path[:PATH_SHOWN]}..."
+        self.kind = kind or f"a {kind_name(type(value))}"
+        super().__init__(f"{path} is {self.kind}")
 
 
 class Encoder:
@@ -93,7 +95,7 @@ class Encoder:
             put(f"<{known}>;")
             return
         if depth > DEPTH_MAX:
-            raise NoEncoding(path, value)
+            raise NoEncoding(path, value, f"{DEPTH_MAX} objects within one another")
         if isinstance(value, Enum):
             put(f"{kind_name(kind)}.{value.name};")
         elif kind in TEXTS or isinstance(value, pathlib.PurePath):

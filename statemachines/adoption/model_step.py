@@ -31,7 +31,6 @@ from statemachines.adoption.live_machine import (
     read_rows,
     read_subject,
     read_triggers,
-    state_of,
     state_text,
     walk_states,
 )
@@ -274,7 +273,9 @@ class ModelStepper:
             pass
         except NotRepeatable:
             raise
-        except (Exception, SystemExit) as raised:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as raised:  # a callback may raise what it likes
             kind, error, error_type = "raised", f"{type(raised).__name__}: {raised}", type(raised).__name__
         finally:
             recorder.end()
@@ -345,8 +346,10 @@ class ModelStepper:
 
     def has_row(self, value: ModelValue, action: Action) -> bool:
         """Whether a row of the trigger leaves the state that its model is in, or a state around it."""
-        machine = value.origin.machines[action.machine]
-        state = getattr(value.origin.models[action.model], machine.model_attribute)
+        machine = self.first.machines[action.machine]
+        state = value.states.get((action.machine, action.model))
+        if state is None:
+            return False
         separator = getattr(machine.state_cls, "separator", None)
         if separator is None:
             names = {state_text(state)}
@@ -358,9 +361,14 @@ class ModelStepper:
     def state_texts(self, value: ModelValue) -> tuple[str, ...]:
         """The states of all models, as they are shown."""
         return tuple(
-            "+".join(state_of(machine, model) for machine in value.origin.machines if _is_on(machine, model))
-            for model in value.origin.models
+            "+".join(state_text(state) for (_, model), state in value.states.items() if model == place)
+            for place in range(len(self.first.models))
         )
+
+    def detach(self, value: ModelValue) -> ModelValue:
+        """The value to be kept for long: it does not keep a machine alive for each state."""
+        with self._closed():
+            return self.reader.detach(value, self.first)
 
     # -- what is not sound --------------------------------------------------------------------------------------
 
@@ -503,10 +511,6 @@ def _tasks_of(loop: VirtualLoop) -> list[Any]:
 
 async def _gather(tasks: list[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _is_on(machine: Any, model: Any) -> bool:
-    return any(model is one for one in machine.models)
 
 
 def _differing(one: ModelValue, other: ModelValue) -> str | None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from transitions import EventData
 from transitions.core import Event as MachineEvent
 
@@ -27,12 +28,14 @@ Key = Callable[[Any], Any]
 class ModelValue(msgspec.Struct, frozen=True):
     """`parts`: (label, bytes) of everything, by owner and name; `attributes`: for each owner of the subject, name ->
     object; `retries`: (machine, state, model) -> count; `timers`: the same -> (trigger, args, kwargs) of the entering.
-    `origin` is the subject that the objects were read from, which takes no step any more."""
+    `states`: (machine, model) -> state.  `origin` is the subject that the objects were read from, which takes no step
+    any more; of a detached value it is another one, whose models and machines stand for those of the value."""
 
     parts: tuple[tuple[str, bytes], ...]
     attributes: tuple[dict[str, Any], ...]
     retries: dict[tuple[int, str, int], int]
     timers: dict[tuple[int, str, int], tuple[str, tuple[Any, ...], dict[str, Any]]]
+    states: dict[tuple[int, int], Any]
     origin: Subject
     is_atomic: bool
     """No attribute can be changed in place: they need not be copied."""
@@ -79,7 +82,14 @@ class ValueReader:
         parts += [(label, str(count).encode()) for label, count in _label(subject, "retries", retries)]
         parts += [(label, _encode(encoder, timer, label)) for label, timer in _label(subject, "timer", timers)]
         is_atomic = not timers and all(type(value) in ATOMS for some in attributes for value in some.values())
-        return ModelValue(tuple(parts), attributes, retries, timers, subject, is_atomic)
+        return ModelValue(tuple(parts), attributes, retries, timers, _states_of(subject), subject, is_atomic)
+
+    def detach(self, value: ModelValue, origin: Subject) -> ModelValue:
+        """The same value without the subject that it was read from: what is kept for long shares one origin."""
+        attributes, timers = value.attributes, value.timers
+        if not value.is_atomic:
+            attributes, timers = deepcopy((attributes, timers), self._memo(origin, value))
+        return replace(value, attributes=attributes, timers=timers, origin=origin)
 
     def set(self, subject: Subject, value: ModelValue) -> None:
         """Give a fresh subject this value.  Objects are copied, and models and machines in them are the fresh ones."""
@@ -112,6 +122,16 @@ class ValueReader:
         return {**self._shared, **memo}
 
 
+def _states_of(subject: Subject) -> dict[tuple[int, int], Any]:
+    found = {}
+    for place, machine in enumerate(subject.machines):
+        for number, model in enumerate(subject.models):
+            if any(model is one for one in machine.models):
+                state = getattr(model, machine.model_attribute)
+                found[place, number] = list(state) if isinstance(state, list) else state
+    return found
+
+
 def _encode(encoder: Encoder, value: Any, path: str) -> bytes:
     try:
         return encoder.encode(value, path)
@@ -122,7 +142,7 @@ def _encode(encoder: Encoder, value: Any, path: str) -> bytes:
 def unreadable(error: NoEncoding) -> ConfigurationError:
     """The error for a value that has no encoding."""
     rule = (
-        f"is a {error.kind}, which cannot be read and set again: no step of this machine can be repeated; "
+        f"is {error.kind}, which cannot be read and set again: no step of this machine can be repeated; "
         "replace the attribute by a recorder (--port NAME), or make it where it is used"
     )
     return ConfigurationError("attribute", error.path, rule)

@@ -12,10 +12,11 @@ from random import Random
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.adoption.adopted import Adopted
 from statemachines.adoption.adopted_trace import RowMaker
-from statemachines.adoption.model_step import name_action
+from statemachines.adoption.model_step import Outcome, name_action
 from statemachines.adoption.model_value import ModelValue
 from statemachines.adoption.state_search import Broken, Leg
 from statemachines.trace import TraceRow, fault_row
@@ -106,7 +107,8 @@ def _step(
         fault = f"the process ends before {outcome.error} runs, and goes on from the saved model"
     elif stepper.recorder.failed:
         fault = f"{stepper.recorder.failed} raises"
-    leg = Leg(action, one.value, outcome, fault)
+    kept = replace(outcome, value=stepper.detach(outcome.value))
+    leg = Leg(action, one.value, kept, fault)
     one.legs.append(leg)
     found.steps += 1
     found.kinds[outcome.kind] += 1
@@ -120,13 +122,13 @@ def _step(
         found.beyond += 1
         return False
     found.taken.update(row for row, *_ in outcome.rows if row >= 0)
-    one.value = outcome.value
-    _judge(adopted, found, one, leg, failed)
+    one.value = kept.value
+    _judge(adopted, found, one, outcome, failed)
     return True
 
 
-def _judge(adopted: Adopted, found: Simulation, one: _Instance, leg: Leg, failed: bool) -> None:
-    outcome, legs = leg.outcome, tuple(one.legs)
+def _judge(adopted: Adopted, found: Simulation, one: _Instance, outcome: Outcome, failed: bool) -> None:
+    legs = tuple(one.legs)
     if outcome.kind == "raised" and not failed and outcome.error_type not in adopted.request.raises:
         found.broken = Broken(f"raises {outcome.error_type}", outcome.error.partition(": ")[2], legs)
     for promise in adopted.properties:

@@ -117,6 +117,8 @@ def write_test(adopted: Adopted, broken: Broken) -> str:
     name = re.sub(r"\W+", "_", f"{'_'.join(leg.action.name or 'timeout' for leg in broken.legs)}_{broken.name}")
     function = f"test_{name.strip('_').lower()[:80]}"
     module, _, attribute = adopted.place.partition(":")
+    if module == "__main__" or not attribute.isidentifier():
+        return f"# {adopted.place} cannot be imported by a test; put the factory into a module\n"
     holds = adopted.request.holds.get(broken.name)
     if _is_plain(adopted, broken, holds):
         return _plain_test(adopted, broken, function, module, attribute)
@@ -124,14 +126,16 @@ def write_test(adopted: Adopted, broken: Broken) -> str:
     given = _arguments_of(adopted)
     promise = f", invariants={{{broken.name!r}: {holds!r}}}" if isinstance(holds, str) else ""
     if holds is not None and not isinstance(holds, str):
-        promise = f", invariants=[{broken.name}]"
+        if not broken.name.isidentifier() or getattr(holds, "__module__", "") != module:
+            return f"# {broken.name} cannot be imported by a test; make it a function of {module}\n"
+        promise, attribute = f", invariants=[{broken.name}]", f"{attribute}, {broken.name}"
     lines = [
         "from statemachines.adoption import adopt",
         f"from {module} import {attribute}",
         "",
         "",
         f"def {function}():",
-        f"    adopted = adopt({attribute}{promise}{given})",
+        f"    adopted = adopt({attribute.partition(',')[0]}{promise}{given})",
         f"    assert adopted.follow([{calls}]) is None",
     ]
     return "\n".join(lines) + "\n"

@@ -204,7 +204,7 @@ class StateSearch:
 
     def _add(self, value: ModelValue, parent: int, action: Action | None, depth: int) -> int:
         number = self._numbers[value.code] = len(self._seen)
-        self._seen.append(_Seen(value, parent, action, depth))
+        self._seen.append(_Seen(self._stepper.detach(value), parent, action, depth))
         self.found.depth = max(self.found.depth, depth)
         self.found.states_seen.update(self._stepper.state_texts(value))
         return number

@@ -62,7 +62,7 @@ def find_functions(subject: Subject) -> list[types.FunctionType]:
         if function is None or id(function) in found or not _is_users(function.__module__):
             continue
         found[id(function)] = function
-        for _, value in _named_globals(function):
+        for _, _, value in _named_globals(function):
             if not isinstance(value, type):
                 todo.append(value)
             elif _is_users(value.__module__):
@@ -133,11 +133,11 @@ def watch_everywhere(
     places: dict[str, Getter] = {name: partial(_itself, one) for name, one in shared.items()}
     classes = [kind for owner in subject.owners for kind in _own_classes(type(owner))]
     for function in functions:
-        for name, value in _named_globals(function):
+        for names, name, value in _named_globals(function):
             if isinstance(value, type):
                 classes += _own_classes(value)
             else:
-                places[f"{name}, a global of {function.__module__}"] = partial(function.__globals__.get, name)
+                places[f"{name}, a global of {names.get('__name__')}"] = partial(names.get, name)
     for kind in classes:
         for name in [one for one in vars(kind) if not one.startswith("__")]:
             places[f"{kind.__name__}.{name}, an attribute of the class"] = partial(vars(kind).get, name)
@@ -191,11 +191,18 @@ def _function_of(value: Any) -> types.FunctionType | None:
             return value if isinstance(value, types.FunctionType) else None
 
 
-def _named_globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+def _named_globals(function: types.FunctionType) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """(where, name, value) of the globals that a function names, of its own module and of modules of the user's that it
+    names or imports."""
+    code = list(dict.fromkeys(_names_in(function.__code__)))
     names = function.__globals__
-    for name in dict.fromkeys(_names_in(function.__code__)):
-        if name in names:
-            yield name, names[name]
+    for name in code:
+        value = names.get(name, sys.modules.get(name))
+        if isinstance(value, types.ModuleType):
+            inside = vars(value) if _is_users(value.__name__) else {}
+            yield from ((inside, one, inside[one]) for one in code if one in inside)
+        elif name in names:
+            yield names, name, value
 
 
 def _names_in(code: types.CodeType) -> Iterator[str]:
