@@ -218,13 +218,6 @@ def _transitions_of(events: Any, prefix: str) -> Iterator[tuple[str, str, Transi
                 yield event.name, prefix, transition
 
 
-def count_parts(machine: Any) -> tuple[int, int]:
-    """How many states and rows a machine has: what appears later changes it."""
-    states = [state for _, state in walk_states(machine)]
-    events = [event for owner in (machine, *states) for _, event in _events_of(owner)]
-    return len(states), sum(len(some) for event in events for some in event.transitions.values())
-
-
 def read_rows(subject: Subject) -> tuple[tuple[Row, ...], tuple[int, ...]]:
     """The rows of all machines, those of `auto_transitions` last; and for each Transition, in the order of
     `walk_transitions`, the number of its row."""

@@ -13,6 +13,7 @@ import io
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from types import FunctionType
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +27,6 @@ from statemachines.adoption.live_machine import (
     Subject,
     Trigger,
     check_bound,
-    count_parts,
     is_bound_by_machine,
     read_rows,
     read_subject,
@@ -39,7 +39,13 @@ from statemachines.adoption.port_recorder import PortCall, PortRecorder
 from statemachines.adoption.sandbox import Blocked, Sandbox
 from statemachines.adoption.step_recorder import CrashPoint, StepRecorder, TakenRow
 from statemachines.adoption.virtual_time import NeverEnds, VirtualLoop, virtual_timers
-from statemachines.adoption.watched_objects import find_functions, watch_closures, watch_everywhere
+from statemachines.adoption.watched_objects import (
+    check_callbacks,
+    count_structure,
+    find_functions,
+    watch_callbacks,
+    watch_everywhere,
+)
 from statemachines.kernel import ConfigurationError
 
 Factory = Callable[[], Any]
@@ -130,15 +136,22 @@ class ModelStepper:
         self.rows, self.recorder.numbers = read_rows(first)
         self.triggers: tuple[Trigger, ...] = read_triggers(first, self._automatic)
         check_bound(first, self.triggers)
-        self._parts = [count_parts(machine) for machine in first.machines]
+        self._structure = count_structure(first)
         self.first = first
         self.initial = self.reader.read(first)
         if self.initial.code != self.reader.read(second).code:
             raise self._not_alike(self.initial, self.reader.read(second))
         self.canary = second
         self._canary_code = self.initial.code
-        self._everywhere = watch_everywhere(first, self.functions, self.shared)
-        self._has_closures = bool(watch_closures(first, self.functions))
+        try:
+            check_callbacks(first)
+        except NoEncoding as error:
+            rule = f"is called on {error.kind}, which cannot be read: let a method of the model call it, by a port"
+            raise ConfigurationError("callback", error.path, rule) from error
+        common = {id(one) for one in find_functions(second)}
+        self._everywhere = watch_everywhere(first, [one for one in self.functions if id(one) in common], self.shared)
+        self._common = frozenset(common & {id(one) for one in self.functions})
+        self._has_own = bool(watch_callbacks(first, self._own_functions(first)))
         self._check_aliases(first)
 
     # -- what surrounds a step ----------------------------------------------------------------------------------
@@ -246,9 +259,9 @@ class ModelStepper:
     ) -> Outcome:
         """Take one step on a fresh subject; raises `NotRepeatable` or `ConfigurationError` where it is none."""
         subject = self.restore(value)
-        closures = watch_closures(subject, find_functions(subject)) if self._has_closures else None
+        own = watch_callbacks(subject, self._own_functions(subject)) if self._has_own else None
         outcome = self.act(subject, action, crash_at, fail_at)
-        changed = self._everywhere.find_changed() or (closures.find_changed() if closures else None)
+        changed = self._everywhere.find_changed() or (own.find_changed() if own else None)
         if changed is not None:
             raise self._changes(value, action, changed)
         if self.reader.read(self.canary).code != self._canary_code:
@@ -370,6 +383,10 @@ class ModelStepper:
         with self._closed():
             return self.reader.detach(value, self.first)
 
+    def _own_functions(self, subject: Subject) -> list[FunctionType]:
+        """The functions that were made with this subject, and not before."""
+        return [one for one in find_functions(subject) if id(one) not in self._common]
+
     # -- what is not sound --------------------------------------------------------------------------------------
 
     def compare(self, value: ModelValue, action: Action, first: Outcome, second: Outcome) -> None:
@@ -426,10 +443,10 @@ class ModelStepper:
         return NotRepeatable("factory", self.place, rule)
 
     def _check_structure(self, subject: Subject, action: Action) -> None:
-        for machine, parts in zip(subject.machines, self._parts, strict=True):
-            if count_parts(machine) != parts:
-                rule = f"{action.call} adds or removes states or transitions; declare them all in the factory"
-                raise NotRepeatable("machine", self.place, rule)
+        if count_structure(subject) != self._structure:
+            rule = f"{action.call} adds or removes states, transitions, callbacks or models; declare all in the factory"
+            raise NotRepeatable("machine", self.place, rule)
+        for machine in subject.machines:
             if machine._transition_queue:
                 rule = f"{action.call} leaves triggers in the queue of the machine"
                 raise NotRepeatable("machine", self.place, rule)
@@ -443,8 +460,6 @@ class ModelStepper:
 
     def _check_aliases(self, subject: Subject) -> None:
         """An object that a closure holds is no attribute as well: set on a fresh model it would be two."""
-        if not self._has_closures:
-            return
         encoder = Encoder(subject.known)
         for owner in subject.owners:
             for name, value in own_attributes(owner):

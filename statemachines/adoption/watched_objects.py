@@ -115,14 +115,73 @@ class WatchedObjects:
             return None
 
 
-def watch_closures(subject: Subject, functions: list[types.FunctionType]) -> WatchedObjects:
-    """What the closures of the callbacks of one subject hold."""
-    places = (
-        (f"{name}, which the closure of {callback_name(function)} holds", partial(_held_in, cell))
-        for function in functions
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    )
-    return WatchedObjects(_known_in(subject), places)
+def watch_callbacks(subject: Subject, functions: list[types.FunctionType]) -> WatchedObjects:
+    """What belongs to one subject and is no attribute of it: what closures and defaults of `functions` hold, objects
+    whose methods are callbacks, and what somebody has put on a state or a transition."""
+    known = _known_in(subject)
+    places: list[tuple[str, Getter]] = []
+    for function in functions:
+        places += _places_in(function)
+    for where, callback in walk_callbacks(subject):
+        holder = _holder_of(callback, known)
+        if holder:
+            places.append((f"what {callback_name(callback)} is called on ({where})", partial(_itself, holder)))
+    for name, part in subject.walk_parts():
+        for extra in vars(part).keys() - PART_ATTRIBUTES:
+            places.append((f"{extra} of {name}", partial(vars(part).get, extra)))
+    return WatchedObjects(known, places)
+
+
+def check_callbacks(subject: Subject) -> None:
+    """Raises `NoEncoding` for a callback on an object that cannot be read."""
+    known = _known_in(subject)
+    for where, callback in walk_callbacks(subject):
+        holder = _holder_of(callback, known)
+        if holder:
+            Encoder(known, subject.name_part).encode(holder, f"{callback_name(callback)} ({where})")
+
+
+def count_structure(subject: Subject) -> tuple[int, ...]:
+    """Numbers that change where a step adds a state, a row, a callback or an attribute of one of them."""
+    found = []
+    for machine in subject.machines:
+        found += [bool(machine.send_event), bool(machine.ignore_invalid_triggers), len(machine.models)]
+        found += [len(getattr(machine, name, None) or ()) for name in MACHINE_LISTS]
+    for _, part in subject.walk_parts():
+        found.append(sum(len(one) for one in vars(part).values() if type(one) is list) * 64 + len(vars(part)))
+    return tuple(found)
+
+
+PART_ATTRIBUTES: Final = frozenset(
+    {
+        *("_name", "final", "ignore_invalid_triggers", "on_enter", "on_exit", "on_final", "initial", "tags"),
+        *("events", "states", "_scope", "timeout", "_on_timeout", "runner", "retries", "on_failure", "retry_counts"),
+        *("volatile_cls", "volatile_hook", "initialized"),
+        *("name", "machine", "transitions", "source", "dest", "prepare", "before", "after", "conditions"),
+    }
+)
+"""The attributes that states, events and transitions have themselves."""
+
+
+def _places_in(function: types.FunctionType) -> Iterator[tuple[str, Getter]]:
+    called = callback_name(function)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield f"{name}, which the closure of {called} holds", partial(_held_in, cell)
+    yield f"an attribute of the function {called}", partial(_itself, function.__dict__)
+    if function.__defaults__ or function.__kwdefaults__:
+        yield f"a default of {called}", partial(_itself, (function.__defaults__, function.__kwdefaults__))
+
+
+def _holder_of(callback: Any, known: Mapping[int, str]) -> tuple[Any, ...]:
+    """The objects that a callback is called on or with, besides models, machines, functions and classes."""
+    held: list[Any] = []
+    while isinstance(callback, partial):
+        held += [*callback.args, *callback.keywords.values()]
+        callback = callback.func
+    if not isinstance(callback, str | types.FunctionType | type):
+        held.append(getattr(callback, "__self__", callback))
+    plain = types.ModuleType | types.FunctionType | type
+    return tuple(one for one in held if id(one) not in known and not isinstance(one, plain))
 
 
 def watch_everywhere(
@@ -133,12 +192,14 @@ def watch_everywhere(
     places: dict[str, Getter] = {name: partial(_itself, one) for name, one in shared.items()}
     classes = [kind for owner in subject.owners for kind in _own_classes(type(owner))]
     for function in functions:
+        places |= dict(_places_in(function))
         for names, name, value in _named_globals(function):
             if isinstance(value, type):
                 classes += _own_classes(value)
             else:
                 places[f"{name}, a global of {names.get('__name__')}"] = partial(names.get, name)
     for kind in classes:
+        places[f"the attributes of {kind.__name__}"] = partial(_names_of, kind)
         for name in [one for one in vars(kind) if not one.startswith("__")]:
             places[f"{kind.__name__}.{name}, an attribute of the class"] = partial(vars(kind).get, name)
     return WatchedObjects(_known_in(subject), places.items())
@@ -150,6 +211,10 @@ def _known_in(subject: Subject) -> dict[int, str]:
 
 def _itself(value: Any) -> Any:
     return value
+
+
+def _names_of(kind: type) -> tuple[str, ...]:
+    return tuple(sorted(name for name in vars(kind) if not name.startswith("__")))
 
 
 def _held_in(cell: types.CellType) -> Any:

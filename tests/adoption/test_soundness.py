@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import datetime
+import functools
 import itertools
 import random
 import socket
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -178,6 +180,125 @@ def test_a_closure_that_changes_what_is_no_attribute_is_refused(factory):
         adopt(factory).search()
 
 
+class Bell:
+    """Rings, and counts how often."""
+
+    def __init__(self):
+        self.rung = 0
+
+    def __call__(self):
+        self.rung += 1
+
+    def ring(self, times=1):
+        self.rung += times
+
+
+def log_to_default(log=[]):  # noqa: B006
+    log.append(1)
+
+
+def count_on_itself():
+    count_on_itself.calls = getattr(count_on_itself, "calls", 0) + 1
+
+
+CALLBACKS = {
+    "an object": (Bell, "what Bell is called on"),
+    "a method": (lambda: Bell().ring, "what Bell.ring is called on"),
+    "a partial": (lambda: functools.partial(Bell().ring, 2), "what Bell.ring is called on"),
+    "a default": (lambda: log_to_default, "a default of log_to_default"),
+    "a function": (lambda: count_on_itself, "an attribute of the function count_on_itself"),
+}
+
+
+@pytest.mark.parametrize("kind", CALLBACKS)
+def test_a_callback_that_changes_what_it_is_called_on_is_refused(kind):
+    make, said = CALLBACKS[kind]
+    with pytest.raises(NotRepeatable, match=rf"go\(\) changes {said}"):
+        adopt(lambda: on_two_states(Blank(), before=make())).search()
+
+
+def test_a_callback_on_an_object_that_cannot_be_read_is_refused():
+    with pytest.raises(ConfigurationError, match=r"callback = .*is called on a _thread.lock, which cannot be read"):
+        adopt(lambda: on_two_states(Blank(), before=threading.Event().set))
+
+
+def test_a_step_that_adds_a_callback_is_refused():
+    class Restless:
+        def grow(self):
+            self.machine.get_state("a").add_callback("enter", "grow")
+
+    def make():
+        model = Restless()
+        transitions = [{"trigger": "go", "source": "a", "dest": "b", "before": "grow"}]
+        model.machine = Machine(model, states=["a", "b"], initial="a", transitions=transitions)
+        return model
+
+    with pytest.raises(NotRepeatable, match=r"go\(\) adds or removes states, transitions, callbacks or models"):
+        adopt(make).search()
+
+
+def test_a_counter_in_a_module_that_a_callback_imports_is_refused(monkeypatch):
+    helper = types.ModuleType("counting_helper")
+    exec("count = 0\ndef bump():\n    global count\n    count += 1\n", vars(helper))
+    monkeypatch.setitem(sys.modules, "counting_helper", helper)
+
+    class Importing:
+        def bump(self):
+            import counting_helper
+
+            counting_helper.bump()
+
+    with pytest.raises(NotRepeatable, match=r"go\(\) changes count, a global of counting_helper"):
+        adopt(lambda: on_two_states(Importing(), before="bump")).search()
+
+
+def test_an_attribute_that_the_class_gets_is_refused():
+    class Order:
+        def book(self):
+            type(self).sold = True
+
+    with pytest.raises(NotRepeatable, match="changes the attributes of Order"):
+        adopt(lambda: on_two_states(Order(), before="book")).search()
+
+
+def test_an_object_that_is_copied_in_a_way_of_its_own_is_refused():
+    class Odd:
+        def __init__(self):
+            self.count = 0
+
+        def __deepcopy__(self, memo):
+            return Odd()
+
+    class Holder:
+        def __init__(self):
+            self.odd = Odd()
+
+        def more(self):
+            self.odd.count += 1
+
+    with pytest.raises(NotRepeatable, match="attribute odd is another one after it was set on a fresh model"):
+        adopt(lambda: on_two_states(Holder(), before="more")).search()
+
+
+def test_aliases_models_and_machines_within_a_value_are_kept():
+    class Item:
+        def __init__(self, owner):
+            self.owner, self.count = owner, 0
+
+    class Cart:
+        def __init__(self):
+            self.items = [Item(self)]
+            self.alias = self.items
+            self.event = None
+
+        def more(self):
+            self.alias[0].count = (self.items[0].count + 1) % 3
+            assert self.items[0].owner is self
+            assert self.alias is self.items
+
+    assert adopt(lambda: on_two_states(Cart(), before="more")).search().found.states == 6
+
+
 def test_an_attribute_that_a_closure_holds_as_well_is_refused():
     def make():
         model = Blank()
@@ -239,7 +360,7 @@ def test_rows_that_appear_later_are_refused():
         model.machine = Machine(model, states=["a", "b"], initial="a", transitions=transitions)
         return model
 
-    with pytest.raises(NotRepeatable, match=r"go\(\) adds or removes states or transitions; declare them all"):
+    with pytest.raises(NotRepeatable, match=r"go\(\) adds or removes states, transitions, callbacks"):
         adopt(make).search()
 
 
