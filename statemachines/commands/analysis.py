@@ -13,6 +13,7 @@ from statemachines.drivers.plain_text import plain_json, plain_line
 from statemachines.interrupts import begin_work
 
 if TYPE_CHECKING:
+    from statemachines.kernel import Protocol
     from statemachines_reports.comparison import Comparison
     from statemachines_reports.judge import Judges
     from statemachines_reports.pipeline import Analysis
@@ -36,7 +37,10 @@ def analyze(
     ] = True,
     protocol: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A protocol that no installed package registers, as module:ATTRIBUTE."),
+        typer.Option(
+            metavar="NAME",
+            help="Of a protocol that no package registers, or a factory of adopted machines: module:ATTRIBUTE.",
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
 ) -> None:
@@ -58,13 +62,12 @@ def analyze(
     Ctrl-C ends it with what is judged by then (exit code 130): of several traces those that are done, and of
     the one that is not the files that are.
     """
-    from statemachines import registry
     from statemachines_reports.comparison import compare, side_names, write_comparison
     from statemachines_reports.page import beside_of, part_of, write_page
     from statemachines_reports.pipeline import analyze_all
 
     begin_work()
-    named = [registry.protocol(name).name for name in protocol or ()]
+    named = [_find_protocol(name).name for name in protocol or ()]
     names = side_names(traces)
     single = len(traces) == 1
     places = [out] if single else [out / name.replace("/", "_") for name in names]
@@ -93,6 +96,19 @@ def analyze(
         print(f"tables: {', '.join(str(place / 'tables') for place in places[: len(analyses)])}; page: {page}")
     _say_interrupted(analyses, len(traces))
     _exit(analyses)
+
+
+def _find_protocol(name: str) -> Protocol:
+    """The protocol called so, or at `module:ATTRIBUTE`; a factory there is one of machines that were adopted."""
+    from statemachines import registry
+    from statemachines.adoption.declared_table import protocol_of
+    from statemachines.kernel import Protocol
+
+    if ":" in name:
+        found = registry.load(name, object, "protocol")
+        if callable(found) and not isinstance(found, Protocol):
+            return protocol_of(name)
+    return registry.protocol(name)
 
 
 def _say_interrupted(analyses: list[Analysis], traces: int) -> None:

@@ -1,0 +1,153 @@
+"""Expressions: what `--holds` and `--within` say about a model; parsed, and never run as code.
+
+    parse_expression("paid >= 0 and state in ('new', 'paid')", "--holds").evaluate(names)
+
+There are comparisons, `in`, arithmetic, `and`, `or`, `not`, `len`, literals, and attributes (`order.total`
+too); `state` is the state as text.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final
+
+from statemachines.kernel import ConfigurationError
+
+LENGTH_MAX: Final = 2_000
+NUMBER_MAX: Final = 10**12
+"""Beyond this `**`, `*` and `<<` are refused: they would take memory and time."""
+
+COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda one, many: one in many,
+    ast.NotIn: lambda one, many: one not in many,
+}
+
+ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+SIGNS: Final[Mapping[type[ast.unaryop], Callable[[Any], Any]]] = {
+    ast.Not: operator.not_,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+
+ALLOWED: Final = "comparisons, in, + - * / // %, and, or, not, len(...), names of attributes, and literals"
+
+Names = Callable[[str], Any]
+"""Name -> value; raises `KeyError`."""
+
+
+class Expression:
+    """A parsed expression; `text` as it was given, `names` that it begins with."""
+
+    def __init__(self, text: str, tree: ast.expr) -> None:
+        self.text = text
+        self._tree = tree
+        self.names = tuple(
+            dict.fromkeys(one.id for one in ast.walk(tree) if isinstance(one, ast.Name) if one.id != "len")
+        )
+
+    def evaluate(self, names: Names) -> bool:
+        """Whether it holds; raises what a comparison of such values raises."""
+        return bool(_value(self._tree, names))
+
+
+def parse_expression(text: str, key: str) -> Expression:
+    """Raises `ConfigurationError` that names `key`, and what in the text is no part of an expression."""
+    if len(text) > LENGTH_MAX:
+        raise ConfigurationError(key, f"{text[:40]}...", f"has more than {LENGTH_MAX} characters")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        why = getattr(error, "msg", None) or str(error)
+        rule = f"is no expression ({why}); write something like: paid >= 0"
+        raise ConfigurationError(key, text, rule) from error
+    for node in ast.walk(tree):
+        _check(node, text, key)
+    return Expression(text, tree)
+
+
+_KNOWN: Final = (
+    *(ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Name, ast.Attribute, ast.Constant, ast.Call),
+    *(ast.Tuple, ast.List, ast.Set, ast.expr_context, ast.boolop),
+)
+
+
+def _check(node: ast.AST, text: str, key: str) -> None:
+    known: tuple[type[ast.AST], ...] = (*_KNOWN, *COMPARISONS, *ARITHMETIC, *SIGNS)
+    wrong = "" if isinstance(node, known) else type(node).__name__.lower()
+    if isinstance(node, ast.Call):
+        is_len = isinstance(node.func, ast.Name) and node.func.id == "len"
+        if not is_len or len(node.args) != 1 or node.keywords:
+            wrong = f"a call of {ast.unparse(node.func)}"
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    if name.startswith("__"):
+        wrong = name
+    if wrong:
+        raise ConfigurationError(key, text, f"may not have {wrong}; there are: {ALLOWED}")
+
+
+def _value(node: ast.expr, names: Names) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return names(name)
+        case ast.Attribute(value=owner, attr=name):
+            return getattr(_value(owner, names), name)
+        case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
+            return tuple(_value(item, names) for item in items)
+        case ast.Call(args=[argument]):
+            return len(_value(argument, names))
+        case ast.UnaryOp(op=sign, operand=operand):
+            return SIGNS[type(sign)](_value(operand, names))
+        case ast.BoolOp(op=ast.And(), values=values):
+            return all(_value(one, names) for one in values)
+        case ast.BoolOp(values=values):
+            return any(_value(one, names) for one in values)
+        case ast.BinOp(left=left, op=sign_, right=right):
+            return _calculated(type(sign_), _value(left, names), _value(right, names))
+        case ast.Compare(left=left, ops=comparisons, comparators=others):
+            return _compared(_value(left, names), comparisons, others, names)
+    raise AssertionError(ast.dump(node))  # `_check` lets nothing else pass
+
+
+def _calculated(sign: type[ast.operator], left: Any, right: Any) -> Any:
+    if sign is ast.Mult and isinstance(left, int) and isinstance(right, int) and abs(left * right) > NUMBER_MAX:
+        raise OverflowError(f"{left} * {right} is beyond {NUMBER_MAX}")
+    if sign is ast.Mult and not (isinstance(left, int | float) and isinstance(right, int | float)):
+        raise TypeError(f"cannot multiply {type(left).__name__} by {type(right).__name__}")
+    return ARITHMETIC[sign](left, right)
+
+
+def _compared(left: Any, comparisons: list[ast.cmpop], others: list[ast.expr], names: Names) -> bool:
+    for comparison, other in zip(comparisons, others, strict=True):
+        right = _value(other, names)
+        one, two = _as_text(left, right), _as_text(right, left)
+        if not COMPARISONS[type(comparison)](one, two):
+            return False
+        left = right
+    return True
+
+
+def _as_text(value: Any, beside: Any) -> Any:
+    """The name of an enum member that is compared with a text, or with some."""
+    some = beside if isinstance(beside, tuple) else (beside,)
+    return value.name if isinstance(value, Enum) and any(isinstance(one, str) for one in some) else value

@@ -1,0 +1,181 @@
+"""Production log: the rows that a real machine runs, written as they happen, and judged by the table of its factory.
+
+    log = logged(order, "shop:make_order", "logs", node="web-1")
+    order.pay(5)
+    log.close()
+
+`gapless analyze logs --protocol shop:make_order` judges them.  Nothing is blocked, and no step is taken twice: the
+machine runs as ever, and each row is the operating system's before the next callback runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from zlib import crc32
+
+from statemachines.adoption.adopted_trace import RowMaker, table_fingerprints
+from statemachines.adoption.live_machine import Subject, read_rows, read_subject, state_of, walk_transitions
+from statemachines.adoption.step_recorder import TakenRow
+from statemachines.kernel import ConfigurationError
+from statemachines.trace.log import FORMAT, Head, TraceLog
+
+LIVES_MAX = 100_000
+"""Logs of one node in a directory."""
+
+
+class ProductionLog:
+    """Writes the rows of the machines of one model (or several) until it is closed; made by `logged`."""
+
+    def __init__(self, subject: Subject, place: str, directory: Path, node: str, clock: Callable[[], int]) -> None:
+        self._subject = subject
+        self._clock = clock
+        self._lock = Lock()
+        self._waiting: list[TakenRow] = []
+        tables = table_fingerprints(place)
+        self._maker = RowMaker(subject, place, node)
+        self._log, self.life = _open_log(directory, node, tables)
+        self._undo: list[Callable[[], None]] = []
+        _, numbers = read_rows(subject)
+        places = iter(numbers)
+        for number, machine in enumerate(subject.machines):
+            for trigger, _, transition in walk_transitions(machine):
+                self._watch_row(transition, next(places), trigger, number)
+            self._watch_state(machine, number)
+
+    @property
+    def path(self) -> Path:
+        """The file that is written."""
+        return self._log.path
+
+    def close(self) -> None:
+        """The machine runs on, and nothing more is written."""
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+        self._log.close()
+
+    def __enter__(self) -> ProductionLog:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _watch_row(self, transition: Any, row: int, trigger: str, machine: int) -> None:
+        """Report the row when its conditions have held."""
+        original = transition._eval_conditions
+
+        def take(event_data: Any) -> None:
+            model = self._place_of(event_data.model)
+            if model is None:
+                return
+            state = state_of(event_data.machine, event_data.model)
+            taken = TakenRow(row, trigger, machine, model, state, state)
+            if transition.dest:
+                with self._lock:
+                    self._waiting.append(taken)
+            else:
+                self._write(taken)
+
+        def _eval_conditions(event_data: Any) -> Any:
+            held = original(event_data)
+            if hasattr(held, "__await__"):
+                return _await_conditions(held, event_data)
+            if held:
+                take(event_data)
+            return held
+
+        async def _await_conditions(conditions: Any, event_data: Any) -> Any:
+            held = await conditions
+            if held:
+                take(event_data)
+            return held
+
+        transition._eval_conditions = _eval_conditions
+        self._undo.append(lambda: delattr(transition, "_eval_conditions"))
+
+    def _watch_state(self, machine: Any, number: int) -> None:
+        """Write the row when its state is set."""
+        original = machine.set_state
+
+        def set_state(state: Any, model: Any = None) -> None:
+            models = machine.models if model is None else model if isinstance(model, list) else [model]
+            before = {id(one): state_of(machine, one) for one in models}
+            original(state, model)
+            for one in models:
+                place = self._place_of(one)
+                taken = None if place is None else self._pop(number, place)
+                if taken is not None:
+                    taken.source, taken.dest = before[id(one)], state_of(machine, one)
+                    self._write(taken)
+
+        machine.set_state = set_state
+        self._undo.append(lambda: delattr(machine, "set_state"))
+
+    def _place_of(self, model: Any) -> int | None:
+        return next((place for place, one in enumerate(self._subject.models) if one is model), None)
+
+    def _pop(self, machine: int, model: int) -> TakenRow | None:
+        """The row that was taken last of a model by a machine, and has not set its state."""
+        with self._lock:
+            for place in range(len(self._waiting) - 1, -1, -1):
+                if (self._waiting[place].machine, self._waiting[place].model) == (machine, model):
+                    return self._waiting.pop(place)
+        return None
+
+    def _write(self, taken: TakenRow) -> None:
+        row = (taken.row, taken.trigger, taken.model, taken.source, taken.dest)
+        with self._lock:
+            self._log.write([self._maker.step_row(self._clock(), f"{self.life}/1", row, taken.machine)])
+
+
+def logged(
+    model: Any,
+    place: str,
+    directory: str | os.PathLike[str],
+    *,
+    node: str = "node",
+    clock: Callable[[], int] = time.time_ns,
+) -> ProductionLog:
+    """Write every row that `model` (or a machine, or several) runs into a log of its own in `directory`.
+
+    Args:
+        model: what a factory returns, in use.
+        place: `module:FACTORY` that makes such a machine; its table judges the log.
+        directory: where the logs of a run are; each call begins a new life of the node.
+        node: the name of this process; small letters, digits and `-`.
+        clock: nanoseconds of the rows.
+
+    Raises `ConfigurationError` where there is no such factory, its machine has other rows, or no log can be made.
+    """
+    from statemachines.adoption.declared_table import subject_at
+
+    subject, made = read_subject(model), subject_at(place)
+    ours, theirs = read_rows(subject)[0], read_rows(made)[0]
+    if ours != theirs:
+        differing = next((one.label for one in ours if one not in theirs), f"{len(theirs)} rows instead of {len(ours)}")
+        rule = f"makes another machine than this one ({differing}); name the factory that made it"
+        raise ConfigurationError("factory", place, rule)
+    for machine in subject.machines:
+        for one, other in zip(machine.models, made.machines[subject.machines.index(machine)].models, strict=False):
+            if state_of(machine, one) != (begins := state_of(made.machines[subject.machines.index(machine)], other)):
+                rule = f"is in this state, and a log begins in {begins}: begin the log when the model is made"
+                raise ConfigurationError("model", state_of(machine, one), rule)
+    if not node.replace("-", "").isalnum():
+        raise ConfigurationError("node", node, "must be letters, digits and -")
+    return ProductionLog(subject, place, Path(directory), node, clock)
+
+
+def _open_log(directory: Path, node: str, tables: dict[str, str]) -> tuple[TraceLog, str]:
+    """The log of the next life of the node: its number is the first that no log in the directory has."""
+    for life in range(1, LIVES_MAX):
+        name = f"{node}~{life}"
+        if (directory / f"{name}.ndjson").exists():
+            continue
+        number = 1 + crc32(name.encode()) % (2**23 - 1)
+        return TraceLog(directory, Head(FORMAT, node, name, number, tables, {})), name
+    raise ConfigurationError("trace log", str(directory), f"has {LIVES_MAX} logs of {node}; take another directory")

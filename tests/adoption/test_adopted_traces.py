@@ -1,0 +1,99 @@
+"""What an adopted machine ran, simulated or in production, is judged by the table of its factory."""
+
+from __future__ import annotations
+
+import adopted_machines
+import pytest
+from adopted_machines import EXPECTED, basic, nested, parallel, quickstart, timeout
+
+from statemachines import diagrams
+from statemachines.adoption import adopt, logged
+from statemachines.adoption.adopted_trace import write_runs
+from statemachines.adoption.declared_table import build_fsm, protocol_of
+from statemachines.adoption.live_machine import read_subject
+from statemachines.adoption.random_simulation import simulate
+from statemachines.kernel import ConfigurationError
+from statemachines_reports.pipeline import analyze_all
+
+TABLES = [factory for factory in EXPECTED if factory is not parallel]
+
+
+def verdicts_of(directory, out, place):
+    (found,) = analyze_all([(directory, out)], spark=False, named=[protocol_of(place).name])
+    return {check.name: (check.verdict, check.checked, check.wrong) for check in found.checks}
+
+
+@pytest.mark.parametrize("factory", TABLES, ids=lambda factory: factory.__name__)
+def test_every_machine_has_a_table_with_its_rows(factory):
+    subject = read_subject(factory())
+    rows = adopt(factory).stepper.rows
+    for place in range(len(subject.machines)):
+        fsm = build_fsm(subject, place)
+        own = [row for row in rows if row.machine == place]
+        assert [line.kind for line in fsm.lines[: len(own)]] == ["row"] * len(own)
+        assert "stateDiagram" in diagrams.mermaid(fsm)
+
+
+def test_parallel_states_have_no_table_and_the_message_says_so():
+    with pytest.raises(ConfigurationError, match="up has parallel states, so the machine has no table of single"):
+        build_fsm(read_subject(parallel()), 0)
+
+
+@pytest.mark.parametrize(
+    "factory", [quickstart, nested, timeout, adopted_machines.two_machines, adopted_machines.queued]
+)
+def test_a_simulated_trace_is_judged_like_any_other(factory, tmp_path):
+    place = f"adopted_machines:{factory.__name__}"
+    found = simulate(adopt(factory), 5, seed=2, triggers=15, traced=True)
+    rows = write_runs(tmp_path / "trace", "simulated", place, [("held", 2, {}, found.rows)])
+    verdicts = verdicts_of(tmp_path / "trace", tmp_path / "out", place)
+    assert rows > 4
+    assert verdicts["rows"][::2] == ("held", 0)
+    assert verdicts["continuity"][::2] == ("held", 0)
+
+
+def test_a_trace_with_a_step_that_is_no_row_is_violated(tmp_path):
+    found = simulate(adopt(quickstart), 2, seed=2, triggers=5, faults=False, traced=True)
+    place = "adopted_machines:quickstart"
+    bent = [tuple("saving" if one == "hanging" else one for one in row) for row in found.rows]
+    write_runs(tmp_path / "trace", "simulated", place, [("held", 2, {}, bent)])
+    assert verdicts_of(tmp_path / "trace", tmp_path / "out", place)["rows"][0] == "VIOLATED"
+
+
+def test_the_log_of_a_live_machine_is_judged(tmp_path):
+    place = "adopted_machines:triggers_within_callbacks"
+    for _ in range(2):
+        chain = adopted_machines.triggers_within_callbacks()
+        with logged(chain, place, tmp_path / "logs", node="web-1") as log:
+            chain.go()
+            assert chain.state == "c"
+    assert log.path.name == "web-1~2.ndjson"
+    verdicts = verdicts_of(tmp_path / "logs", tmp_path / "out", place)
+    assert verdicts["rows"] == ("held", 4, 0)
+    assert verdicts["continuity"] == ("held", 4, 0)
+    written = log.path.read_bytes()
+    chain.state = "a"
+    chain.go()
+    assert log.path.read_bytes() == written
+
+
+def test_the_log_of_coroutines_is_written(tmp_path):
+    import asyncio
+
+    worker = adopted_machines.asynchronous()
+    adopted_machines.Worker.work, kept = adopted_machines.Worker.is_ready, adopted_machines.Worker.work
+    try:
+        with logged(worker, "adopted_machines:asynchronous", tmp_path / "logs") as log:
+            asyncio.run(worker.go())
+    finally:
+        adopted_machines.Worker.work = kept
+    assert b'"event":"go"' in log.path.read_bytes()
+
+
+def test_a_log_needs_the_factory_of_its_machine_and_its_beginning(tmp_path):
+    with pytest.raises(ConfigurationError, match="makes another machine than this one"):
+        logged(basic(), "adopted_machines:nested", tmp_path)
+    lump = basic()
+    lump.melt()
+    with pytest.raises(ConfigurationError, match="is in this state, and a log begins in solid"):
+        logged(lump, "adopted_machines:basic", tmp_path)

@@ -1,0 +1,488 @@
+"""A machine whose steps cannot be repeated is refused, in one line that names what was touched and what to do."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import functools
+import itertools
+import random
+import socket
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+
+import pytest
+from transitions import Machine
+from transitions.extensions.asyncio import AsyncMachine
+
+from statemachines.adoption import NotRepeatable, adopt
+from statemachines.kernel import ConfigurationError
+
+SHARED = {"step": 1}
+COUNTS = 0
+
+
+def on_two_states(model, **callbacks):
+    """`go` from a to b with these callbacks, and `back`."""
+    transitions = [{"trigger": "go", "source": "a", "dest": "b", **callbacks}, ["back", "b", "a"]]
+    Machine(model, states=["a", "b"], initial="a", auto_transitions=False, transitions=transitions)
+    return model
+
+
+class Blank:
+    """A model without attributes."""
+
+
+class Model:
+    """A model with some."""
+
+    def __init__(self):
+        self.count = 0
+        self.found = None
+        self.config = SHARED
+
+    def count_globally(self):
+        global COUNTS
+        COUNTS += 1
+
+    def change_shared(self):
+        self.config["step"] += 1
+
+    def count_shared(self):
+        self.count = (self.count + self.config["step"]) % 3
+
+    def read_clock(self):
+        self.found = time.time()
+
+    def read_date(self):
+        self.found = datetime.datetime.now()
+
+    def draw(self):
+        self.found = random.random()
+
+    def open_file(self):
+        Path("/nowhere").write_text("charged")
+
+    def open_file_and_hide_it(self):
+        try:
+            self.open_file()
+        except BaseException:
+            self.found = "nothing"
+
+    def connect(self):
+        socket.create_connection(("127.0.0.1", 1))
+
+    def start_thread(self):
+        threading.Thread(target=print).start()
+
+    def start_process(self):
+        import os
+
+        os.system("true")
+
+    def take_id(self):
+        self.found = id(self)
+
+    def iterate_set(self):
+        self.found = list({"one", "two", "three", "four", "five", "six"})
+
+    def number_itself(self):
+        self.found = next(NUMBERS)
+
+    def add_row(self):
+        self.machine.add_transition("later", "a", "b")
+
+    def copy_itself(self):
+        copy.copy(self).back()
+
+    def change_and_refuse(self):
+        self.count = (self.count + 1) % 3
+        return False
+
+    def leave(self):
+        sys.exit(3)
+
+    def fail(self):
+        raise ValueError("no")
+
+
+NUMBERS = itertools.count()
+
+
+def model_with(method, where="before"):
+    return lambda: on_two_states(Model(), **{where: method})
+
+
+REFUSED = {
+    "count_globally": "go() changes COUNTS, a global of test_soundness",
+    "change_shared": "go() changes config, which all models share",
+    "read_clock": "go() calls time.time in Model.read_clock, which is blocked",
+    "read_date": "go() calls datetime.now in Model.read_date, which is blocked",
+    "draw": "go() calls random.random in Model.draw, which is blocked",
+    "open_file": "allow it (--allow files)",
+    "open_file_and_hide_it": "allow it (--allow files)",
+    "connect": "allow it (--allow sockets)",
+    "start_thread": "allow it (--allow threads)",
+    "start_process": "go() calls os.system",
+    "take_id": "go() sets attribute found in take_id to different values",
+    "number_itself": "go() sets attribute found in number_itself to different values",
+}
+
+
+@pytest.mark.parametrize("method", REFUSED)
+def test_a_step_that_reaches_further_than_its_model_is_refused(method):
+    with pytest.raises(NotRepeatable) as refused:
+        adopt(model_with(method)).search()
+    text = str(refused.value)
+    assert REFUSED[method] in text
+    assert "\n" not in text
+
+
+def make_set_iterator():
+    return on_two_states(Model(), before="iterate_set")
+
+
+def test_another_hash_seed_shows_the_order_of_a_set():
+    with pytest.raises(NotRepeatable, match="sets attribute found in iterate_set to different values under another"):
+        adopt(make_set_iterator).search()
+
+
+def closure_that_counts():
+    log = []
+    return on_two_states(Blank(), before=lambda: log.append(1))
+
+
+def closure_that_rebinds():
+    number = 0
+
+    def count():
+        nonlocal number
+        number += 1
+
+    return on_two_states(Blank(), before=count)
+
+
+def closure_that_changes_another_model():
+    other = Model()
+
+    def change():
+        other.count += 1
+
+    return on_two_states(Blank(), before=change)
+
+
+@pytest.mark.parametrize("factory", [closure_that_counts, closure_that_rebinds, closure_that_changes_another_model])
+def test_a_closure_that_changes_what_is_no_attribute_is_refused(factory):
+    with pytest.raises(NotRepeatable, match=r"go\(\) changes \w+, which the closure of .* holds"):
+        adopt(factory).search()
+
+
+class Bell:
+    """Rings, and counts how often."""
+
+    def __init__(self):
+        self.rung = 0
+
+    def __call__(self):
+        self.rung += 1
+
+    def ring(self, times=1):
+        self.rung += times
+
+
+def log_to_default(log=[]):  # noqa: B006
+    log.append(1)
+
+
+def count_on_itself():
+    count_on_itself.calls = getattr(count_on_itself, "calls", 0) + 1
+
+
+CALLBACKS = {
+    "an object": (Bell, "what Bell is called on"),
+    "a method": (lambda: Bell().ring, "what Bell.ring is called on"),
+    "a partial": (lambda: functools.partial(Bell().ring, 2), "what Bell.ring is called on"),
+    "a default": (lambda: log_to_default, "a default of log_to_default"),
+    "a function": (lambda: count_on_itself, "an attribute of the function count_on_itself"),
+}
+
+
+@pytest.mark.parametrize("kind", CALLBACKS)
+def test_a_callback_that_changes_what_it_is_called_on_is_refused(kind):
+    make, said = CALLBACKS[kind]
+    with pytest.raises(NotRepeatable, match=rf"go\(\) changes {said}"):
+        adopt(lambda: on_two_states(Blank(), before=make())).search()
+
+
+def test_a_callback_on_an_object_that_cannot_be_read_is_refused():
+    with pytest.raises(ConfigurationError, match=r"callback = .*is called on a _thread.lock, which cannot be read"):
+        adopt(lambda: on_two_states(Blank(), before=threading.Event().set))
+
+
+def test_a_step_that_adds_a_callback_is_refused():
+    class Restless:
+        def grow(self):
+            self.machine.get_state("a").add_callback("enter", "grow")
+
+    def make():
+        model = Restless()
+        transitions = [{"trigger": "go", "source": "a", "dest": "b", "before": "grow"}]
+        model.machine = Machine(model, states=["a", "b"], initial="a", transitions=transitions)
+        return model
+
+    with pytest.raises(NotRepeatable, match=r"go\(\) adds or removes states, transitions, callbacks or models"):
+        adopt(make).search()
+
+
+def test_a_counter_in_a_module_that_a_callback_imports_is_refused(monkeypatch):
+    helper = types.ModuleType("counting_helper")
+    exec("count = 0\ndef bump():\n    global count\n    count += 1\n", vars(helper))
+    monkeypatch.setitem(sys.modules, "counting_helper", helper)
+
+    class Importing:
+        def bump(self):
+            import counting_helper
+
+            counting_helper.bump()
+
+    with pytest.raises(NotRepeatable, match=r"go\(\) changes count, a global of counting_helper"):
+        adopt(lambda: on_two_states(Importing(), before="bump")).search()
+
+
+def test_an_attribute_that_the_class_gets_is_refused():
+    class Order:
+        def book(self):
+            type(self).sold = True
+
+    with pytest.raises(NotRepeatable, match="changes the attributes of Order"):
+        adopt(lambda: on_two_states(Order(), before="book")).search()
+
+
+def test_an_object_that_is_copied_in_a_way_of_its_own_is_refused():
+    class Odd:
+        def __init__(self):
+            self.count = 0
+
+        def __deepcopy__(self, memo):
+            return Odd()
+
+    class Holder:
+        def __init__(self):
+            self.odd = Odd()
+
+        def more(self):
+            self.odd.count += 1
+
+    with pytest.raises(NotRepeatable, match="attribute odd is another one after it was set on a fresh model"):
+        adopt(lambda: on_two_states(Holder(), before="more")).search()
+
+
+def test_aliases_models_and_machines_within_a_value_are_kept():
+    class Item:
+        def __init__(self, owner):
+            self.owner, self.count = owner, 0
+
+    class Cart:
+        def __init__(self):
+            self.items = [Item(self)]
+            self.alias = self.items
+            self.event = None
+
+        def more(self):
+            self.alias[0].count = (self.items[0].count + 1) % 3
+            assert self.items[0].owner is self
+            assert self.alias is self.items
+
+    assert adopt(lambda: on_two_states(Cart(), before="more")).search().found.states == 6
+
+
+def test_an_attribute_that_a_closure_holds_as_well_is_refused():
+    def make():
+        model = Blank()
+        model.log = log = []
+        return on_two_states(model, before=lambda: log.append(1))
+
+    with pytest.raises(NotRepeatable, match="log is an attribute of the model, and the closure of"):
+        adopt(make)
+
+
+def test_an_attribute_of_the_class_that_a_step_changes_is_refused():
+    class Counter:
+        log = ()
+
+        def count(self):
+            type(self).log = (*self.log, 1)
+
+    with pytest.raises(NotRepeatable, match=r"changes Counter\.log, an attribute of the class"):
+        adopt(lambda: on_two_states(Counter(), before="count")).search()
+
+
+def test_what_models_share_and_no_step_changes_is_no_part_of_a_value():
+    found = adopt(model_with("count_shared")).search().found
+    assert found.states == 6
+
+
+@pytest.mark.parametrize(
+    ("make_value", "kind"),
+    [
+        (threading.Lock, "_thread.lock"),
+        (lambda: (one for one in ()), "generator"),
+        (lambda: socket.socket(), "socket.socket"),
+        (lambda: {"deep": [threading.Event()]}, "_thread.lock"),
+        (lambda: random.Random(1), "random.Random"),
+        (itertools.count, "itertools.count"),
+    ],
+)
+def test_an_attribute_that_cannot_be_read_is_named(make_value, kind):
+    made = []
+
+    def make():
+        model = Blank()
+        model.thing = make_value()
+        made.append(model.thing)
+        return on_two_states(model)
+
+    with pytest.raises(ConfigurationError, match=rf"thing.*is a {kind}, which cannot be read and set again") as refused:
+        adopt(make, allow=["sockets"])
+    assert "--port NAME" in str(refused.value)
+    for one in made:
+        if isinstance(one, socket.socket):
+            one.close()
+
+
+def test_rows_that_appear_later_are_refused():
+    def make():
+        model = Model()
+        transitions = [{"trigger": "go", "source": "a", "dest": "b", "before": "add_row"}]
+        model.machine = Machine(model, states=["a", "b"], initial="a", transitions=transitions)
+        return model
+
+    with pytest.raises(NotRepeatable, match=r"go\(\) adds or removes states, transitions, callbacks"):
+        adopt(make).search()
+
+
+def test_a_copy_of_a_model_triggers_the_original_and_the_state_that_is_read_back_says_so():
+    found = adopt(model_with("copy_itself", "after")).search().found
+    assert found.states == 1
+    assert found.kinds["taken"] == 1
+
+
+def test_a_trigger_within_a_callback_ends_where_it_ends_and_not_where_the_row_says():
+    class Hasty:
+        def hurry(self):
+            self.back()
+
+    found = adopt(lambda: on_two_states(Hasty(), after="hurry")).search().found
+    assert (found.states, found.taken) == (1, {0, 1})
+
+
+def test_a_row_that_runs_from_another_state_than_its_source_is_said():
+    class Hasty:
+        def hurry(self):
+            self.swerve()
+
+    def make():
+        model = Hasty()
+        transitions = [{"trigger": "go", "source": "a", "dest": "b", "before": "hurry"}, ["swerve", "a", "c"]]
+        Machine(model, states=["a", "b", "c"], initial="a", auto_transitions=False, transitions=transitions)
+        return model
+
+    assert list(adopt(make).search().found.odd) == ["row 0 (go: a -> b) ran from c, where a callback had gone"]
+
+
+def test_a_false_condition_that_changes_the_model_makes_another_state():
+    found = adopt(model_with("change_and_refuse", "conditions")).search().found
+    assert found.states == 3
+    assert found.odd == {"steps that took no row changed attributes all the same": 3}
+
+
+def test_an_exception_is_a_counterexample_and_the_state_after_it_is_read_back():
+    adopted = adopt(model_with("fail", "after"))
+    broken = adopted.search().found.broken
+    assert broken is not None
+    assert (broken.name, broken.why) == ("raises ValueError", "no")
+    assert dict(broken.legs[0].outcome.value.parts)["state"] == b"str:'b';"
+    expected = adopt(model_with("fail", "after"), raises=[ValueError]).search()
+    assert expected.held
+    assert expected.found.expected == {"ValueError": 1}
+
+
+def test_an_exit_of_the_process_is_an_exception_as_any_other():
+    broken = adopt(model_with("leave")).search().found.broken
+    assert broken is not None
+    assert broken.name == "raises SystemExit"
+
+
+def test_what_is_allowed_is_not_blocked_and_still_must_come_out_the_same():
+    with pytest.raises(NotRepeatable, match="sets attribute found in read_clock to different values"):
+        adopt(model_with("read_clock"), allow=["time"]).search()
+
+
+def test_nothing_stays_blocked_or_replaced():
+    before = (time.time, random.random, threading._start_new_thread, Machine.callback, datetime.datetime)
+    with pytest.raises(NotRepeatable):
+        adopt(model_with("read_clock")).search()
+    assert (time.time, random.random, threading._start_new_thread, Machine.callback, datetime.datetime) == before
+    assert time.time() > 0
+
+
+def test_a_port_records_calls_and_they_are_effects():
+    class Customer:
+        def __init__(self):
+            self.card = socket.socket
+
+        def charge(self):
+            with self.card:
+                if self.card.charge(5, currency="EUR"):
+                    self.card.note("charged")
+
+    adopted = adopt(
+        lambda: on_two_states(Customer(), before="charge"),
+        ports={"card": {"charge": True}},
+        invariants=["state == 'a'"],
+    )
+    broken = adopted.search().found.broken
+    assert broken is not None
+    said = [str(one) for one in broken.legs[0].outcome.effects]
+    assert said == ["card.charge(5, currency='EUR')", "card.note('charged')"]
+
+
+def test_a_task_that_is_left_running_and_one_that_never_ends_are_named():
+    import asyncio
+
+    class Leaves:
+        async def go_on(self):
+            self.task = None
+            asyncio.get_running_loop().create_task(asyncio.sleep(1))
+
+    class Waits:
+        async def go_on(self):
+            await asyncio.get_running_loop().create_future()
+
+    def make(kind):
+        model = kind()
+        transitions = [{"trigger": "go", "source": "a", "dest": "b", "before": "go_on"}]
+        AsyncMachine(model, states=["a", "b"], initial="a", transitions=transitions)
+        return model
+
+    with pytest.raises(NotRepeatable, match=r"go\(\) leaves a task running \(sleep\): await it"):
+        adopt(lambda: make(Leaves)).search()
+    broken = adopt(lambda: make(Waits)).search().found.broken
+    assert broken is not None
+    assert broken.name == "raises NeverEnds"
+
+
+def test_key_says_what_identifies_a_value():
+    class Counter:
+        def __init__(self):
+            self.count = 0
+
+        def more(self):
+            self.count += 1
+
+    make = lambda: on_two_states(Counter(), before="more")  # noqa: E731
+    assert adopt(make, key=lambda model: (model.state, model.count % 2)).search().found.states == 4
+    assert not adopt(make).search(states_max=50).is_complete
