@@ -17,7 +17,7 @@ from typing import Annotated, Final
 import typer
 
 from statemachines import __version__
-from statemachines.commands import analysis, check, demo, mutate, node, simulation
+from statemachines.commands import analysis, check, conform, demo, mutate, node, simulation
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.drivers.plain_text import plain_lines
@@ -233,4 +233,6 @@ app.command()(simulation.campaign)
 app.command()(analysis.analyze)
 app.command()(check.check)
 app.command()(mutate.mutate)
+app.command()(conform.conform)
+app.command()(conform.schema)
 app.add_typer(node.app, name="node")
