@@ -1,4 +1,4 @@
-"""Mistakes to be put into the foreign Borrowers: what is known of existing systems, and states that are wrong only later.
+"""Mistakes to be put into the foreign Borrowers: bugs of existing systems, and states that are wrong only later.
 
 Each is a piece of the text, and what takes its place; `LATER` are those whose output is right at first.
 """

@@ -15,7 +15,7 @@ from statemachines.testing.conformance.tour import Tour
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from bugs import JAVASCRIPT, LATER, PYTHON
+from bugs import JAVASCRIPT, LATER, PYTHON  # noqa: E402
 
 sys.path.pop(0)
 
@@ -36,10 +36,10 @@ def campaign(tour, path):
 
 @pytest.mark.parametrize("file", COMMANDS)
 def test_a_foreign_borrower_passes_and_every_row_is_taken(tour, file):
-    verdict = campaign(tour, HERE / file).judge(runs=40)
+    verdict = campaign(tour, HERE / file).judge(runs=20)
     assert verdict.outcome is Outcome.PASS, verdict
     assert verdict.coverage.missed == ()
-    assert verdict.coverage.rows == verdict.coverage.taken == 94
+    assert verdict.coverage.rows == verdict.coverage.taken == 95
     assert verdict.coverage.pairs_taken > 150
 
 
@@ -50,7 +50,7 @@ def test_a_planted_bug_is_found_and_its_run_is_short(tour, tmp_path, file, bug):
     assert text.count(right) == 1
     path = tmp_path / file
     path.write_text(text.replace(right, wrong))
-    verdict = campaign(tour, path).judge(runs=100)
+    verdict = campaign(tour, path).judge(runs=400)
     assert verdict.outcome is Outcome.FAIL
     assert 2 <= len(verdict.moves) <= 8
     again = campaign(tour, path).replay(verdict.moves)
@@ -58,6 +58,6 @@ def test_a_planted_bug_is_found_and_its_run_is_short(tour, tmp_path, file, bug):
 
 
 def test_half_of_the_bugs_show_only_later():
-    assert LATER <= {*PYTHON, *JAVASCRIPT}
+    assert {*PYTHON, *JAVASCRIPT} >= LATER
     assert len(LATER) >= 10
     assert (len(PYTHON), len(JAVASCRIPT)) == (10, 10)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from statemachines.kernel import Answer, Event, Message, TimerFired
+from statemachines.kernel import Event, TimerFired
 from statemachines.testing.conformance.child_process import Died, Implementation, NoAnswer
 from statemachines.testing.conformance.conformance_run import (
     Begin,
@@ -47,6 +47,11 @@ REPLAYS_MAX: Final = 400
 """Shortening ends after so many repetitions."""
 
 CHOICES: Final = 1 << 16
+KINDS: Final = 8
+"""What is chosen first: whether time passes, or which events are preferred."""
+
+DRAWN: Final = 2 * KINDS
+"""One event of so many may be a drawn one."""
 
 Open = Callable[[], AbstractContextManager[Implementation]]
 """Starts the implementation."""
@@ -218,40 +223,48 @@ class Campaign:
         self, run: ConformanceRun, made: list[Move], start: int, without: set[type[Any]], choices: list[int]
     ) -> None:
         self.runs += 1
-        taken = self.pairs | run.pairs
         _make(run, made, Begin(start))
         for choice in choices:
             if run.is_over:
                 _make(run, made, Begin(start))
-                continue
             moves = self._candidates(run, start, without, choice)
-            if choice % 4:
-                new: list[Move] = [move for move in moves if isinstance(move, Feed) and _is_new(run, move.event, taken)]
-                moves = new or moves
-            _make(run, made, moves[choice // 4 % len(moves)])
+            _make(run, made, moves[choice // KINDS % len(moves)])
 
     def _candidates(self, run: ConformanceRun, start: int, without: set[type[Any]], choice: int) -> list[Move]:
-        """What may come next: what the environment says, time, a timer that is late; now and then a drawn event."""
+        """What may come next.  Of eight times two time passes, or a timer fires late; else an event is said: twice one
+        that makes a pair of rows which was not taken, three times one that changes the record and ends nothing, once
+        any.  Now and then it is a drawn one."""
         record = run.states[0].record
+        kind = choice % KINDS
+        if kind < 2:
+            tick_ns, due_ns = self.role.timing.tick_ns, run.next_due_ns()
+            waits = [due_ns or tick_ns, (due_ns or tick_ns) // 2, tick_ns // 2, tick_ns, 3 * tick_ns]
+            return [*map(Wait, waits), *(Late(timer) for timer in run.late_timers())]
         told = self.role.starts[start].told(record)
-        if choice % 16 == 0:
+        if choice % DRAWN == kind:
             told = chain(told, self._drawn(record, choice))
-        tick_ns = self.role.timing.tick_ns
-        moves: list[Move] = [Feed(event) for event in told if type(event) not in without]
-        moves += [Wait(tick_ns // 2), Wait(tick_ns), Wait(3 * tick_ns)]
-        return moves + [Late(timer) for timer in run.late_timers()]
+        found = [(event, run.foresee(event)) for event in told if type(event) not in without]
+        events = [(event, seen) for event, seen in found if seen is not None]
+        preferred: list[Event] = []
+        if kind < 4:
+            taken = self.pairs | run.pairs
+            preferred = [event for event, seen in events if min(seen.rows) >= 0 and seen.rows not in taken]
+        elif kind < 7:
+            preferred = [event for event, seen in events if seen.is_change and not seen.is_end]
+        return [Feed(event) for event in preferred or [event for event, _ in events]] or [
+            Wait(self.role.timing.tick_ns)
+        ]
 
     def _drawn(self, record: Any, choice: int) -> Iterable[Event]:
         """Events of any values that the types allow, aimed at what the record holds."""
         legal = environment_of(self.role.fsm).legal
         for kind in self.role.interface.alphabet.takes:
-            if issubclass(kind, Message | Answer):
-                try:
-                    event: Event = example(kind, Random(choice), Pool(record))
-                except Refused:
-                    continue
-                if legal(record, event):
-                    yield event
+            try:
+                event: Event = example(kind, Random(choice), Pool(record))
+            except Refused:
+                continue
+            if legal(record, event):
+                yield event
 
     # -- verdicts -----------------------------------------------------------------------------------------------
 
@@ -326,9 +339,3 @@ class _Replays:
 def _make(run: ConformanceRun, made: list[Move], move: Move) -> None:
     made.append(move)
     run.make(move)
-
-
-def _is_new(run: ConformanceRun, event: Event, taken: set[tuple[int, int]]) -> bool:
-    """Whether the event would take a pair of rows that was not taken."""
-    before, row = run.row_of(event)
-    return before >= 0 and row >= 0 and (before, row) not in taken

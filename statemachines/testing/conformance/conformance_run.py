@@ -77,6 +77,15 @@ class PossibleState(msgspec.Struct, frozen=True):
     stopped: bool = False
 
 
+class Foreseen(msgspec.Struct, frozen=True):
+    """The row of the machine itself that was taken last, and the one an event would take; whether it would change the
+    record; whether it would end the instance."""
+
+    rows: tuple[int, int]
+    is_change: bool
+    is_end: bool
+
+
 class Taken(msgspec.Struct, frozen=True):
     """One way in which the table takes an input: what is seen of it, the state after it, and the rows."""
 
@@ -359,13 +368,19 @@ class ConformanceRun:
                     self.pairs.add((self._last_row, row))
                 self._last_row = row
 
-    def row_of(self, event: Event) -> tuple[int, int]:
-        """The last row of the machine itself, and the one that it would take next (-1: none, or the table refuses
-        it)."""
+    def foresee(self, event: Event) -> Foreseen | None:
+        """What the table would do with the event now; None: it refuses it."""
+        record = self.states[0].record
         try:
-            return self._last_row, self.fsm.step(self.states[0].record, event, self.now_ns).row
+            step = self.fsm.step(record, event, self.now_ns)
         except ProtocolError:
-            return self._last_row, -1
+            return None
+        return Foreseen((self._last_row, step.row), step.record is not record, step.record.status in self.fsm.final)
+
+    def next_due_ns(self) -> int | None:
+        """How long until the next deadline; None: there is none."""
+        due = self._next_due()
+        return None if due is None else due - self.now_ns
 
     def late_timers(self) -> list[str]:
         """Timers of the table that may fire late now, and that it then ignores."""

@@ -118,6 +118,13 @@ def told(
     return say
 
 
+def reported(record: BorrowerRecord) -> Iterator[Event]:
+    """What one leader says that grants one stream and answers pings, and a session that reads it."""
+    yield from (LeaderConnectResponse(ID, "leader-1~2/1", 2, 1), Grant(ID, 2, 1, "0.0/a", 1, 0), OnUnsubscribe())
+    yield PingResponse(ID, 2, 1, record.ping_n)
+    yield from (StreamProgress("0.0/a", 1, 2, True), *(StreamProgress("0.0/a", 1, one) for one in (0, 1, 2)))
+
+
 def start_of(name: str, pings: int, say: Callable[[Any], Iterator[Event]]) -> role.Start:
     """A borrower that is told this, and sends so many pings."""
     record = BorrowerRecord(ID, "g", "#", REGISTRIES, TIMES, epoch=SEEN)
@@ -132,6 +139,7 @@ STARTS: Final = (
     start_of("several leaders", 3, told(((2, 1), (1, 2), (2, 2), (3, 1)))),
     start_of("a stream", 2, told(((2, 1),), ("0.0/a",), 2, (1, END_OF_STREAM))),
     start_of("two streams", 1, told(((2, 1),), ("0.0/a", "0.0/b"), 1, (1,))),
+    start_of("reports of a stream", 4, reported),
     start_of("a stream of another leader", 1, told(((2, 1), (3, 1)), ("0.0/a",), 1, (1,))),
 )
 
