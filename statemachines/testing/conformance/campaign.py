@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from enum import Enum
+from functools import cached_property
 from itertools import chain
 from random import Random
 from typing import Any, Final
@@ -99,12 +100,21 @@ class Campaign:
     def __init__(self, role: ConformanceRole, open_one: Open, tour: Tour | None = None) -> None:
         self.role = role
         self._open = open_one
-        self.tour = Tour(RoleGraph(role)) if tour is None else tour
-        self.graph = self.tour.graph
+        self._tour = tour
         self.cells: set[Cell] = set()
         self.pairs: set[tuple[int, int]] = set()
         self.inputs = 0
         self.runs = 0
+
+    @cached_property
+    def tour(self) -> Tour:
+        """The tour of the role."""
+        return Tour(RoleGraph(self.role)) if self._tour is None else self._tour
+
+    @property
+    def graph(self) -> RoleGraph:
+        """The states of the role."""
+        return self.tour.graph
 
     def judge(self, runs: int = RUNS, seed: int = 0, *, tour: bool = True) -> Verdict:
         """The tour, then so many runs of the search.  Raises `InterfaceError` for an implementation that does not keep

@@ -79,7 +79,11 @@ def role_of(name: str) -> ConformanceRole:
 
     Raises `ConfigurationError` for an unknown name.
     """
-    fsm = catalogue.machine(name)
+    return role_of_machine(catalogue.machine(name))
+
+
+def role_of_machine(fsm: Fsm[Any]) -> ConformanceRole:
+    """The role of a machine, registered or not."""
     declared = roles_of(fsm.protocol).get(fsm.name) if fsm.protocol else None
     return declared if declared is not None and declared.fsm is fsm else drawn_role(fsm)
 

@@ -52,19 +52,19 @@ TIMES: Final = Configuration(unsubscribe_timeout_ms=2_000).check()
 
 RELATION: Final = Relation(
     before=(
-        Before("uninstall", "revoke_finished", "stream", "SS-312"),
-        Before("uninstall", "destroyed", "", "SS-312"),
+        Before("uninstall", "revoke_finished", "stream", "SS-311"),
+        Before("uninstall", "destroyed", "", "SS-311"),
     ),
-    chosen=(Chosen("ping number", (("ping", "n"), ("ping_response", "n")), "SS-311"),),
+    chosen=(Chosen("ping number", (("ping", "n"), ("ping_response", "n")), "SS-310"),),
     unordered=(
-        Unordered("ping", "reports", "SS-313"),
-        Unordered("disconnect", "reports", "SS-313"),
-        Unordered("destroyed", "reports", "SS-313"),
+        Unordered("ping", "reports", "SS-312"),
+        Unordered("disconnect", "reports", "SS-312"),
+        Unordered("destroyed", "reports", "SS-312"),
     ),
     repeated=(
-        Repeated("leader_wanted", "SS-314"),
-        Repeated("update_progress", "SS-314"),
-        Repeated("revoke_finished", "SS-314"),
+        Repeated("leader_wanted", "SS-313"),
+        Repeated("update_progress", "SS-313"),
+        Repeated("revoke_finished", "SS-313"),
     ),
 )
 
