@@ -69,7 +69,7 @@ class Outcome(Enum):
 class Coverage(msgspec.Struct, frozen=True):
     """`taken` of the `rows` that can be taken within the bounds of the role, state by state; `missed`: the others;
     `pathless`: rows of the table that none of its bounded systems takes; `pairs_taken` of `pairs` of rows that can
-    follow each other; `unseparated`: states after a row that no sequence tells from the right one; `inputs` in
+    follow each other; `unseparated`: rows after which some wrong state cannot be told from the right one; `inputs` in
     `runs`."""
 
     rows: int
@@ -130,6 +130,8 @@ class Campaign:
             except (Violated, Died) as error:
                 if isinstance(error, Died) and run.inputs <= 1:
                     raise  # it never lived: there is nothing to judge
+                if isinstance(error, Violated):
+                    self._finish(implementation)  # a line too many may have come instead of the answer
                 self._count(run, made)
                 failed: Violated | Died = error
             except (Inconclusive, NoAnswer) as error:
@@ -171,7 +173,7 @@ class Campaign:
             tuple(sorted(table - possible - self.cells)),
             len(self.graph.pairs),
             len(self.graph.pairs & self.pairs),
-            sum(self.tour.unseparated.values()),
+            len(self.tour.unseparated),
             self.inputs,
             self.runs,
             self.graph.is_whole,

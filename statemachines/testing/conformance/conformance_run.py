@@ -18,7 +18,6 @@ from statemachines.testing.conformance.interface import (
     InterfaceError,
     SetTimerEffect,
     StopEffect,
-    quoted,
 )
 from statemachines.testing.conformance.relation import (
     STOPPED,
@@ -135,6 +134,8 @@ class ConformanceRun:
         self._timers: dict[str, tuple[bool, int, int]] = {}
         self._names: dict[tuple[str, str], str] = {}
         self._set: list[Any] = []
+        self._taken_back: set[tuple[str, str]] = set()
+        self._cancelled: set[str] = set()
         self._stopped = True
         self._last_row = -1
         self._outputs = OutputsOf(role.relation)
@@ -164,12 +165,14 @@ class ConformanceRun:
         self.now_ns = 0
         self._timers.clear()
         self._names.clear()
+        self._taken_back.clear()
+        self._cancelled.clear()
         self._stopped = False
         self._last_row = -1
         self.states = [PossibleState(record, {}, {})]
         state = _after(self.states[0], record, self.fsm.start(record, 0), False)
         line = self.interface.init_line(record, 0, self.inputs + 1)
-        came = self._ask(line)
+        came = self._ask(line, "init")
         self._judge("init", [Taken(state, (), ())], came)
         self._settle()
 
@@ -186,16 +189,22 @@ class ConformanceRun:
                 f"{name_of(type(event))} is refused by the table in {self._where()}: it is no input there"
             )
         said = answered_values(self.role.relation, event, self.states[0].binding)
-        came = self._ask(self.interface.event_line(said, self.now_ns, self.inputs + 1))
+        armed = [state.armed for state in self.states]
+        came = self._ask(self.interface.event_line(said, self.now_ns, self.inputs + 1), name_of(type(event)))
         self._judge(event, taken, came)
+        if len(armed) == len(self.states) == 1:
+            self._taken_back.update(armed[0].keys() - self.states[0].armed.keys())
         self._settle()
 
     def wait(self, ns: int) -> None:
         """Let time pass; what is due on the way is fired."""
-        until = self.now_ns + ns
+        until, firings = self.now_ns + ns, 0
         while not self._stopped and (due := self._next_due()) is not None and due <= until:
             self.now_ns = max(self.now_ns, due)
             self._fire()
+            firings += 1
+            if firings == FIRINGS_MAX:
+                raise Inconclusive(f"timers were due {FIRINGS_MAX:,} times while {ns:,} ns passed; set them for later")
         self.now_ns = until
 
     def can_fire_late(self, timer: str) -> bool:
@@ -203,8 +212,8 @@ class ConformanceRun:
         slot = (timer, "")
         name = self._names.get(slot)
         return (
-            name is not None
-            and name not in self._timers
+            name in self._cancelled
+            and slot in self._taken_back
             and not self._stopped
             and all(slot not in state.armed for state in self.states)
         )
@@ -216,7 +225,7 @@ class ConformanceRun:
         event = self.fsm.timer_registry()[timer]("")
         taken = [self._step(state, event) for state in self.states]
         line = self.interface.timer_line(self._names[timer, ""], self.now_ns, self.inputs + 1)
-        self._judge(event, taken, self._ask(line))
+        self._judge(event, taken, self._ask(line, f"timer {timer}"))
         self._settle()
 
     # -- time ---------------------------------------------------------------------------------------------------
@@ -241,7 +250,7 @@ class ConformanceRun:
                 self._fail(f"timer {name}", [], tuple(came), f"sets timers for now for ever: {name}")
             fired.append(name)
             del self._timers[name]
-            came += self._ask(self.interface.timer_line(name, self.now_ns, self.inputs + 1))
+            came += self._ask(self.interface.timer_line(name, self.now_ns, self.inputs + 1), f"timer {name}")
             if self._stopped:
                 break
         taken = [one for state in self.states for one in self._fired(Taken(state, (), ()), 0)]
@@ -291,20 +300,22 @@ class ConformanceRun:
 
     # -- the implementation -------------------------------------------------------------------------------------
 
-    def _ask(self, line: bytes) -> tuple[Output, ...]:
-        """What is seen of the answer; its timers are set."""
+    def _ask(self, line: bytes, what: str) -> tuple[Output, ...]:
+        """What is seen of the answer; its timers are set.  `what`: the line, for errors."""
         self.inputs += 1
         try:
             effects = self.interface.effects(self.implementation.answer(line), self.inputs)
         except InterfaceError as error:
-            raise type(error)(f"line {self.inputs}, {quoted(line)}: the implementation {error}") from None
+            raise type(error)(f"line {self.inputs} ({what}): the implementation {error}") from None
         found: list[Output] = []
         for effect in effects:
             kind = type(effect)
             if kind is SetTimerEffect:
+                self._cancelled.discard(effect.timer)
                 self._timers[effect.timer] = (effect.authority, effect.deadline_ns, len(self._timers))
             elif kind is CancelTimerEffect:
-                self._timers.pop(effect.timer, None)
+                if self._timers.pop(effect.timer, None) is not None:
+                    self._cancelled.add(effect.timer)
             elif kind is StopEffect:
                 self._stopped = True
                 self._timers.clear()

@@ -193,7 +193,7 @@ class Interface:
         except msgspec.ValidationError as error:
             raise InterfaceError(self._about(line, str(error))) from None
         except msgspec.DecodeError as error:
-            rule = f"is no JSON ({error}): {quoted(line)}; an answer is one line of JSON, and logs go to stderr"
+            rule = f"answers with no JSON ({error}): {quoted(line)}; an answer is one line of it, and logs go to stderr"
             raise InterfaceError(rule) from None
         if answer.interface != INTERFACE:
             raise InterfaceError(_of_version(answer.interface))
@@ -209,7 +209,9 @@ class Interface:
         version = found.get("interface", INTERFACE) if isinstance(found, dict) else INTERFACE
         if version != INTERFACE:
             return _of_version(version)
-        return f"does not fit the interface: {error}; `gapless schema` prints what an answer may hold: {quoted(line)}"
+        return (
+            f"does not keep to the interface: {error}; `gapless schema` prints what an answer may hold: {quoted(line)}"
+        )
 
     def output(self, effect: Any) -> Output:
         """What is seen of an effect of an answer that sends, asks or tells."""

@@ -107,6 +107,8 @@ class Output(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
 
     def __str__(self) -> str:
+        if self.name == self.channel[0]:
+            return self.name
         fields = ", ".join(f"{field}={_text(value)}" for field, value in self.fields.items())
         return f"{self.channel[0]} {self.to + ' ' if self.to else ''}{self.name}{f'({fields})' if fields else ''}"
 

@@ -48,7 +48,7 @@ def json_of(verdict: Verdict, role: ConformanceRole) -> dict[str, Any]:
         "rows_without_path": [_cell(cell, role) for cell in coverage.pathless],
         "pairs": coverage.pairs,
         "pairs_taken": coverage.pairs_taken,
-        "states_not_separated": coverage.unseparated,
+        "rows_not_separated": coverage.unseparated,
         "inputs": coverage.inputs,
         "runs": coverage.runs,
         "script": [line_of(move) for move in verdict.moves],
@@ -113,6 +113,8 @@ def _words(move: Move) -> str:
 def _coverage(verdict: Verdict, role: ConformanceRole) -> Iterator[str]:
     found = verdict.coverage
     yield f"  rows      {found.taken} of {found.rows} that can be taken within the bounds, state by state"
+    if verdict.outcome is not Outcome.PASS:
+        return
     if found.missed:
         yield f"            not taken: {_cells(found.missed, role)}"
     if found.pathless:
@@ -121,7 +123,7 @@ def _coverage(verdict: Verdict, role: ConformanceRole) -> Iterator[str]:
         yield "            the bounds were not reached: there may be more"
     yield f"  pairs     {found.pairs_taken} of {found.pairs} pairs of rows that can follow each other"
     if found.unseparated:
-        yield f"  states    {found.unseparated} that a mistake might lead to cannot be told from the right ones"
+        yield f"  states    after {found.unseparated} of the rows some wrong state cannot be told from the right one"
     yield f"  inputs    {found.inputs}, with {found.runs} drawn runs"
 
 

@@ -213,18 +213,24 @@ class RoleGraph:
         return Outcome(None if stops else after, outputs, cells)
 
     def _late_cells(self) -> Iterator[Cell]:
-        """Rows that ignore a timer which was set before, and is not any more."""
+        """Rows that ignore a timer which an event has taken back."""
         fsm = self.role.fsm
         for timer in fsm.timers:
-            armed = [node for node, party in self.parties.items() if (timer.name, "") in party.timers]
-            after = {*armed}
-            queue = deque(armed)
+            slot = (timer.name, "")
+            after = {
+                edge.dest
+                for node, party in self.parties.items()
+                if slot in party.timers
+                for edge in self.edges[node]
+                if edge.move is not TICK and edge.dest != OVER and slot not in self.parties[edge.dest].timers
+            }
+            queue = deque(after)
             while queue:
                 for edge in self.edges[queue.popleft()]:
-                    if edge.dest not in after and edge.dest != OVER:
+                    if edge.dest not in after and edge.dest != OVER and slot not in self.parties[edge.dest].timers:
                         after.add(edge.dest)
                         queue.append(edge.dest)
-            states = {self.parties[node].record.status for node in after.difference(armed)}
+            states = {self.parties[node].record.status for node in after}
             for state in sorted(states, key=lambda one: str(one.value)):
                 for line in fsm.cell(state, timer.event)[:1]:
                     if line.kind == "ignore":
