@@ -80,8 +80,8 @@ class TestProtocol(msgspec.Struct, frozen=True):
     """The part.
 
     `environments` by the short name of the machine; `readers`: who reads frames, by role; `searches`: where the
-    `finding.Searches` for its planted bugs stand, as `module:ATTRIBUTE` (they need more extras than tests do).
-    """
+    `finding.Searches` for its planted bugs stand, and `roles`: where its `conformance.role.ConformanceRole`s do, by
+    machine; both as `module:ATTRIBUTE` (they need more extras than tests do)."""
 
     __test__: ClassVar[bool] = False  # for pytest: this is no test
 
@@ -89,6 +89,7 @@ class TestProtocol(msgspec.Struct, frozen=True):
     environments: Mapping[str, Environment] = {}
     readers: Mapping[str, Reader] = {}
     searches: str = ""
+    roles: str = ""
 
 
 NOTHING = TestProtocol()

@@ -13,4 +13,5 @@ TESTING = TestProtocol(
     environments=ENVIRONMENTS,
     readers=READERS,
     searches="statemachines.testing.shared_subscriptions.searches:SEARCHES",
+    roles="statemachines.testing.shared_subscriptions.conformance:ROLES",
 )

@@ -1,0 +1,82 @@
+"""`gapless conform` and `gapless schema`: an implementation in any language, tested against a declared machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from statemachines import catalogue, registry
+from statemachines.commands.exits import Exit
+from statemachines.drivers.plain_text import plain_json
+from statemachines.interrupts import begin_work
+from statemachines.kernel import ConfigurationError
+
+OUT = Path("out/conform")
+
+
+def conform(
+    role: Annotated[
+        str, typer.Argument(metavar="ROLE", help="A machine: its name, protocol/name, or module:ATTRIBUTE.")
+    ],
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="After --: what starts the implementation.")
+    ],
+    runs: Annotated[int, typer.Option(min=0, help="Runs of drawn inputs after the tour.")] = 200,
+    seed: Annotated[int, typer.Option(help="What draws them.")] = 0,
+    no_tour: Annotated[bool, typer.Option("--no-tour", help="Leave the tour out.")] = False,
+    script: Annotated[Path | None, typer.Option(metavar="FILE", help="Play these inputs alone.")] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the inputs of a failing run go.")] = None,
+    patience: Annotated[float, typer.Option(min=0.1, help="Seconds that an answer is waited for.")] = 10.0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
+) -> None:
+    """Test an implementation in any language: JSON lines on its standard input and output.
+
+    A tour takes every row of the table that can be taken, and looks where each has led; then come drawn inputs. The
+    page docs/test_your_implementation.md says what an implementation is told, and what it answers.
+
+    Exit code 0: everything that came is allowed. 1: something is not; the shortest run that shows it is printed and
+    saved. 3: it could not be judged, such as an implementation that does not answer in time.
+    """
+    from statemachines.testing.conformance import report, script_file
+    from statemachines.testing.conformance.campaign import Campaign, Outcome
+    from statemachines.testing.conformance.child_process import ChildProcess
+    from statemachines.testing.conformance.role import role_of
+
+    found = role_of(role)
+    moves = None if script is None else script_file.load(script, found)
+    begin_work()
+    argv = tuple(command)
+    campaign = Campaign(found, lambda: ChildProcess(argv, patience))
+    verdict = campaign.judge(runs, seed, tour=not no_tour) if moves is None else campaign.replay(moves)
+    print(plain_json(report.json_of(verdict, found)) if json else report.text_of(verdict, found))
+    if verdict.outcome is Outcome.FAIL:
+        path = save or script or OUT / f"{found.fsm.name}.jsonl"
+        if path != script:
+            script_file.save(path, verdict.moves)
+        if not json:
+            print(f"  repeat    {report.repeat_of(role, path, argv)}")
+        raise typer.Exit(Exit.VIOLATED)
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        raise typer.Exit(Exit.INCONCLUSIVE)
+
+
+def schema(
+    protocol: Annotated[
+        str, typer.Argument(metavar="PROTOCOL", help="A protocol, or one machine of it, by name or module:ATTRIBUTE.")
+    ],
+) -> None:
+    """Print the JSON Schema of the lines that `gapless conform` speaks, for the roles of a protocol."""
+    from statemachines.testing.conformance.interface import schema as schema_of
+    from statemachines.testing.conformance.role import role_of, roles_of
+
+    if protocol in registry.names():
+        roles = dict(roles_of(protocol))
+        if not roles:
+            names = ", ".join(machine.name for machine in catalogue.machines(protocol))
+            raise ConfigurationError("protocol", protocol, f"declares no roles; name one of its machines: {names}")
+    else:
+        one = role_of(protocol)
+        roles = {one.fsm.name: one}
+    print(plain_json(schema_of({name: one.interface for name, one in roles.items()})))

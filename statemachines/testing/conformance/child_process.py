@@ -1,0 +1,184 @@
+"""ChildProcess: an implementation that runs as a command, and answers one line for each line.
+
+Whatever it does, the kit ends: each answer is waited for so long, a line has so many bytes, and the process group of
+the command is killed when the run is over."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Protocol
+
+from statemachines.interrupts import held_back, not_interrupted
+from statemachines.kernel import ConfigurationError
+from statemachines.testing.conformance.interface import InterfaceError, quoted
+
+LINE_BYTES_MAX: Final = 1_000_000
+"""An answer is no longer."""
+
+PATIENCE_S: Final = 10.0
+"""An answer is waited for so long, unless the user says otherwise."""
+
+END_S: Final = 2.0
+"""A command whose input was closed has so long to end by itself."""
+
+READ_BYTES: Final = 1 << 16
+STDERR_BYTES: Final = 400
+
+
+class NoAnswer(InterfaceError):
+    """Nothing came in time: whether it would have, nobody knows."""
+
+
+class Died(InterfaceError):
+    """The implementation ended, or closed its output, where an answer was owed."""
+
+
+class Implementation(Protocol):
+    """Anything that answers lines."""
+
+    def answer(self, line: bytes) -> bytes:
+        """The answer to a line; both without the end of the line.  Raises `InterfaceError`."""
+        ...
+
+
+class ChildProcess:
+    """`command` with its arguments; `patience_s`: how long an answer is waited for.
+
+    Raises `ConfigurationError` for a command that cannot be started.
+    """
+
+    def __init__(self, command: tuple[str, ...], patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._command = command
+        self._buffer = bytearray()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        try:
+            with held_back(), not_interrupted():
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._stderr,
+                    start_new_session=True,
+                    bufsize=0,
+                )
+        except OSError as error:
+            self._stderr.close()
+            rule = f"cannot be started: {error.strerror}; after -- stands a command with its arguments"
+            raise ConfigurationError("command", command[0], rule) from None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._in, False)
+        self._poll = select.poll()
+        self._poll.register(self._out, select.POLLIN)
+        self._room = select.poll()
+        self._room.register(self._in, select.POLLOUT)
+
+    def __enter__(self) -> ChildProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def answer(self, line: bytes) -> bytes:
+        """The answer to a line.  Raises `NoAnswer`, `Died`, and `InterfaceError` for a line that is too long, or that
+        nobody asked for."""
+        if self._buffer:
+            raise InterfaceError(self._unasked())
+        self._write(line + b"\n")
+        buffer = self._buffer
+        end = -1
+        waits_until = 0.0
+        while end < 0:
+            if not self._poll.poll(0):
+                waits_until = waits_until or time.monotonic() + self._patience_s
+                left_ms = max(0.0, waits_until - time.monotonic()) * 1000
+                if not self._poll.poll(left_ms):
+                    raise NoAnswer(self._late(buffer))
+            data = os.read(self._out, READ_BYTES)
+            if not data:
+                raise Died(self._gone("has closed its output"))
+            begin = len(buffer)
+            buffer += data
+            end = buffer.find(b"\n", begin)
+            if (end if end >= 0 else len(buffer)) > LINE_BYTES_MAX:
+                raise InterfaceError(
+                    f"answers with more than {LINE_BYTES_MAX:,} bytes on one line; an answer has fewer"
+                )
+        answer = bytes(buffer[:end])
+        del buffer[: end + 1]
+        return answer
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        until = time.monotonic() + self._patience_s
+        while view:
+            try:
+                view = view[os.write(self._in, view) :]
+            except BlockingIOError:
+                if not self._room.poll(max(0.0, until - time.monotonic()) * 1000):
+                    raise NoAnswer(
+                        "does not read its input; an implementation reads one line, and answers it"
+                    ) from None
+            except BrokenPipeError:
+                raise Died(self._gone("has closed its input")) from None
+
+    def finish(self) -> None:
+        """Close its input and let it end.  Raises `InterfaceError` for lines that nobody asked for."""
+        with suppress(OSError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        until = time.monotonic() + END_S
+        while (left := until - time.monotonic()) > 0 and not self._buffer and self._poll.poll(left * 1000):
+            data = os.read(self._out, READ_BYTES)
+            if not data:
+                break
+            self._buffer += data
+        if self._buffer:
+            raise InterfaceError(self._unasked())
+
+    def close(self) -> None:
+        """Kill the command with all that it has begun, and reap it."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        self._stderr.close()
+
+    def _unasked(self) -> str:
+        line = bytes(self._buffer.partition(b"\n")[0])
+        return f"says a line that nobody asked for: {quoted(line)}; each line is answered once, and logs go to stderr"
+
+    def _late(self, buffer: bytearray) -> str:
+        if buffer:
+            line = quoted(bytes(buffer))
+            return f"has begun a line and not ended it after {self._patience_s:g} s: {line}; end it, and flush"
+        rule = "answer each line, and flush the output, or give it longer with --patience"
+        return f"has not answered after {self._patience_s:g} s; {rule}"
+
+    def _gone(self, what: str) -> str:
+        """How the command ended, with the last line that it wrote to stderr."""
+        try:
+            code: int | None = self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        if code is not None:
+            what = f"was ended by signal {-code}" if code < 0 else f"has ended with exit code {code}"
+        self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, self._stderr.tell() - STDERR_BYTES))
+        lines = self._stderr.read().decode(errors="backslashreplace").strip().splitlines()
+        said = f"; its last line on stderr: {lines[-1]}" if lines else ""
+        return f"{what}; it must answer until its input is closed{said}"

@@ -1,0 +1,439 @@
+"""ConformanceRun: one instance of an implementation, fed and judged.
+
+The kit carries every state of the table that what came so far allows..  An answer must be one that a state of them
+allows; so must silence..  Time passes from deadline to deadline, those of the implementation and those of the table:
+what is due at a moment is fired before anything else is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from statemachines.kernel import CancelTimer, Effect, Event, Fsm, GaplessError, ProtocolError, SetTimer, name_of
+from statemachines.testing.conformance.child_process import Implementation
+from statemachines.testing.conformance.interface import (
+    CancelTimerEffect,
+    InterfaceError,
+    SetTimerEffect,
+    StopEffect,
+)
+from statemachines.testing.conformance.relation import (
+    STOPPED,
+    Binding,
+    Output,
+    OutputsOf,
+    answered_values,
+    matched,
+)
+from statemachines.testing.conformance.role import ConformanceRole, Start
+
+STATES_MAX: Final = 64
+"""More possible states than this are not carried: the run is inconclusive."""
+
+FIRINGS_MAX: Final = 1_000
+"""So many timers of an implementation may be due at one moment."""
+
+Cell = tuple[str, int, str]
+"""Machine by its full name, number of the row, state before."""
+
+
+class Feed(msgspec.Struct, frozen=True, tag="feed"):
+    """Say this event."""
+
+    event: Any
+
+
+class Wait(msgspec.Struct, frozen=True, tag="wait"):
+    """Let so much time pass."""
+
+    ns: int
+
+
+class Late(msgspec.Struct, frozen=True, tag="late"):
+    """Fire a timer that was taken back, by its name in the table."""
+
+    timer: str
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin"):
+    """Begin an instance: number of the start."""
+
+    start: int = 0
+
+
+Move = Begin | Feed | Wait | Late
+"""What the kit does next."""
+
+
+class PossibleState(msgspec.Struct, frozen=True):
+    """A state that the implementation may be in: the record, and the deadlines of the timers that are set."""
+
+    record: Any
+    armed: dict[tuple[str, str], int]
+    binding: Binding
+    stopped: bool = False
+
+
+class Foreseen(msgspec.Struct, frozen=True):
+    """The row of the machine itself that was taken last, and the one an event would take; whether it would change the
+    record; whether it would end the instance."""
+
+    rows: tuple[int, int]
+    is_change: bool
+    is_end: bool
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """One way in which the table takes an input: what is seen of it, the state after it, and the rows."""
+
+    state: PossibleState
+    outputs: tuple[Output, ...]
+    cells: tuple[Cell, ...]
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """What an implementation did wrong..  `fed`: the last input, `at_ns`: when; `expected`: each way that was allowed,
+    with the clauses of its rows; `came`; `wrong`: the difference."""
+
+    fed: str
+    at_ns: int
+    states: tuple[str, ...]
+    expected: tuple[tuple[tuple[Output, ...], tuple[str, ...]], ...]
+    came: tuple[Output, ...]
+    wrong: str
+
+
+class Inconclusive(GaplessError):
+    """The run cannot be judged any further, through no fault of the implementation."""
+
+
+class Violated(GaplessError):
+    """The implementation does what no clause allows."""
+
+    def __init__(self, violation: Violation) -> None:
+        super().__init__(violation.wrong)
+        self.violation = violation
+
+
+class ConformanceRun:
+    """Runs of an implementation, one instance after the other.  `cells` are the rows taken so far, `pairs` the rows of
+    the machine itself that followed each other; `inputs` counts the lines."""
+
+    def __init__(self, role: ConformanceRole, implementation: Implementation) -> None:
+        self.role = role
+        self.fsm: Fsm[Any] = role.fsm
+        self.interface = role.interface
+        self.implementation = implementation
+        self.cells: set[Cell] = set()
+        self.pairs: set[tuple[int, int]] = set()
+        self.inputs = 0
+        self.now_ns = 0
+        self.states: list[PossibleState] = []
+        self._timers: dict[str, tuple[bool, int, int]] = {}
+        self._names: dict[tuple[str, str], str] = {}
+        self._set: list[Any] = []
+        self._taken_back: set[tuple[str, str]] = set()
+        self._cancelled: set[str] = set()
+        self._stopped = True
+        self._last_row = -1
+        self._outputs = OutputsOf(role.relation)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the instance has ended."""
+        return self._stopped
+
+    # -- moves --------------------------------------------------------------------------------------------------
+
+    def make(self, move: Move) -> None:
+        """Make a move.  Raises `Violated`, `Inconclusive`, and `InterfaceError` for an answer that is none."""
+        match move:
+            case Begin(start):
+                self.begin(self.role.starts[start])
+            case Feed(event):
+                self.feed(event)
+            case Wait(ns):
+                self.wait(ns)
+            case Late(timer):
+                self.fire_late(timer)
+
+    def begin(self, start: Start) -> None:
+        """Begin an instance."""
+        record = start.record
+        self.now_ns = 0
+        self._timers.clear()
+        self._names.clear()
+        self._taken_back.clear()
+        self._cancelled.clear()
+        self._stopped = False
+        self._last_row = -1
+        self.states = [PossibleState(record, {}, {})]
+        state = _after(self.states[0], record, self.fsm.start(record, 0), False)
+        line = self.interface.init_line(record, 0, self.inputs + 1)
+        came = self._ask(line, "init")
+        self._judge("init", [Taken(state, (), ())], came)
+        self._settle()
+
+    def feed(self, event: Event) -> None:
+        """Say an event, now."""
+        taken = []
+        for state in self.states:
+            try:
+                taken.append(self._step(state, event))
+            except ProtocolError:
+                continue
+        if not taken:
+            raise Inconclusive(
+                f"{name_of(type(event))} is refused by the table in {self._where()}: it is no input there"
+            )
+        said = answered_values(self.role.relation, event, self.states[0].binding)
+        armed = [state.armed for state in self.states]
+        came = self._ask(self.interface.event_line(said, self.now_ns, self.inputs + 1), name_of(type(event)))
+        self._judge(event, taken, came)
+        if len(armed) == len(self.states) == 1:
+            self._taken_back.update(armed[0].keys() - self.states[0].armed.keys())
+        self._settle()
+
+    def wait(self, ns: int) -> None:
+        """Let time pass; what is due on the way is fired."""
+        until, firings = self.now_ns + ns, 0
+        while not self._stopped and (due := self._next_due()) is not None and due <= until:
+            self.now_ns = max(self.now_ns, due)
+            self._fire()
+            firings += 1
+            if firings == FIRINGS_MAX:
+                raise Inconclusive(f"timers were due {FIRINGS_MAX:,} times while {ns:,} ns passed; set them for later")
+        self.now_ns = until
+
+    def can_fire_late(self, timer: str) -> bool:
+        """Whether the implementation has taken a timer back that is known to be this one of the table."""
+        slot = (timer, "")
+        name = self._names.get(slot)
+        return (
+            name in self._cancelled
+            and slot in self._taken_back
+            and not self._stopped
+            and all(slot not in state.armed for state in self.states)
+        )
+
+    def fire_late(self, timer: str) -> None:
+        """Fire a timer that was taken back.  Raises `Inconclusive` where the implementation has no such one."""
+        if not self.can_fire_late(timer):
+            raise Inconclusive(f"the implementation has taken back no timer that is {timer!r} of the table")
+        event = self.fsm.timer_registry()[timer]("")
+        taken = [self._step(state, event) for state in self.states]
+        line = self.interface.timer_line(self._names[timer, ""], self.now_ns, self.inputs + 1)
+        self._judge(event, taken, self._ask(line, f"timer {timer}"))
+        self._settle()
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Fire what was set for now."""
+        while not self._stopped and (due := self._next_due()) is not None and due <= self.now_ns:
+            self._fire()
+
+    def _next_due(self) -> int | None:
+        """The next deadline of either side: of the table, the last moment at which what is owed may come."""
+        late = self.role.relation.late_ns
+        table = (at + late(slot[0]) for state in self.states for slot, at in state.armed.items())
+        return min((*(at for _, at, _ in self._timers.values()), *table), default=None)
+
+    def _fire(self) -> None:
+        """Fire the timers that are due: those of the implementation one by one, and those of each possible state."""
+        came: list[Output] = []
+        fired: list[str] = []
+        while (name := self._first_due()) is not None:
+            if len(fired) == FIRINGS_MAX:
+                self._fail(f"timer {name}", [], tuple(came), f"sets timers for now for ever: {name}")
+            fired.append(name)
+            del self._timers[name]
+            came += self._ask(self.interface.timer_line(name, self.now_ns, self.inputs + 1), f"timer {name}")
+            if self._stopped:
+                break
+        taken = [one for state in self.states for one in self._fired(Taken(state, (), ()), 0)]
+        self._judge(
+            f"timer {', '.join(fired)}" if fired else "time (no timer of the implementation is due)", taken, tuple(came)
+        )
+
+    def _first_due(self) -> str | None:
+        """Of the implementation: authority first, then by deadline, then as they were set."""
+        due = [(not first, at, place, name) for name, (first, at, place) in self._timers.items() if at <= self.now_ns]
+        return min(due)[3] if due else None
+
+    def _fired(self, taken: Taken, depth: int) -> Iterator[Taken]:
+        """Each way in which the timers of a state fire that are due: those of authority first, others in any order; one
+        that may be late fires now, or later."""
+        state, late = taken.state, self.role.relation.late_ns
+        due = sorted(slot for slot, at in state.armed.items() if at <= self.now_ns)
+        first = [slot for slot in due if slot[0] in self.fsm.authority]
+        if not any(state.armed[slot] + late(slot[0]) <= self.now_ns for slot in due):
+            yield taken
+        if depth >= FIRINGS_MAX:
+            raise Inconclusive("the table sets timers for now for ever")
+        for timer, key in first or due:
+            event = self.fsm.timer_registry()[timer](key)
+            after = self._step(state, event)
+            yield from self._fired(
+                Taken(after.state, taken.outputs + after.outputs, taken.cells + after.cells), depth + 1
+            )
+
+    # -- the table ----------------------------------------------------------------------------------------------
+
+    def _step(self, state: PossibleState, event: Event) -> Taken:
+        """How the table takes an event in a state."""
+        fsm, before = self.fsm, state.record
+        step = fsm.step(before, event, self.now_ns)
+        cells = [(fsm.full_name, step.row, str(before.status.value))] if step.row >= 0 else []
+        cells += [(one.full_machine, one.row, str(one.source.value)) for one in step.children if one.row >= 0]
+        stops = step.record.status in fsm.final
+        fired = next(
+            ((name, getattr(event, "key", "")) for name, kind in fsm.timer_registry().items() if kind is type(event)),
+            None,
+        )
+        outputs = self._outputs.of(step.effects)
+        if stops and STOPPED not in outputs:
+            outputs = (*outputs, STOPPED)
+        return Taken(_after(state, step.record, step.effects, stops, fired), outputs, tuple(cells))
+
+    # -- the implementation -------------------------------------------------------------------------------------
+
+    def _ask(self, line: bytes, what: str) -> tuple[Output, ...]:
+        """What is seen of the answer; its timers are set.  `what`: the line, for errors."""
+        self.inputs += 1
+        try:
+            effects = self.interface.effects(self.implementation.answer(line), self.inputs)
+        except InterfaceError as error:
+            raise type(error)(f"line {self.inputs} ({what}): the implementation {error}") from None
+        found: list[Output] = []
+        for effect in effects:
+            kind = type(effect)
+            if kind is SetTimerEffect:
+                self._cancelled.discard(effect.timer)
+                self._timers[effect.timer] = (effect.authority, effect.deadline_ns, len(self._timers))
+            elif kind is CancelTimerEffect:
+                if self._timers.pop(effect.timer, None) is not None:
+                    self._cancelled.add(effect.timer)
+            elif kind is StopEffect:
+                self._stopped = True
+                self._timers.clear()
+                found.append(STOPPED)
+            elif (one := self.interface.output(effect)).name not in self.role.relation.hidden:
+                found.append(one)
+        self._set = [one for one in effects if type(one) is SetTimerEffect]
+        return tuple(found)
+
+    # -- judging ------------------------------------------------------------------------------------------------
+
+    def _judge(self, fed: Any, taken: list[Taken], came: tuple[Output, ...]) -> None:
+        """Keep the states that allow what came.  Raises `Violated` where none does."""
+        relation = self.role.relation
+        kept: list[Taken] = []
+        wrong = ""
+        for one in taken:
+            binding = matched(relation, one.outputs, came, one.state.binding)
+            if isinstance(binding, str):
+                wrong = wrong or binding
+                continue
+            state = one.state
+            if binding is not state.binding:
+                state = PossibleState(state.record, state.armed, binding, state.stopped)
+            if not any(state == other.state for other in kept):
+                kept.append(Taken(state, one.outputs, one.cells))
+        if not kept:
+            self._fail(fed, taken, came, wrong)
+        if len(kept) > STATES_MAX:
+            raise Inconclusive(f"more than {STATES_MAX} states are possible after {_words(fed)}")
+        before = self.states
+        self.states = [one.state for one in kept]
+        self._stopped = all(state.stopped for state in self.states)
+        self._cover(kept)
+        if len(kept) == 1:
+            self._name_timers(before)
+
+    def _name_timers(self, before: list[PossibleState]) -> None:
+        """Which timer of the table one of the implementation is: the one that was set for the same moment at the same
+        input, if no other was."""
+        armed = self.states[0].armed
+        old = before[0].armed if len(before) == 1 else {}
+        new = [(slot, at) for slot, at in armed.items() if old.get(slot) != at]
+        for slot, at in new:
+            theirs = [one.timer for one in self._set if one.deadline_ns == at]
+            if len(theirs) == 1 and sum(other == at for _, other in new) == 1:
+                self._names[slot] = theirs[0]
+
+    def _cover(self, kept: list[Taken]) -> None:
+        """Count the rows that were taken, whichever of the possible states it was."""
+        common = set(kept[0].cells)
+        for one in kept[1:]:
+            common &= set(one.cells)
+        self.cells |= common
+        if len(kept) > 1:
+            self._last_row = -1
+            return
+        for machine, row, _ in kept[0].cells:
+            if machine == self.fsm.full_name:
+                if self._last_row >= 0:
+                    self.pairs.add((self._last_row, row))
+                self._last_row = row
+
+    def foresee(self, event: Event) -> Foreseen | None:
+        """What the table would do with the event now; None: it refuses it."""
+        record = self.states[0].record
+        try:
+            step = self.fsm.step(record, event, self.now_ns)
+        except ProtocolError:
+            return None
+        return Foreseen((self._last_row, step.row), step.record is not record, step.record.status in self.fsm.final)
+
+    def next_due_ns(self) -> int | None:
+        """How long until the next deadline; None: there is none."""
+        due = self._next_due()
+        return None if due is None else due - self.now_ns
+
+    def late_timers(self) -> list[str]:
+        """Timers of the table that may fire late now, and that it then ignores."""
+        status = self.states[0].record.status
+        return [
+            timer.name
+            for timer in self.fsm.timers
+            if self.can_fire_late(timer.name)
+            and all(line.kind == "ignore" for line in self.fsm.cell(status, timer.event)[:1])
+        ]
+
+    def _fail(self, fed: Any, taken: list[Taken], came: tuple[Output, ...], wrong: str) -> None:
+        expected = tuple((one.outputs, tuple(self._clause(cell) for cell in one.cells)) for one in taken)
+        states = tuple(dict.fromkeys(str(state.record.status.value) for state in self.states))
+        raise Violated(Violation(_words(fed), self.now_ns, states, expected, came, wrong))
+
+    def _clause(self, cell: Cell) -> str:
+        machine, row, _ = cell
+        fsm = next(one for one in self.fsm.family() if one.full_name == machine)
+        return fsm.lines[row].clause
+
+    def _where(self) -> str:
+        return " or ".join(dict.fromkeys(str(state.record.status.value) for state in self.states))
+
+
+def _words(fed: Any) -> str:
+    """An input for people."""
+    if isinstance(fed, str):
+        return fed
+    fields = ", ".join(f"{field}={getattr(fed, field)!r}" for field in fed.__struct_fields__)
+    return f"{name_of(type(fed))}({fields})" if fields else name_of(type(fed))
+
+
+def _after(
+    state: PossibleState, record: Any, effects: tuple[Effect, ...], stops: bool, fired: tuple[str, str] | None = None
+) -> PossibleState:
+    """The state after a step, with the timers that it has set and taken back."""
+    armed = {} if stops else {slot: at for slot, at in state.armed.items() if slot != fired}
+    if not stops:
+        for effect in effects:
+            if isinstance(effect, SetTimer):
+                armed[effect.timer, effect.key] = effect.deadline_ns
+            elif isinstance(effect, CancelTimer):
+                armed.pop((effect.timer, effect.key), None)
+    return PossibleState(record, armed, state.binding, stops)

@@ -1,0 +1,272 @@
+"""Relation: what an implementation must do as the table says, and what it may do otherwise, as data with clauses.
+
+    Relation(
+        before=(Before("uninstall", "revoke_finished", "stream", "SS-37"),),
+        chosen=(Chosen("number of a ping", (("ping", "n"), ("ping_response", "n")), "SS-07"),),
+    )
+
+Without anything declared the answer to an input has exactly the effects of the table.  Order binds within a destination
+only: a party that is sent to, a service that is asked, what the application is told about one key.  Timers are never
+compared, but by what they cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Ask, CancelTimer, Effect, Event, Send, SetTimer, Stop, Tell, name_of
+from statemachines.kernel.event import column_fields
+from statemachines.testing.conformance.json_values import plain
+
+
+class Before(msgspec.Struct, frozen=True):
+    """Of one answer everything called `first` stands before everything called `then` with the same value of `field`
+    ("": whatever its fields), though they go to different destinations."""
+
+    first: str
+    then: str
+    field: str
+    clause: str
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """Numbers or names that the implementation chooses: a value is bound to that of the table at its first use, and two
+    are never bound to the same.  `fields`: (name of the message, event or request, field) that hold them."""
+
+    name: str
+    fields: tuple[tuple[str, str], ...]
+    clause: str
+
+
+class Unordered(msgspec.Struct, frozen=True):
+    """A list whose order means nothing: `field` of what is called `kind`."""
+
+    kind: str
+    field: str
+    clause: str
+
+
+class Ranged(msgspec.Struct, frozen=True):
+    """What is called `kind` carries a range `first`..`last`, which may be split into several that follow each other, or
+    put together from them."""
+
+    kind: str
+    first: str
+    last: str
+    clause: str
+
+
+class Repeated(msgspec.Struct, frozen=True):
+    """What is called `kind` may stand in an answer several times."""
+
+    kind: str
+    clause: str
+
+
+class Owed(msgspec.Struct, frozen=True):
+    """What the timer called `timer` in the table causes is owed from its deadline to `late_ns` after it (other timers:
+    at their deadlines)."""
+
+    timer: str
+    late_ns: int
+    clause: str
+
+
+class Relation(msgspec.Struct, frozen=True):
+    """The choices of an implementation; `hidden`: names of messages, events and requests that are not compared."""
+
+    before: tuple[Before, ...] = ()
+    chosen: tuple[Chosen, ...] = ()
+    unordered: tuple[Unordered, ...] = ()
+    ranged: tuple[Ranged, ...] = ()
+    repeated: tuple[Repeated, ...] = ()
+    owed: tuple[Owed, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def chosen_in(self) -> tuple[str, ...]:
+        """The names of what holds something that the implementation chooses."""
+        return tuple(kind for one in self.chosen for kind, _ in one.fields)
+
+    def late_ns(self, timer: str) -> int:
+        """How long after its deadline what a timer of the table causes may come."""
+        return next((one.late_ns for one in self.owed if one.timer == timer), 0)
+
+
+class Output(msgspec.Struct, frozen=True):
+    """One visible effect: its `channel` (order binds within one), the `name` of what it carries, and all its fields as
+    JSON has them."""
+
+    channel: tuple[str, str]
+    name: str
+    to: str
+    fields: dict[str, Any]
+
+    def __str__(self) -> str:
+        if self.name == self.channel[0]:
+            return self.name
+        fields = ", ".join(f"{field}={_text(value)}" for field, value in self.fields.items())
+        return f"{self.channel[0]} {self.to + ' ' if self.to else ''}{self.name}{f'({fields})' if fields else ''}"
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+class OutputsOf:
+    """What is seen of the effects of a machine; what was seen once is not put together again."""
+
+    def __init__(self, relation: Relation) -> None:
+        self._hidden = frozenset(relation.hidden)
+        self._known: dict[Effect, Output | None] = {}
+
+    def of(self, effects: tuple[Effect, ...]) -> tuple[Output, ...]:
+        """The outputs, in order."""
+        found: list[Output] = []
+        for effect in effects:
+            if type(effect) is SetTimer or type(effect) is CancelTimer:
+                continue
+            if effect not in self._known:
+                one = _output(effect)
+                self._known[effect] = None if one is None or one.name in self._hidden else one
+            if (seen := self._known[effect]) is not None:
+                found.append(seen)
+        return tuple(found)
+
+
+def _output(effect: Effect) -> Output | None:
+    match effect:
+        case Send(to, message):
+            return Output(("send", to), name_of(type(message)), to, _untyped(plain(message)))
+        case Tell(event):
+            return Output(("tell", _key_of(event)), name_of(type(event)), "", _untyped(plain(event)))
+        case Stop():
+            return STOPPED
+    if not isinstance(effect, Ask):
+        return None
+    request = effect.request
+    return Output(("ask", effect.service), name_of(type(request)), effect.service, _untyped(plain(request)))
+
+
+def _untyped(fields: dict[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in fields.items() if field != "type"}
+
+
+def _key_of(event: Event) -> str:
+    """What an event is about: order binds among those about one thing."""
+    field = column_fields(type(event))[0]
+    return str(getattr(event, field)) if field else ""
+
+
+STOPPED: Final = Output(("stop", ""), "stop", "", {})
+
+Binding = Mapping[str, Mapping[Any, Any]]
+"""Name of a choice -> value of the table -> value of the implementation."""
+
+Difference = str
+
+
+def matched(
+    relation: Relation, expected: tuple[Output, ...], came: tuple[Output, ...], binding: Binding
+) -> Binding | Difference:
+    """The binding after this answer, where it is one that the relation allows; else what is wrong with it."""
+    if expected == came and not any(one.name == kind for one in expected for kind in relation.chosen_in):
+        return binding
+    expected, came = _normal(relation, expected), _normal(relation, came)
+    channels = dict.fromkeys(one.channel for one in (*expected, *came))
+    for channel in channels:
+        wanted = [one for one in expected if one.channel == channel]
+        found = [one for one in came if one.channel == channel]
+        for place in range(max(len(wanted), len(found))):
+            if place == len(found):
+                return f"missing: {wanted[place]}"
+            if place == len(wanted):
+                return f"not expected: {found[place]}"
+            bound = _same(relation, wanted[place], found[place], binding)
+            if isinstance(bound, str):
+                return bound
+            binding = bound
+    return _in_order(relation, came) or binding
+
+
+def _same(relation: Relation, wanted: Output, found: Output, binding: Binding) -> Binding | Difference:
+    if wanted.name != found.name:
+        return f"expected {wanted}, came {found}"
+    for field, value in wanted.fields.items():
+        other = found.fields.get(field)
+        choice = next((one for one in relation.chosen if (wanted.name, field) in one.fields), None)
+        if choice is not None:
+            values = dict(binding.get(choice.name, {}))
+            if value not in values:
+                if other in values.values():
+                    rule = f"which was used before; each {choice.name} is another"
+                    return f"{wanted.name}: {field} is {_text(other)}, {rule}"
+                values[value] = other
+                binding = {**binding, choice.name: values}
+            value = values[value]
+        if value != other:
+            return f"{wanted.name}: {field} is {_text(other)}, expected {_text(value)}"
+    return binding
+
+
+def _normal(relation: Relation, outputs: tuple[Output, ...]) -> tuple[Output, ...]:
+    """The outputs without what the relation does not look at: repetitions, order of lists, cuts of ranges."""
+    lists = {(one.kind, one.field) for one in relation.unordered}
+    repeated = {one.kind for one in relation.repeated}
+    ranges = {one.kind: one for one in relation.ranged}
+    found: list[Output] = []
+    for one in outputs:
+        sorts = {field: sorted(one.fields[field], key=_text) for kind, field in lists if kind == one.name}
+        one = replace(one, fields={**one.fields, **sorts}) if sorts else one
+        if one.name in repeated and one in found:
+            continue
+        if one.name in ranges and (joined := _joined(ranges[one.name], found, one)):
+            found[-1] = joined
+            continue
+        found.append(one)
+    return tuple(found)
+
+
+def _joined(ranged: Ranged, found: list[Output], one: Output) -> Output | None:
+    """The range before `one` with it, where it follows on."""
+    if not found or (found[-1].channel, found[-1].name) != (one.channel, one.name):
+        return None
+    last = found[-1].fields
+    together = {**one.fields, ranged.first: last[ranged.first]}
+    if {**together, ranged.last: 0} != {**last, ranged.last: 0} or one.fields[ranged.first] != last[ranged.last] + 1:
+        return None
+    return replace(one, fields=together)
+
+
+def _in_order(relation: Relation, came: tuple[Output, ...]) -> Difference | None:
+    for rule in relation.before:
+        for then, first in _pairs(rule, came):
+            return f"{first} must come before {then} [{rule.clause}]"
+    return None
+
+
+def _pairs(rule: Before, came: tuple[Output, ...]) -> Iterator[tuple[Output, Output]]:
+    """Those that stand in the wrong order."""
+    for place, then in enumerate(came):
+        if then.name == rule.then:
+            for first in came[place + 1 :]:
+                if first.name == rule.first and first.fields.get(rule.field) == then.fields.get(rule.field):
+                    yield then, first
+
+
+def answered_values(relation: Relation, event: Event, binding: Binding) -> Event:
+    """The event as the implementation is to hear it: with the values that it has chosen itself."""
+    name = name_of(type(event))
+    for choice in relation.chosen:
+        for kind, field in choice.fields:
+            if kind == name:
+                value, values = getattr(event, field), binding.get(choice.name, {})
+                other = values.get(value, value)
+                if value not in values and other in values.values():
+                    other = max(values.values()) + 1 if isinstance(other, int) else f"{other}-unknown"
+                event = replace(event, **{field: other})
+    return event

@@ -1,0 +1,130 @@
+"""Role: what a protocol says about testing implementations of one of its machines.
+
+    ROLES = {"borrower": ConformanceRole(BORROWER, starts=(...), relation=RELATION)}
+
+A protocol names the place of its roles in its part for testing (`TestProtocol.roles`)..  A machine of which nothing is
+said is tested all the same: it begins with drawn records, is told drawn events, and must do exactly what its table
+says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from math import gcd
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from statemachines import catalogue, registry
+from statemachines.kernel import ConfigurationError, Event, Fsm, ProtocolError, TimerFired
+from statemachines.testing.conformance.interface import Alphabet, Interface, alphabet_of
+from statemachines.testing.conformance.relation import Relation
+from statemachines.testing.drawing import example
+from statemachines.testing.pool import Pool
+from statemachines.testing.protocol import environment_of, testing_of
+from statemachines_spec.explorer.timing import Timing
+
+SECOND_NS: Final = 1_000_000_000
+DRAWN: Final = 3
+"""Of a machine of which nothing is said, so many events of each kind may be told in a state."""
+
+
+def anything(record: Any) -> bool:
+    """Nothing is out of bounds."""
+    return True
+
+
+class Start(msgspec.Struct, frozen=True):
+    """A bounded system of the role and its environment: the `record` that the machine begins with, what may be `told`
+    to it in a state, and which records lie within the `bound`."""
+
+    name: str
+    record: Any
+    told: Callable[[Any], Iterable[Event]]
+    bound: Callable[[Any], bool] = anything
+
+
+class ConformanceRole(msgspec.Struct, frozen=True, dict=True):
+    """A machine that others implement.
+
+    `starts`: bounded systems, the smallest first; `timing`: how long a tick is, and which fields hold times; `given`:
+    the fields of the record that an implementation begins with (none: those without a default); `alphabet`: what
+    passes between the two (None: all that the protocol declares)."""
+
+    fsm: Fsm[Any]
+    starts: tuple[Start, ...]
+    timing: Timing
+    relation: Relation = Relation()
+    given: tuple[str, ...] = ()
+    alphabet: Alphabet | None = None
+
+    @cached_property
+    def interface(self) -> Interface:
+        """The lines between the kit and an implementation."""
+        fields = msgspec.structs.fields(self.fsm.record_type)
+        given = self.given or tuple(one.name for one in fields if one.required)
+        return Interface(self.fsm, self.alphabet or alphabet_of(self.fsm), given)
+
+
+def roles_of(protocol: str) -> Mapping[str, ConformanceRole]:
+    """The roles that the protocol declares, by the short name of the machine."""
+    place = testing_of(protocol).roles
+    found: dict[str, ConformanceRole] = registry.load(place, dict, f"{protocol}, roles") if place else {}
+    return found
+
+
+def role_of(name: str) -> ConformanceRole:
+    """The role of the machine called `name`: as its protocol declares it, else one that is made of its declaration.
+
+    Raises `ConfigurationError` for an unknown name.
+    """
+    return role_of_machine(catalogue.machine(name))
+
+
+def role_of_machine(fsm: Fsm[Any]) -> ConformanceRole:
+    """The role of a machine, registered or not."""
+    declared = roles_of(fsm.protocol).get(fsm.name) if fsm.protocol else None
+    return declared if declared is not None and declared.fsm is fsm else drawn_role(fsm)
+
+
+def drawn_role(fsm: Fsm[Any]) -> ConformanceRole:
+    """The role of a machine of which nothing is said: one record, and drawn events of each kind."""
+    kinds = [kind for kind in fsm.alphabet if not issubclass(kind, TimerFired)]
+    legal = environment_of(fsm).legal
+
+    def told(record: Any) -> Iterable[Event]:
+        pool = Pool(record)
+        found: list[Event] = []
+        for kind in kinds:
+            for seed in range(DRAWN):
+                event: Event = example(kind, Random(seed), pool)
+                if event not in found and legal(record, event) and _is_taken(fsm, record, event):
+                    found.append(event)
+        return found
+
+    record = _first_record(fsm)
+    periods = [timer.period_ns(record) for timer in fsm.timers if timer.period_ns is not None]
+    tick_ns = gcd(*(one for one in periods if one > 0)) or SECOND_NS
+    timing = Timing(tick_ns, tuple(fsm.timer_registry()))
+    return ConformanceRole(fsm, (Start("drawn", record, told),), timing)
+
+
+def _first_record(fsm: Fsm[Any]) -> Any:
+    """A record as the machine begins with it: what has no default is drawn."""
+    fields = msgspec.structs.fields(fsm.record_type)
+    drawn = example(fsm.record_type, Random(1))
+    record = fsm.record_type(**{one.name: getattr(drawn, one.name) for one in fields if one.required})
+    if record.status is not fsm.initial:
+        rule = f"does not begin in {fsm.initial.value}; give the status a default, or declare a role of its own"
+        raise ConfigurationError("machine", fsm.full_name, rule)
+    return record
+
+
+def _is_taken(fsm: Fsm[Any], record: Any, event: Event) -> bool:
+    """Whether the table takes the event: what it refuses is not told."""
+    try:
+        fsm.step(record, event, 0)
+    except ProtocolError:
+        return False
+    return True

@@ -1,0 +1,155 @@
+"""Conformance: what others may do otherwise who implement the Borrower, and what is told to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from statemachines.kernel import Event
+from statemachines.shared_subscriptions.borrower import (
+    BORROWER,
+    BorrowerRecord,
+    Destroyed,
+    GiveBack,
+    LeaseBegan,
+    LeaseEnded,
+    OnDisconnect,
+    OnUnsubscribe,
+    Start,
+)
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.message import (
+    END_OF_STREAM,
+    Disconnect,
+    Grant,
+    Invalidate,
+    LeaderConnectResponse,
+    LeaderWanted,
+    Ping,
+    PingResponse,
+    Revoke,
+    Revoked,
+    RevokeFinished,
+    Undeclared,
+    UpdateProgress,
+)
+from statemachines.shared_subscriptions.stream import Finish, Install, StreamProgress, Uninstall
+from statemachines.testing.conformance import role
+from statemachines.testing.conformance.interface import Alphabet
+from statemachines.testing.conformance.relation import Before, Chosen, Relation, Repeated, Unordered
+from statemachines.testing.conformance.role import ConformanceRole
+from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.shared_subscriptions.timings import of_borrower
+
+ID: Final = "consumer-1~1/1"
+REGISTRIES: Final = ("leader-1", "leader-2")
+SEEN: Final = 2
+"""The highest epoch that the Agent knew when it made the borrower."""
+TICK_NS: Final = 1_000 * MS
+TIMES: Final = Configuration(unsubscribe_timeout_ms=2_000).check()
+
+RELATION: Final = Relation(
+    before=(
+        Before("uninstall", "revoke_finished", "stream", "SS-311"),
+        Before("uninstall", "destroyed", "", "SS-311"),
+    ),
+    chosen=(Chosen("ping number", (("ping", "n"), ("ping_response", "n")), "SS-310"),),
+    unordered=(
+        Unordered("ping", "reports", "SS-312"),
+        Unordered("disconnect", "reports", "SS-312"),
+        Unordered("destroyed", "reports", "SS-312"),
+    ),
+    repeated=(
+        Repeated("leader_wanted", "SS-313"),
+        Repeated("update_progress", "SS-313"),
+        Repeated("revoke_finished", "SS-313"),
+    ),
+)
+
+ALPHABET: Final = Alphabet(
+    takes=(
+        Start,
+        LeaderConnectResponse,
+        Undeclared,
+        PingResponse,
+        Grant,
+        Revoke,
+        Revoked,
+        Invalidate,
+        StreamProgress,
+        OnUnsubscribe,
+        OnDisconnect,
+        GiveBack,
+    ),
+    sends=(LeaderWanted, Ping, UpdateProgress, RevokeFinished, Disconnect),
+    asks=(),
+    tells=(LeaseBegan, LeaseEnded, Install, Finish, Uninstall, Destroyed),
+)
+
+
+def told(
+    pairs: tuple[tuple[int, int], ...], streams: tuple[str, ...] = (), grants: int = 0, progress: tuple[int, ...] = ()
+) -> Callable[[Any], Iterator[Event]]:
+    """What leaders of these pairs say, and a session that reports this progress of these streams."""
+
+    def say(record: BorrowerRecord) -> Iterator[Event]:
+        yield from (Start(), Undeclared(ID), OnUnsubscribe(), OnDisconnect(), GiveBack())
+        link = record.link
+        own = (0, 0) if link is None else (link.epoch, link.registration)
+        if link is not None:
+            yield from (PingResponse(ID, *own, n) for n in (record.ping_n, record.ping_n - 1))
+        for pair in pairs:
+            yield LeaderConnectResponse(ID, f"leader-{1 + pair[0] % 2}~{pair[0]}/1", *pair)
+            yield Invalidate(ID, *pair)
+            if pair != own:
+                yield PingResponse(ID, *pair, record.ping_n)
+            for stream in streams:
+                for grant in range(1, grants + 1):
+                    yield Grant(ID, *pair, stream, grant, grant - 1)
+                    yield from (taken(ID, *pair, stream, grant) for taken in (Revoke, Revoked))
+        if link is not None:
+            for stream in streams:
+                for grant in range(1, grants + 1):
+                    yield from (StreamProgress(stream, grant, one) for one in progress)
+                    yield StreamProgress(stream, grant, progress[0], True)
+
+    return say
+
+
+def reported(record: BorrowerRecord) -> Iterator[Event]:
+    """What one leader says that grants one stream and answers pings, and a session that reads it."""
+    yield from (LeaderConnectResponse(ID, "leader-1~2/1", 2, 1), Grant(ID, 2, 1, "0.0/a", 1, 0), OnUnsubscribe())
+    yield PingResponse(ID, 2, 1, record.ping_n)
+    yield from (StreamProgress("0.0/a", 1, 2, True), *(StreamProgress("0.0/a", 1, one) for one in (0, 1, 2)))
+
+
+def start_of(name: str, pings: int, say: Callable[[Any], Iterator[Event]]) -> role.Start:
+    """A borrower that is told this, and sends so many pings."""
+    record = BorrowerRecord(ID, "g", "#", REGISTRIES, TIMES, epoch=SEEN)
+    return role.Start(name, record, say, lambda record: record.ping_n <= pings)
+
+
+TIMING: Final[Timing] = replace(
+    of_borrower(TIMES, ("find_leader", "ping_timeout", "ping", "lease", "unsubscribe")), tick_ns=TICK_NS
+)
+
+STARTS: Final = (
+    start_of("several leaders", 3, told(((2, 1), (1, 2), (2, 2), (3, 1)))),
+    start_of("a stream", 2, told(((2, 1),), ("0.0/a",), 2, (1, END_OF_STREAM))),
+    start_of("two streams", 1, told(((2, 1),), ("0.0/a", "0.0/b"), 1, (1,))),
+    start_of("reports of a stream", 4, reported),
+    start_of("a stream of another leader", 1, told(((2, 1), (3, 1)), ("0.0/a",), 1, (1,))),
+)
+
+ROLES: Final = {
+    "borrower": ConformanceRole(
+        BORROWER,
+        STARTS,
+        TIMING,
+        RELATION,
+        given=("id", "group", "filter", "registries", "epoch", "configuration"),
+        alphabet=ALPHABET,
+    )
+}

@@ -1,0 +1,103 @@
+"""What a Borrower of others may do otherwise, and what it may not."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.conformance_test import ConformanceTest
+from statemachines.testing.conformance.role import role_of
+from statemachines.testing.conformance.role_graph import RoleGraph
+from statemachines.testing.conformance.tour import Tour
+
+FOREIGN = Path(__file__).parents[2] / "foreign" / "borrower.py"
+RUN = 12
+
+
+@pytest.fixture(scope="module")
+def judged():
+    tour = Tour(RoleGraph(role_of("shared_subscriptions/borrower")))
+
+    def judge(**changed):
+        """The verdict on the plain Borrower with other methods, after the tour and some drawn runs."""
+        original = runpy.run_path(str(FOREIGN))["Borrower"]
+
+        class Lines:
+            def answer(self, line):
+                if "init" in line:
+                    self.borrower = type("Changed", (original,), changed)(line["init"], line["now_ns"])
+                else:
+                    self.borrower.take(line)
+                effects, self.borrower.effects = self.borrower.effects, []
+                return {"effects": self.borrower.arranged(effects) if "arranged" in changed else effects}
+
+        role = role_of("shared_subscriptions/borrower")
+        return ConformanceTest.of(role, Lines).campaign(tour).judge(RUN)
+
+    return judge
+
+
+def said(effect):
+    return effect.get("message", effect.get("event", {})).get("type")
+
+
+def ping_in_sevens(self):
+    self.number += 6
+    self.__class__.__mro__[1].ping(self)
+
+
+def test_SS_310_pings_are_numbered_otherwise(judged):
+    assert judged(ping=ping_in_sevens).outcome is Outcome.PASS
+
+
+def test_SS_310_two_pings_have_the_same_number(judged):
+    def ping_with_one_number(self):
+        self.number = 0
+        self.__class__.__mro__[1].ping(self)
+
+    verdict = judged(ping=ping_with_one_number)
+    assert verdict.outcome is Outcome.FAIL
+    assert "was used before; each ping number is another" in verdict.why
+
+
+def test_SS_311_the_session_hears_before_the_leader(judged):
+    def arranged(self, effects):
+        order = {"tell": 0, "send": 1}
+        return sorted(effects, key=lambda effect: order.get(effect["effect"], 2))
+
+    assert judged(arranged=arranged).outcome is Outcome.PASS
+
+
+def test_SS_311_a_stream_is_confirmed_before_it_is_dropped(judged):
+    def arranged(self, effects):
+        return sorted(effects, key=lambda effect: said(effect) == "uninstall")
+
+    verdict = judged(arranged=arranged)
+    assert verdict.outcome is Outcome.FAIL
+    assert "must come before" in verdict.why
+    assert "[SS-311]" in verdict.why
+
+
+def test_SS_312_reports_stand_in_another_order(judged):
+    def reports(self, names):
+        return [self.report(name, self.streams[name]) for name in sorted(names, reverse=True)]
+
+    assert judged(reports=reports).outcome is Outcome.PASS
+
+
+def test_SS_313_progress_is_sent_twice(judged):
+    def arranged(self, effects):
+        twice = ("leader_wanted", "update_progress", "revoke_finished")
+        return [one for effect in effects for one in [effect] * (2 if said(effect) in twice else 1)]
+
+    assert judged(arranged=arranged).outcome is Outcome.PASS
+
+
+def test_a_ping_is_not_sent_twice(judged):
+    def arranged(self, effects):
+        return [one for effect in effects for one in [effect] * (2 if said(effect) == "ping" else 1)]
+
+    assert judged(arranged=arranged).outcome is Outcome.FAIL
