@@ -41,7 +41,7 @@ from statemachines_spec.explorer.party import Party
 from statemachines_spec.explorer.path import Leg, Path, follow
 from statemachines_spec.explorer.service_actor import Asked, ServiceActor
 from statemachines_spec.explorer.system import System
-from statemachines_spec.script.protocol import Own, Parts, ScriptProtocol, part_of
+from statemachines_spec.script.protocol import DEFAULT, Own, Parts, ScriptProtocol, part_of
 from statemachines_spec.script.script import Origin, Script, Sent, Step
 from statemachines_spec.script.symbolic_clock import Armed, Slot, SymbolicClock, Timed
 from statemachines_spec.script.times import Bound, Contradiction, Moments, moments
@@ -190,7 +190,7 @@ class PathToScript:
         for one in self.actors.values():
             if isinstance(one, Clock):
                 return "its time is a list of instants, and no timer has a duration there"
-            if self.part.own is Parts and not isinstance(one, FsmActor | ServiceActor):
+            if self.part.path == DEFAULT.path and not isinstance(one, FsmActor | ServiceActor):
                 return (
                     f"{one.name} is a {type(one).__name__}, and only an FsmActor or a ServiceActor can follow a script"
                 )
