@@ -11,7 +11,17 @@ from typing import Any, Final
 
 import msgspec
 
-from statemachines.kernel import CancelTimer, Effect, Event, Fsm, GaplessError, ProtocolError, SetTimer, name_of
+from statemachines.kernel import (
+    CancelTimer,
+    Effect,
+    Event,
+    Fsm,
+    GaplessError,
+    ProtocolError,
+    SetTimer,
+    TimerFired,
+    name_of,
+)
 from statemachines.testing.conformance.child_process import Implementation
 from statemachines.testing.conformance.interface import (
     CancelTimerEffect,
@@ -139,6 +149,7 @@ class ConformanceRun:
         self._stopped = True
         self._last_row = -1
         self._outputs = OutputsOf(role.relation)
+        self._timer_names = {kind: name for name, kind in self.fsm.timer_registry().items()}
 
     @property
     def is_over(self) -> bool:
@@ -237,9 +248,17 @@ class ConformanceRun:
 
     def _next_due(self) -> int | None:
         """The next deadline of either side: of the table, the last moment at which what is owed may come."""
-        late = self.role.relation.late_ns
-        table = (at + late(slot[0]) for state in self.states for slot, at in state.armed.items())
-        return min((*(at for _, at, _ in self._timers.values()), *table), default=None)
+        late_ns, owed = self.role.relation.late_ns, self.role.relation.owed
+        found: int | None = None
+        for _, at, _ in self._timers.values():
+            if found is None or at < found:
+                found = at
+        for state in self.states:
+            for slot, at in state.armed.items():
+                last = at + late_ns(slot[0]) if owed else at
+                if found is None or last < found:
+                    found = last
+        return found
 
     def _fire(self) -> None:
         """Fire the timers that are due: those of the implementation one by one, and those of each possible state."""
@@ -289,10 +308,7 @@ class ConformanceRun:
         cells = [(fsm.full_name, step.row, str(before.status.value))] if step.row >= 0 else []
         cells += [(one.full_machine, one.row, str(one.source.value)) for one in step.children if one.row >= 0]
         stops = step.record.status in fsm.final
-        fired = next(
-            ((name, getattr(event, "key", "")) for name, kind in fsm.timer_registry().items() if kind is type(event)),
-            None,
-        )
+        fired = (self._timer_names[type(event)], event.key) if isinstance(event, TimerFired) else None
         outputs = self._outputs.of(step.effects)
         if stops and STOPPED not in outputs:
             outputs = (*outputs, STOPPED)

@@ -156,6 +156,7 @@ class Interface:
         self._keys = {name_of(kind): column_fields(kind)[0] for kind in alphabet.tells}
         self._decoder = msgspec.json.Decoder(self.answer)
         self._lines: dict[Any, bytes] = {}
+        self._given: dict[int, tuple[Any, bytes]] = {}
 
     def _init_type(self) -> type[msgspec.Struct]:
         hints = get_type_hints(self.fsm.record_type, include_extras=True)
@@ -169,9 +170,13 @@ class Interface:
 
     def init_line(self, record: Any, now_ns: int, number: int) -> bytes:
         """The line that begins an instance."""
-        given = {field: plain(getattr(record, field)) for field in self.given}
-        line = {"init": given, "interface": INTERFACE, "machine": self.fsm.full_name, "now_ns": now_ns, "n": number}
-        return msgspec.json.encode(line)
+        known = self._given.get(id(record))
+        if known is None or known[0] is not record:
+            given = msgspec.json.encode({field: plain(getattr(record, field)) for field in self.given})
+            machine = msgspec.json.encode(self.fsm.full_name)
+            text = b'{"init":%b,"interface":%d,"machine":%b' % (given, INTERFACE, machine)
+            known = self._given[id(record)] = (record, text)
+        return b'%b,"now_ns":%d,"n":%d}' % (known[1], now_ns, number)
 
     def event_line(self, event: Event, now_ns: int, number: int) -> bytes:
         """The line of an event."""

@@ -20,6 +20,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, Map):
         items = [(plain(key), plain(one)) for key, one in in_order(value)]
         return dict(items) if all(isinstance(key, str) for key, _ in items) else items
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):
+        return tuple([plain(one) for one in value])  # as `msgspec.to_builtins` has it: the two are compared
+    if isinstance(value, list):
         return [plain(one) for one in value]
     return value

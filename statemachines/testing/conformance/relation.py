@@ -13,6 +13,7 @@ compared, but by what they cause.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -76,7 +77,7 @@ class Owed(msgspec.Struct, frozen=True):
     clause: str
 
 
-class Relation(msgspec.Struct, frozen=True):
+class Relation(msgspec.Struct, frozen=True, dict=True):
     """The choices of an implementation; `hidden`: names of messages, events and requests that are not compared."""
 
     before: tuple[Before, ...] = ()
@@ -87,10 +88,10 @@ class Relation(msgspec.Struct, frozen=True):
     owed: tuple[Owed, ...] = ()
     hidden: tuple[str, ...] = ()
 
-    @property
-    def chosen_in(self) -> tuple[str, ...]:
+    @cached_property
+    def chosen_in(self) -> frozenset[str]:
         """The names of what holds something that the implementation chooses."""
-        return tuple(kind for one in self.chosen for kind, _ in one.fields)
+        return frozenset(kind for one in self.chosen for kind, _ in one.fields)
 
     def late_ns(self, timer: str) -> int:
         """How long after its deadline what a timer of the table causes may come."""
@@ -174,7 +175,7 @@ def matched(
     relation: Relation, expected: tuple[Output, ...], came: tuple[Output, ...], binding: Binding
 ) -> Binding | Difference:
     """The binding after this answer, where it is one that the relation allows; else what is wrong with it."""
-    if expected == came and not any(one.name == kind for one in expected for kind in relation.chosen_in):
+    if expected == came and (not relation.chosen or relation.chosen_in.isdisjoint([one.name for one in expected])):
         return binding
     expected, came = _normal(relation, expected), _normal(relation, came)
     channels = dict.fromkeys(one.channel for one in (*expected, *came))

@@ -5,10 +5,15 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from statemachines.kernel import Send
+from statemachines.shared_subscriptions.message import Ping, Report
 from statemachines.testing.conformance.campaign import Outcome
 from statemachines.testing.conformance.conformance_test import ConformanceTest
+from statemachines.testing.conformance.json_values import plain
+from statemachines.testing.conformance.relation import OutputsOf, Relation
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.role_graph import RoleGraph
 from statemachines.testing.conformance.tour import Tour
@@ -38,6 +43,15 @@ def judged():
         return ConformanceTest.of(role, Lines).campaign(tour).judge(RUN)
 
     return judge
+
+
+def test_a_message_with_a_list_is_the_same_on_both_sides():
+    """What the table sends is compared with what was read from JSON: with no relation, too."""
+    role = role_of("shared_subscriptions/borrower")
+    ping = Send("leader-1~2/1", Ping("consumer-1~1/1", 2, 1, 1, (Report("0.0/a", 1, 5, False),)))
+    line = msgspec.json.encode({"effects": [{"effect": "send", "to": ping.to, "message": plain(ping.message)}]})
+    (came,) = role.interface.effects(line, 1)
+    assert role.interface.output(came) == OutputsOf(Relation()).of((ping,))[0]
 
 
 def said(effect):
