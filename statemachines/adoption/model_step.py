@@ -28,10 +28,10 @@ from statemachines.adoption.live_machine import (
     Trigger,
     check_bound,
     is_bound_by_machine,
+    name_state,
     read_rows,
     read_subject,
     read_triggers,
-    state_text,
     walk_states,
 )
 from statemachines.adoption.model_value import Key, ModelValue, ValueReader, runner_of
@@ -365,7 +365,7 @@ class ModelStepper:
             return False
         separator = getattr(machine.state_cls, "separator", None)
         if separator is None:
-            names = {state_text(state)}
+            names = {name_state(machine, state)}
         else:
             tree = machine.build_state_tree(state, separator)
             names = {separator.join(path) for path in resolve_order(tree)}
@@ -374,7 +374,11 @@ class ModelStepper:
     def state_texts(self, value: ModelValue) -> tuple[str, ...]:
         """The states of all models, as they are shown."""
         return tuple(
-            "+".join(state_text(state) for (_, model), state in value.states.items() if model == place)
+            "+".join(
+                name_state(self.first.machines[machine], state)
+                for (machine, model), state in value.states.items()
+                if model == place
+            )
             for place in range(len(self.first.models))
         )
 
