@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from statemachines.adoption.live_machine import Row, Subject, read_rows, read_subject, state_text, walk_states
+from statemachines.adoption.live_machine import Row, Subject, name_state, read_rows, read_subject, walk_states
 from statemachines.kernel import STAY, Call, ConfigurationError, Fsm, Ignore, Protocol, Refuse
 from statemachines.kernel import Row as TableRow
 from statemachines.kernel.event import set_event_name, snake
@@ -102,11 +102,7 @@ def _initial_of(live: Any) -> str:
     initial = getattr(live.models[0], live.model_attribute)
     if isinstance(initial, list | tuple):
         raise ConfigurationError("machine", type(live).__name__, "begins in parallel states: it has no table")
-    separator = getattr(live.state_cls, "separator", None)
-    name = state_text(initial)
-    if separator is None or not isinstance(initial, Enum):
-        return name
-    return next(one for one, state in walk_states(live) if state.value is initial)
+    return name_state(live, initial)
 
 
 def _undecided(

@@ -172,7 +172,13 @@ def _machines_of(model: Any) -> list[Any]:
 
 def walk_states(machine: Any) -> Iterator[tuple[str, State]]:
     """Every state by its full name, parents before children."""
-    yield from _walk(machine.states, "", getattr(machine.state_cls, "separator", "_"))
+    yield from _walk(_root_of(machine)[1], "", getattr(machine.state_cls, "separator", "_"))
+
+
+def _root_of(machine: Any) -> tuple[Any, Any, Any]:
+    """(machine, states, events) of the whole machine: while a nested scope runs, a machine shows that scope alone."""
+    stack = getattr(machine, "_stack", None)
+    return stack[0][:3] if stack else (machine, machine.states, machine.events)
 
 
 def _walk(states: Any, prefix: str, separator: str) -> Iterator[tuple[str, State]]:
@@ -190,7 +196,16 @@ def state_text(value: Any) -> str:
 
 def state_of(machine: Any, model: Any) -> str:
     """The state that a model is in, as it is shown."""
-    return state_text(getattr(model, machine.model_attribute))
+    return name_state(machine, getattr(model, machine.model_attribute))
+
+
+def name_state(machine: Any, value: Any) -> str:
+    """A state of a machine as it is shown: by its full name, which a nested enum member alone does not have."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(name_state(machine, one) for one in value)}]"
+    if isinstance(value, Enum) and hasattr(machine, "prefix_path"):
+        return next((name for name, state in walk_states(machine) if state.value is value), value.name)
+    return state_text(value)
 
 
 def _events_of(owner: Any) -> Iterator[tuple[str, Any]]:
@@ -205,7 +220,7 @@ def walk_transitions(machine: Any) -> Iterator[tuple[str, str, Transition]]:
 
     `prefix` stands before the names of its states: a Transition of a nested scope names them from there.
     """
-    yield from _transitions_of(machine.events, "")
+    yield from _transitions_of(_root_of(machine)[2], "")
     separator = getattr(machine.state_cls, "separator", "_")
     for name, state in walk_states(machine):
         yield from _transitions_of(getattr(state, "events", {}), f"{name}{separator}")

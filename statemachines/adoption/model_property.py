@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from statemachines.adoption.expression import Expression, parse_expression
-from statemachines.adoption.live_machine import Subject, state_text
+from statemachines.adoption.live_machine import Subject, state_of
 from statemachines.kernel import ConfigurationError
 
 Promise = str | Callable[[Any], Any]
@@ -56,8 +56,7 @@ class ModelProperty:
             try:
                 held = self._holds(subject, model)
             except Exception as error:
-                states = {name: getattr(model, name) for name in ("state",) if hasattr(model, name)}
-                where = f" in state {state_text(states['state'])}" if states else ""
+                where = f" in state {_name_state(subject, model)}" if hasattr(model, "state") else ""
                 rule = f"cannot be told{where}: {type(error).__name__}: {error}"
                 raise ConfigurationError(self.key, self.name, rule) from error
             if not held:
@@ -77,10 +76,17 @@ class ModelProperty:
         def look_up(name: str) -> Any:
             if name in numbered:
                 return numbered[name]
-            value = getattr(model, name)
-            return state_text(value) if name == "state" else value
+            return _name_state(subject, model) if name == "state" else getattr(model, name)
 
         return self._expression.evaluate(look_up)
+
+
+def _name_state(subject: Subject, model: Any) -> Any:
+    """The state as text; where no machine keeps it in `state`, the attribute of that name."""
+    for machine in subject.machines:
+        if machine.model_attribute == "state" and any(model is one for one in machine.models):
+            return state_of(machine, model)
+    return getattr(model, "state")  # noqa: B009
 
 
 def _numbered(subject: Subject) -> dict[str, Any]:

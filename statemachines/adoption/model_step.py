@@ -13,6 +13,8 @@ import io
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from operator import is_
 from types import FunctionType
 from typing import Any, Final
 
@@ -28,13 +30,13 @@ from statemachines.adoption.live_machine import (
     Trigger,
     check_bound,
     is_bound_by_machine,
+    name_state,
     read_rows,
     read_subject,
     read_triggers,
-    state_text,
     walk_states,
 )
-from statemachines.adoption.model_value import Key, ModelValue, ValueReader, runner_of
+from statemachines.adoption.model_value import Key, ModelValue, ValueReader, has_state_data, runner_of
 from statemachines.adoption.port_recorder import PortCall, PortRecorder
 from statemachines.adoption.sandbox import Blocked, Sandbox
 from statemachines.adoption.step_recorder import CrashPoint, StepRecorder, TakenRow
@@ -131,7 +133,9 @@ class ModelStepper:
             self._plug_ports(subject)
         self.shared = _find_shared(first, second, frozenset(self.ports))
         bound = (name for owner in first.owners for name, value in own_attributes(owner) if is_bound_by_machine(value))
-        self.reader = ValueReader(self.shared, frozenset(self.ports), self._key, frozenset(bound))
+        self.reader = ValueReader(
+            self.shared, frozenset(self.ports), self._key, frozenset(bound), has_state_data(first)
+        )
         self.rows: tuple[Row, ...]
         self.rows, self.recorder.numbers = read_rows(first)
         self.triggers: tuple[Trigger, ...] = read_triggers(first, self._automatic)
@@ -143,6 +147,7 @@ class ModelStepper:
             raise self._not_alike(self.initial, self.reader.read(second))
         self.canary = second
         self._canary_code = self.initial.code
+        self._canary_attributes = [(owner, dict(owner.__dict__)) for owner in second.models]
         try:
             check_callbacks(first)
         except NoEncoding as error:
@@ -179,6 +184,9 @@ class ModelStepper:
 
     @contextmanager
     def _closed(self) -> Iterator[None]:
+        if self.sandbox.is_entered():
+            yield
+            return
         with self.sandbox.closed(), contextlib.redirect_stdout(_NOWHERE), contextlib.redirect_stderr(_NOWHERE):
             yield
 
@@ -201,7 +209,19 @@ class ModelStepper:
             if inspect.iscoroutine(made):
                 made.close()
             raise ConfigurationError("factory", self.place, "is a coroutine function; give one that is called plainly")
+        if self.sandbox.reached:
+            raise self._reached(self.sandbox.reached[0], "the factory")
         self.made_model = not isinstance(made, Machine | tuple | list)
+        return self._find_subject(made)
+
+    def _find_subject(self, made: Any) -> Subject:
+        """The subject in what the factory made: soon found where it is one model on one machine, as the first was."""
+        first = getattr(self, "first", None)
+        if first is not None and self.made_model and len(first.models) == len(first.machines) == 1:
+            bound = getattr(made, "__dict__", {}).get("trigger")
+            machine = getattr(bound.func, "__self__", None) if isinstance(bound, partial) else None
+            if type(machine) is type(first.machines[0]) and machine.models and machine.models[0] is made:
+                return Subject([made], [machine])
         return read_subject(made)
 
     def make(self) -> Subject:
@@ -244,6 +264,8 @@ class ModelStepper:
         subject = self.make()
         with self._closed():
             self.reader.set(subject, value)
+            if value.is_atomic:  # there is nothing in it that could have been copied wrongly
+                return subject
             found = self.reader.read(subject)
         if found.code != value.code:
             name = _differing(found, value)
@@ -258,16 +280,30 @@ class ModelStepper:
         self, value: ModelValue, action: Action, crash_at: int | None = None, fail_at: int | None = None
     ) -> Outcome:
         """Take one step on a fresh subject; raises `NotRepeatable` or `ConfigurationError` where it is none."""
+        with self._closed():
+            return self._step(value, action, crash_at, fail_at)
+
+    def _step(self, value: ModelValue, action: Action, crash_at: int | None, fail_at: int | None) -> Outcome:
         subject = self.restore(value)
         own = watch_callbacks(subject, self._own_functions(subject)) if self._has_own else None
         outcome = self.act(subject, action, crash_at, fail_at)
         changed = self._everywhere.find_changed() or (own.find_changed() if own else None)
         if changed is not None:
             raise self._changes(value, action, changed)
-        if self.reader.read(self.canary).code != self._canary_code:
+        if not self._is_canary_untouched():
             name = _differing(self.reader.read(self.canary), self.initial)
             raise self._changes(value, action, f"attribute {name} of another model")
         return outcome
+
+    def _is_canary_untouched(self) -> bool:
+        """Whether another model is as it was; one whose attributes cannot be changed in place is soon compared."""
+        if self.initial.is_atomic:
+            for owner, kept in self._canary_attributes:
+                now = owner.__dict__
+                if len(now) != len(kept) or not all(map(is_, now.values(), kept.values())):
+                    return False
+            return True
+        return self.reader.read(self.canary).code == self._canary_code
 
     def act(self, subject: Subject, action: Action, crash_at: int | None = None, fail_at: int | None = None) -> Outcome:
         """Let `action` happen to a subject, and read it back."""
@@ -365,7 +401,7 @@ class ModelStepper:
             return False
         separator = getattr(machine.state_cls, "separator", None)
         if separator is None:
-            names = {state_text(state)}
+            names = {name_state(machine, state)}
         else:
             tree = machine.build_state_tree(state, separator)
             names = {separator.join(path) for path in resolve_order(tree)}
@@ -374,7 +410,11 @@ class ModelStepper:
     def state_texts(self, value: ModelValue) -> tuple[str, ...]:
         """The states of all models, as they are shown."""
         return tuple(
-            "+".join(state_text(state) for (_, model), state in value.states.items() if model == place)
+            "+".join(
+                name_state(self.first.machines[machine], state)
+                for (machine, model), state in value.states.items()
+                if model == place
+            )
             for place in range(len(self.first.models))
         )
 

@@ -6,18 +6,18 @@ their own; and, for each machine and model, retry counts and the timers that are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
-from transitions import EventData
+from transitions import EventData, Machine
 from transitions.core import Event as MachineEvent
 
 from statemachines.adoption.canonical_value import ATOMS, Encoder, NoEncoding, read_attributes, slot_names
-from statemachines.adoption.live_machine import Subject, walk_states
+from statemachines.adoption.live_machine import MACHINE_ATTRIBUTES, Subject, walk_states
 from statemachines.adoption.virtual_time import VirtualTimer
 from statemachines.kernel import ConfigurationError
 
@@ -40,10 +40,8 @@ class ModelValue(msgspec.Struct, frozen=True):
     is_atomic: bool
     """No attribute can be changed in place: they need not be copied."""
 
-    @property
-    def code(self) -> bytes:
-        """What identifies the value: two values are one if and only if their codes are equal."""
-        return b"\n".join(label.encode("utf-8", "surrogatepass") + b"=" + part for label, part in self.parts)
+    code: bytes
+    """What identifies the value: two values are one if and only if their codes are equal."""
 
 
 class ValueReader:
@@ -51,7 +49,7 @@ class ValueReader:
 
     `shared`: objects that all models of the factory share, name -> object; no part of a value, and watched.
     `ports`: names of attributes that recorders stand for; `key`: what the user says that identifies a value; `bound`:
-    names of attributes that transitions binds.
+    names of attributes that transitions binds; `has_state_data`: a state counts retries, or has a timer.
     """
 
     def __init__(
@@ -60,8 +58,10 @@ class ValueReader:
         ports: frozenset[str] = frozenset(),
         key: Key | None = None,
         bound: frozenset[str] = frozenset(),
+        has_state_data: bool = True,
     ) -> None:
         self._bound = bound
+        self._has_state_data = has_state_data
         self._shared_names = {id(one): name for name, one in shared.items()}
         self._shared = {id(one): one for one in shared.values()}
         self.ports = ports
@@ -78,11 +78,14 @@ class ValueReader:
                 parts.append((f"{prefix}key", _encode(encoder, self.key(owner), f"key of {subject.names[place]}")))
                 continue
             parts += [(prefix + name, _encode(encoder, value, prefix + name)) for name, value in some.items()]
-        retries, timers = _counts_of(subject), _timers_of(subject)
+        retries = _counts_of(subject) if self._has_state_data else {}
+        timers = _timers_of(subject) if self._has_state_data else {}
         parts += [(label, str(count).encode()) for label, count in _label(subject, "retries", retries)]
         parts += [(label, _encode(encoder, timer, label)) for label, timer in _label(subject, "timer", timers)]
         is_atomic = not timers and all(type(value) in ATOMS for some in attributes for value in some.values())
-        return ModelValue(tuple(parts), attributes, retries, timers, _states_of(subject), subject, is_atomic)
+        code = b"\n".join(label.encode("utf-8", "surrogatepass") + b"=" + part for label, part in parts)
+        states = _states_of(subject)
+        return ModelValue(tuple(parts), attributes, retries, timers, states, subject, is_atomic, code)
 
     def detach(self, value: ModelValue, origin: Subject) -> ModelValue:
         """The same value without the subject that it was read from: what is kept for long shares one origin."""
@@ -98,20 +101,20 @@ class ValueReader:
             attributes, timers = deepcopy((attributes, timers), self._memo(subject, value))
         for owner, some in zip(subject.owners, attributes, strict=True):
             _set_attributes(owner, self._attributes_of(subject, owner), some)
-        for place, machine in enumerate(subject.machines):
+        for place, machine in enumerate(subject.machines if self._has_state_data else ()):
             for name, state in walk_states(machine):
                 for number, model in enumerate(subject.models):
                     _set_state_data(machine, state, model, (place, name, number), value.retries, timers)
 
     def _attributes_of(self, subject: Subject, owner: Any) -> dict[str, Any]:
-        found = {
-            name: value
-            for name, value in read_attributes(owner).items()
-            if not (type(value) is partial and name in self._bound)  # most of them, and soon said
-            and name not in self.ports
-            and subject.is_own(owner, name, value)
-        }
-        return dict(sorted(found.items()))
+        found = read_attributes(owner)
+        names: Iterable[str] = found
+        if set(map(type, map(found.get, self._bound))) <= _BOUND_KINDS:  # as nearly always, and soon said
+            names = found.keys() - self._bound
+        if isinstance(owner, Machine):
+            names = set(names) - MACHINE_ATTRIBUTES
+        names = [name for name in names if name not in self.ports and subject.is_own(owner, name, found[name])]
+        return {name: found[name] for name in sorted(names)}
 
     def _memo(self, subject: Subject, value: ModelValue) -> dict[int, Any]:
         """What `deepcopy` takes in place of a copy: fresh models and machines, and what is shared."""
@@ -120,6 +123,15 @@ class ValueReader:
         parts = zip(value.origin.walk_parts(), subject.walk_parts(), strict=True)
         memo |= {id(old): fresh for (_, old), (_, fresh) in parts}
         return {**self._shared, **memo}
+
+
+_BOUND_KINDS: Final = frozenset({partial, type(None)})
+
+
+def has_state_data(subject: Subject) -> bool:
+    """Whether a state of its machines counts retries, or has a timer."""
+    states = [state for machine in subject.machines for _, state in walk_states(machine)]
+    return any(getattr(state, "retries", 0) or getattr(state, "timeout", 0) for state in states)
 
 
 def _states_of(subject: Subject) -> dict[tuple[int, int], Any]:
@@ -205,6 +217,9 @@ def _set_state_data(
     timers: Mapping[Any, Any],
 ) -> None:
     counts = getattr(state, "retry_counts", None)
+    if counts is not None:  # a state that several machines share may have kept those of a model that is gone
+        counts.pop(id(model), None)
+    runner_of(state).pop(id(model), None)
     if counts is not None and place in retries:
         counts[id(model)] = retries[place]
     if place in timers:

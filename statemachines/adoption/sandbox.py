@@ -119,6 +119,10 @@ class Sandbox:
         finally:
             self._owner = before
 
+    def is_entered(self) -> bool:
+        """Whether this thread is inside."""
+        return self._owner == get_ident()
+
     def is_closed(self, kind: str) -> bool:
         """Whether this kind is blocked for the thread that asks."""
         return kind in self.blocked_kinds and self._owner == get_ident()

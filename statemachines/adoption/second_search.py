@@ -114,7 +114,7 @@ class SecondSearch:
         late.start()
         try:
             return pickle.load(process.stdout)
-        except (EOFError, pickle.UnpicklingError):
+        except Exception:  # it ended early, or something else has written into its answers
             return None
         finally:
             late.cancel()

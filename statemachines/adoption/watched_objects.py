@@ -147,10 +147,17 @@ def count_structure(subject: Subject) -> tuple[int, ...]:
     for machine in subject.machines:
         found += [bool(machine.send_event), bool(machine.ignore_invalid_triggers), len(machine.models)]
         found += [len(getattr(machine, name, None) or ()) for name in MACHINE_LISTS]
-    for _, part in subject.walk_parts():
-        found.append(sum(len(one) for one in vars(part).values() if type(one) is list) * 64 + len(vars(part)))
+        for owner in (machine, *(state for _, state in walk_states(machine))):
+            for event in getattr(owner, "events", _NONE).values():
+                for some in event.transitions.values():
+                    for one in some:
+                        found.append(len(one.prepare) + len(one.before) + len(one.after) + len(one.conditions))
+            if owner is not machine:
+                found.append(64 * len(owner.__dict__) + len(owner.on_enter) + len(owner.on_exit))
     return tuple(found)
 
+
+_NONE: Final[dict[str, Any]] = {}
 
 PART_ATTRIBUTES: Final = frozenset(
     {

@@ -93,6 +93,8 @@ def adopt(
     )
     if show + test + bool(simulate) > 1:
         raise ConfigurationError("--show, --test, --simulate", "", "do different things; give one of them")
+    if json and (show or test):
+        raise ConfigurationError("--json", True, "is of a search and of --simulate; leave it out")
     if trace is not None and (show or test):
         raise ConfigurationError("--trace", str(trace), "is written by a search and by --simulate; leave the other out")
     if show:

@@ -149,6 +149,7 @@ WRONG = {
     ): "no model has this attribute; there are: paid, state",
     ("shop_module:make_order", "--allow", "network"): "must be one of: files, sockets, processes",
     ("shop_module:make_order", "--show", "--test"): "do different things; give one of them",
+    ("shop_module:make_order", "--show", "--json"): "is of a search and of --simulate; leave it out",
     ("shop_module:make_order", "--show", "--trace", "out"): "is written by a search and by --simulate",
 }
 

@@ -40,7 +40,11 @@ def test_parallel_states_have_no_table_and_the_message_says_so():
 
 
 @pytest.mark.parametrize(
-    "factory", [quickstart, nested, timeout, adopted_machines.two_machines, adopted_machines.queued]
+    "factory",
+    [
+        *(quickstart, nested, timeout, adopted_machines.nested_enum),
+        *(adopted_machines.two_machines, adopted_machines.queued),
+    ],
 )
 def test_a_simulated_trace_is_judged_like_any_other(factory, tmp_path):
     place = f"adopted_machines:{factory.__name__}"
