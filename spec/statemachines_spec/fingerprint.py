@@ -72,9 +72,12 @@ def _imports(module: str) -> tuple[str, ...]:
             parts = module.split(".")
             above = parts[: len(parts) - node.level + is_package] if node.level else []
             base = ".".join((*above, *filter(None, (node.module,))))
-            found[base] = None
+            modules: dict[str, None] = {}
             if base.partition(".")[0] in (*OURS, parts[0]):
-                found |= {one: None for name in node.names if _is_module(one := f"{base}.{name.name}")}
+                modules = {one: None for name in node.names if _is_module(one := f"{base}.{name.name}")}
+            found |= modules
+            if len(modules) < len(node.names):  # of a package that only modules are taken from, its own file says nothing
+                found[base] = None
     return tuple(found)
 
 
