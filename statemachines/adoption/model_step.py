@@ -12,7 +12,7 @@ import inspect
 import io
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from operator import is_
 from types import FunctionType
@@ -146,6 +146,7 @@ class ModelStepper:
         if self.initial.code != self.reader.read(second).code:
             raise self._not_alike(self.initial, self.reader.read(second))
         self.canary = second
+        self.reader.made_names = tuple(frozenset(some) for some in self.initial.attributes)
         self._canary_code = self.initial.code
         self._canary_attributes = [(owner, dict(owner.__dict__)) for owner in second.models]
         try:
@@ -182,11 +183,12 @@ class ModelStepper:
             self._loop.close()
             self._loop = None
 
+    def _closed(self) -> AbstractContextManager[None]:
+        """The sandbox, and nobody hears what is printed; nothing more inside of it."""
+        return _INSIDE if self.sandbox.is_entered() else self._close()
+
     @contextmanager
-    def _closed(self) -> Iterator[None]:
-        if self.sandbox.is_entered():
-            yield
-            return
+    def _close(self) -> Iterator[None]:
         with self.sandbox.closed(), contextlib.redirect_stdout(_NOWHERE), contextlib.redirect_stderr(_NOWHERE):
             yield
 
@@ -219,7 +221,7 @@ class ModelStepper:
         first = getattr(self, "first", None)
         if first is not None and self.made_model and len(first.models) == len(first.machines) == 1:
             bound = getattr(made, "__dict__", {}).get("trigger")
-            machine = getattr(bound.func, "__self__", None) if isinstance(bound, partial) else None
+            machine: Any = getattr(bound.func, "__self__", None) if isinstance(bound, partial) else None
             if type(machine) is type(first.machines[0]) and machine.models and machine.models[0] is made:
                 return Subject([made], [machine])
         return read_subject(made)
@@ -241,7 +243,7 @@ class ModelStepper:
         return ConfigurationError("factory", self.place, rule)
 
     def _plug_ports(self, subject: Subject) -> None:
-        for owner in subject.owners:
+        for owner in subject.owners if self.ports else ():
             for name in dict(own_attributes(owner)):
                 if name in self.ports:
                     recorder = PortRecorder(name, self._calls, self.ports[name], getattr(owner, name))
@@ -537,6 +539,7 @@ class _Nowhere(io.TextIOBase):
 
 
 _NOWHERE: Final = _Nowhere()
+_INSIDE: Final = nullcontext()
 
 
 @contextmanager
