@@ -40,11 +40,12 @@ from statemachines.adoption.model_value import Key, ModelValue, ValueReader, has
 from statemachines.adoption.port_recorder import PortCall, PortRecorder
 from statemachines.adoption.sandbox import Blocked, Sandbox
 from statemachines.adoption.step_recorder import CrashPoint, StepRecorder, TakenRow
-from statemachines.adoption.virtual_time import NeverEnds, VirtualLoop, virtual_timers
+from statemachines.adoption.virtual_time import NeverEnds, VirtualLoop, install_timers
 from statemachines.adoption.watched_objects import (
     check_callbacks,
     count_structure,
     find_functions,
+    find_handles,
     watch_callbacks,
     watch_everywhere,
 )
@@ -117,7 +118,7 @@ class ModelStepper:
         self._loop: VirtualLoop | None = None
         self._key = key
         self._depth = 0
-        with self.installed():
+        with self.install():
             self._inspect()
 
     def _inspect(self) -> None:
@@ -154,6 +155,10 @@ class ModelStepper:
         except NoEncoding as error:
             rule = f"is called on {error.kind}, which cannot be read: let a method of the model call it, by a port"
             raise ConfigurationError("callback", error.path, rule) from error
+        for function, name, kind in find_handles(self.functions):
+            if kind in self.sandbox.blocked_kinds:
+                mend = f"make it a port of the model, or allow it (--allow {kind})"
+                raise NotRepeatable("machine", self.place, f"{function} reaches {name}, which is open; {mend}")
         common = {id(one) for one in find_functions(second)}
         self._everywhere = watch_everywhere(first, [one for one in self.functions if id(one) in common], self.shared)
         self._common = frozenset(common & {id(one) for one in self.functions})
@@ -163,7 +168,7 @@ class ModelStepper:
     # -- what surrounds a step ----------------------------------------------------------------------------------
 
     @contextmanager
-    def installed(self) -> Iterator[None]:
+    def install(self) -> Iterator[None]:
         """Steps are taken in here: classes of transitions report, timers are virtual, clocks can be blocked."""
         if self._depth:
             yield
@@ -171,9 +176,9 @@ class ModelStepper:
         with ExitStack() as stack:
             self._depth += 1
             stack.callback(self._leave)
-            stack.enter_context(self.recorder.installed())
-            stack.enter_context(virtual_timers())
-            stack.enter_context(self.sandbox.installed(lambda: getattr(self, "functions", [])))
+            stack.enter_context(self.recorder.install())
+            stack.enter_context(install_timers())
+            stack.enter_context(self.sandbox.install(lambda: getattr(self, "functions", [])))
             stack.enter_context(_quiet_logging())
             yield
 
@@ -189,7 +194,7 @@ class ModelStepper:
 
     @contextmanager
     def _close(self) -> Iterator[None]:
-        with self.sandbox.closed(), contextlib.redirect_stdout(_NOWHERE), contextlib.redirect_stderr(_NOWHERE):
+        with self.sandbox.enclose(), contextlib.redirect_stdout(_NOWHERE), contextlib.redirect_stderr(_NOWHERE):
             yield
 
     def make_raw(self) -> Subject:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from statemachines.adoption.adopted import Adopted
+from statemachines.adoption.adopted_machine import AdoptedMachine
 from statemachines.adoption.model_step import ModelStepper, name_action
 from statemachines.adoption.model_value import ModelValue
 from statemachines.adoption.state_search import Broken, Leg
@@ -112,7 +112,7 @@ def _plain(text: str) -> str:
 # -- a test to paste ------------------------------------------------------------------------------------------------
 
 
-def write_test(adopted: Adopted, broken: Broken) -> str:
+def write_test(adopted: AdoptedMachine, broken: Broken) -> str:
     """A pytest function that takes the same steps: on the machine itself where that is possible, else by `follow`."""
     name = re.sub(r"\W+", "_", f"{'_'.join(leg.action.name or 'timeout' for leg in broken.legs)}_{broken.name}")
     function = f"test_{name.strip('_').lower()[:80]}"
@@ -141,7 +141,7 @@ def write_test(adopted: Adopted, broken: Broken) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _is_plain(adopted: Adopted, broken: Broken, holds: Any) -> bool:
+def _is_plain(adopted: AdoptedMachine, broken: Broken, holds: Any) -> bool:
     """Whether the run can be taken by calling methods of the model, and what breaks be asserted there."""
     subject = adopted.stepper.first
     is_one = len(subject.models) == 1 and len(subject.machines) == 1
@@ -154,7 +154,7 @@ def _is_plain(adopted: Adopted, broken: Broken, holds: Any) -> bool:
     return is_one and not is_async and is_told and is_called and is_bound and is_real and is_model
 
 
-def _plain_test(adopted: Adopted, broken: Broken, function: str, module: str, attribute: str) -> str:
+def _plain_test(adopted: AdoptedMachine, broken: Broken, function: str, module: str, attribute: str) -> str:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(adopted.stepper.first.models[0]).__name__).lower().strip("_")
     name = name if name.isidentifier() and name != attribute else "model"
     holds = adopted.request.holds.get(broken.name)
@@ -189,7 +189,7 @@ def _one_line(text: str) -> str:
     return _short(text.replace("\n", " "))
 
 
-def _arguments_of(adopted: Adopted) -> str:
+def _arguments_of(adopted: AdoptedMachine) -> str:
     """The other arguments of `adopt` that the run needs."""
     request = adopted.request
     calls: dict[str, list[Any]] = {}

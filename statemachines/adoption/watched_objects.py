@@ -6,6 +6,9 @@ models of a factory share.  None of it is a part of a value, so a step that chan
 
 from __future__ import annotations
 
+import io
+import socket
+import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -130,6 +133,19 @@ def watch_callbacks(subject: Subject, functions: list[types.FunctionType]) -> Wa
         for extra in vars(part).keys() - PART_ATTRIBUTES:
             places.append((f"{extra} of {name}", partial(vars(part).get, extra)))
     return WatchedObjects(known, places)
+
+
+HANDLES: Final = ((socket.socket, "sockets"), (io.IOBase, "files"), (subprocess.Popen, "processes"))
+"""What is open already: to write to it raises no audit event."""
+
+
+def find_handles(functions: list[types.FunctionType]) -> Iterator[tuple[str, str, str]]:
+    """(function, global, kind of the sandbox) of what is open and can be reached by name."""
+    for function in functions:
+        for _, name, value in _named_globals(function):
+            for handle, kind in HANDLES:
+                if isinstance(value, handle):
+                    yield callback_name(function), name, kind
 
 
 def check_callbacks(subject: Subject) -> None:

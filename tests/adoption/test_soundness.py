@@ -222,6 +222,26 @@ def test_a_callback_on_an_object_that_cannot_be_read_is_refused():
         adopt(lambda: on_two_states(Blank(), before=threading.Event().set))
 
 
+LEFT, RIGHT = socket.socketpair()
+
+
+class Wired:
+    """Writes to a socket that is open."""
+
+    def send(self):
+        LEFT.send(b"charged")
+
+
+def test_a_socket_that_is_open_already_is_out_of_reach_too():
+    with pytest.raises(NotRepeatable, match=r"Wired.send reaches LEFT, which is open; .*allow it \(--allow sockets\)"):
+        adopt(lambda: on_two_states(Wired(), before="send"))
+    RIGHT.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        RIGHT.recv(10)
+    LEFT.close()
+    RIGHT.close()
+
+
 def test_a_step_that_adds_a_callback_is_refused():
     class Restless:
         def grow(self):
