@@ -102,7 +102,7 @@ class AdoptedMachine:
             progress=progress,
         )
         began = perf_counter()
-        elsewhere = elsewhere and can_import_elsewhere(self.place, self.stepper.factory) and can_send(request)
+        elsewhere = elsewhere and can_import_elsewhere(self.place, self.stepper.maker.factory) and can_send(request)
         if elsewhere:
             with SecondSearch(request) as second:
                 found = search.run()

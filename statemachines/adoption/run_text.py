@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from statemachines.adoption.adopted_machine import AdoptedMachine
+from statemachines.adoption.canonical_value import hide_addresses
 from statemachines.adoption.model_step import ModelStepper, name_action
 from statemachines.adoption.model_value import ModelValue
 from statemachines.adoption.state_search import Broken, Leg
@@ -71,7 +72,7 @@ def _shown(value: ModelValue, label: str) -> str:
 
 def _safe_repr(value: Any) -> str:
     try:
-        return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+        return hide_addresses(repr(value))
     except Exception as error:  # somebody's __repr__
         return f"<{type(value).__name__}: {type(error).__name__}>"
 
@@ -150,7 +151,7 @@ def _is_plain(adopted: AdoptedMachine, broken: Broken, holds: Any) -> bool:
     is_called = all(leg.action.name.isidentifier() and not leg.action.timeout for leg in broken.legs)
     is_bound = all(hasattr(subject.models[0], leg.action.name) for leg in broken.legs if not leg.action.timeout)
     is_real = not adopted.request.ports and subject.models[0] is not subject.machines[0]
-    is_model = adopted.stepper.made_model
+    is_model = adopted.stepper.maker.made_model
     return is_one and not is_async and is_told and is_called and is_bound and is_real and is_model
 
 

@@ -48,7 +48,7 @@ class AdoptedTest(RuleBasedStateMachine):
         super().__init__()
         stepper = self.adopted.stepper
         with stepper.install():
-            self.subject = stepper.make()
+            self.subject = stepper.maker.make()
             self.value = stepper.reader.read(self.subject)
         self.legs: list[Leg] = []
         self.ended = False

@@ -495,6 +495,22 @@ def test_a_task_that_is_left_running_and_one_that_never_ends_are_named():
     assert broken.name == "raises NeverEnds"
 
 
+def test_the_address_of_an_object_in_a_message_or_an_argument_is_no_difference():
+    class Caller:
+        def __init__(self):
+            self.card = print
+
+        def charge(self):
+            self.card(self)
+            raise ValueError(f"{self} has no card")
+
+    adopted = adopt(lambda: on_two_states(Caller(), before="charge"), ports=["card"])
+    broken = adopted.search().found.broken
+    assert broken is not None
+    assert "0x" not in broken.why
+    assert str(broken.legs[0].outcome.effects[0]).startswith("card(<test_soundness.")
+
+
 def test_key_says_what_identifies_a_value():
     class Counter:
         def __init__(self):
