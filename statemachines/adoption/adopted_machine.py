@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from statemachines.adoption.model_factory import Factory, NotRepeatable
 from statemachines.adoption.model_property import Promise, read_properties
-from statemachines.adoption.model_step import Factory, ModelStepper, NotRepeatable, name_action
+from statemachines.adoption.model_step import ModelStepper, name_action
 from statemachines.adoption.model_value import ModelValue
 from statemachines.adoption.second_search import (
     PATIENCE_S,
