@@ -3,9 +3,9 @@
 `gapless adopt MODULE:FACTORY` on the command line, `adopt(factory, ...)` in code.
 """
 
-from statemachines.adoption.adopted import Adopted as Adopted
-from statemachines.adoption.adopted import Verdict as Verdict
-from statemachines.adoption.adopted import adopt as adopt
-from statemachines.adoption.model_step import NotRepeatable as NotRepeatable
+from statemachines.adoption.adopted_machine import AdoptedMachine as AdoptedMachine
+from statemachines.adoption.adopted_machine import Verdict as Verdict
+from statemachines.adoption.adopted_machine import adopt as adopt
+from statemachines.adoption.model_factory import NotRepeatable as NotRepeatable
 from statemachines.adoption.production_log import ProductionLog as ProductionLog
 from statemachines.adoption.production_log import logged as logged

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from statemachines.adoption.declared_table import machine_name, protocol_name, protocol_of
+from statemachines.adoption.declared_table import event_name, machine_name, protocol_name, protocol_of
 from statemachines.adoption.live_machine import Subject, read_rows
 from statemachines.adoption.model_step import Action, ModelStepper, Outcome
 from statemachines.trace import TraceRow, fingerprints
@@ -52,7 +52,7 @@ class RowMaker:
             machine=self._machines[machine],
             instance=f"{instance}/{self._names[model]}{f':{machine + 1}' if len(self._machines) > 1 else ''}",
             kind="step",
-            event=trigger,
+            event=event_name(trigger),
             source=source,
             dest=dest,
             row=self._numbers[row] if row >= 0 else -1,

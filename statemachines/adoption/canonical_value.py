@@ -258,6 +258,11 @@ def kind_name(kind: type[Any]) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
+def hide_addresses(text: str) -> str:
+    """The text without the addresses of objects, which are others each time."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
 def _short(key: object) -> str:
     text = repr(key)
     return text if len(text) < 40 else f"{text[:37]}..."

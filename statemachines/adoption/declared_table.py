@@ -6,7 +6,7 @@ It is the table alone: what a row does is what the callbacks of the machine do, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from functools import cache
 from typing import Any, Final, NoReturn
@@ -16,7 +16,7 @@ import msgspec
 from statemachines.adoption.live_machine import Row, Subject, name_state, read_rows, read_subject, walk_states
 from statemachines.kernel import STAY, Call, ConfigurationError, Fsm, Ignore, Protocol, Refuse
 from statemachines.kernel import Row as TableRow
-from statemachines.kernel.event import set_event_name, snake
+from statemachines.kernel.event import snake
 from statemachines.registry import load, register
 
 CLAUSE: Final = "adopted"
@@ -44,6 +44,7 @@ def build_fsm(subject: Subject, machine: int, *, protocol: str = "", automatic: 
     states = Enum("AdoptedState", {f"S{place}": name for place, name in enumerate(names)})  # type: ignore[misc]
     by_name = {one.value: one for one in states}
     events = {row.trigger: _event_type(row.trigger) for row in own}
+    _check_names(events)
     table: list[TableRow | Ignore] = [_table_row(live, row, events, by_name) for row in own]
     table += _undecided(live, table, events, by_name)
     return Fsm(
@@ -54,6 +55,15 @@ def build_fsm(subject: Subject, machine: int, *, protocol: str = "", automatic: 
         initial=by_name[_initial_of(live)],
         rows=tuple(table),
     )
+
+
+def _check_names(triggers: Iterable[str]) -> None:
+    named: dict[str, str] = {}
+    for one in triggers:
+        other = named.setdefault(event_name(one), one)
+        if other != one:
+            rule = f"is named like {other!r} in a table ({event_name(one)}); rename one of them"
+            raise ConfigurationError("trigger", one, rule)
 
 
 def machine_name(subject: Subject, machine: int) -> str:
@@ -128,9 +138,12 @@ def _undecided(
 
 @cache
 def _event_type(trigger: str) -> Any:
-    kind: Any = msgspec.defstruct("Adopted" + re.sub(r"\W", "_", trigger), [], bases=(Call,), frozen=True)
-    set_event_name(kind, trigger)
-    return kind
+    return msgspec.defstruct(trigger, [], bases=(Call,), frozen=True)
+
+
+def event_name(trigger: str) -> str:
+    """A trigger as tables and traces name it: in snake case, as every event."""
+    return snake(trigger)
 
 
 def _guard(row: Row) -> Callable[..., bool]:

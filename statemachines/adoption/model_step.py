@@ -9,21 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import io
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from operator import is_
 from types import FunctionType
 from typing import Any, Final
 
 import msgspec
-from transitions import Machine, MachineError
+from transitions import MachineError
 from transitions.extensions.asyncio import AsyncMachine
 from transitions.extensions.nesting import resolve_order
 
-from statemachines.adoption.canonical_value import Encoder, NoEncoding, own_attributes
+from statemachines.adoption.canonical_value import Encoder, NoEncoding, hide_addresses, own_attributes
 from statemachines.adoption.live_machine import (
     Row,
     Subject,
@@ -32,25 +30,24 @@ from statemachines.adoption.live_machine import (
     is_bound_by_machine,
     name_state,
     read_rows,
-    read_subject,
     read_triggers,
     walk_states,
 )
+from statemachines.adoption.model_factory import Factory, ModelFactory, NotRepeatable
 from statemachines.adoption.model_value import Key, ModelValue, ValueReader, has_state_data, runner_of
-from statemachines.adoption.port_recorder import PortCall, PortRecorder
+from statemachines.adoption.port_recorder import PortCall
 from statemachines.adoption.sandbox import Blocked, Sandbox
-from statemachines.adoption.step_recorder import CrashPoint, StepRecorder, TakenRow
-from statemachines.adoption.virtual_time import NeverEnds, VirtualLoop, virtual_timers
+from statemachines.adoption.step_recorder import CrashPoint, StepRecorder
+from statemachines.adoption.virtual_time import NeverEnds, VirtualLoop, install_timers
 from statemachines.adoption.watched_objects import (
     check_callbacks,
     count_structure,
     find_functions,
+    find_handles,
     watch_callbacks,
     watch_everywhere,
 )
 from statemachines.kernel import ConfigurationError
-
-Factory = Callable[[], Any]
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -90,10 +87,6 @@ class Outcome(msgspec.Struct, frozen=True):
         return said.encode("utf-8", "surrogatepass") + self.value.code
 
 
-class NotRepeatable(ConfigurationError):
-    """A step did not come out the same twice, or reached what it must not: nothing can be said of this machine."""
-
-
 class ModelStepper:
     """Makes subjects of a factory, and takes steps.  `place`: how the factory is named in messages."""
 
@@ -107,30 +100,29 @@ class ModelStepper:
         key: Key | None = None,
         automatic: bool = False,
     ) -> None:
-        self.factory = factory
         self.place = place
         self.ports = dict(ports or {})
         self.sandbox = Sandbox(allow)
         self.recorder = StepRecorder()
         self._automatic = automatic
         self._calls: list[PortCall] = []
+        self.maker = ModelFactory(factory, place, self.sandbox, self.ports, self._calls)
         self._loop: VirtualLoop | None = None
         self._key = key
         self._depth = 0
-        with self.installed():
+        with self.install():
             self._inspect()
 
     def _inspect(self) -> None:
         """Read what does not change from one subject to the next."""
-        first, second = self.make_raw(), self.make_raw()
-        self._check_apart(first, second)
+        first, second = self.maker.begin()
         self.functions = find_functions(first)
         for name in self.ports:
             if not any(name in dict(own_attributes(owner)) for owner in first.owners):
                 there = ", ".join(self._attribute_names(first)) or "none"
                 raise ConfigurationError("--port", name, f"no model has this attribute; there are: {there}")
         for subject in (first, second):
-            self._plug_ports(subject)
+            self.maker.plug_ports(subject)
         self.shared = _find_shared(first, second, frozenset(self.ports))
         bound = (name for owner in first.owners for name, value in own_attributes(owner) if is_bound_by_machine(value))
         self.reader = ValueReader(
@@ -146,6 +138,7 @@ class ModelStepper:
         if self.initial.code != self.reader.read(second).code:
             raise self._not_alike(self.initial, self.reader.read(second))
         self.canary = second
+        self.reader.made_names = tuple(frozenset(some) for some in self.initial.attributes)
         self._canary_code = self.initial.code
         self._canary_attributes = [(owner, dict(owner.__dict__)) for owner in second.models]
         try:
@@ -153,6 +146,10 @@ class ModelStepper:
         except NoEncoding as error:
             rule = f"is called on {error.kind}, which cannot be read: let a method of the model call it, by a port"
             raise ConfigurationError("callback", error.path, rule) from error
+        for function, name, kind in find_handles(self.functions):
+            if kind in self.sandbox.blocked_kinds:
+                mend = f"make it a port of the model, or allow it (--allow {kind})"
+                raise NotRepeatable("machine", self.place, f"{function} reaches {name}, which is open; {mend}")
         common = {id(one) for one in find_functions(second)}
         self._everywhere = watch_everywhere(first, [one for one in self.functions if id(one) in common], self.shared)
         self._common = frozenset(common & {id(one) for one in self.functions})
@@ -162,7 +159,7 @@ class ModelStepper:
     # -- what surrounds a step ----------------------------------------------------------------------------------
 
     @contextmanager
-    def installed(self) -> Iterator[None]:
+    def install(self) -> Iterator[None]:
         """Steps are taken in here: classes of transitions report, timers are virtual, clocks can be blocked."""
         if self._depth:
             yield
@@ -170,9 +167,9 @@ class ModelStepper:
         with ExitStack() as stack:
             self._depth += 1
             stack.callback(self._leave)
-            stack.enter_context(self.recorder.installed())
-            stack.enter_context(virtual_timers())
-            stack.enter_context(self.sandbox.installed(lambda: getattr(self, "functions", [])))
+            stack.enter_context(self.recorder.install())
+            stack.enter_context(install_timers())
+            stack.enter_context(self.sandbox.install(lambda: getattr(self, "functions", [])))
             stack.enter_context(_quiet_logging())
             yield
 
@@ -181,71 +178,6 @@ class ModelStepper:
         if self._loop is not None:
             self._loop.close()
             self._loop = None
-
-    @contextmanager
-    def _closed(self) -> Iterator[None]:
-        if self.sandbox.is_entered():
-            yield
-            return
-        with self.sandbox.closed(), contextlib.redirect_stdout(_NOWHERE), contextlib.redirect_stderr(_NOWHERE):
-            yield
-
-    def make_raw(self) -> Subject:
-        """What the factory makes, ports as they are; raises `ConfigurationError` where it fails."""
-        try:
-            with self._closed():
-                made = self.factory()
-        except Blocked as blocked:
-            raise self._reached(blocked, "the factory") from blocked
-        except ConfigurationError:
-            raise
-        except TypeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                raise self._needs_arguments(error) from error
-            raise self._failed(error) from error
-        except Exception as error:
-            raise self._failed(error) from error
-        if inspect.isawaitable(made):
-            if inspect.iscoroutine(made):
-                made.close()
-            raise ConfigurationError("factory", self.place, "is a coroutine function; give one that is called plainly")
-        if self.sandbox.reached:
-            raise self._reached(self.sandbox.reached[0], "the factory")
-        self.made_model = not isinstance(made, Machine | tuple | list)
-        return self._find_subject(made)
-
-    def _find_subject(self, made: Any) -> Subject:
-        """The subject in what the factory made: soon found where it is one model on one machine, as the first was."""
-        first = getattr(self, "first", None)
-        if first is not None and self.made_model and len(first.models) == len(first.machines) == 1:
-            bound = getattr(made, "__dict__", {}).get("trigger")
-            machine = getattr(bound.func, "__self__", None) if isinstance(bound, partial) else None
-            if type(machine) is type(first.machines[0]) and machine.models and machine.models[0] is made:
-                return Subject([made], [machine])
-        return read_subject(made)
-
-    def make(self) -> Subject:
-        """A fresh subject."""
-        subject = self.make_raw()
-        self._plug_ports(subject)
-        return subject
-
-    def _needs_arguments(self, error: TypeError) -> ConfigurationError:
-        rule = f"must be callable without arguments ({error}); wrap it: def make(): return FACTORY(...)"
-        return ConfigurationError("factory", self.place, rule)
-
-    def _failed(self, error: Exception) -> ConfigurationError:
-        frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
-        where = f", line {frames[-1].lineno} of {frames[-1].filename.rpartition('/')[2]}" if frames else ""
-        rule = f"raised {type(error).__name__}: {error}{where}; it must make a machine each time it is called"
-        return ConfigurationError("factory", self.place, rule)
-
-    def _plug_ports(self, subject: Subject) -> None:
-        for owner in subject.owners:
-            for name in dict(own_attributes(owner)):
-                if name in self.ports:
-                    recorder = PortRecorder(name, self._calls, self.ports[name], getattr(owner, name))
-                    object.__setattr__(owner, name, recorder)
 
     def _attribute_names(self, subject: Subject) -> list[str]:
         return sorted(
@@ -261,8 +193,8 @@ class ModelStepper:
 
     def restore(self, value: ModelValue) -> Subject:
         """A fresh subject that has this value; raises `NotRepeatable` where the value does not survive it."""
-        subject = self.make()
-        with self._closed():
+        subject = self.maker.make()
+        with self.maker.enclose():
             self.reader.set(subject, value)
             if value.is_atomic:  # there is nothing in it that could have been copied wrongly
                 return subject
@@ -280,7 +212,7 @@ class ModelStepper:
         self, value: ModelValue, action: Action, crash_at: int | None = None, fail_at: int | None = None
     ) -> Outcome:
         """Take one step on a fresh subject; raises `NotRepeatable` or `ConfigurationError` where it is none."""
-        with self._closed():
+        with self.maker.enclose():
             return self._step(value, action, crash_at, fail_at)
 
     def _step(self, value: ModelValue, action: Action, crash_at: int | None, fail_at: int | None) -> Outcome:
@@ -312,10 +244,10 @@ class ModelStepper:
         recorder.begin(subject, crash_at, fail_at)
         kind, error, error_type = "taken", "", ""
         try:
-            with self._closed():
+            with self.maker.enclose():
                 self._perform(subject, action)
         except MachineError as refusal:
-            kind, error, error_type = "refused", str(refusal.value), "MachineError"
+            kind, error, error_type = "refused", hide_addresses(str(refusal.value)), "MachineError"
         except Blocked:
             pass
         except CrashPoint:
@@ -325,18 +257,19 @@ class ModelStepper:
         except KeyboardInterrupt:
             raise
         except BaseException as raised:  # a callback may raise what it likes
-            kind, error, error_type = "raised", f"{type(raised).__name__}: {raised}", type(raised).__name__
+            error_type = type(raised).__name__
+            kind, error = "raised", hide_addresses(f"{error_type}: {raised}")
         finally:
             recorder.end()
         if self.sandbox.reached:
-            raise self._reached(self.sandbox.reached[0], action.call)
+            raise self.maker.describe_blocked(self.sandbox.reached[0], action.call)
         if recorder.crashed:
             kind, error, error_type = "crashed", recorder.crashed, "CrashPoint"
         self._check_structure(subject, action)
         rows = tuple((row.row, row.trigger, row.model, row.source, row.dest) for row in recorder.order)
         if kind == "taken" and not rows:
             kind = "nothing"
-        with self._closed():
+        with self.maker.enclose():
             value = self.reader.read(subject)
         return Outcome(kind, error, error_type, rows, tuple(self._calls), value)
 
@@ -420,7 +353,7 @@ class ModelStepper:
 
     def detach(self, value: ModelValue) -> ModelValue:
         """The value to be kept for long: it does not keep a machine alive for each state."""
-        with self._closed():
+        with self.maker.enclose():
             return self.reader.detach(value, self.first)
 
     def _own_functions(self, subject: Subject) -> list[FunctionType]:
@@ -467,16 +400,6 @@ class ModelStepper:
         )
         return NotRepeatable("machine", self.place, rule)
 
-    def _reached(self, blocked: Blocked, where: str) -> NotRepeatable:
-        mend = f"replace what it uses by a recorder (--port NAME), or allow it (--allow {blocked.kind})"
-        if where == "the factory":
-            mend = f"allow it (--allow {blocked.kind}), and replace the attribute that has it (--port NAME)"
-        rule = (
-            f"{where} calls {blocked.what} in {blocked.where}, which is blocked, since it would be called thousands "
-            f"of times; {mend}"
-        )
-        return NotRepeatable("machine", self.place, rule)
-
     def _not_alike(self, one: ModelValue, other: ModelValue) -> NotRepeatable:
         name = _differing(one, other)
         rule = f"the factory makes models that differ in {name}: {NOT_ALIKE}"
@@ -490,13 +413,6 @@ class ModelStepper:
             if machine._transition_queue:
                 rule = f"{action.call} leaves triggers in the queue of the machine"
                 raise NotRepeatable("machine", self.place, rule)
-
-    def _check_apart(self, first: Subject, second: Subject) -> None:
-        known = {id(one) for one in (*first.owners, *first.machines)}
-        for one in (*second.owners, *second.machines):
-            if id(one) in known:
-                rule = f"returned the same {type(one).__name__} twice; it must make a new one each time it is called"
-                raise ConfigurationError("factory", self.place, rule)
 
     def _check_aliases(self, subject: Subject) -> None:
         """An object that a closure holds is no attribute as well: set on a fresh model it would be two."""
@@ -527,16 +443,6 @@ NOT_ALIKE: Final = (
     "a step must depend on attributes and arguments alone (not on a clock, chance, the id of an object, the order of a "
     "set, or something that counts elsewhere)"
 )
-
-
-class _Nowhere(io.TextIOBase):
-    """Where callbacks print."""
-
-    def write(self, text: str) -> int:
-        return len(text)
-
-
-_NOWHERE: Final = _Nowhere()
 
 
 @contextmanager
@@ -604,6 +510,3 @@ def _find_shared(first: Subject, second: Subject, ports: frozenset[str]) -> dict
         number = sum(said.startswith(f"{name}, ") for said in named)
         named[f"{name}, {f'object {number + 1} in it, ' if number else ''}which all models share"] = one
     return named
-
-
-__all__ = ["Action", "Factory", "ModelStepper", "NotRepeatable", "Outcome", "TakenRow"]

@@ -60,6 +60,8 @@ class ValueReader:
         bound: frozenset[str] = frozenset(),
         has_state_data: bool = True,
     ) -> None:
+        self.made_names: tuple[frozenset[str], ...] = ()
+        """The attributes that a fresh subject has, by owner."""
         self._bound = bound
         self._has_state_data = has_state_data
         self._shared_names = {id(one): name for name, one in shared.items()}
@@ -99,21 +101,27 @@ class ValueReader:
         attributes, timers = value.attributes, value.timers
         if not value.is_atomic:
             attributes, timers = deepcopy((attributes, timers), self._memo(subject, value))
-        for owner, some in zip(subject.owners, attributes, strict=True):
-            _set_attributes(owner, self._attributes_of(subject, owner), some)
+        for owner, made, some in zip(subject.owners, self.made_names, attributes, strict=True):
+            _set_attributes(owner, made, some)
         for place, machine in enumerate(subject.machines if self._has_state_data else ()):
             for name, state in walk_states(machine):
                 for number, model in enumerate(subject.models):
                     _set_state_data(machine, state, model, (place, name, number), value.retries, timers)
 
     def _attributes_of(self, subject: Subject, owner: Any) -> dict[str, Any]:
+        if isinstance(owner, Machine) and owner.__dict__.keys() <= MACHINE_ATTRIBUTES:
+            return {}
         found = read_attributes(owner)
         names: Iterable[str] = found
         if set(map(type, map(found.get, self._bound))) <= _BOUND_KINDS:  # as nearly always, and soon said
             names = found.keys() - self._bound
         if isinstance(owner, Machine):
             names = set(names) - MACHINE_ATTRIBUTES
-        names = [name for name in names if name not in self.ports and subject.is_own(owner, name, found[name])]
+        names = [
+            name
+            for name in names
+            if name not in self.ports and (type(found[name]) in ATOMS or subject.is_own(owner, name, found[name]))
+        ]
         return {name: found[name] for name in sorted(names)}
 
     def _memo(self, subject: Subject, value: ModelValue) -> dict[int, Any]:
@@ -196,11 +204,10 @@ def runner_of(state: Any) -> dict[int, Any]:
     return found
 
 
-def _set_attributes(owner: Any, present: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def _set_attributes(owner: Any, present: frozenset[str], wanted: Mapping[str, Any]) -> None:
     slots = slot_names(type(owner))
-    for name in present:
-        if name not in wanted:
-            object.__delattr__(owner, name)
+    for name in present - wanted.keys():
+        object.__delattr__(owner, name)
     for name, value in wanted.items():
         if name in slots:
             object.__setattr__(owner, name, value)

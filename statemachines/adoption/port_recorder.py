@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from statemachines.adoption.canonical_value import hide_addresses
+
 
 class PortCall(msgspec.Struct, frozen=True):
     """A callback called `port.method(...)`; `arguments` as they would be written."""
@@ -62,7 +64,7 @@ class PortRecorder:
 
     def _record(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         said = [repr(one) for one in args] + [f"{name}={value!r}" for name, value in kwargs.items()]
-        self._calls.append(PortCall(self._name, method, ", ".join(said)))
+        self._calls.append(PortCall(self._name, method, hide_addresses(", ".join(said))))
         answer = self._answers.get(method)
         stands_for = getattr(self._original, method, None) if method else self._original
         return _later(answer) if inspect.iscoroutinefunction(stands_for) else answer

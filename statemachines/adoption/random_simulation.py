@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.adoption.adopted import Adopted
+from statemachines.adoption.adopted_machine import AdoptedMachine
 from statemachines.adoption.adopted_trace import RowMaker
 from statemachines.adoption.model_step import Outcome, name_action
 from statemachines.adoption.model_value import ModelValue
@@ -58,8 +58,14 @@ class _Instance(msgspec.Struct):
 
 
 def simulate(
-    adopted: Adopted, instances: int, *, seed: int = 0, triggers: int = 50, faults: bool = True, traced: bool = False
-) -> Simulation:  # fmt: skip
+    adopted: AdoptedMachine,
+    instances: int,
+    *,
+    seed: int = 0,
+    triggers: int = 50,
+    faults: bool = True,
+    traced: bool = False,
+) -> Simulation:
     """Simulate so many instances for so many triggers each; ends where something breaks.
 
     Raises `NotRepeatable` as a search does.
@@ -67,7 +73,7 @@ def simulate(
     stepper, chance = adopted.stepper, Random(seed)
     found = Simulation(instances, seed)
     maker = RowMaker(stepper.first, adopted.place, NODE) if traced else None
-    with stepper.installed():
+    with stepper.install():
         some = [_Instance(f"{NODE}~1/{number + 1}", stepper.initial, []) for number in range(instances)]
         queue = [(_pause(chance), number, triggers) for number in range(instances)]
         heapify(queue)
@@ -83,7 +89,7 @@ def _pause(chance: Random) -> int:
 
 
 def _step(
-    adopted: Adopted,
+    adopted: AdoptedMachine,
     found: Simulation,
     one: _Instance,
     chance: Random,
@@ -127,12 +133,12 @@ def _step(
     return True
 
 
-def _judge(adopted: Adopted, found: Simulation, one: _Instance, outcome: Outcome, failed: bool) -> None:
+def _judge(adopted: AdoptedMachine, found: Simulation, one: _Instance, outcome: Outcome, failed: bool) -> None:
     legs = tuple(one.legs)
     if outcome.kind == "raised" and not failed and outcome.error_type not in adopted.request.raises:
         found.broken = Broken(f"raises {outcome.error_type}", outcome.error.partition(": ")[2], legs)
     for promise in adopted.properties:
-        with adopted.stepper.sandbox.closed():
+        with adopted.stepper.sandbox.enclose():
             broken = promise.find_broken(outcome.value.origin) is not None
         if broken and found.broken is None:
             found.broken = Broken(promise.name, "does not hold", legs)
@@ -154,7 +160,7 @@ def _rows(maker: RowMaker, now: int, one: _Instance, stepper: Any, leg: Leg) -> 
     return rows + maker.rows_of(now, one.name, stepper, leg.action, leg.outcome)
 
 
-def list_simulation(adopted: Adopted, found: Simulation) -> dict[str, Any]:
+def list_simulation(adopted: AdoptedMachine, found: Simulation) -> dict[str, Any]:
     """The same for programs."""
     broken = found.broken
     return {
@@ -170,7 +176,7 @@ def list_simulation(adopted: Adopted, found: Simulation) -> dict[str, Any]:
     }
 
 
-def describe_simulation(adopted: Adopted, found: Simulation) -> str:
+def describe_simulation(adopted: AdoptedMachine, found: Simulation) -> str:
     """The simulation in lines."""
     from statemachines.adoption.run_text import describe_run
     from statemachines.adoption.verdict_text import describe_head

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from statemachines.adoption.adopted import Adopted
+from statemachines.adoption.adopted_machine import AdoptedMachine
+from statemachines.adoption.canonical_value import hide_addresses
 from statemachines.adoption.model_step import ModelStepper, name_action
 from statemachines.adoption.model_value import ModelValue
 from statemachines.adoption.state_search import Broken, Leg
@@ -71,7 +72,7 @@ def _shown(value: ModelValue, label: str) -> str:
 
 def _safe_repr(value: Any) -> str:
     try:
-        return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+        return hide_addresses(repr(value))
     except Exception as error:  # somebody's __repr__
         return f"<{type(value).__name__}: {type(error).__name__}>"
 
@@ -112,7 +113,7 @@ def _plain(text: str) -> str:
 # -- a test to paste ------------------------------------------------------------------------------------------------
 
 
-def write_test(adopted: Adopted, broken: Broken) -> str:
+def write_test(adopted: AdoptedMachine, broken: Broken) -> str:
     """A pytest function that takes the same steps: on the machine itself where that is possible, else by `follow`."""
     name = re.sub(r"\W+", "_", f"{'_'.join(leg.action.name or 'timeout' for leg in broken.legs)}_{broken.name}")
     function = f"test_{name.strip('_').lower()[:80]}"
@@ -141,7 +142,7 @@ def write_test(adopted: Adopted, broken: Broken) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _is_plain(adopted: Adopted, broken: Broken, holds: Any) -> bool:
+def _is_plain(adopted: AdoptedMachine, broken: Broken, holds: Any) -> bool:
     """Whether the run can be taken by calling methods of the model, and what breaks be asserted there."""
     subject = adopted.stepper.first
     is_one = len(subject.models) == 1 and len(subject.machines) == 1
@@ -150,11 +151,11 @@ def _is_plain(adopted: Adopted, broken: Broken, holds: Any) -> bool:
     is_called = all(leg.action.name.isidentifier() and not leg.action.timeout for leg in broken.legs)
     is_bound = all(hasattr(subject.models[0], leg.action.name) for leg in broken.legs if not leg.action.timeout)
     is_real = not adopted.request.ports and subject.models[0] is not subject.machines[0]
-    is_model = adopted.stepper.made_model
+    is_model = adopted.stepper.maker.made_model
     return is_one and not is_async and is_told and is_called and is_bound and is_real and is_model
 
 
-def _plain_test(adopted: Adopted, broken: Broken, function: str, module: str, attribute: str) -> str:
+def _plain_test(adopted: AdoptedMachine, broken: Broken, function: str, module: str, attribute: str) -> str:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(adopted.stepper.first.models[0]).__name__).lower().strip("_")
     name = name if name.isidentifier() and name != attribute else "model"
     holds = adopted.request.holds.get(broken.name)
@@ -189,7 +190,7 @@ def _one_line(text: str) -> str:
     return _short(text.replace("\n", " "))
 
 
-def _arguments_of(adopted: Adopted) -> str:
+def _arguments_of(adopted: AdoptedMachine) -> str:
     """The other arguments of `adopt` that the run needs."""
     request = adopted.request
     calls: dict[str, list[Any]] = {}

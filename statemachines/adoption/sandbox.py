@@ -27,6 +27,7 @@ KINDS: Final = ("files", "sockets", "processes", "threads", "time", "random")
 """What `--allow` may name."""
 
 EVENTS: Final = {
+    "builtins.input": "files",
     "open": "files",
     "os.chdir": "files",
     "os.link": "files",
@@ -80,7 +81,7 @@ class Blocked(BaseException):
 
 
 class Sandbox:
-    """Blocks everything but the kinds in `allow`, for what runs inside `with sandbox.closed():` in one thread."""
+    """Blocks everything but the kinds in `allow`, for what runs inside `with sandbox.enclose():` in one thread."""
 
     def __init__(self, allow: tuple[str, ...] = ()) -> None:
         for kind in allow:
@@ -88,12 +89,12 @@ class Sandbox:
                 raise ConfigurationError("--allow", kind, f"must be one of: {', '.join(KINDS)}")
         self.blocked_kinds = frozenset(KINDS) - frozenset(allow)
         self.reached: list[Blocked] = []
-        """What was reached for since the last `closed()` began."""
+        """What was reached for since the last `enclose()` began."""
         self._owner = 0
         self._patched: list[tuple[Any, str, Any]] = []
 
     @contextmanager
-    def installed(self, functions: Callable[[], list[FunctionType]]) -> Iterator[None]:
+    def install(self, functions: Callable[[], list[FunctionType]]) -> Iterator[None]:
         """Clocks and chance can be blocked meanwhile, in their modules and where `functions` have imported them."""
         global _CURRENT
         _hook_once()
@@ -109,7 +110,7 @@ class Sandbox:
             _CURRENT = before
 
     @contextmanager
-    def closed(self) -> Iterator[None]:
+    def enclose(self) -> Iterator[None]:
         """What runs here is blocked; it may be entered again inside."""
         before, self._owner = self._owner, get_ident()
         if not before:
@@ -123,7 +124,7 @@ class Sandbox:
         """Whether this thread is inside."""
         return self._owner == get_ident()
 
-    def is_closed(self, kind: str) -> bool:
+    def is_blocked(self, kind: str) -> bool:
         """Whether this kind is blocked for the thread that asks."""
         return kind in self.blocked_kinds and self._owner == get_ident()
 
@@ -165,7 +166,7 @@ class Sandbox:
 
     def _guard(self, original: Callable[..., Any], kind: str, what: str) -> Callable[..., Any]:
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            if self.is_closed(kind):
+            if self.is_blocked(kind):
                 frame = sys._getframe(1)
                 if kind == "threads" or not _is_exempt(frame):
                     self.refuse(kind, what, frame)
@@ -226,7 +227,7 @@ def _hook_once() -> None:
 
 def _hear_audit(event: str, arguments: tuple[Any, ...]) -> None:
     kind = EVENTS.get(event)
-    if kind is None or _CURRENT is None or not _CURRENT.is_closed(kind):
+    if kind is None or _CURRENT is None or not _CURRENT.is_blocked(kind):
         return
     frame: FrameType | None = sys._getframe(1)
     if kind == "files" and _is_exempt(frame):

@@ -174,7 +174,7 @@ def main() -> NoReturn:
     _answer(answers, digests.made)
     while len(key := asked.read(16)) == 16:
         value, action = digests.where[key]
-        with stepper.installed():
+        with stepper.install():
             _answer(answers, summarize(stepper.step(value, action)))
     sys.exit(0)
 

@@ -115,7 +115,7 @@ class StateSearch:
 
     def run(self) -> Found:
         """Search until everything is found, something breaks, or a bound is reached."""
-        with self._stepper.installed():
+        with self._stepper.install():
             try:
                 self._search()
             except KeyboardInterrupt:
@@ -213,7 +213,7 @@ class StateSearch:
         return any(self._find_broken(one, value) is not None for one in self._bounds.within)
 
     def _find_broken(self, one: ModelProperty, value: ModelValue) -> int | None:
-        with self._stepper.sandbox.closed():
+        with self._stepper.sandbox.enclose():
             return one.find_broken(value.origin)
 
     def _judge(self, value: ModelValue, by: tuple[int, Action, Outcome] | tuple[()]) -> None:

@@ -135,7 +135,7 @@ class StepRecorder:
             self.around(name)
 
     @contextmanager
-    def installed(self) -> Iterator[None]:
+    def install(self) -> Iterator[None]:
         """The classes of transitions report here meanwhile."""
         patches = [
             (Transition, "_eval_conditions", self._wrap_conditions(Transition)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from statemachines.adoption.adopted import Adopted, Verdict
+from statemachines.adoption.adopted_machine import AdoptedMachine, Verdict
 from statemachines.adoption.model_step import Action, name_action
 from statemachines.adoption.run_text import describe_run, draw_run, write_test
 
@@ -18,7 +18,7 @@ ENDS: Final = {
 }
 
 
-def describe_verdict(adopted: Adopted, verdict: Verdict) -> str:
+def describe_verdict(adopted: AdoptedMachine, verdict: Verdict) -> str:
     """The verdict in lines: machine, bounds, counts, a shortest run that breaks it, what nothing took."""
     found = verdict.found
     lines = [describe_head(adopted)]
@@ -43,7 +43,7 @@ def describe_verdict(adopted: Adopted, verdict: Verdict) -> str:
 _KINDS: Final = {"taken": "taken", "refused": "refused", "nothing": "without a row", "raised": "that raise"}
 
 
-def describe_head(adopted: Adopted) -> str:
+def describe_head(adopted: AdoptedMachine) -> str:
     """What was adopted, in a line."""
     subject = adopted.stepper.first
     kinds = ", ".join(dict.fromkeys(type(machine).__name__ for machine in subject.machines))
@@ -52,7 +52,7 @@ def describe_head(adopted: Adopted) -> str:
     return f"{adopted.place}: {models} on {kinds}, {len(rows)} transitions"
 
 
-def list_bounds(adopted: Adopted, verdict: Verdict) -> dict[str, str]:
+def list_bounds(adopted: AdoptedMachine, verdict: Verdict) -> dict[str, str]:
     """What bounds the search, a line each."""
     request, stepper = adopted.request, adopted.stepper
     lines = {"holds": "; ".join(one.name for one in adopted.properties) or "(no --holds: only exceptions are errors)"}
@@ -72,19 +72,19 @@ def list_bounds(adopted: Adopted, verdict: Verdict) -> dict[str, str]:
     return lines
 
 
-def _states(adopted: Adopted) -> list[Any]:
+def _states(adopted: AdoptedMachine) -> list[Any]:
     from statemachines.adoption.live_machine import walk_states
 
     return [state for machine in adopted.stepper.first.machines for _, state in walk_states(machine)]
 
 
-def _calls(adopted: Adopted) -> str:
+def _calls(adopted: AdoptedMachine) -> str:
     names = [name_action(adopted.stepper, one) for one in adopted.request.calls]
     rest = f", and {len(names) - CALLS_SHOWN} more" if len(names) > CALLS_SHOWN else ""
     return ", ".join(names[:CALLS_SHOWN]) + rest if names else "none"
 
 
-def _claim(adopted: Adopted, verdict: Verdict) -> str:
+def _claim(adopted: AdoptedMachine, verdict: Verdict) -> str:
     names = ", ".join([*(one.name for one in adopted.properties), "no exception"])
     ended = verdict.found.ended
     if ended == "complete":
@@ -95,7 +95,7 @@ def _claim(adopted: Adopted, verdict: Verdict) -> str:
     return f"PARTIAL ({why}): nothing broke so far: {names}"
 
 
-def list_untaken(adopted: Adopted, verdict: Verdict) -> list[str]:
+def list_untaken(adopted: AdoptedMachine, verdict: Verdict) -> list[str]:
     """The transitions that nothing took, as lines."""
     found, stepper = verdict.found, adopted.stepper
     rows = [
@@ -113,7 +113,7 @@ def list_untaken(adopted: Adopted, verdict: Verdict) -> list[str]:
     return lines
 
 
-def _reason(adopted: Adopted, row: Any) -> str:
+def _reason(adopted: AdoptedMachine, row: Any) -> str:
     from statemachines.adoption.live_machine import walk_states
 
     there = {name for name, _ in walk_states(adopted.stepper.first.machines[row.machine])}
@@ -125,7 +125,7 @@ def _reason(adopted: Adopted, row: Any) -> str:
     return ""
 
 
-def list_verdict(adopted: Adopted, verdict: Verdict) -> dict[str, Any]:
+def list_verdict(adopted: AdoptedMachine, verdict: Verdict) -> dict[str, Any]:
     """The same for programs."""
     found, broken = verdict.found, verdict.found.broken
     made: dict[str, Any] = {

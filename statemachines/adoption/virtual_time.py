@@ -50,7 +50,7 @@ def set_timer(state: Any, event_data: Any) -> VirtualTimer:
 
 
 @contextmanager
-def virtual_timers() -> Iterator[None]:
+def install_timers() -> Iterator[None]:
     """Timeout states set virtual timers meanwhile."""
     places: tuple[tuple[Any, str, Any], ...] = (
         (states, "Timer", VirtualTimer),

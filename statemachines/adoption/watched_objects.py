@@ -6,6 +6,9 @@ models of a factory share.  None of it is a part of a value, so a step that chan
 
 from __future__ import annotations
 
+import io
+import socket
+import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -119,7 +122,7 @@ def watch_callbacks(subject: Subject, functions: list[types.FunctionType]) -> Wa
     """What belongs to one subject and is no attribute of it: what closures and defaults of `functions` hold, objects
     whose methods are callbacks, and what somebody has put on a state or a transition."""
     known = _known_in(subject)
-    places: list[tuple[str, Getter]] = []
+    places: list[tuple[str, Getter]] = [_attributes_place(functions)] if functions else []
     for function in functions:
         places += _places_in(function)
     for where, callback in walk_callbacks(subject):
@@ -130,6 +133,19 @@ def watch_callbacks(subject: Subject, functions: list[types.FunctionType]) -> Wa
         for extra in vars(part).keys() - PART_ATTRIBUTES:
             places.append((f"{extra} of {name}", partial(vars(part).get, extra)))
     return WatchedObjects(known, places)
+
+
+HANDLES: Final = ((socket.socket, "sockets"), (io.IOBase, "files"), (subprocess.Popen, "processes"))
+"""What is open already: to write to it raises no audit event."""
+
+
+def find_handles(functions: list[types.FunctionType]) -> Iterator[tuple[str, str, str]]:
+    """(function, global, kind of the sandbox) of what is open and can be reached by name."""
+    for function in functions:
+        for _, name, value in _named_globals(function):
+            for handle, kind in HANDLES:
+                if isinstance(value, handle):
+                    yield callback_name(function), name, kind
 
 
 def check_callbacks(subject: Subject) -> None:
@@ -174,7 +190,8 @@ def _places_in(function: types.FunctionType) -> Iterator[tuple[str, Getter]]:
     called = callback_name(function)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield f"{name}, which the closure of {called} holds", partial(_held_in, cell)
-    yield f"an attribute of the function {called}", partial(_itself, function.__dict__)
+    if function.__dict__:
+        yield f"an attribute of the function {called}", partial(_itself, function.__dict__)
     if function.__defaults__ or function.__kwdefaults__:
         yield f"a default of {called}", partial(_itself, (function.__defaults__, function.__kwdefaults__))
 
@@ -197,6 +214,7 @@ def watch_everywhere(
     """What all subjects of a factory have in common: globals that callbacks name, attributes of classes, what is
     `shared`."""
     places: dict[str, Getter] = {name: partial(_itself, one) for name, one in shared.items()}
+    places |= dict([_attributes_place(functions)])
     classes = [kind for owner in subject.owners for kind in _own_classes(type(owner))]
     for function in functions:
         places |= dict(_places_in(function))
@@ -206,7 +224,7 @@ def watch_everywhere(
             else:
                 places[f"{name}, a global of {names.get('__name__')}"] = partial(names.get, name)
     for kind in classes:
-        places[f"the attributes of {kind.__name__}"] = partial(_names_of, kind)
+        places[f"the attributes of {kind.__name__}"] = partial(_count_attributes, kind)
         for name in [one for one in vars(kind) if not one.startswith("__")]:
             places[f"{kind.__name__}.{name}, an attribute of the class"] = partial(vars(kind).get, name)
     return WatchedObjects(_known_in(subject), places.items())
@@ -220,8 +238,19 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def _names_of(kind: type) -> tuple[str, ...]:
-    return tuple(sorted(name for name in vars(kind) if not name.startswith("__")))
+def _attributes_place(functions: list[types.FunctionType]) -> tuple[str, Getter]:
+    """How many attributes these functions have, all together: nearly always none."""
+    empty = [function.__dict__ for function in functions]
+    names = ", ".join(sorted({callback_name(function) for function in functions}))
+    return f"the attributes of a function ({names})", partial(_count_all, empty)
+
+
+def _count_all(some: list[dict[str, Any]]) -> int:
+    return sum(map(len, some))
+
+
+def _count_attributes(kind: type) -> int:
+    return len(vars(kind)) - ("__slotnames__" in vars(kind))  # which `copy` leaves there
 
 
 def _held_in(cell: types.CellType) -> Any:

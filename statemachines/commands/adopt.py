@@ -14,7 +14,7 @@ from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
-    from statemachines.adoption import Adopted, Verdict
+    from statemachines.adoption import AdoptedMachine, Verdict
 
 
 def adopt(
@@ -75,8 +75,8 @@ def adopt(
     run is shown. 2: it cannot be adopted; one line says why. 3: a limit was reached first, or a trigger was not called.
     """
     from statemachines import registry
-    from statemachines.adoption.adopted import adopt as adopt_factory
-    from statemachines.adoption.adopted import name_promises
+    from statemachines.adoption.adopted_machine import adopt as adopt_factory
+    from statemachines.adoption.adopted_machine import name_promises
     from statemachines.adoption.trigger_arguments import parse_arguments
 
     made: Any = registry.load(factory, object, "factory")
@@ -122,7 +122,7 @@ def adopt(
     _end(verdict)
 
 
-def _show(adopted: Adopted) -> str:
+def _show(adopted: AdoptedMachine) -> str:
     from statemachines import diagrams
     from statemachines.adoption.declared_table import build_fsm
     from statemachines.adoption.verdict_text import describe_head
@@ -138,7 +138,7 @@ def _show(adopted: Adopted) -> str:
     return "\n".join(parts).rstrip("\n")
 
 
-def _test(adopted: Adopted) -> None:
+def _test(adopted: AdoptedMachine) -> None:
     from statemachines.testing.adopted_test import EXAMPLES, STEPS, find_failure
 
     failure = find_failure(adopted)
@@ -149,7 +149,7 @@ def _test(adopted: Adopted) -> None:
     raise typer.Exit(Exit.VIOLATED)
 
 
-def _simulate(adopted: Adopted, instances: int, seed: int, trace: Path | None, json: bool) -> None:
+def _simulate(adopted: AdoptedMachine, instances: int, seed: int, trace: Path | None, json: bool) -> None:
     from statemachines.adoption.adopted_trace import write_runs
     from statemachines.adoption.random_simulation import describe_simulation, list_simulation, simulate
 
@@ -170,7 +170,7 @@ def _simulate(adopted: Adopted, instances: int, seed: int, trace: Path | None, j
         raise typer.Exit(Exit.INCONCLUSIVE)
 
 
-def _trace_run(adopted: Adopted, verdict: Verdict, trace: Path) -> None:
+def _trace_run(adopted: AdoptedMachine, verdict: Verdict, trace: Path) -> None:
     """Write the counterexample."""
     from statemachines.adoption.adopted_trace import RowMaker, write_runs
 
@@ -188,7 +188,7 @@ def _trace_run(adopted: Adopted, verdict: Verdict, trace: Path) -> None:
     _say_trace(adopted, trace, written)
 
 
-def _say_trace(adopted: Adopted, trace: Path, rows: int) -> None:
+def _say_trace(adopted: AdoptedMachine, trace: Path, rows: int) -> None:
     said = f"gapless analyze {trace} --protocol {adopted.place}"
     print(f"trace: {rows:,} rows in {trace}; judge them with: {said}", file=sys.stderr)
 
@@ -206,13 +206,13 @@ def _end(verdict: Verdict) -> None:
         raise typer.Exit(Exit.INCONCLUSIVE)
 
 
-def _describe(adopted: Adopted, verdict: Verdict) -> str:
+def _describe(adopted: AdoptedMachine, verdict: Verdict) -> str:
     from statemachines.adoption.verdict_text import describe_verdict
 
     return describe_verdict(adopted, verdict)
 
 
-def _for_programs(adopted: Adopted, verdict: Verdict) -> dict[str, Any]:
+def _for_programs(adopted: AdoptedMachine, verdict: Verdict) -> dict[str, Any]:
     from statemachines.adoption.verdict_text import list_verdict
 
     return list_verdict(adopted, verdict)

@@ -79,11 +79,6 @@ def name_of(event: type[Any]) -> str:
 _NAMES: dict[type[Any], str] = {}
 
 
-def set_event_name(event: type[Any], name: str) -> None:
-    """Give an event type that is made at run time a name that its class cannot have (`payNow`)."""
-    _NAMES[event] = name
-
-
 def column_fields(kind: type[Any]) -> tuple[str, ...]:
     """The fields or properties of an event (or request) type that fill key, term, grant, first and last; "": none does.
 

@@ -16,7 +16,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from statemachines.adoption import Adopted, NotRepeatable
+from statemachines.adoption import AdoptedMachine, NotRepeatable
 from statemachines.adoption.model_step import name_action
 from statemachines.adoption.run_text import describe_run
 from statemachines.adoption.state_search import Broken, Leg
@@ -32,10 +32,10 @@ class Breaks(AssertionError):
 class AdoptedTest(RuleBasedStateMachine):
     """One model under test; make a class of it with `AdoptedTest.of`."""
 
-    adopted: ClassVar[Adopted]
+    adopted: ClassVar[AdoptedMachine]
 
     @classmethod
-    def of(cls, adopted: Adopted) -> type[AdoptedTest]:
+    def of(cls, adopted: AdoptedMachine) -> type[AdoptedTest]:
         """A test of an adopted machine; it calls what `triggers` of `adopt` gave."""
         name = "".join(part.title() for part in adopted.place.replace(":", "_").replace(".", "_").split("_"))
         made: type[AdoptedTest] = type(f"{name}Test", (cls,), {"adopted": adopted, "__doc__": f"{adopted.place}."})
@@ -47,8 +47,8 @@ class AdoptedTest(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         stepper = self.adopted.stepper
-        with stepper.installed():
-            self.subject = stepper.make()
+        with stepper.install():
+            self.subject = stepper.maker.make()
             self.value = stepper.reader.read(self.subject)
         self.legs: list[Leg] = []
         self.ended = False
@@ -63,13 +63,13 @@ class AdoptedTest(RuleBasedStateMachine):
         if not actions or self.ended:
             return
         action = actions[data.draw(st.sampled_from(sorted(actions)), label="call")]
-        with stepper.installed():
+        with stepper.install():
             expected = stepper.step(self.value, action)
             outcome = stepper.act(self.subject, action)
         if expected.code != outcome.code:
             why = f"{action.call} on a model that lives on does not come to what it comes to on a fresh one"
             raise NotRepeatable("machine", self.adopted.place, why)
-        with stepper.sandbox.closed():
+        with stepper.sandbox.enclose():
             self.ended = any(one.find_broken(expected.value.origin) is not None for one in self.adopted.within)
         if self.ended:
             return
@@ -83,7 +83,7 @@ class AdoptedTest(RuleBasedStateMachine):
         if outcome is not None and outcome.kind == "raised" and outcome.error_type not in adopted.request.raises:
             self._fail(f"raises {outcome.error_type}", outcome.error)
         for promise in adopted.properties:
-            with adopted.stepper.installed(), adopted.stepper.sandbox.closed():
+            with adopted.stepper.install(), adopted.stepper.sandbox.enclose():
                 broken = promise.find_broken(self.value.origin)
             if broken is not None:
                 self._fail(promise.name, "does not hold")
@@ -92,7 +92,7 @@ class AdoptedTest(RuleBasedStateMachine):
         raise Breaks(describe_run(self.adopted.stepper, Broken(name, why, tuple(self.legs))))
 
 
-def find_failure(adopted: Adopted, examples: int = EXAMPLES) -> str | None:
+def find_failure(adopted: AdoptedMachine, examples: int = EXAMPLES) -> str | None:
     """A shrunk run that breaks a promise, as text; None: Hypothesis found none.  Raises `NotRepeatable`."""
     chosen = settings(
         max_examples=examples,

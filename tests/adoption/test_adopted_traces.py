@@ -101,3 +101,27 @@ def test_a_log_needs_the_factory_of_its_machine_and_its_beginning(tmp_path):
     lump.melt()
     with pytest.raises(ConfigurationError, match="is in this state, and a log begins in solid"):
         logged(lump, "adopted_machines:basic", tmp_path)
+
+
+def make_camel():
+    lump = adopted_machines.Lump()
+    transitions = [["meltDown", "solid", "liquid"], ["freeze", "liquid", "solid"]]
+    adopted_machines.Machine(lump, states=["solid", "liquid"], initial="solid", transitions=transitions)
+    return lump
+
+
+def make_clash():
+    lump = make_camel()
+    lump.machine = adopted_machines.Machine(
+        lump, states=["a"], initial="a", model_attribute="other", transitions=[["goOn", "a", "a"], ["go_on", "a", "a"]]
+    )
+    return lump
+
+
+def test_triggers_are_named_as_events_are(tmp_path):
+    found = simulate(adopt(make_camel), 2, seed=1, triggers=4, faults=False, traced=True)
+    write_runs(tmp_path / "trace", "simulated", "test_adopted_traces:make_camel", [("held", 1, {}, found.rows)])
+    verdicts = verdicts_of(tmp_path / "trace", tmp_path / "out", "test_adopted_traces:make_camel")
+    assert verdicts["rows"][::2] == ("held", 0)
+    with pytest.raises(ConfigurationError, match="trigger = 'go_on': is named like 'goOn' in a table"):
+        build_fsm(read_subject(make_clash()), 1)

@@ -206,7 +206,7 @@ CALLBACKS = {
     "a method": (lambda: Bell().ring, "what Bell.ring is called on"),
     "a partial": (lambda: functools.partial(Bell().ring, 2), "what Bell.ring is called on"),
     "a default": (lambda: log_to_default, "a default of log_to_default"),
-    "a function": (lambda: count_on_itself, "an attribute of the function count_on_itself"),
+    "a function": (lambda: count_on_itself, r"the attributes of a function \(.*count_on_itself"),
 }
 
 
@@ -220,6 +220,26 @@ def test_a_callback_that_changes_what_it_is_called_on_is_refused(kind):
 def test_a_callback_on_an_object_that_cannot_be_read_is_refused():
     with pytest.raises(ConfigurationError, match=r"callback = .*is called on a _thread.lock, which cannot be read"):
         adopt(lambda: on_two_states(Blank(), before=threading.Event().set))
+
+
+LEFT, RIGHT = socket.socketpair()
+
+
+class Wired:
+    """Writes to a socket that is open."""
+
+    def send(self):
+        LEFT.send(b"charged")
+
+
+def test_a_socket_that_is_open_already_is_out_of_reach_too():
+    with pytest.raises(NotRepeatable, match=r"Wired.send reaches LEFT, which is open; .*allow it \(--allow sockets\)"):
+        adopt(lambda: on_two_states(Wired(), before="send"))
+    RIGHT.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        RIGHT.recv(10)
+    LEFT.close()
+    RIGHT.close()
 
 
 def test_a_step_that_adds_a_callback_is_refused():
@@ -473,6 +493,22 @@ def test_a_task_that_is_left_running_and_one_that_never_ends_are_named():
     broken = adopt(lambda: make(Waits)).search().found.broken
     assert broken is not None
     assert broken.name == "raises NeverEnds"
+
+
+def test_the_address_of_an_object_in_a_message_or_an_argument_is_no_difference():
+    class Caller:
+        def __init__(self):
+            self.card = print
+
+        def charge(self):
+            self.card(self)
+            raise ValueError(f"{self} has no card")
+
+    adopted = adopt(lambda: on_two_states(Caller(), before="charge"), ports=["card"])
+    broken = adopted.search().found.broken
+    assert broken is not None
+    assert "0x" not in broken.why
+    assert str(broken.legs[0].outcome.effects[0]).startswith("card(<test_soundness.")
 
 
 def test_key_says_what_identifies_a_value():

@@ -61,3 +61,31 @@ def test_what_bounds_asynchronous_machines_and_timers_is_said():
 def test_nested_states_have_their_full_names():
     found = adopt(nested).search(elsewhere=False).found
     assert found.states_seen == {"walking", "resting_sitting", "resting_lying"}
+
+
+NOTEBOOK = """
+from transitions import Machine
+
+class Cell:
+    def __init__(self):
+        self.runs = 0
+    def run_once(self):
+        self.runs = (self.runs + 1) % 3
+
+def make_cell():
+    cell = Cell()
+    Machine(cell, ["idle", "busy"], initial="idle", transitions=[["start", "idle", "busy"], ["stop", "busy", "idle"]],
+            after_state_change="run_once")
+    return cell
+"""
+
+
+def test_classes_of_a_notebook_are_searched_in_this_process_and_the_verdict_says_so():
+    names = {"__name__": "__main__"}
+    exec(NOTEBOOK, names)
+    adopted = adopt(names["make_cell"], invariants=["runs < 2"])
+    verdict = adopted.search()
+    said = describe_verdict(adopted, verdict)
+    assert (verdict.found.states, verdict.elsewhere) == (6, False)
+    assert "in this process alone, so under one hash seed" in said
+    assert "__main__:make_cell cannot be imported by a test; put the factory into a module" in said

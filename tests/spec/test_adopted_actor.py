@@ -6,7 +6,7 @@ from transitions import Machine
 
 from statemachines.adoption import adopt
 from statemachines_spec.explorer import counterexample
-from statemachines_spec.explorer.adopted_actor import AdoptedActor, adopted_view, build_adopted_system
+from statemachines_spec.explorer.adopted_actor import AdoptedActor, build_adopted_system, view_instance
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.property import Always
 
@@ -51,7 +51,7 @@ def test_a_promise_of_the_machine_and_a_property_over_two_of_them_are_judged():
     assert result.path is not None
     assert result.path.broken == "a: count < 2"
     instances = lamps("a", "b")
-    views = tuple(adopted_view(name, one, 3, lambda model: model.count) for name, one in instances.items())
+    views = tuple(view_instance(name, one, 3, lambda model: model.count) for name, one in instances.items())
     apart = Always("close", "The counts differ by one at most.", views, lambda one, other: abs(one - other) < 2)
     result = explore(build_adopted_system("lamps", instances, apart), engine="plain")
     assert result.path is not None

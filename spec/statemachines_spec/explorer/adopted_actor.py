@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from statemachines.adoption import Adopted
+from statemachines.adoption import AdoptedMachine
 from statemachines.adoption.model_step import Action, name_action
 from statemachines.adoption.model_value import ModelValue
 from statemachines.kernel import Call
@@ -41,7 +41,7 @@ class CallbackRaised(Exception):
 class AdoptedActor(Actor):
     """One instance of an adopted machine, called with what the machine was adopted with."""
 
-    def __init__(self, name: str, adopted: Adopted) -> None:
+    def __init__(self, name: str, adopted: AdoptedMachine) -> None:
         super().__init__(name)
         self.adopted = adopted
         initial = adopted.stepper.initial
@@ -61,7 +61,7 @@ class AdoptedActor(Actor):
         """The step on a fresh model; None: no row was taken, and nothing has changed."""
         stepper, event = self.adopted.stepper, envelope.event
         action, value = self._actions_in(local)[event.call], self.value_of(local)
-        with stepper.installed():
+        with stepper.install():
             outcome = stepper.step(value, action)
         if outcome.kind == "raised" and outcome.error_type not in self.adopted.request.raises:
             raise CallbackRaised(outcome.error)
@@ -94,12 +94,12 @@ class AdoptedActor(Actor):
         return {name_action(stepper, one): one for one in some}
 
 
-def adopted_view(name: str, adopted: Adopted, size: int, of: Callable[[Any], int]) -> View:
+def view_instance(name: str, adopted: AdoptedMachine, size: int, of: Callable[[Any], int]) -> View:
     """What a property reads of the instance `name`: `of(model)` in range(`size`)."""
     return View(name, size, lambda local: of(adopted.values[local.code].origin.models[0]))
 
 
-def build_adopted_system(name: str, instances: Mapping[str, Adopted], *properties: Always) -> System:
+def build_adopted_system(name: str, instances: Mapping[str, AdoptedMachine], *properties: Always) -> System:
     """A closed system of instances that run side by side; each promise of each machine is a property of it."""
     actors = [AdoptedActor(one, adopted) for one, adopted in instances.items()]
     promises = [

@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from statemachines.adoption.model_factory import Factory, NotRepeatable
 from statemachines.adoption.model_property import Promise, read_properties
-from statemachines.adoption.model_step import Factory, ModelStepper, NotRepeatable, name_action
+from statemachines.adoption.model_step import ModelStepper, name_action
 from statemachines.adoption.model_value import ModelValue
 from statemachines.adoption.second_search import (
     PATIENCE_S,
@@ -56,7 +57,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.found.ended == "complete" and not self.found.unexplored
 
 
-class Adopted:
+class AdoptedMachine:
     """A machine of somebody's; made by `adopt`."""
 
     def __init__(self, stepper: ModelStepper, request: SearchRequest, calls: Calls) -> None:
@@ -102,7 +103,7 @@ class Adopted:
             progress=progress,
         )
         began = perf_counter()
-        elsewhere = elsewhere and can_import_elsewhere(self.place, self.stepper.factory) and can_send(request)
+        elsewhere = elsewhere and can_import_elsewhere(self.place, self.stepper.maker.factory) and can_send(request)
         if elsewhere:
             with SecondSearch(request) as second:
                 found = search.run()
@@ -127,7 +128,7 @@ class Adopted:
         """
         stepper, legs = self.stepper, list[Leg]()
         value = stepper.initial
-        with stepper.installed():
+        with stepper.install():
             broken = self._judge(value, ())
             for call in calls:
                 if broken is not None:
@@ -146,7 +147,7 @@ class Adopted:
 
     def _judge(self, value: ModelValue, legs: tuple[Leg, ...]) -> Broken | None:
         for one in self.properties:
-            with self.stepper.sandbox.closed():
+            with self.stepper.sandbox.enclose():
                 place = one.find_broken(value.origin)
             if place is not None:
                 return Broken(one.name, "does not hold", legs)
@@ -159,7 +160,7 @@ class Adopted:
             return
         value, action = digests.where[key]
         stepper = self.stepper
-        with stepper.installed():
+        with stepper.install():
             outcome = stepper.step(value, action)
             said, parts = summarize(outcome)
             other = second.read_outcome(key) if second is not None else None
@@ -193,7 +194,7 @@ def adopt(
     key: Callable[[Any], Any] | None = None,
     auto: bool = False,
     place: str = "",
-) -> Adopted:
+) -> AdoptedMachine:
     """A machine that `factory()` makes anew each time: it returns a model, a `transitions.Machine`, or several.
 
     Args:
@@ -230,7 +231,7 @@ def adopt(
         key=key,
         automatic=auto,
     )
-    return Adopted(stepper, request, triggers or {})
+    return AdoptedMachine(stepper, request, triggers or {})
 
 
 def name_promises(given: Mapping[str, Promise] | Iterable[Promise]) -> dict[str, Promise]:
