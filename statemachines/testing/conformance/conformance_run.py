@@ -200,11 +200,14 @@ class ConformanceRun:
                 f"{name_of(type(event))} is refused by the table in {self._where()}: it is no input there"
             )
         said = answered_values(self.role.relation, event, self.states[0].binding)
-        armed = [state.armed for state in self.states]
+        before = self.states
         came = self._ask(self.interface.event_line(said, self.now_ns, self.inputs + 1), name_of(type(event)))
         self._judge(event, taken, came)
-        if len(armed) == len(self.states) == 1:
-            self._taken_back.update(armed[0].keys() - self.states[0].armed.keys())
+        is_single = len(before) == len(self.states) == 1
+        if is_single and before[0].armed is self.states[0].armed and not self._set:
+            return  # no timer was touched
+        if is_single:
+            self._taken_back.update(before[0].armed.keys() - self.states[0].armed.keys())
         self._settle()
 
     def wait(self, ns: int) -> None:
@@ -324,9 +327,11 @@ class ConformanceRun:
         except InterfaceError as error:
             raise type(error)(f"line {self.inputs} ({what}): the implementation {error}") from None
         found: list[Output] = []
+        self._set = []
         for effect in effects:
             kind = type(effect)
             if kind is SetTimerEffect:
+                self._set.append(effect)
                 self._cancelled.discard(effect.timer)
                 self._timers[effect.timer] = (effect.authority, effect.deadline_ns, len(self._timers))
             elif kind is CancelTimerEffect:
@@ -338,7 +343,6 @@ class ConformanceRun:
                 found.append(STOPPED)
             elif (one := self.interface.output(effect)).name not in self.role.relation.hidden:
                 found.append(one)
-        self._set = [one for one in effects if type(one) is SetTimerEffect]
         return tuple(found)
 
     # -- judging ------------------------------------------------------------------------------------------------
@@ -346,6 +350,9 @@ class ConformanceRun:
     def _judge(self, fed: Any, taken: list[Taken], came: tuple[Output, ...]) -> None:
         """Keep the states that allow what came.  Raises `Violated` where none does."""
         relation = self.role.relation
+        if len(taken) == 1 and taken[0].outputs == came and relation.chosen_in.isdisjoint([one.name for one in came]):
+            self._keep(taken)
+            return
         kept: list[Taken] = []
         wrong = ""
         for one in taken:
@@ -362,6 +369,9 @@ class ConformanceRun:
             self._fail(fed, taken, came, wrong)
         if len(kept) > STATES_MAX:
             raise Inconclusive(f"more than {STATES_MAX} states are possible after {_words(fed)}")
+        self._keep(kept)
+
+    def _keep(self, kept: list[Taken]) -> None:
         before = self.states
         self.states = [one.state for one in kept]
         self._stopped = all(state.stopped for state in self.states)
@@ -374,6 +384,8 @@ class ConformanceRun:
         input, if no other was."""
         armed = self.states[0].armed
         old = before[0].armed if len(before) == 1 else {}
+        if not self._set or armed is old:
+            return
         new = [(slot, at) for slot, at in armed.items() if old.get(slot) != at]
         for slot, at in new:
             theirs = [one.timer for one in self._set if one.deadline_ns == at]
@@ -382,13 +394,11 @@ class ConformanceRun:
 
     def _cover(self, kept: list[Taken]) -> None:
         """Count the rows that were taken, whichever of the possible states it was."""
-        common = set(kept[0].cells)
-        for one in kept[1:]:
-            common &= set(one.cells)
-        self.cells |= common
         if len(kept) > 1:
+            self.cells |= set(kept[0].cells).intersection(*(one.cells for one in kept[1:]))
             self._last_row = -1
             return
+        self.cells.update(kept[0].cells)
         for machine, row, _ in kept[0].cells:
             if machine == self.fsm.full_name:
                 if self._last_row >= 0:
@@ -445,11 +455,17 @@ def _after(
     state: PossibleState, record: Any, effects: tuple[Effect, ...], stops: bool, fired: tuple[str, str] | None = None
 ) -> PossibleState:
     """The state after a step, with the timers that it has set and taken back."""
-    armed = {} if stops else {slot: at for slot, at in state.armed.items() if slot != fired}
-    if not stops:
-        for effect in effects:
-            if isinstance(effect, SetTimer):
-                armed[effect.timer, effect.key] = effect.deadline_ns
-            elif isinstance(effect, CancelTimer):
-                armed.pop((effect.timer, effect.key), None)
-    return PossibleState(record, armed, state.binding, stops)
+    if stops:
+        return PossibleState(record, {}, state.binding, True)
+    armed = state.armed
+    if fired is not None:
+        armed = {slot: at for slot, at in armed.items() if slot != fired}
+    for effect in effects:
+        kind = type(effect)
+        if kind is SetTimer or kind is CancelTimer:
+            armed = dict(armed) if armed is state.armed else armed
+            if kind is SetTimer:
+                armed[effect.timer, effect.key] = effect.deadline_ns  # type: ignore[union-attr]
+            else:
+                armed.pop((effect.timer, effect.key), None)  # type: ignore[union-attr]
+    return PossibleState(record, armed, state.binding, False)
