@@ -58,10 +58,12 @@ def echoed(inputs: int) -> float:
     from statemachines.testing.conformance.child_process import ChildProcess
 
     with ChildProcess((sys.executable, "-c", ECHO)) as child:
-        child.answer(LINE)
+        child.say(LINE)
+        child.hear()
         begun = time.perf_counter()
         for _ in range(inputs):
-            child.answer(LINE)
+            child.say(LINE)
+            child.hear()
         return inputs / (time.perf_counter() - begun)
 
 

@@ -291,7 +291,8 @@ def main():
             borrower = Borrower(line["init"], line["now_ns"])
         else:
             borrower.take(line)
-        print(json.dumps({"n": line["n"], "effects": borrower.effects}), flush=True)
+        sys.stdout.write(json.dumps({"n": line["n"], "effects": borrower.effects}) + "\n")
+        sys.stdout.flush()
         borrower.effects = []
 
 

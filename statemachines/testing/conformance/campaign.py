@@ -17,6 +17,7 @@ from random import Random
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.kernel import Event, TimerFired
 from statemachines.testing.conformance.child_process import Died, Implementation, NoAnswer
@@ -85,10 +86,11 @@ class Coverage(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """`outcome`; `why`: what was violated, or could not be judged; `moves`: inputs that repeat it."""
+    """`outcome`; `coverage` (None: of a script alone); `why`: what was violated, or could not be judged; `moves`:
+    inputs that repeat it."""
 
     outcome: Outcome
-    coverage: Coverage
+    coverage: Coverage | None = None
     violation: Violation | None = None
     why: str = ""
     moves: tuple[Move, ...] = ()
@@ -143,7 +145,7 @@ class Campaign:
         return self._failed(failed, tuple(made))
 
     def replay(self, moves: Iterable[Move]) -> Verdict:
-        """The verdict of these inputs alone."""
+        """The verdict of these inputs alone, without a coverage."""
         made = tuple(moves)
         with self._open() as implementation:
             run = ConformanceRun(self.role, implementation)
@@ -152,13 +154,10 @@ class Campaign:
                     run.make(move)
                 self._finish(implementation)
             except (Violated, Died) as error:
-                self._count(run, made)
-                return self._told(error, made)
+                return _told(error, made, None)
             except (Inconclusive, NoAnswer) as error:
-                self._count(run, made)
-                return Verdict(Outcome.INCONCLUSIVE, self.coverage(), None, str(error), made)
-            self._count(run, made)
-        return Verdict(Outcome.PASS, self.coverage())
+                return Verdict(Outcome.INCONCLUSIVE, None, None, str(error), made)
+        return Verdict(Outcome.PASS)
 
     def coverage(self) -> Coverage:
         """What was taken so far, exactly."""
@@ -301,12 +300,15 @@ class Campaign:
             shorter = begin + leave_out(rest, lambda some: replays.fails(begin + some))
         finally:
             replays.close()
-        verdict = Campaign.replay(self, shorter)
-        return verdict if verdict.outcome is Outcome.FAIL else self._told(error, made)
+        verdict = self.replay(shorter)
+        if verdict.outcome is Outcome.FAIL:
+            return replace(verdict, coverage=self.coverage())
+        return _told(error, made, self.coverage())
 
-    def _told(self, error: Violated | Died, moves: tuple[Move, ...]) -> Verdict:
-        violation = error.violation if isinstance(error, Violated) else None
-        return Verdict(Outcome.FAIL, self.coverage(), violation, str(error), moves)
+
+def _told(error: Violated | Died, moves: tuple[Move, ...], coverage: Coverage | None) -> Verdict:
+    violation = error.violation if isinstance(error, Violated) else None
+    return Verdict(Outcome.FAIL, coverage, violation, str(error), moves)
 
 
 class _Replays:

@@ -41,10 +41,15 @@ class Died(InterfaceError):
 
 
 class Implementation(Protocol):
-    """Anything that answers lines."""
+    """Anything that answers lines; lines stand without their ends.  While it answers, the kit reckons what the table
+    does."""
 
-    def answer(self, line: bytes) -> bytes:
-        """The answer to a line; both without the end of the line.  Raises `InterfaceError`."""
+    def say(self, line: bytes) -> None:
+        """Say a line.  Raises `InterfaceError`."""
+        ...
+
+    def hear(self) -> bytes:
+        """The answer to the line that was said.  Raises `InterfaceError`."""
         ...
 
 
@@ -90,12 +95,14 @@ class ChildProcess:
     ) -> None:
         self.close()
 
-    def answer(self, line: bytes) -> bytes:
-        """The answer to a line.  Raises `NoAnswer`, `Died`, and `InterfaceError` for a line that is too long, or that
-        nobody asked for."""
+    def say(self, line: bytes) -> None:
+        """Say a line.  Raises `NoAnswer`, `Died`, and `InterfaceError` for an answer that nobody asked for."""
         if self._buffer:
             raise InterfaceError(self._unasked())
         self._write(line + b"\n")
+
+    def hear(self) -> bytes:
+        """The answer.  Raises `NoAnswer`, `Died`, and `InterfaceError` for a line that is too long."""
         buffer = self._buffer
         end = -1
         waits_until = 0.0

@@ -143,6 +143,7 @@ class ConformanceRun:
         self.states: list[PossibleState] = []
         self._timers: dict[str, tuple[bool, int, int]] = {}
         self._names: dict[tuple[str, str], str] = {}
+        self._covered: dict[tuple[int, tuple[Cell, ...]], int] = {}
         self._set: list[Any] = []
         self._taken_back: set[tuple[str, str]] = set()
         self._cancelled: set[str] = set()
@@ -189,6 +190,8 @@ class ConformanceRun:
 
     def feed(self, event: Event) -> None:
         """Say an event, now."""
+        said = answered_values(self.role.relation, event, self.states[0].binding)
+        self._say(self.interface.event_line(said, self.now_ns, self.inputs + 1), name_of(type(event)))
         taken = []
         for state in self.states:
             try:
@@ -199,12 +202,14 @@ class ConformanceRun:
             raise Inconclusive(
                 f"{name_of(type(event))} is refused by the table in {self._where()}: it is no input there"
             )
-        said = answered_values(self.role.relation, event, self.states[0].binding)
-        armed = [state.armed for state in self.states]
-        came = self._ask(self.interface.event_line(said, self.now_ns, self.inputs + 1), name_of(type(event)))
+        before = self.states
+        came = self._hear(name_of(type(event)))
         self._judge(event, taken, came)
-        if len(armed) == len(self.states) == 1:
-            self._taken_back.update(armed[0].keys() - self.states[0].armed.keys())
+        is_single = len(before) == len(self.states) == 1
+        if is_single and before[0].armed is self.states[0].armed and not self._set:
+            return  # no timer was touched
+        if is_single:
+            self._taken_back.update(before[0].armed.keys() - self.states[0].armed.keys())
         self._settle()
 
     def wait(self, ns: int) -> None:
@@ -264,29 +269,40 @@ class ConformanceRun:
         """Fire the timers that are due: those of the implementation one by one, and those of each possible state."""
         came: list[Output] = []
         fired: list[str] = []
+        taken: list[Taken] = []
         while (name := self._first_due()) is not None:
             if len(fired) == FIRINGS_MAX:
                 self._fail(f"timer {name}", [], tuple(came), f"sets timers for now for ever: {name}")
             fired.append(name)
             del self._timers[name]
-            came += self._ask(self.interface.timer_line(name, self.now_ns, self.inputs + 1), f"timer {name}")
+            self._say(self.interface.timer_line(name, self.now_ns, self.inputs + 1), f"timer {name}")
+            taken = taken or self._all_fired()
+            came += self._hear(f"timer {name}")
             if self._stopped:
                 break
-        taken = [one for state in self.states for one in self._fired(Taken(state, (), ()), 0)]
+        taken = taken or self._all_fired()
         self._judge(
             f"timer {', '.join(fired)}" if fired else "time (no timer of the implementation is due)", taken, tuple(came)
         )
 
+    def _all_fired(self) -> list[Taken]:
+        """Each way in which the due timers of each possible state fire."""
+        return [one for state in self.states for one in self._fired(Taken(state, (), ()), 0)]
+
     def _first_due(self) -> str | None:
         """Of the implementation: authority first, then by deadline, then as they were set."""
-        due = [(not first, at, place, name) for name, (first, at, place) in self._timers.items() if at <= self.now_ns]
+        now_ns = self.now_ns
+        due = [(not first, at, place, name) for name, (first, at, place) in self._timers.items() if at <= now_ns]
         return min(due)[3] if due else None
 
     def _fired(self, taken: Taken, depth: int) -> Iterator[Taken]:
         """Each way in which the timers of a state fire that are due: those of authority first, others in any order; one
         that may be late fires now, or later."""
         state, late = taken.state, self.role.relation.late_ns
-        due = sorted(slot for slot, at in state.armed.items() if at <= self.now_ns)
+        due = sorted([slot for slot, at in state.armed.items() if at <= self.now_ns])
+        if not due:
+            yield taken
+            return
         first = [slot for slot in due if slot[0] in self.fsm.authority]
         if not any(state.armed[slot] + late(slot[0]) <= self.now_ns for slot in due):
             yield taken
@@ -317,16 +333,32 @@ class ConformanceRun:
     # -- the implementation -------------------------------------------------------------------------------------
 
     def _ask(self, line: bytes, what: str) -> tuple[Output, ...]:
-        """What is seen of the answer; its timers are set.  `what`: the line, for errors."""
+        """Say a line, and hear the answer.  `what`: the line, for errors."""
+        self._say(line, what)
+        return self._hear(what)
+
+    def _say(self, line: bytes, what: str) -> None:
         self.inputs += 1
         try:
-            effects = self.interface.effects(self.implementation.answer(line), self.inputs)
+            self.implementation.say(line)
         except InterfaceError as error:
-            raise type(error)(f"line {self.inputs} ({what}): the implementation {error}") from None
+            raise self._about(error, what) from None
+
+    def _about(self, error: InterfaceError, what: str) -> InterfaceError:
+        return type(error)(f"line {self.inputs} ({what}): the implementation {error}")
+
+    def _hear(self, what: str) -> tuple[Output, ...]:
+        """What is seen of the answer; its timers are set."""
+        try:
+            effects = self.interface.effects(self.implementation.hear(), self.inputs)
+        except InterfaceError as error:
+            raise self._about(error, what) from None
         found: list[Output] = []
+        self._set = []
         for effect in effects:
             kind = type(effect)
             if kind is SetTimerEffect:
+                self._set.append(effect)
                 self._cancelled.discard(effect.timer)
                 self._timers[effect.timer] = (effect.authority, effect.deadline_ns, len(self._timers))
             elif kind is CancelTimerEffect:
@@ -338,7 +370,6 @@ class ConformanceRun:
                 found.append(STOPPED)
             elif (one := self.interface.output(effect)).name not in self.role.relation.hidden:
                 found.append(one)
-        self._set = [one for one in effects if type(one) is SetTimerEffect]
         return tuple(found)
 
     # -- judging ------------------------------------------------------------------------------------------------
@@ -346,6 +377,9 @@ class ConformanceRun:
     def _judge(self, fed: Any, taken: list[Taken], came: tuple[Output, ...]) -> None:
         """Keep the states that allow what came.  Raises `Violated` where none does."""
         relation = self.role.relation
+        if len(taken) == 1 and taken[0].outputs == came and relation.chosen_in.isdisjoint([one.name for one in came]):
+            self._keep(taken)
+            return
         kept: list[Taken] = []
         wrong = ""
         for one in taken:
@@ -362,6 +396,9 @@ class ConformanceRun:
             self._fail(fed, taken, came, wrong)
         if len(kept) > STATES_MAX:
             raise Inconclusive(f"more than {STATES_MAX} states are possible after {_words(fed)}")
+        self._keep(kept)
+
+    def _keep(self, kept: list[Taken]) -> None:
         before = self.states
         self.states = [one.state for one in kept]
         self._stopped = all(state.stopped for state in self.states)
@@ -374,6 +411,8 @@ class ConformanceRun:
         input, if no other was."""
         armed = self.states[0].armed
         old = before[0].armed if len(before) == 1 else {}
+        if not self._set or armed is old:
+            return
         new = [(slot, at) for slot, at in armed.items() if old.get(slot) != at]
         for slot, at in new:
             theirs = [one.timer for one in self._set if one.deadline_ns == at]
@@ -382,18 +421,22 @@ class ConformanceRun:
 
     def _cover(self, kept: list[Taken]) -> None:
         """Count the rows that were taken, whichever of the possible states it was."""
-        common = set(kept[0].cells)
-        for one in kept[1:]:
-            common &= set(one.cells)
-        self.cells |= common
         if len(kept) > 1:
+            self.cells |= set(kept[0].cells).intersection(*(one.cells for one in kept[1:]))
             self._last_row = -1
             return
-        for machine, row, _ in kept[0].cells:
-            if machine == self.fsm.full_name:
-                if self._last_row >= 0:
-                    self.pairs.add((self._last_row, row))
-                self._last_row = row
+        cells, before = kept[0].cells, self._last_row
+        last = self._covered.get((before, cells))
+        if last is None:
+            self.cells.update(cells)
+            last = before
+            for machine, row, _ in cells:
+                if machine == self.fsm.full_name:
+                    if last >= 0:
+                        self.pairs.add((last, row))
+                    last = row
+            self._covered[before, cells] = last
+        self._last_row = last
 
     def foresee(self, event: Event) -> Foreseen | None:
         """What the table would do with the event now; None: it refuses it."""
@@ -445,11 +488,17 @@ def _after(
     state: PossibleState, record: Any, effects: tuple[Effect, ...], stops: bool, fired: tuple[str, str] | None = None
 ) -> PossibleState:
     """The state after a step, with the timers that it has set and taken back."""
-    armed = {} if stops else {slot: at for slot, at in state.armed.items() if slot != fired}
-    if not stops:
-        for effect in effects:
-            if isinstance(effect, SetTimer):
-                armed[effect.timer, effect.key] = effect.deadline_ns
-            elif isinstance(effect, CancelTimer):
-                armed.pop((effect.timer, effect.key), None)
-    return PossibleState(record, armed, state.binding, stops)
+    if stops:
+        return PossibleState(record, {}, state.binding, True)
+    armed = state.armed
+    if fired is not None:
+        armed = {slot: at for slot, at in armed.items() if slot != fired}
+    for effect in effects:
+        kind = type(effect)
+        if kind is SetTimer or kind is CancelTimer:
+            armed = dict(armed) if armed is state.armed else armed
+            if kind is SetTimer:
+                armed[effect.timer, effect.key] = effect.deadline_ns  # type: ignore[union-attr]
+            else:
+                armed.pop((effect.timer, effect.key), None)  # type: ignore[union-attr]
+    return PossibleState(record, armed, state.binding, False)

@@ -36,11 +36,16 @@ class InProcess:
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
+        self._line = b""
 
-    def answer(self, line: bytes) -> bytes:
-        """The answer to a line.  Raises `Died` for an exception of the adapter."""
+    def say(self, line: bytes) -> None:
+        """Say a line."""
+        self._line = line
+
+    def hear(self) -> bytes:
+        """The answer.  Raises `Died` for an exception of the adapter."""
         try:
-            return msgspec.json.encode(self._adapter.answer(msgspec.json.decode(line)))
+            return msgspec.json.encode(self._adapter.answer(msgspec.json.decode(self._line)))
         except Exception as error:
             raise Died(f"raises {type(error).__name__}: {error}") from error
 

@@ -39,6 +39,10 @@ INTERFACE: Final = 1
 """The version of the lines; an implementation may answer `init` with the one that it speaks."""
 
 
+KNOWN_MAX: Final = 10_000
+"""So many events and effects are not put together again."""
+
+
 class InterfaceError(GaplessError):
     """An answer is no line of the interface: what is wrong with it, what was expected, and what to do."""
 
@@ -156,6 +160,7 @@ class Interface:
         self._keys = {name_of(kind): column_fields(kind)[0] for kind in alphabet.tells}
         self._decoder = msgspec.json.Decoder(self.answer)
         self._lines: dict[Any, bytes] = {}
+        self._outputs: dict[Any, Output] = {}
         self._given: dict[int, tuple[Any, bytes]] = {}
 
     def _init_type(self) -> type[msgspec.Struct]:
@@ -182,6 +187,8 @@ class Interface:
         """The line of an event."""
         text = self._lines.get(event)
         if text is None:
+            if len(self._lines) == KNOWN_MAX:
+                self._lines.clear()
             text = self._lines[event] = msgspec.json.encode(plain(event))
         return b'{"event":%b,"now_ns":%d,"n":%d}' % (text, now_ns, number)
 
@@ -220,6 +227,17 @@ class Interface:
 
     def output(self, effect: Any) -> Output:
         """What is seen of an effect of an answer that sends, asks or tells."""
+        try:
+            known = self._outputs.get(effect)
+        except TypeError:  # it holds an object or a list
+            return self._output(effect)
+        if known is None:
+            if len(self._outputs) == KNOWN_MAX:
+                self._outputs.clear()
+            known = self._outputs[effect] = self._output(effect)
+        return known
+
+    def _output(self, effect: Any) -> Output:
         name = type(effect).__name__
         carried = effect.message if name == "Send" else effect.request if name == "Ask" else effect.event
         fields = msgspec.to_builtins(carried)

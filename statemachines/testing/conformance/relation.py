@@ -118,6 +118,9 @@ def _text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+KNOWN_MAX: Final = 10_000
+
+
 class OutputsOf:
     """What is seen of the effects of a machine; what was seen once is not put together again."""
 
@@ -132,6 +135,8 @@ class OutputsOf:
             if type(effect) is SetTimer or type(effect) is CancelTimer:
                 continue
             if effect not in self._known:
+                if len(self._known) == KNOWN_MAX:
+                    self._known.clear()
                 one = _output(effect)
                 self._known[effect] = None if one is None or one.name in self._hidden else one
             if (seen := self._known[effect]) is not None:
@@ -262,6 +267,8 @@ def _pairs(rule: Before, came: tuple[Output, ...]) -> Iterator[tuple[Output, Out
 def answered_values(relation: Relation, event: Event, binding: Binding) -> Event:
     """The event as the implementation is to hear it: with the values that it has chosen itself."""
     name = name_of(type(event))
+    if name not in relation.chosen_in:
+        return event
     for choice in relation.chosen:
         for kind, field in choice.fields:
             if kind == name:

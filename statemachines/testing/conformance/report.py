@@ -9,7 +9,7 @@ from typing import Any
 
 from statemachines import catalogue
 from statemachines.kernel import ConfigurationError, GaplessError, name_of
-from statemachines.testing.conformance.campaign import Outcome, Verdict
+from statemachines.testing.conformance.campaign import Coverage, Outcome, Verdict
 from statemachines.testing.conformance.conformance_run import Begin, Cell, Feed, Late, Move, Wait
 from statemachines.testing.conformance.relation import Output
 from statemachines.testing.conformance.role import ConformanceRole
@@ -37,22 +37,14 @@ def repeat_of(role_name: str, script: Path, command: Iterable[str]) -> str:
 
 def json_of(verdict: Verdict, role: ConformanceRole) -> dict[str, Any]:
     """The verdict for programs."""
-    coverage = verdict.coverage
     shown: dict[str, Any] = {
         "role": role.fsm.full_name,
         "outcome": verdict.outcome.value,
         "why": verdict.why,
-        "rows": coverage.rows,
-        "rows_taken": coverage.taken,
-        "rows_missed": [_cell(cell, role) for cell in coverage.missed],
-        "rows_without_path": [_cell(cell, role) for cell in coverage.pathless],
-        "pairs": coverage.pairs,
-        "pairs_taken": coverage.pairs_taken,
-        "rows_not_separated": coverage.unseparated,
-        "inputs": coverage.inputs,
-        "runs": coverage.runs,
         "script": [line_of(move) for move in verdict.moves],
     }
+    if (coverage := verdict.coverage) is not None:
+        shown |= _coverage_json(coverage, role)
     found = verdict.violation
     if found is not None:
         shown |= {
@@ -62,6 +54,20 @@ def json_of(verdict: Verdict, role: ConformanceRole) -> dict[str, Any]:
             "came": list(map(str, found.came)),
         }
     return shown
+
+
+def _coverage_json(coverage: Coverage, role: ConformanceRole) -> dict[str, Any]:
+    return {
+        "rows": coverage.rows,
+        "rows_taken": coverage.taken,
+        "rows_missed": [_cell(cell, role) for cell in coverage.missed],
+        "rows_without_path": [_cell(cell, role) for cell in coverage.pathless],
+        "pairs": coverage.pairs,
+        "pairs_taken": coverage.pairs_taken,
+        "rows_not_separated": coverage.unseparated,
+        "inputs": coverage.inputs,
+        "runs": coverage.runs,
+    }
 
 
 def _violation(verdict: Verdict, role: ConformanceRole) -> Iterator[str]:
@@ -112,6 +118,8 @@ def _words(move: Move) -> str:
 
 def _coverage(verdict: Verdict, role: ConformanceRole) -> Iterator[str]:
     found = verdict.coverage
+    if found is None:
+        return
     yield f"  rows      {found.taken} of {found.rows} that can be taken within the bounds, state by state"
     if verdict.outcome is not Outcome.PASS:
         return

@@ -1,0 +1,53 @@
+"""What docs/test_your_implementation.md shows runs, and its tables have every message and field that there is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from statemachines import cli
+from statemachines.kernel import name_of
+from statemachines.testing.conformance.interface import INTERFACE
+from statemachines.testing.conformance.role import role_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "test_your_implementation.md").read_text()
+ALPHABET = role_of("shared_subscriptions/borrower").interface.alphabet
+
+
+def listing(kind, after=""):
+    return re.search(rf"```{kind}\n(.*?)```", PAGE[PAGE.index(after) :], re.DOTALL)[1]
+
+
+def test_the_first_listing_fails_as_the_page_says(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_borrower.js").write_text(listing("javascript"))
+    monkeypatch.chdir(tmp_path)
+    command = re.search(r"^    gapless (conform borrower .*)$", PAGE, re.MULTILINE)[1].split()
+    assert cli.run(command) == 1
+    assert capsys.readouterr().out == listing("text")
+    repeat = listing("text").splitlines()[-1].split("gapless ")[1].split()
+    assert cli.run(repeat) == 1
+    assert capsys.readouterr().out.splitlines()[:7] == listing("text").splitlines()[:7]
+
+
+def test_the_listing_in_python_prints_what_the_page_says():
+    program, said = listing("python"), listing("text", "## In Python")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    assert (done.stdout, done.stderr) == (said, "")
+
+
+@pytest.mark.parametrize("kind", [*ALPHABET.takes, *ALPHABET.sends, *ALPHABET.tells], ids=name_of)
+def test_every_message_stands_on_the_page_with_its_fields(kind):
+    row = next(line for line in PAGE.splitlines() if line.startswith("|") and f"`{name_of(kind)}`" in line)
+    fields = re.findall(r"`(\w+)`", row.split("|")[2])
+    assert fields == list(kind.__struct_fields__)
+
+
+def test_what_init_has_stands_on_the_page():
+    said = re.search(r"`init` has (.*?)\.\n", PAGE, re.DOTALL)[1]
+    given = role_of("shared_subscriptions/borrower").interface.given
+    assert set(re.findall(r"`(\w+)`", said)) == set(given)
+    assert f'"interface": {INTERFACE}' in PAGE
