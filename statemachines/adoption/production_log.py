@@ -97,6 +97,37 @@ class ProductionLog:
 
         transition._eval_conditions = _eval_conditions
         self._undo.append(lambda: delattr(transition, "_eval_conditions"))
+        self._watch_end(transition, row)
+
+    def _watch_end(self, transition: Any, row: int) -> None:
+        """Forget a row that ended before its state was set: a callback raised."""
+        original = transition.execute
+
+        def execute(event_data: Any) -> Any:
+            try:
+                done = original(event_data)
+            except BaseException:
+                self._forget(row, event_data.model)
+                raise
+            return _await_end(done, event_data) if hasattr(done, "__await__") else done
+
+        async def _await_end(done: Any, event_data: Any) -> Any:
+            try:
+                return await done
+            except BaseException:
+                self._forget(row, event_data.model)
+                raise
+
+        transition.execute = execute
+        self._undo.append(lambda: delattr(transition, "execute"))
+
+    def _forget(self, row: int, model: Any) -> None:
+        place = self._place_of(model)
+        with self._lock:
+            for number in range(len(self._waiting) - 1, -1, -1):
+                if (self._waiting[number].row, self._waiting[number].model) == (row, place):
+                    del self._waiting[number]
+                    return
 
     def _watch_state(self, machine: Any, number: int) -> None:
         """Write the row when its state is set."""

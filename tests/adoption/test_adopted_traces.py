@@ -125,3 +125,29 @@ def test_triggers_are_named_as_events_are(tmp_path):
     assert verdicts["rows"][::2] == ("held", 0)
     with pytest.raises(ConfigurationError, match="trigger = 'go_on': is named like 'goOn' in a table"):
         build_fsm(read_subject(make_clash()), 1)
+
+
+def make_fragile():
+    class Fragile:
+        def fail(self):
+            raise ValueError("broken")
+
+    fragile = Fragile()
+    machine = adopted_machines.Machine(fragile, states=["a", "b"], initial="a", auto_transitions=False)
+    machine.add_transition("go", "a", "b", before="fail")
+    machine.add_transition("walk", "a", "b")
+    fragile.machine = machine
+    return fragile
+
+
+def test_a_row_that_a_callback_cut_is_not_logged(tmp_path):
+    fragile = make_fragile()
+    with logged(fragile, "test_adopted_traces:make_fragile", tmp_path) as log:
+        with pytest.raises(ValueError, match="broken"):
+            fragile.go()
+        fragile.machine.set_state("a")
+        fragile.walk()
+    lines = log.path.read_text().splitlines()
+    assert [line for line in lines if '"event"' in line] == lines[1:]
+    assert len(lines) == 2
+    assert '"event":"walk"' in lines[1]
