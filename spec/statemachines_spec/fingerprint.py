@@ -76,7 +76,7 @@ def _imports(module: str) -> tuple[str, ...]:
             if base.partition(".")[0] in (*OURS, parts[0]):
                 modules = {one: None for name in node.names if _is_module(one := f"{base}.{name.name}")}
             found |= modules
-            if len(modules) < len(node.names):  # of a package that only modules are taken from, its own file says nothing
+            if len(modules) < len(node.names):  # a package that only modules are taken from is not read itself
                 found[base] = None
     return tuple(found)
 
