@@ -10,8 +10,6 @@ import pytest
 from statemachines.testing.conformance.campaign import Campaign, Outcome
 from statemachines.testing.conformance.child_process import ChildProcess
 from statemachines.testing.conformance.role import role_of
-from statemachines.testing.conformance.role_graph import RoleGraph
-from statemachines.testing.conformance.tour import Tour
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -24,19 +22,14 @@ COMMANDS = {"borrower.py": sys.executable, "borrower.js": "node"}
 BUGS = [("borrower.py", name) for name in PYTHON] + [("borrower.js", name) for name in JAVASCRIPT]
 
 
-@pytest.fixture(scope="module")
-def tour():
-    return Tour(RoleGraph(ROLE))
-
-
-def campaign(tour, path):
+def campaign(path):
     command = (COMMANDS[f"borrower{path.suffix}"], str(path))
-    return Campaign(ROLE, lambda: ChildProcess(command), tour)
+    return Campaign(ROLE, lambda: ChildProcess(command))
 
 
 @pytest.mark.parametrize("file", COMMANDS)
-def test_a_foreign_borrower_passes_and_every_row_is_taken(tour, file):
-    verdict = campaign(tour, HERE / file).judge(runs=20)
+def test_a_foreign_borrower_passes_and_every_row_is_taken(file):
+    verdict = campaign(HERE / file).judge(runs=20)
     assert verdict.outcome is Outcome.PASS, verdict
     assert verdict.coverage.missed == ()
     assert verdict.coverage.rows == verdict.coverage.taken == 95
@@ -44,16 +37,16 @@ def test_a_foreign_borrower_passes_and_every_row_is_taken(tour, file):
 
 
 @pytest.mark.parametrize(("file", "bug"), BUGS)
-def test_a_planted_bug_is_found_and_its_run_is_short(tour, tmp_path, file, bug):
+def test_a_planted_bug_is_found_and_its_run_is_short(tmp_path, file, bug):
     right, wrong = {**PYTHON, **JAVASCRIPT}[bug]
     text = (HERE / file).read_text()
     assert text.count(right) == 1
     path = tmp_path / file
     path.write_text(text.replace(right, wrong))
-    verdict = campaign(tour, path).judge(runs=400)
+    verdict = campaign(path).judge(runs=400)
     assert verdict.outcome is Outcome.FAIL
     assert 2 <= len(verdict.moves) <= 8
-    again = campaign(tour, path).replay(verdict.moves)
+    again = campaign(path).replay(verdict.moves)
     assert (again.outcome, again.why) == (Outcome.FAIL, verdict.why)
 
 

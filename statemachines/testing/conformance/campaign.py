@@ -35,7 +35,7 @@ from statemachines.testing.conformance.conformance_run import (
 )
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.role_graph import RoleGraph
-from statemachines.testing.conformance.tour import Tour
+from statemachines.testing.conformance.tour import Tour, tour_of
 from statemachines.testing.drawing import Refused, example
 from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import environment_of
@@ -111,7 +111,7 @@ class Campaign:
     @cached_property
     def tour(self) -> Tour:
         """The tour of the role."""
-        return Tour(RoleGraph(self.role)) if self._tour is None else self._tour
+        return tour_of(self.role) if self._tour is None else self._tour
 
     @property
     def graph(self) -> RoleGraph:
@@ -183,7 +183,7 @@ class Campaign:
     def _play_tour(self, run: ConformanceRun, made: list[Move]) -> None:
         """The tour, and on its way each timer that the implementation has taken back, once in each state, late."""
         late: set[tuple[str, str]] = set()
-        for move in self.tour.moves:
+        for move in self.tour:
             _make(run, made, move)
             if run.is_over:
                 continue

@@ -307,6 +307,7 @@ class RoleGraph:
             for record in _partly(before.record, after.record):
                 yield _with_record(after, record)
             yield from _other_timers(before, after)
+        yield from _later_timers(after)
         for status in self.role.fsm.states:
             if status is not after.record.status and status not in self.role.fsm.final:
                 yield _with_record(after, replace(after.record, status=status))
@@ -343,5 +344,16 @@ def _other_timers(before: TimedParty, after: TimedParty) -> Iterator[TimedParty]
     for timer in sorted({*old, *new}):
         if old.get(timer, "") != new.get(timer, ""):
             left = {**new, timer: old[timer]} if timer in old else {one: at for one, at in new.items() if one != timer}
-            timers = tuple(sorted(left))
-            yield TimedParty(after.record, timers, tuple(left[one] for one in timers))
+            yield _with_timers(after, left)
+
+
+def _later_timers(after: TimedParty) -> Iterator[TimedParty]:
+    """`after` with one timer set for a tick later: an event that should change nothing has set it anew."""
+    for timer, left in zip(after.timers, after.left, strict=True):
+        if left is not None:
+            yield _with_timers(after, {**dict(zip(after.timers, after.left, strict=True)), timer: left + 1})
+
+
+def _with_timers(party: TimedParty, left: dict[tuple[str, str], int | None]) -> TimedParty:
+    timers = tuple(sorted(left))
+    return TimedParty(party.record, timers, tuple(left[one] for one in timers))

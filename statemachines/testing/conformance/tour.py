@@ -17,6 +17,7 @@ import networkx as nx
 
 from statemachines.kernel import Map, in_order
 from statemachines.testing.conformance.conformance_run import Cell, Feed, Move, Wait
+from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.role_graph import BEGIN, OVER, TICK, Edge, Node, RoleGraph
 
 SEQUENCES_MAX: Final = 12
@@ -49,8 +50,8 @@ Target = InputTarget | Flagged
 
 
 class Tour:
-    """The tour of a graph.  `moves`: what to do; `unseparated`: rows after which no sequence was found for some wrong
-    state, and for how many."""
+    """The tour of a graph; iterating gives its moves..  `unseparated`: rows after which no sequence was found for some
+    wrong state, and for how many."""
 
     def __init__(self, graph: RoleGraph) -> None:
         self.graph = graph
@@ -64,7 +65,25 @@ class Tour:
             if node != OVER
         }
         self._left = set().union(*(targets for edges in self._wanted.values() for _, targets in edges))
-        self.moves = tuple(self._joined(self._all()))
+        self._made: list[Move] = []
+        self._rest = self._joined(self._all())
+
+    def __iter__(self) -> Iterator[Move]:
+        """The moves, made as they are wanted: an implementation that fails at once waits for no others."""
+        place = 0
+        while True:
+            if place == len(self._made):
+                move = next(self._rest, None)
+                if move is None:
+                    return
+                self._made.append(move)
+            yield self._made[place]
+            place += 1
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """All of them."""
+        return tuple(self)
 
     def _all(self) -> Iterator[Move]:
         while self._left:
@@ -148,6 +167,17 @@ class Tour:
             yield move
         if ticks:
             yield Wait(ticks * self.graph.timing.tick_ns)
+
+
+_TOURS: Final[dict[int, Tour]] = {}
+
+
+def tour_of(role: ConformanceRole) -> Tour:
+    """The tour of a role; it is made once in a process."""
+    known = _TOURS.get(id(role))
+    if known is None or known.graph.role is not role:
+        known = _TOURS[id(role)] = Tour(RoleGraph(role))
+    return known
 
 
 def _kind_of(move: Move) -> type[Any] | None:

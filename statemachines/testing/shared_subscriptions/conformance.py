@@ -48,7 +48,7 @@ REGISTRIES: Final = ("leader-1", "leader-2")
 SEEN: Final = 2
 """The highest epoch that the Agent knew when it made the borrower."""
 TICK_NS: Final = 1_000 * MS
-TIMES: Final = Configuration(unsubscribe_timeout_ms=2_000).check()
+TIMES: Final = Configuration(ping_interval_ms=2_000, validity_ms=6_000, unsubscribe_timeout_ms=2_000).check()
 
 RELATION: Final = Relation(
     before=(

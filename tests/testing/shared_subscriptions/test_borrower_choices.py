@@ -15,16 +15,15 @@ from statemachines.testing.conformance.conformance_test import ConformanceTest
 from statemachines.testing.conformance.json_values import plain
 from statemachines.testing.conformance.relation import OutputsOf, Relation
 from statemachines.testing.conformance.role import role_of
-from statemachines.testing.conformance.role_graph import RoleGraph
-from statemachines.testing.conformance.tour import Tour
+from statemachines.testing.conformance.tour import tour_of
 
 FOREIGN = Path(__file__).parents[2] / "foreign" / "borrower.py"
-RUN = 12
+RUN = 4
 
 
 @pytest.fixture(scope="module")
 def judged():
-    tour = Tour(RoleGraph(role_of("shared_subscriptions/borrower")))
+    tour = tour_of(role_of("shared_subscriptions/borrower"))
 
     def judge(**changed):
         """The verdict on the plain Borrower with other methods, after the tour and some drawn runs."""
