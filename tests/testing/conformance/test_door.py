@@ -27,7 +27,7 @@ from statemachines.testing.conformance.role import role_of_machine
 from statemachines.testing.conformance.role_graph import RoleGraph
 
 sys.path.insert(0, str(Path(__file__).parent))
-from door import Door
+from door_child import Door
 from toy_role import DOOR, IMPLEMENTATION, SECOND, Knock, Lock, role
 
 sys.path.pop(0)

@@ -28,7 +28,7 @@ from statemachines.testing.conformance.relation import Relation
 from statemachines.testing.conformance.role import ConformanceRole, Start
 from statemachines_spec.explorer.timing import Timing
 
-IMPLEMENTATION = Path(__file__).with_name("door.py")
+IMPLEMENTATION = Path(__file__).with_name("door_child.py")
 COMMAND = (sys.executable, str(IMPLEMENTATION))
 SECOND = 1_000_000_000
 

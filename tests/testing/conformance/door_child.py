@@ -1,4 +1,4 @@
-"""A door in plain Python; `door.py HOW` misbehaves: see the end."""
+"""A door in plain Python; `door_child.py HOW` misbehaves: see the end."""
 
 import json
 import os
