@@ -78,7 +78,7 @@ def find_stems(sources: dict[str, Path]) -> None:
         by_stem[module.rpartition(".")[2]].append(module)
         if sources[module].name == "__init__.py":
             by_stem[sources[module].parent.name].append(module)
-    for module, path in tests.items():
+    for path in tests.values():
         stems = {}
         for stem, modules in by_stem.items():
             beside = [one for one in modules if sources[one].parent == path.parent]
@@ -100,7 +100,9 @@ def type_check(sources: dict[str, Path]) -> build.BuildResult:
     options.incremental = False
     options.ignore_errors = True
     options.mypy_path += [str(ROOT / root) for root in ROOTS]
-    return build.build([BuildSource(str(path), module, checked_text(path, sources)) for module, path in sources.items()], options)
+    return build.build(
+        [BuildSource(str(path), module, checked_text(path, sources)) for module, path in sources.items()], options
+    )
 
 
 def list_classes(files: dict[str, MypyFile]) -> Iterator[TypeInfo]:
@@ -141,7 +143,9 @@ class Renames:
         for info in infos:
             for name in info.names:
                 definitions[name].add(self.of.get(f"{info.fullname}.{name}"))
-        self.of_attribute = {name: next(iter(new)) for name, new in definitions.items() if len(new) == 1 and None not in new}
+        self.of_attribute = {
+            name: next(iter(new)) for name, new in definitions.items() if len(new) == 1 and None not in new
+        }
         self.bare = {full.rpartition(".")[2] for full in self.of}
 
 
@@ -166,18 +170,35 @@ def owners_of(found: Type | None) -> Iterator[TypeInfo] | None:
     return None
 
 
-BESIDE = {"node", "info", "def_var", "type", "unanalyzed_type", "original_def", "impl", "target", "names", "imports", "alias_deps"}
+BESIDE = {
+    "node",
+    "info",
+    "def_var",
+    "type",
+    "unanalyzed_type",
+    "original_def",
+    "impl",
+    "target",
+    "names",
+    "imports",
+    "alias_deps",
+}
 """Attributes of mypy's nodes that lead away from the tree."""
 
 
 @cache
 def children_of(kind: type) -> list[str]:
-    named = {name for base in kind.__mro__ for name, value in vars(base).items() if type(value).__name__ == "getset_descriptor"}
+    named = {
+        name
+        for base in kind.__mro__
+        for name, value in vars(base).items()
+        if type(value).__name__ == "getset_descriptor"
+    }
     return sorted(named - BESIDE)
 
 
 def walk_members(node: Any) -> Iterator[MemberExpr | SuperExpr]:
-    """Every `x.name` and `super().name` below a node.  (mypy's own visitors are compiled, and cannot be inherited from.)"""
+    """Every `x.name` and `super().name` below a node; mypy's visitors are compiled, so nothing inherits from them."""
     stack, seen = [node], set()
     while stack:
         one = stack.pop()
@@ -252,7 +273,9 @@ class Names(ast.NodeVisitor):
                         scope[node.name] = f"{prefix}.{node.name}" if is_module else None
                     case ast.Import():
                         for alias in node.names:
-                            scope[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+                            scope[alias.asname or alias.name.split(".")[0]] = (
+                                alias.name if alias.asname else alias.name.split(".")[0]
+                            )
                     case ast.ImportFrom():
                         base = import_base(self.module, self.path, node)
                         for alias in node.names:
@@ -302,8 +325,17 @@ class Names(ast.NodeVisitor):
         for part in node.decorator_list:
             self.visit(part)
         arguments = node.args
-        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *filter(None, [arguments.vararg, arguments.kwarg])]
-        for part in (*arguments.defaults, *filter(None, arguments.kw_defaults), *(one.annotation for one in every if one.annotation)):
+        every = [
+            *arguments.posonlyargs,
+            *arguments.args,
+            *arguments.kwonlyargs,
+            *filter(None, [arguments.vararg, arguments.kwarg]),
+        ]
+        for part in (
+            *arguments.defaults,
+            *filter(None, arguments.kw_defaults),
+            *(one.annotation for one in every if one.annotation),
+        ):
             self.visit(part)
         if node.returns:
             self.visit(node.returns)
@@ -322,7 +354,12 @@ class Names(ast.NodeVisitor):
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         arguments = node.args
-        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *filter(None, [arguments.vararg, arguments.kwarg])]
+        every = [
+            *arguments.posonlyargs,
+            *arguments.args,
+            *arguments.kwonlyargs,
+            *filter(None, [arguments.vararg, arguments.kwarg]),
+        ]
         for part in (*arguments.defaults, *filter(None, arguments.kw_defaults)):
             self.visit(part)
         self.scopes.append({one.arg: None for one in every})
