@@ -2,7 +2,8 @@
 
 Two leader hosts serve one consumer.  The way is cut at the first host alone, so a serving path is left: through the
 second host.  Leader hosts do not relay here (SS-274): a relay is a part of the host, outside of the tables, and the
-scenario `unreachable_leaders` covers it.
+scenario `unreachable_leaders` covers it.  In one system two consumers share one host, and the first of them loses the
+stream store.
 
 What works is in time: a deadline that waits for somebody who is there and reached does not pass (`WORKS_IN_TIME`).
 """
@@ -14,9 +15,9 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import ConfigurationError, Event, Request, fresh, incarnation, node_of
+from statemachines.kernel import ConfigurationError, Event, Request, fresh, in_order, incarnation, node_of
 from statemachines.shared_subscriptions.assignment import RevokeTimeout
-from statemachines.shared_subscriptions.borrower import BorrowerRecord, PingTimeout
+from statemachines.shared_subscriptions.borrower import UNSUBSCRIBING, BorrowerRecord, GiveBack, PingTimeout
 from statemachines.shared_subscriptions.claim import ClaimEnd, HeartbeatTimer, StartLeader
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
@@ -25,6 +26,7 @@ from statemachines.shared_subscriptions.leader import IdleTimer
 from statemachines.shared_subscriptions.leader_record import SERVING, LeaderRecord
 from statemachines.shared_subscriptions.member import ExpiryTimer
 from statemachines.shared_subscriptions.message import LeaderWanted
+from statemachines.shared_subscriptions.stream import ABSENT, StreamProgress
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import StreamStore
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
@@ -43,22 +45,24 @@ from statemachines_spec.shared_subscriptions.variants import borrower, configura
 
 FIRST, SECOND = HOSTS = ("leader-1", "leader-2")
 CONSUMER: Final = "consumer-1"
+OTHER: Final = "consumer-2"
 STREAM: Final = "0.0/a"
 
 
-REQUESTS, ANSWERS = "requests", "answers"
-BOTH: Final = (REQUESTS, ANSWERS)
+REQUESTS, ANSWERS = BOTH = ("requests", "answers")
 """Which way does not work: to the one that answers, or back."""
+READS: Final = "reads of the stream store"
+"""Or the way between a consumer and the stream store."""
 
 
 class Cut(Event, frozen=True, gc=False):
-    """From now on nothing that is sent on this `way` between the component and the first host arrives."""
+    """From now on nothing arrives that is sent on this `way`."""
 
     way: str
 
 
 class CutConsumerLocal(ConsumerLocal, frozen=True, gc=False):
-    """`cut`: which way between the consumer and the first host does not work ("": both do)."""
+    """`cut`: which way does not work ("": all do)."""
 
     cut: str = ""
 
@@ -69,9 +73,12 @@ class CutConsumer(Consumer):
     Pings have no bound: they are numbered anew whenever none is outstanding, since nothing is doubled here.
     """
 
-    def __init__(self, *arguments: Any, ways: tuple[str, ...], **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, ways: tuple[str, ...], registries: tuple[str, ...] = HOSTS, **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
         self.ways = ways
+        self.registries = registries
 
     def initial(self) -> CutConsumerLocal:
         return _with_cut(super().initial(), "")
@@ -99,8 +106,31 @@ class CutConsumer(Consumer):
 
     def _borrower(self, number: int, epoch: int) -> Party:
         name = fresh(incarnation(self.name, 1), number)
-        record = BorrowerRecord(name, GROUP, FILTER, HOSTS, self.configuration, epoch=epoch)
+        record = BorrowerRecord(name, GROUP, FILTER, self.registries, self.configuration, epoch=epoch)
         return begin(self.fsm, record, self.late, timing=self.timing)
+
+
+class BlindConsumer(CutConsumer):
+    """A consumer that may lose the stream store: it reads nothing more, and gives its streams back (SS-290, SS-292).
+
+    A standby takes the place of its borrower (SS-293).  It asks for nothing and stays, since the way never works again:
+    the consumer has ended.
+    """
+
+    def inputs(self, local: ConsumerLocal) -> tuple[Any, ...]:
+        assert isinstance(local, CutConsumerLocal)
+        inputs = super().inputs(local)
+        if local.cut != READS:
+            return inputs
+        assert local.party is None or local.party.record.status is not UNSUBSCRIBING
+        read = (one for one in inputs if not isinstance(one, StreamProgress) or one.finished)
+        return (*read, *((GiveBack(),) if is_reading(local) else ()))
+
+
+def is_reading(local: ConsumerLocal) -> bool:
+    """The session of the consumer reads a stream."""
+    held = () if local.party is None else in_order(local.party.record.streams)
+    return any(child.status is not ABSENT for _, child in held)
 
 
 def _with_cut(local: ConsumerLocal, cut: str) -> CutConsumerLocal:
@@ -318,8 +348,22 @@ def is_cut_and_served(local: ConsumerLocal) -> int:
     return is_cut(local) + 2 * is_served
 
 
+def is_cut_and_unserved(local: ConsumerLocal) -> int:
+    """Not 0: the consumer delivers nothing, or cannot read what it holds."""
+    return is_cut(local) + 2 * is_unserved(local)
+
+
+def is_cut_or_ended(local: ConsumerLocal) -> int:
+    """1: the way of the consumer is cut; 2: it has no borrower any more; 3: both."""
+    return is_cut(local) + 2 * has_ended(local)
+
+
+def _is_given_back(first: int, other: int) -> bool:
+    return first != 2 and not other
+
+
 def has_ended(local: ConsumerLocal) -> int:
-    """1: more borrowers have ended than the one that a cut may end."""
+    """1: the consumer has no borrower any more."""
     return int(local.mode is ENDED)
 
 
@@ -396,7 +440,11 @@ PAIRS: Final[dict[str, Pair]] = {
         fires=("idle", "renew"),
     ),
 }
-ABOUT: Final[dict[str, str]] = {name: pair.about for name, pair in PAIRS.items()}
+BLIND: Final = "member-to-stream-store"
+ABOUT: Final[dict[str, str]] = {
+    **{name: pair.about for name, pair in PAIRS.items()},
+    BLIND: "the first of two members loses the stream store; the other one reads in its place",
+}
 """Name -> about."""
 
 
@@ -433,6 +481,56 @@ def build(name: str, size: str = "small", variant: str = "settled", without: tup
         _bounds(pair, variant),
         obligations=obligations(consumer, pair.far),
     )
+
+
+def build_blind(size: str = "small", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
+    """The closed system of two members of one leader; the first may lose the stream store."""
+    ours = configuration(variant)
+    options: dict[str, Any] = {"fsm": borrower(variant), "registries": (FIRST,), "lives": 1, "pings": 1, "offsets": 1}
+    members = (
+        BlindConsumer(CONSUMER, ours, ways=(READS,), **options),
+        CutConsumer(OTHER, ours, ways=(), **options),
+    )
+    host = LeaderHost(FIRST, ours, registrations=4, grants=6, silent=QUIET_TIMERS)
+    names = (CONSUMER, OTHER)
+    blind, served = View(CONSUMER, 4, is_cut_and_unserved), View(OTHER, 2, is_unserved)
+    orders = tuple(one for one in ORDERS if is_kept(one, ours))
+    return System(
+        BLIND,
+        ABOUT[BLIND],
+        (*members, host, Store(GroupStore(), state=declared(ours)), Store(StreamStore(1), state=streams(("a",), 1))),
+        SIZES[size],
+        (
+            properties.exclusive(names, (STREAM,)),
+            *properties.sometimes_served(names, (STREAM,)),
+            quiescent_properties.balanced_at_rest((FIRST,)),
+            quiescent_properties.at_rest((FIRST,)),
+            Always("L8", "no borrower ends but the one that gives its streams back",
+                   (View(CONSUMER, 4, is_cut_or_ended), View(OTHER, 2, has_ended)), _is_given_back),
+            Sometimes("given back", "the other member reads once the first has given its streams back",
+                      (View(CONSUMER, 2, has_ended), served), lambda ended, unserved: bool(ended and not unserved)),
+            *properties.STEPWISE,
+        ),
+        (at_most("way that is cut for good", 1, Cut),),
+        tuple(one for one in (*orders, WORKS_IN_TIME) if one.name not in without),
+        {
+            "variant": variant,
+            "way that is cut": f"between {CONSUMER} and the stream store",
+            "streams": "1, with one message",
+            "borrowers": "1 of each consumer; any number of pings",
+            "leaders": "4 registrations and 6 grants in 1 epoch",
+            "standby": f"that of {CONSUMER} stays: the way never works again (SS-293)",
+            "stores": "answer within the step that asks",
+        },
+        obligations=(
+            *properties.obligations(names, (FIRST,)),
+            *quiescent_properties.obligations(members, (FIRST,)),
+            Eventually("L2 served", "a member that reaches the stream store holds the stream under a lease",
+                       (blind, served), lambda first, other: bool(first and other)),
+            Eventually("L5", "the leader knows that the message is acknowledged",
+                       (View(FIRST, 2, knows_all_is_read),), lambda known: not known),
+        ),
+    )  # fmt: skip
 
 
 def _host(name: str, pair: Pair, ours: Configuration) -> CutHost:
@@ -478,4 +576,5 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
     if size not in SIZES:
         raise ConfigurationError("size", size, f"unknown; there are: {', '.join(SIZES)}")
     arguments: dict[str, Any] = {"name": name, "size": size, "variant": variant, "without": without}
-    return replace(build(name, size, variant, without), origin=(f"{__name__}:system", arguments))
+    made = build_blind(size, variant, without) if name == BLIND else build(name, size, variant, without)
+    return replace(made, origin=(f"{__name__}:system", arguments))
