@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from statemachines import cli
 from statemachines.commands.certificates import RENEW
 from statemachines_spec import certificate_set, certificates
-from statemachines_spec.certificate_set import SMALL, is_stale, list_certificates, recheck
+from statemachines_spec.certificate_set import SMALL, folder_of, is_stale, list_certificates, recheck
 from statemachines_spec.fingerprint import digest_of, fingerprint, modules_of
 
 ROOT = Path(__file__).parents[2]
