@@ -12,8 +12,8 @@ from statemachines.input_file import decode_input, read_input
 from statemachines.whole_file import make_folder, write_whole
 from statemachines_spec.explorer.explore import Result
 from statemachines_spec.explorer.system import SYMMETRY, System
-from statemachines_spec.fingerprint import fingerprint
-from statemachines_spec.protocol import chosen, is_alone
+from statemachines_spec.fingerprint import fingerprint, modules_of
+from statemachines_spec.protocol import Chosen, chosen, is_alone
 
 COMPARED = (
     "bounds", "states", "transitions", "cuts", "terminal", "levels", "edges", "entries", "locals", "messages", "always",
@@ -94,7 +94,15 @@ def fingerprint_now(kept: Certificate) -> str:
     (made,) = picked.systems
     bounds = (made if _folds(kept) else made.in_full()).described()
     names = {"system": kept.system, "size": kept.size, "variant": kept.variant}
-    return fingerprint(picked.module, {**bounds, **names})
+    return fingerprint(_module_of(picked, made), {**bounds, **names})
+
+
+def _module_of(picked: Chosen, made: System) -> str:
+    """The module whose code makes the system: that of the protocol's `build`, unless the system comes from a module
+    which that one does not import."""
+    place = "" if made.origin is None else made.origin[0].partition(":")[0]
+    is_apart = place not in ("", Chosen.__module__) and place not in modules_of(picked.module)
+    return place if is_apart else picked.module
 
 
 def is_stale(kept: Certificate) -> bool:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from statemachines import cli
 from statemachines.commands.certificates import RENEW
 from statemachines_spec import certificate_set, certificates
-from statemachines_spec.certificate_set import SMALL, is_stale, list_certificates, recheck
+from statemachines_spec.certificate_set import SMALL, folder_of, is_stale, list_certificates, recheck
 from statemachines_spec.fingerprint import digest_of, fingerprint, modules_of
 
 ROOT = Path(__file__).parents[2]
@@ -193,3 +193,15 @@ def test_processes_share_the_work(kept):
     again = tuple(certificate_set.recheck_all((kept, kept), write=True, jobs=2))
     assert [one.written for one in again] == [True, True]
     assert not is_stale(kept)
+
+
+def test_a_system_that_comes_from_a_module_of_its_own_rests_on_that_module():
+    """What is added there makes no certificate of the other systems stale."""
+    apart = "statemachines_spec.shared_subscriptions.unreachable"
+    made = certificates.system_named("shared_subscriptions", "leader-to-member", size="small", variant="settled")
+    kept = certificates.read(folder_of("shared_subscriptions") / "leader-to-member-small.json")
+    words = {**made.described(), "system": kept.system, "size": kept.size, "variant": kept.variant}
+    assert certificates.fingerprint_now(kept) == fingerprint(apart, words)
+    others = certificates.read(folder_of("shared_subscriptions") / "pause-small.json")
+    assert apart not in modules_of("statemachines_spec.shared_subscriptions.timed")
+    assert not certificates.is_stale(others)
