@@ -1,7 +1,8 @@
 """SubscriberTable: the window of one receiver: a `SubscriberWindow` for each subject and publisher, and a `Rotation`.
 
 A thin host.  A subject has one entry with all its publishers, which is moved, dropped and reckoned as one.  A message
-that has nothing to decide (the next of its stream) takes a short way; a test holds it against the machines.
+that has nothing to decide (the next of its stream, or of a range one that is a little further on) takes a short way; a
+test holds it against the machines.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, Tell
 from statemachines.sequence_windows.generations import Generations
+from statemachines.sequence_windows.jump import JUMP
 from statemachines.sequence_windows.message import Judged, Numbered, Verdict
 from statemachines.sequence_windows.publisher_table import SUBJECT_MAX
 from statemachines.sequence_windows.rotation import ROTATION, SUBSCRIBER_OVERHEAD, RotationRecord, Tick, Window
@@ -28,7 +30,7 @@ from statemachines.sequence_windows.subscriber_window import (
 HORIZON_NS = 2 * 24 * 3600 * 1_000_000_000
 """A frame that begins so much later than our clock says, or more, is not believed: two days."""
 
-NEXT = Verdict.NEXT
+NEXT, SKIP = Verdict.NEXT, Verdict.SKIP
 
 
 class Refused(ValueError):
@@ -140,14 +142,21 @@ class SubscriberTable:
         kept = self.subjects.current.get(subject)
         if kept is not None:
             entry = kept.lines.get((publisher, life))
-            if entry is not None:
+            if entry is not None and not event.time_ns:
                 number = event.frame << BASE_BITS | event.first
                 end = number + event.last - event.first
-                if number == entry.last + 1 and not event.time_ns and not number <= entry.jumped <= end:
+                lost = number - entry.last - 1
+                if not lost:
+                    verdict = None if number <= entry.jumped <= end else NEXT
+                elif 0 < lost < JUMP and not entry.other and event.frame == entry.last >> BASE_BITS:
+                    verdict = SKIP
+                else:
+                    verdict = None
+                if verdict is not None:
                     entry.last = end
                     if entry is not kept.newest:
                         kept.move_to_the_end(entry)
-                    return (Judged(NEXT, event.frame, event.first, event.last),)
+                    return (Judged(verdict, event.frame, event.first, event.last, lost),)
         return self._receive(subject, (publisher, life), event, t_ns)
 
     def receive_one(
