@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +36,24 @@ def test_a_slice_of_the_clauses_is_carried():
     assert done.stderr == ""
     assert done.returncode == 0, done.stdout
     assert "0 clauses cannot be asked" in done.stdout
+
+
+def test_what_never_ends_is_ended_though_a_callback_of_its_loop_keeps_the_error():
+    spec = importlib.util.spec_from_file_location("clauses_tool", SCRIPT)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+
+    async def wait_for_ever():
+        def spin():
+            while True:
+                pass
+
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        asyncio.get_running_loop().call_soon(spin)
+        await asyncio.Event().wait()
+
+    with pytest.raises(tool.TooLong), tool.limited(0.1):
+        asyncio.run(wait_for_ever())
 
 
 def test_a_clause_that_no_test_carries_is_listed(tmp_path):
