@@ -74,7 +74,8 @@ def leave_threads(code: int) -> None:
     """Before the process ends on a signal: where a thread stands in a call that may not come back (a database that is
     locked, a server that says nothing) Python would wait for it; so the process ends here, with this exit code."""
     end = time.monotonic() + THREADS_S
-    waited_for = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+    others = (one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon)
+    waited_for = [one for one in others if one.ident is not None]  # one that never began cannot be joined
     for one in waited_for:
         one.join(max(0.0, end - time.monotonic()))
     if any(one.is_alive() for one in waited_for):

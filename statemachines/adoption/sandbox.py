@@ -142,8 +142,9 @@ class Sandbox:
         """Replace clocks and chance in their modules; id of the original -> what stands for it."""
         replaced: dict[int, Any] = {}
         chance = [name for name in vars(random) if getattr(vars(random)[name], "__self__", None) is _SHARED_RANDOM]
-        wanted: list[tuple[ModuleType, str, str]] = [(time, name, "time") for name in CLOCKS]
+        wanted: list[tuple[ModuleType | type, str, str]] = [(time, name, "time") for name in CLOCKS]
         wanted += [(random, name, "random") for name in chance]
+        wanted += [(threading.Thread, "start", "threads")]  # before it counts as a thread that is about to run
         wanted += [(threading, "_start_new_thread", "threads"), (_thread, "start_new_thread", "threads")]
         wanted += [(os, "urandom", "random"), (uuid, "uuid1", "random"), (uuid, "uuid4", "random")]
         for module, name, kind in wanted:

@@ -522,3 +522,10 @@ def test_key_says_what_identifies_a_value():
     make = lambda: on_two_states(Counter(), before="more")  # noqa: E731
     assert adopt(make, key=lambda model: (model.state, model.count % 2)).search().found.states == 4
     assert not adopt(make).search(states_max=50).is_complete
+
+
+def test_a_thread_that_was_blocked_is_no_thread_that_is_about_to_run():
+    before = set(threading.enumerate())
+    with pytest.raises(NotRepeatable):
+        adopt(model_with("start_thread")).search()
+    assert set(threading.enumerate()) <= before

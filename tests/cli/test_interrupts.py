@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from statemachines import cli
+from statemachines import cli, interrupts
 
 GAPLESS = [sys.executable, "-m", "statemachines"]
 PATIENCE_S = 120.0
@@ -183,3 +184,9 @@ def test_a_node_that_does_not_live_yet_ends_at_once_and_says_nothing(command):
         "node": (-signal.SIGTERM, False),
         "simulate": (-signal.SIGINT, True),
     }[command]
+
+
+def test_a_thread_that_never_began_is_not_waited_for(monkeypatch):
+    """`enumerate` has it from the first step of `start` on."""
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread(), threading.Thread(target=print)])
+    interrupts.leave_threads(0)

@@ -13,6 +13,7 @@ import logging
 import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -284,8 +285,9 @@ class SampleStore:
     def _note(self, work: asyncio.Future[tuple[int, int, int]]) -> None:
         query = self._sending.pop(work)
         if work.cancelled():
-            with query:  # nobody answers it any more: leaving it ends it
+            with suppress(RuntimeError), query:  # nobody answers it any more: leaving it ends it
                 return
+            return  # a thread is at it ("already borrowed"), and ends it when it is done
         error = work.exception()
         if error is not None:
             self.statistics.failed += 1
