@@ -80,19 +80,16 @@ def test_a_call_is_made_though_its_task_is_cancelled_before_a_thread_takes_it_up
 
 def test_all_that_was_declared_is_undeclared_though_the_closing_is_cancelled():
     async def play():
-        declared, entities, begun, go_on = Declared(), [Entity(), Entity()], threading.Event(), threading.Event()
+        declared, entities, begun = Declared(), [Entity(), Entity()], threading.Event()
 
         async def wait():
             begun.set()
-            await asyncio.to_thread(go_on.wait, 10)
+            await asyncio.Event().wait()  # until it is cancelled
 
         declared.add(entities[0])
         declared.on_close(wait)
         declared.add(entities[1])
-        closing = asyncio.ensure_future(cancelled_amid(declared.close(), begun))
-        await asyncio.to_thread(begun.wait, 10)
-        go_on.set()
-        await closing
+        await cancelled_amid(declared.close(), begun)
         assert [one.undeclared for one in entities] == [1, 1]
 
     asyncio.run(play())
