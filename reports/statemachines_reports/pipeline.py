@@ -110,10 +110,12 @@ def analyze_all(
     spark: bool = True,
     partly: bool = False,
     named: Sequence[str] = (),
+    are_compared: bool = True,
 ) -> list[Analysis]:
     """Judge several traces, each (directory, out) as `analyze` does it; Spark is started once.
 
-    Raises `ConfigurationError` where they are not of the same protocols, or of none of a protocol that is `named`.
+    Raises `ConfigurationError` where they are compared and not of the same protocols, or of none of a protocol that is
+    `named`.
 
     `partly`: Ctrl-C ends it with what is judged by then, and whoever called looks at how many there are, and at `left`
     of the last one: files of a trace that are not judged.
@@ -122,7 +124,8 @@ def analyze_all(
     for _, out in traces:
         check_folder(out, "--out")
     opened = [TraceSet(directory, out) for directory, out in traces]
-    check_protocols([str(directory) for directory, _ in traces], opened, named)
+    if are_compared:
+        check_protocols([str(directory) for directory, _ in traces], opened, named)
     found: list[Analysis] = []
 
     def judge_each(tables_of: Judge) -> None:

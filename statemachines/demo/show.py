@@ -88,7 +88,8 @@ def run(protocols: tuple[str, ...], out: Path, given: dict[str, Given], say: Say
         done[name] = demo_of(name).play(out / name, given[name], say, advance)
     traces = [(name, trace) for name, came in done.items() for trace in came.traces]
     say(f"spark: judging every step of the {', the '.join(trace.name for _, trace in traces)}")
-    analyses = analyze_all([(trace.folder, out / "report" / name / trace.part) for name, trace in traces])
+    folders = [(trace.folder, out / "report" / name / trace.part) for name, trace in traces]
+    analyses = analyze_all(folders, are_compared=False)
     played = {name: Shown(name, list(came.verdicts), list(came.wrong), came.figures) for name, came in done.items()}
     parts = []
     for (name, trace), analysis in zip(traces, analyses, strict=True):
