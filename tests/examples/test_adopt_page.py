@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from page_listings import read_commands
 
 from statemachines.cli import run
 
@@ -32,24 +33,13 @@ def folder(tmp_path, monkeypatch):
             sys.modules.pop(name, None)
 
 
-def listed_commands(text):
-    """(command, lines that it must print) of a console listing."""
-    found = []
-    for line in text.splitlines():
-        if line.startswith("$ "):
-            found.append((line[2:], []))
-        else:
-            found[-1][1].append(line)
-    return found
-
-
 def test_every_listing_runs_and_every_command_says_what_the_page_says(folder, capsys):
     shown = 0
     for language, name, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
         if language == "python":
             (folder / name).write_text(text)
             continue
-        for command, lines in listed_commands(text):
+        for command, lines in read_commands(text):
             words = shlex.split(command)
             if words[0] == "gapless":
                 code = run(words[1:])

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from page_listings import read_commands
 
 PAGE = Path(__file__).parents[2] / "docs" / "your_own_protocol.md"
 BLOCK = re.compile(r"^```(python|toml|console)(?: (\S+)( \+)?)?\n(.*?)^```$", re.M | re.S)
@@ -21,17 +22,6 @@ FEWER_EXAMPLES = "from hypothesis import settings\nsettings.register_profile('fe
 def blocks():
     """(language, file name, appended, text) of each listing, in the order of the page."""
     return [found.groups() for found in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))]
-
-
-def commands(text):
-    """(command, lines that it must print) of a console listing."""
-    found = []
-    for line in text.splitlines():
-        if line.startswith("$ "):
-            found.append((line[2:], []))
-        else:
-            found[-1][1].append(line)
-    return found
 
 
 def run(command, folder, path):
@@ -57,7 +47,7 @@ def said(tmp_path_factory):
             kept = (folder / name).read_text() + "\n\n" if more else ""
             (folder / name).write_text(kept + text)
             continue
-        for command, lines in commands(text):
+        for command, lines in read_commands(text):
             heard.append((command, lines, run(command, folder, path)))
     return folder, heard
 
