@@ -12,7 +12,6 @@ Transaction Commit": the same states, 288 with three resource managers and 8 832
 
 from __future__ import annotations
 
-
 import msgspec
 from msgspec.structs import replace
 
