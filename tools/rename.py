@@ -4,8 +4,8 @@
     python tools/rename.py --write     change it
 
 The map's keys are full names (`package.module.Class.method`; modules have a table of their own), its values the new
-bare names.  A method takes its overrides along.  References are found by mypy's types; an attribute of an object whose type mypy does not know is
-renamed where everything of that name in the tree has one new name, and else it is listed.
+last names.  A method takes its overrides along.  References are found by mypy's types.  An attribute of an object whose
+type mypy does not know is renamed where everything of that name in the tree has one new name; else it is listed.
 """
 
 from __future__ import annotations
