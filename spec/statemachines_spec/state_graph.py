@@ -10,7 +10,7 @@ import networkx as nx
 
 from statemachines.kernel import ConfigurationError
 from statemachines.whole_file import whole_file
-from statemachines_spec.explorer.counterexample import said
+from statemachines_spec.explorer.counterexample import describe_event
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.moves import Moves, State
 from statemachines_spec.explorer.system import System
@@ -48,7 +48,7 @@ def state_graph(system: System) -> nx.MultiDiGraph[int]:
                 todo.append(target)
             envelope = entries.envelopes[move.action.event]
             kind = move.action.kind.name.lower()
-            graph.add_edge(source, numbers[target], kind=kind, event=said(envelope), to=envelope.to)
+            graph.add_edge(source, numbers[target], kind=kind, event=describe_event(envelope), to=envelope.to)
     return graph
 
 

@@ -79,9 +79,9 @@ def _machine(target: str) -> Fsm[Any] | None:
 
 
 def _system(target: str, name: str, size: str, variant: str) -> Chosen:
-    from statemachines_spec.protocol import chosen
+    from statemachines_spec.protocol import choose_systems
 
-    picked = chosen(target, (name,) if name else (), size, variant)
+    picked = choose_systems(target, (name,) if name else (), size, variant)
     if len(picked.systems) > 1:
         there = ", ".join(one.name for one in picked.systems)
         raise ConfigurationError("system", target, f"has several; choose one (--system): {there}")

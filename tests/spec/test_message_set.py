@@ -83,7 +83,7 @@ def test_a_request_and_its_answer_are_handed_over_once():
 
 
 def test_the_bounds_say_what_the_network_is():
-    lines = talk(most=5).described()
+    lines = talk(most=5).describe_bounds()
     assert lines["messages: network"] == "a set from which nothing is removed; at most 5 different messages"
     assert "network" not in lines
 
