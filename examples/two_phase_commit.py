@@ -25,11 +25,11 @@ class Prepared(Message, frozen=True):
     manager: str
 
 
-class Commit(Message, frozen=True):
+class CommitMessage(Message, frozen=True):
     """To a resource manager, which follows: the transaction is committed."""
 
 
-class Abort(Message, frozen=True):
+class AbortMessage(Message, frozen=True):
     """To a resource manager, which follows: the transaction is aborted."""
 
 
@@ -49,19 +49,19 @@ class DecideAbort(Call, frozen=True):
     """The transaction manager aborts, whenever it likes."""
 
 
-class Work(Status):
+class ResourceStatus(Status):
     WORKING = "working"
     PREPARED = "prepared"
     COMMITTED = "committed"
     ABORTED = "aborted"
 
 
-WORKING, PREPARED, COMMITTED, ABORTED = Work
+WORKING, PREPARED, COMMITTED, ABORTED = ResourceStatus
 
 
 class ResourceRecord(msgspec.Struct, frozen=True):
     id: str
-    status: Work = WORKING
+    status: ResourceStatus = WORKING
 
 
 def announce(record, event, now_ns):
@@ -72,20 +72,20 @@ RESOURCE_MANAGER = Fsm(
     "resource_manager",
     protocol="two_phase_commit",
     record=ResourceRecord,
-    states=Work,
+    states=ResourceStatus,
     initial=WORKING,
     rows=(
         #   on       from       to         do        when  clause
         Row(Prepare, WORKING, PREPARED, announce, None, "TP-01"),
         Row(GiveUp, WORKING, ABORTED, None, None, "TP-02"),
-        Row(Commit, tuple(Work), COMMITTED, None, None, "TP-03"),
-        Row(Abort, tuple(Work), ABORTED, None, None, "TP-04"),
+        Row(CommitMessage, tuple(ResourceStatus), COMMITTED, None, None, "TP-03"),
+        Row(AbortMessage, tuple(ResourceStatus), ABORTED, None, None, "TP-04"),
         Ignore((Prepare, GiveUp), (PREPARED, COMMITTED, ABORTED), "TP-01"),
     ),
 )
 
 
-class Decision(Status):
+class TransactionStatus(Status):
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -97,7 +97,7 @@ class TransactionRecord(msgspec.Struct, frozen=True):
 
     managers: tuple[str, ...]
     needed: int
-    status: Decision = Decision.OPEN
+    status: TransactionStatus = TransactionStatus.OPEN
     prepared: tuple[str, ...] = ()
 
 
@@ -106,11 +106,11 @@ def note(record, event, now_ns):
 
 
 def tell_commit(record, event, now_ns):
-    return record, tuple(Send(manager, Commit()) for manager in record.managers)
+    return record, tuple(Send(manager, CommitMessage()) for manager in record.managers)
 
 
 def tell_abort(record, event, now_ns):
-    return record, tuple(Send(manager, Abort()) for manager in record.managers)
+    return record, tuple(Send(manager, AbortMessage()) for manager in record.managers)
 
 
 def is_prepared(record, event):
@@ -121,15 +121,15 @@ TRANSACTION_MANAGER = Fsm(
     "transaction_manager",
     protocol="two_phase_commit",
     record=TransactionRecord,
-    states=Decision,
-    initial=Decision.OPEN,
+    states=TransactionStatus,
+    initial=TransactionStatus.OPEN,
     rows=(
         #   on            from           to                  do           when         clause
-        Row(Prepared, Decision.OPEN, STAY, note, None, "TP-10"),
-        Row(DecideCommit, Decision.OPEN, Decision.COMMITTED, tell_commit, is_prepared, "TP-11"),
-        Row(DecideAbort, Decision.OPEN, Decision.ABORTED, tell_abort, None, "TP-12"),
-        Ignore((Prepared, DecideCommit), tuple(Decision), "TP-13"),
-        Ignore((DecideAbort,), (Decision.COMMITTED, Decision.ABORTED), "TP-13"),
+        Row(Prepared, TransactionStatus.OPEN, STAY, note, None, "TP-10"),
+        Row(DecideCommit, TransactionStatus.OPEN, TransactionStatus.COMMITTED, tell_commit, is_prepared, "TP-11"),
+        Row(DecideAbort, TransactionStatus.OPEN, TransactionStatus.ABORTED, tell_abort, None, "TP-12"),
+        Ignore((Prepared, DecideCommit), tuple(TransactionStatus), "TP-13"),
+        Ignore((DecideAbort,), (TransactionStatus.COMMITTED, TransactionStatus.ABORTED), "TP-13"),
     ),
 )
 
@@ -138,7 +138,7 @@ def system(managers: int, needed: int) -> System:
     """So many resource managers; the transaction commits once `needed` of them are prepared."""
     names = tuple(f"rm-{number}" for number in range(managers))
     work = {WORKING: (Prepare(), GiveUp())}
-    choices = {Decision.OPEN: (DecideCommit(), DecideAbort())}
+    choices = {TransactionStatus.OPEN: (DecideCommit(), DecideAbort())}
     resources = tuple(
         FsmActor(name, RESOURCE_MANAGER, ResourceRecord(name), calls=lambda record: work.get(record.status, ()))
         for name in names

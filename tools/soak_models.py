@@ -106,7 +106,7 @@ def explore_commit(totals: Totals, managers: int) -> None:
     """
     result = explore(SPEC.system("direct", str(managers)), threads=2)
     totals.explored += result.states
-    if (result.ended, result.states) != (COMPLETE, 4**managers + 2**managers + 6**managers) or not result.held:
+    if (result.ended, result.states) != (COMPLETE, 4**managers + 2**managers + 6**managers) or not result.is_held:
         totals.violated(f"two-phase commit of {managers}: {result.ended}, {result.states} states")
 
 

@@ -23,7 +23,7 @@ def spec(monkeypatch):
 def test_states_are_those_of_the_published_model(spec, managers, states):
     result = explore(spec.system("direct", managers))
     assert (result.ended, result.states) == ("complete", states)
-    assert (result.held, result.shown, result.cuts) == (True, True, 0)
+    assert (result.is_held, result.is_shown, result.cuts) == (True, True, 0)
 
 
 def test_a_naive_search_counts_the_same(spec):

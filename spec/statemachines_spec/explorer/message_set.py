@@ -13,12 +13,12 @@ from typing import Any
 
 from statemachines.kernel import ConfigurationError, Message
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
-from statemachines_spec.explorer.post import Bag, Carry, Hand, Parcel, Transport, envelope_bytes
+from statemachines_spec.explorer.post import Bag, Carry, Hand, MessageTransport, Parcel, envelope_bytes
 
 MESSAGES_MAX = 255
 
 
-class MessageSet(Transport):
+class MessageSet(MessageTransport):
     """Declared as an actor of the system, in place of its `Network`.  `most`: different messages that a run may send;
     a step that sends more is cut.  What services are asked and what they answer is handed over once."""
 

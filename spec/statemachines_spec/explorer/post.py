@@ -62,7 +62,7 @@ class Bag(msgspec.Struct, frozen=True, gc=False):
     parcels: tuple[Parcel, ...] = ()
 
 
-class Transport(Actor):
+class MessageTransport(Actor):
     """Base of a component that carries what all others send, in place of the network.  A system has one at most."""
 
     def initial(self) -> Bag:
@@ -80,7 +80,7 @@ class Transport(Actor):
         return ", ".join(each) or "nothing on its way"
 
 
-class Post(Transport):
+class Post(MessageTransport):
     """`delay`: ticks that a message takes at most; `places`: as many are on their way at most; `loses`, `copies`:
     whether it may (what services answer is neither lost nor copied)."""
 

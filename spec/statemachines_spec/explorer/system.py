@@ -17,7 +17,7 @@ from statemachines_spec.explorer.invariants import MachineInvariant, machine_inv
 from statemachines_spec.explorer.message_set import MessageSet
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.order import Order
-from statemachines_spec.explorer.post import Transport
+from statemachines_spec.explorer.post import MessageTransport
 from statemachines_spec.explorer.property import (
     COMBINATIONS_MAX,
     Always,
@@ -122,7 +122,7 @@ class System(msgspec.Struct, frozen=True, dict=True):
         if ticks and instants:
             rule = "a system declares instants or a tick, never both; take one of the clocks out"
             raise ConfigurationError("time", ", ".join((*instants, ticks[0].name)), rule)
-        transports = [actor.name for actor in self.actors if isinstance(actor, Transport)]
+        transports = [actor.name for actor in self.actors if isinstance(actor, MessageTransport)]
         if len(transports) > 1:
             rule = "a system has one post or set of messages, which carries everything"
             raise ConfigurationError("post", ", ".join(transports), rule)
@@ -175,9 +175,9 @@ class System(msgspec.Struct, frozen=True, dict=True):
         return tuple(actor for actor in self.actors if isinstance(actor, Observer))
 
     @cached_property
-    def post(self) -> Transport | None:
+    def post(self) -> MessageTransport | None:
         """The component that carries what is sent, in place of the network."""
-        return next((actor for actor in self.actors if isinstance(actor, Transport)), None)
+        return next((actor for actor in self.actors if isinstance(actor, MessageTransport)), None)
 
     def list_sent(self, reaction: Reaction) -> tuple[Envelope, ...]:
         """What goes into the network."""

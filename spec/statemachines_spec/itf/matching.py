@@ -27,7 +27,7 @@ EVERY: Final = "*"
 SHOWN: Final = 6
 
 
-class Place(NamedTuple):
+class VariablePlace(NamedTuple):
     """Where the value of a variable is: a component (or the network), and the fields that lead to it."""
 
     component: str
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 class Expected(NamedTuple):
     """What a state of the trace says of one place."""
 
-    place: Place
+    place: VariablePlace
     value: Value
 
 
@@ -78,18 +78,18 @@ class _Matcher:
         self.moves = values.moves
         self._known: dict[tuple[int, int, int], bool] = {}
 
-    def place(self, variable: str, text: str) -> Place:
+    def place(self, variable: str, text: str) -> VariablePlace:
         """The place of a variable."""
         first, *fields = text.split(".")
         if (first == EVERY and fields) or first in self.values.names:
-            return Place(first, tuple(fields))
+            return VariablePlace(first, tuple(fields))
         rule = (
             f"is no component; there are: {', '.join(self.values.names)}; say where it stands (--map {variable}="
             "COMPONENT.FIELD, or *.FIELD for a map by component), or leave it out (--ignore)"
         )
         raise ConfigurationError("variable", text, rule)
 
-    def expected(self, number: int, state: dict[str, Value], read: Mapping[str, Place]) -> list[Expected]:
+    def expected(self, number: int, state: dict[str, Value], read: Mapping[str, VariablePlace]) -> list[Expected]:
         """What one state of the trace says."""
         found: list[Expected] = []
         for name, place in read.items():
@@ -103,7 +103,7 @@ class _Matcher:
                 if key not in self.values.components:
                     there = ", ".join(self.values.components)
                     raise ConfigurationError(f"key of {name}", key, f"is no component; there are: {there}")
-                found.append(Expected(Place(key, place.fields), value))
+                found.append(Expected(VariablePlace(key, place.fields), value))
         return found
 
     def follow(self, steps: list[list[Expected]]) -> Match:
