@@ -299,7 +299,7 @@ def hear_directly(record: AgentRecord, event: Arrived, now_ns: int) -> tuple[Age
 
 def doubt(record: AgentRecord, event: Arrived, now_ns: int) -> tuple[AgentRecord, Effects]:
     place = place_of(record, event.message.borrower)
-    claim = record.claims[place].doubt(event.sender, event.message)
+    claim = record.claims[place].doubt(event.sender, event.message, record.doubted_max)
     return replace(record, claims=record.claims.set(place, claim)), (Feed(claim.witness, Doubt()),)
 
 

@@ -124,9 +124,9 @@ class ClaimKnown(msgspec.Struct, frozen=True, gc=False):
     epoch: int = 0
     doubted: tuple[tuple[str, ToConsumer], ...] = ()
 
-    def doubt(self, sender: str, message: ToConsumer) -> ClaimKnown:
-        """With one more that waits."""
-        return replace(self, doubted=(*self.doubted, (sender, message))[-DOUBTED_MAX:])
+    def doubt(self, sender: str, message: ToConsumer, most: int) -> ClaimKnown:
+        """With one more that waits, of the latest `most`."""
+        return replace(self, doubted=(*self.doubted, (sender, message))[-most:])
 
 
 class LastWords(msgspec.Struct, frozen=True, gc=False):
@@ -139,7 +139,8 @@ class LastWords(msgspec.Struct, frozen=True, gc=False):
 class AgentRecord(msgspec.Struct, frozen=True, gc=False):
     """A session.
 
-    `id`: the life of the process; `registries`: the nodes where leaders are found; `number`, `declarations`,
+    `id`: the life of the process; `registries`: the nodes where leaders are found; `buffer` of its session, if it has
+    one; `doubted_max`: so many messages of leaders wait for a claim; `number`, `declarations`,
     `witnesses`, `turn`: running numbers; `recreated`: how many borrowers had to end themselves; `subscriptions` that
     have not ended, by id; `parties`: party -> subscription; `claims`, and `places`: witness -> its key among them;
     `words` of borrowers that are gone, the oldest first; `detours` to leaders; `unread`: a stream that cannot be read,
@@ -150,6 +151,7 @@ class AgentRecord(msgspec.Struct, frozen=True, gc=False):
     registries: tuple[str, ...]
     configuration: Configuration
     buffer: int = 0
+    doubted_max: int = DOUBTED_MAX
     status: AgentStatus = OPEN
     number: int = 0
     declarations: int = 0
