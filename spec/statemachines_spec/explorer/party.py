@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, SetTimer, TimerFired, name_of
+from statemachines.kernel.pmap import enc_hook
 from statemachines_spec.explorer.actor import Reaction, Seen, Watch
 from statemachines_spec.explorer.symmetry import Names, renamed
 from statemachines_spec.explorer.timing import Timing
@@ -57,6 +58,32 @@ class TimedParty(Party, frozen=True, gc=False):
         """As that of `Party`; a timer keeps what is left of it."""
         pairs = sorted(zip(renamed(self.timers, names), self.left, strict=True), key=lambda pair: pair[0])
         return _timed(renamed(self.record, names), pairs)
+
+
+class InternedParty:
+    """A node that is one of many in its component, with its bytes, so that it is encoded once.  Two of equal bytes are
+    equal."""
+
+    __slots__ = ("data", "party", "raw", "record", "timers")
+
+    def __init__(self, party: Party) -> None:
+        self.party = party
+        self.record = party.record
+        self.timers = party.timers
+        self.data: bytes = msgspec.msgpack.encode(party, enc_hook=enc_hook)
+        self.raw = msgspec.Raw(self.data)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, InternedParty) and self.data == other.data)
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+    def __repr__(self) -> str:
+        return repr(self.party)
+
+    def __reduce__(self) -> tuple[type[InternedParty], tuple[Party]]:
+        return InternedParty, (self.party,)
 
 
 class LateFiring(Event, frozen=True, gc=False):

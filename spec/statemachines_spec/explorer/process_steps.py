@@ -7,37 +7,38 @@ step is a function is checked when it is taken first: it is taken twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, Message, Process, SetTimer
 from statemachines.kernel.process import PROCESS
 from statemachines.kernel.turn import Leaving, Turn
 from statemachines_spec.explorer.actor import Seen, Watch
 from statemachines_spec.explorer.entries import Nondeterministic, encoded
-from statemachines_spec.explorer.party import Party, Timer, begin, stepped
+from statemachines_spec.explorer.party import InternedParty, Party, Timer, begin, stepped
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
     """A party of a process, and its kind."""
 
     kind: str
-    party: Party
+    party: InternedParty
 
 
 class Parts(msgspec.Struct, frozen=True, gc=False):
     """A process: its own machine, and its parties by id."""
 
-    own: Party
+    own: InternedParty
     parties: tuple[Part, ...] = ()
 
-    def of_kind(self, kind: str) -> Party | None:
+    def of_kind(self, kind: str) -> InternedParty | None:
         """The first party of a kind, or None."""
         return next((one.party for one in self.parties if one.kind == kind), None)
 
-    def find(self, party: str) -> Party | None:
+    def find(self, party: str) -> InternedParty | None:
         """The party with this id, or None."""
         return next((one.party for one in self.parties if one.party.record.id == party), None)
 
@@ -46,7 +47,7 @@ class Taken(msgspec.Struct, frozen=True, gc=False):
     """What came of one step: the party afterwards, its effects but those on timers, the timers that it set for now, and
     the steps of its machines."""
 
-    party: Party
+    party: InternedParty
     effects: Effects
     soon: tuple[Timer, ...]
     seen: tuple[Seen, ...]
@@ -58,23 +59,42 @@ class ProcessSteps:
     def __init__(self, process: Process[Any], *, late: bool = False) -> None:
         self.process = process
         self.late = late
-        self._values: dict[bytes, Any] = {}
+        self._parties: dict[InternedParty, InternedParty] = {}
+        self._events: dict[bytes, Event] = {}
         self._known: dict[int, Any] = {}
         self._taken: dict[tuple[int, int], Taken] = {}
+        self._changed: dict[tuple[int, str], InternedParty] = {}
 
     def begin(self, record: Any) -> Parts:
         """A process that has just begun."""
-        turn = PartsTurn(self, Parts(begin(self.process.fsm, record, self.late)), None)
+        turn = PartsTurn(self, Parts(self.begin_party(self.process.fsm, record)), None)
         turn.start()
         return turn.parts()
 
-    def take(self, fsm: Fsm[Any], party: Party, event: Event) -> Taken:
+    def begin_party(self, fsm: Fsm[Any], record: Any) -> InternedParty:
+        """A party that has just begun."""
+        return self.intern(begin(fsm, record, self.late))
+
+    def intern(self, party: Party) -> InternedParty:
+        """The one value that stands for all parties that are equal to it."""
+        return self._same_party(InternedParty(party))
+
+    def changed(self, party: InternedParty, how: str, change: Callable[[Any], Any]) -> InternedParty:
+        """The party with another record, as `change` has it; `how` is its name."""
+        party = self._same_party(party)
+        known = self._changed.get((id(party), how))
+        if known is None:
+            after = self.intern(replace(party.party, record=change(party.record)))
+            known = self._changed[id(party), how] = after
+        return known
+
+    def take(self, fsm: Fsm[Any], party: InternedParty, event: Event) -> Taken:
         """A step of one party."""
-        party, event = self._same(party), self._same(event)
+        party, event = self._same_party(party), self._same_event(event)
         key = id(party), id(event)
         taken = self._taken.get(key)
         if taken is None:
-            taken = self._taken[key] = self._checked(fsm, party, event)
+            taken = self._taken[key] = self._checked(fsm, party.party, event)
         return taken
 
     def _checked(self, fsm: Fsm[Any], party: Party, event: Event) -> Taken:
@@ -85,26 +105,33 @@ class ProcessSteps:
                 f"{fsm.full_name}: two results for {event!r} on one record: first {one!r}, then {other!r}; a step may "
                 "depend on nothing but its record and event"
             )
-        return Taken(self._same(one.party), one.effects, one.soon, one.seen)
+        return one
 
-    @staticmethod
-    def _step(fsm: Fsm[Any], party: Party, event: Event) -> Taken:
+    def _step(self, fsm: Fsm[Any], party: Party, event: Event) -> Taken:
         watch: Watch = []
-        after, effects = stepped(fsm, party, event, party.record.id, watch)
+        stepped_to, effects = stepped(fsm, party, event, party.record.id, watch)
+        after = self.intern(stepped_to)
         leaving = tuple(one for one in effects if not isinstance(one, SetTimer | CancelTimer))
         soon = tuple(
             (one.timer, one.key)
             for one in effects
             if isinstance(one, SetTimer) and one.deadline_ns <= 0 and one.timer not in fsm.authority
         )
-        return Taken(after, leaving, soon, tuple(watch))
+        # What the local state keeps is looked at with it, so it must be the very record.
+        seen = (replace(one, after=after.record) if one.fsm is fsm else one for one in watch)
+        return Taken(after, leaving, soon, tuple(seen))
 
-    def _same(self, value: Any) -> Any:
-        """The one value that stands for all that are equal to it."""
-        if id(value) in self._known:
-            return value
-        data = encoded((type(value).__qualname__, value))
-        known = self._values.setdefault(data, value)
+    def _same_party(self, party: InternedParty) -> InternedParty:
+        if id(party) in self._known:
+            return party
+        known = self._parties.setdefault(party, party)
+        self._known[id(known)] = known
+        return known
+
+    def _same_event(self, event: Event) -> Event:
+        if id(event) in self._known:
+            return event
+        known = self._events.setdefault(encoded((type(event).__qualname__, event)), event)
         self._known[id(known)] = known
         return known
 
@@ -169,7 +196,7 @@ class PartsTurn(Turn):
     def begin(self, kind: str, party: str, record: Any, now_ns: int) -> None:
         living = sum(one.kind == kind for one in self._parts.values())
         fsm = self.process.check_begin(kind, party, self.id, living).fsm
-        self._parts[party] = Part(kind, begin(fsm, record, self.steps.late))
+        self._parts[party] = Part(kind, self.steps.begin_party(fsm, record))
 
     def remove(self, party: str) -> None:
         self._parts.pop(party, None)

@@ -30,9 +30,9 @@ from statemachines.shared_subscriptions.message import (
     PingResponse,
     Revoked,
 )
-from statemachines.shared_subscriptions.witness import ASKING, WITNESS, RestTimer
+from statemachines.shared_subscriptions.witness import ASKING, WITNESS, RestTimer, WitnessRecord
 from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Reaction, Watch
-from statemachines_spec.explorer.party import Party, firings
+from statemachines_spec.explorer.party import InternedParty, firings
 from statemachines_spec.explorer.process_steps import Part, Parts, PartsTurn, ProcessSteps
 from statemachines_spec.shared_subscriptions.consumer import (
     CRASHED,
@@ -96,8 +96,8 @@ class WitnessedLocal(ConsumerLocal, frozen=True, gc=False):
     """`own`: what the process knows, `witness`: the machine that reads the claim; `open`: the read that the store has
     not done yet, `answer`: what it has read."""
 
-    own: Party | None = None
-    witness: Party | None = None
+    own: InternedParty | None = None
+    witness: InternedParty | None = None
     open: Read | None = None
     answer: Any = None
 
@@ -149,7 +149,7 @@ class WitnessedConsumer(Consumer):
             return ()
         return (
             *super().inputs(local),
-            *firings(WITNESS, local.witness, self.silent),
+            *firings(WITNESS, local.witness.party, self.silent),
             *self._reads(local),
             *self._lies(local.party.record),
         )
@@ -192,7 +192,7 @@ class WitnessedConsumer(Consumer):
         """Reads are numbered from 0 where none is open."""
         if local.witness is None or local.witness.record.status is ASKING:
             return local
-        return replace(local, witness=replace(local.witness, record=replace(local.witness.record, n=0)))
+        return replace(local, witness=self.steps.changed(local.witness, "n=0", _without_number))
 
     def describe(self, local: ConsumerLocal) -> str:
         assert isinstance(local, WitnessedLocal)
@@ -242,6 +242,10 @@ class WitnessedConsumer(Consumer):
         if party is None:
             return WitnessedLocal(ENDED, own.record.number, 0, None, own=own)
         return replace(before, number=own.record.number, own=own, party=party, witness=parts.of_kind(WITNESSES.name))
+
+
+def _without_number(record: WitnessRecord) -> WitnessRecord:
+    return replace(record, n=0)
 
 
 def of_borrowers(fsm: Fsm[Any]) -> Process[Any]:
