@@ -103,9 +103,12 @@ def begin(
     return LateParty(record, timers) if late else Party(record, timers)
 
 
-def firings(fsm: Fsm[Any], party: Party, silent: frozenset[str], timing: Timing | None = None) -> Iterator[Event]:
+def firings(
+    fsm: Fsm[Any], party: Party | InternedParty, silent: frozenset[str], timing: Timing | None = None
+) -> Iterator[Event]:  # fmt: skip
     """The firing of each timer that is set, or was taken back and is not quite gone; of timed ones that which is due
     first, and those that may be late; while one of them must not wait, nothing else."""
+    party = party.party if isinstance(party, InternedParty) else party
     registry = fsm.timer_registry()
     if timing is not None and (first := first_due(timing, party)) is not None:
         yield registry[first[0]](first[1])
