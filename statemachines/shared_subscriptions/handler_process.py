@@ -52,7 +52,7 @@ from statemachines.shared_subscriptions.agent_record import (
 from statemachines.shared_subscriptions.borrower import Destroyed, GiveBack, Start
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.handler import TO_SESSION, Private
-from statemachines.shared_subscriptions.private import PRIVATE, PrivateRecord
+from statemachines.shared_subscriptions.private_subscription import PRIVATE, PrivateRecord
 from statemachines.shared_subscriptions.session import (
     SESSION,
     Admit,

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, Message, Process, SetTimer
 from statemachines.kernel.process import PROCESS
 from statemachines.kernel.turn import Leaving, Turn
-from statemachines_spec.explorer.actor import Seen, Watch
-from statemachines_spec.explorer.entries import Nondeterministic, encoded
-from statemachines_spec.explorer.party import InternedParty, Party, Timer, begin, stepped
+from statemachines_spec.explorer.actor import SeenStep, Watch
+from statemachines_spec.explorer.entries import Nondeterministic, encode_value
+from statemachines_spec.explorer.party import InternedParty, Party, Timer, begin, step_party
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
@@ -50,7 +50,7 @@ class Taken(msgspec.Struct, frozen=True, gc=False):
     party: InternedParty
     effects: Effects
     soon: tuple[Timer, ...]
-    seen: tuple[Seen, ...]
+    seen: tuple[SeenStep, ...]
 
 
 class ProcessSteps:
@@ -109,7 +109,7 @@ class ProcessSteps:
 
     def _step(self, fsm: Fsm[Any], party: Party, event: Event) -> Taken:
         watch: Watch = []
-        stepped_to, effects = stepped(fsm, party, event, party.record.id, watch)
+        stepped_to, effects = step_party(fsm, party, event, party.record.id, watch)
         after = self.intern(stepped_to)
         leaving = tuple(one for one in effects if not isinstance(one, SetTimer | CancelTimer))
         soon = tuple(
@@ -131,7 +131,7 @@ class ProcessSteps:
     def _same_event(self, event: Event) -> Event:
         if id(event) in self._known:
             return event
-        known = self._events.setdefault(encoded((type(event).__qualname__, event)), event)
+        known = self._events.setdefault(encode_value((type(event).__qualname__, event)), event)
         self._known[id(known)] = known
         return known
 
@@ -172,7 +172,7 @@ class PartsTurn(Turn):
             party, _ = min(self._soon)
             self._run(self._sort_out(party, self._fire_soon(party), 0, self.out), 0, self.out)
 
-    # -- how it is stepped --------------------------------------------------------------------------------------
+    # -- how it is step_party --------------------------------------------------------------------------------------
 
     @property
     def record(self) -> Any:

@@ -11,32 +11,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.kernel import (
-    Ask,
-    Begin,
-    Effects,
-    Event,
-    Fsm,
-    Ignore,
-    Process,
-    Row,
-    Send,
-    fresh,
-    incarnation,
-)
+from statemachines.kernel import Ask, Event, Fsm, Send, fresh, incarnation
 from statemachines.shared_subscriptions.agent import Shared
-from statemachines.shared_subscriptions.agent_process import (
-    AGENT,
-    BORROWERS,
-    WITNESSES,
-    doubt,
-    is_for_living,
-    is_from_named,
-)
+from statemachines.shared_subscriptions.agent_process import AGENT, BORROWERS
 from statemachines.shared_subscriptions.agent_record import AgentRecord, Declared, Subscribe, Unsubscribe
-from statemachines.shared_subscriptions.borrower import BORROWER, Destroyed, OnUnsubscribe
+from statemachines.shared_subscriptions.borrower import OnUnsubscribe
 from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Watch
-from statemachines_spec.explorer.party import InternedParty, LateFiring, fired_late
+from statemachines_spec.explorer.party import InternedParty, LateFiring, fire_late
 from statemachines_spec.explorer.process_steps import Part, Parts, PartsTurn, ProcessSteps
 from statemachines_spec.shared_subscriptions.consumer import (
     CRASHED,
@@ -48,6 +29,7 @@ from statemachines_spec.shared_subscriptions.consumer import (
     Consumer,
     ConsumerLocal,
 )
+from statemachines_spec.shared_subscriptions.process_variants import leave_out_witness, use_machine
 
 
 class AgentLocal(ConsumerLocal, frozen=True, gc=False):
@@ -67,11 +49,11 @@ class AgentConsumer(Consumer):
     def __init__(self, name: str, *options: Any, **more: Any) -> None:
         super().__init__(name, *options, **more)
         self.host = incarnation(name, 1)
-        self.process = trusting(of_borrowers(AGENT, self.fsm))
+        self.process = leave_out_witness(use_machine(AGENT, BORROWERS.name, self.fsm))
         self.steps = ProcessSteps(self.process, late=self.late)
 
     def initial(self) -> AgentLocal:
-        parts = subscribed(self.steps, AgentRecord(self.host, (self.registry,), self.configuration))
+        parts = subscribe(self.steps, AgentRecord(self.host, (self.registry,), self.configuration))
         return self._local(AgentLocal(RUNNING, 1, 0, None), parts)
 
     @property
@@ -88,7 +70,7 @@ class AgentConsumer(Consumer):
             turn.receive(envelope.sender, envelope.to, event)
             return self._over(local, self._done(local, turn), watch)
         if isinstance(event, LateFiring):
-            party, event = fired_late(self.fsm, local.party.party, event)
+            party, event = fire_late(self.fsm, local.party.party, event)
             local = replace(local, party=self.steps.intern(party))
             return self._over(local, self._step(local, [event], watch), watch)
         return super().react(local, envelope, watch)
@@ -105,7 +87,7 @@ class AgentConsumer(Consumer):
 
     def _done(self, before: AgentLocal, turn: PartsTurn) -> Reaction:
         sends = tuple(Envelope(party, one.to, one.message) for party, one in turn.out if isinstance(one, Send))
-        parts = within_lives(self.steps, turn.parts(), self.lives)
+        parts = limit_lives(self.steps, turn.parts(), self.lives)
         beyond = fresh(self.host, self.lives + 1)
         local = self._settled(self._local(before, parts))
         return Reaction(local, tuple(one for one in sends if one.sender != beyond))
@@ -118,20 +100,20 @@ class AgentConsumer(Consumer):
         return replace(before, number=own.record.number, own=own, party=party)
 
 
-def within_lives(steps: ProcessSteps, parts: Parts, lives: int) -> Parts:
+def limit_lives(steps: ProcessSteps, parts: Parts, lives: int) -> Parts:
     """The process, whose subscription ends in place of a borrower beyond `lives`."""
     if parts.own.record.number <= lives:
         return parts
-    own = steps.changed(parts.own, "ended", lambda record: end_beyond(record, lives))
+    own = steps.changed(parts.own, "ended", lambda record: end_subscription(record, lives))
     return Parts(own, tuple(one for one in parts.parties if one.kind != BORROWERS.name))
 
 
-def end_beyond(record: AgentRecord, lives: int) -> AgentRecord:
+def end_subscription(record: AgentRecord, lives: int) -> AgentRecord:
     (party,) = record.parties
     return replace(record.end(party), number=lives, turn=lives + 1, recreated=lives - 1)
 
 
-def subscribed(steps: ProcessSteps, record: AgentRecord, topic_filter: str = FILTER) -> Parts:
+def subscribe(steps: ProcessSteps, record: AgentRecord, topic_filter: str = FILTER) -> Parts:
     """Subscribed to a group that is declared, the first leader_wanted lost: the timer asks again."""
     turn = PartsTurn(steps, steps.begin(record), None)
     turn.feed(record.id, Subscribe(Shared(GROUP, topic_filter)))
@@ -139,54 +121,3 @@ def subscribed(steps: ProcessSteps, record: AgentRecord, topic_filter: str = FIL
     turn.feed(record.id, Declared(declarer))
     turn.remove(declarer)
     return turn.parts()
-
-
-def of_borrowers(process: Process[Any], fsm: Fsm[Any]) -> Process[Any]:
-    """The process with this machine as its borrowers."""
-    if fsm is BORROWER:
-        return process
-    kinds = (replace(one, fsm=fsm) if one is BORROWERS else one for one in process.kinds.values())
-    return remade(process, kinds=tuple(kinds))
-
-
-def remade(process: Process[Any], **changes: Any) -> Process[Any]:
-    """The declaration with these changes."""
-    kept = {"kinds": tuple(process.kinds.values()), "routes": process.routes}
-    kept |= {"begin": process.begin, "diverts": process.diverts}
-    fsm = changes.pop("fsm", process.fsm)
-    return Process(process.name, fsm, **{**kept, **changes})
-
-
-def trusting(process: Process[Any]) -> Process[Any]:
-    """The process without its witness: who speaks is who the claim names."""
-    rows: list[Row | Ignore] = []
-    for row in process.fsm.declared:
-        if isinstance(row, Row) and row.do is doubt:
-            continue
-        if isinstance(row, Row):
-            when = is_for_living if row.when is is_from_named else row.when
-            row = Row(row.on, row.source, row.to, unwitnessed(row.do) if row.do else None, when, row.clause)
-        rows.append(row)
-    old = process.fsm
-    fsm = Fsm(
-        old.name,
-        protocol=old.protocol,
-        record=old.record_type,
-        states=type(old.initial),
-        initial=old.initial,
-        rows=tuple(rows),
-    )
-    return remade(process, fsm=fsm)
-
-
-def unwitnessed(do: Any) -> Any:
-    """The action, with the epoch that a borrower had seen for that of the claim, and no witness."""
-
-    def act(record: AgentRecord, event: Any, now_ns: int) -> tuple[AgentRecord, Effects]:
-        if isinstance(event, Destroyed) and (claim := record.claims.get((GROUP, FILTER))) is not None:
-            claim = replace(claim, epoch=max(claim.epoch, event.epoch) if event.recreate else claim.epoch)
-            record = replace(record, claims=record.claims.set((GROUP, FILTER), claim))
-        record, effects = do(record, event, now_ns)
-        return record, tuple(one for one in effects if not (isinstance(one, Begin) and one.kind == WITNESSES.name))
-
-    return act

@@ -11,21 +11,20 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Event, Fsm, incarnation
 from statemachines.shared_subscriptions.claim import ClaimEnd
-from statemachines.shared_subscriptions.leader import LEADER
+from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.message import LeaderWanted
 from statemachines.shared_subscriptions.registry_process import LEADERS, REGISTRY, RegistryRecord
 from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Watch
-from statemachines_spec.explorer.party import InternedParty, LateFiring, fired_late
+from statemachines_spec.explorer.party import InternedParty, LateFiring, fire_late
 from statemachines_spec.explorer.process_steps import Part, Parts, PartsTurn, ProcessSteps
-from statemachines_spec.shared_subscriptions.agent_consumer import remade
 from statemachines_spec.shared_subscriptions.leader_host import (
-    GROUP_STORE,
     RUNNING,
     HostLocal,
     LeaderHost,
     Watched,
-    renumbered,
+    renumber_leader,
 )
+from statemachines_spec.shared_subscriptions.process_variants import use_machine
 
 
 class RegistryLocal(HostLocal, frozen=True, gc=False):
@@ -44,8 +43,7 @@ class RegistryHost(LeaderHost):
 
     def __init__(self, name: str, *options: Any, **more: Any) -> None:
         super().__init__(name, *options, **more)
-        kinds = (LEADERS if self.fsm is LEADER else replace(LEADERS, fsm=self.fsm),)
-        self.process = REGISTRY if self.fsm is LEADER else remade(REGISTRY, kinds=kinds)
+        self.process = use_machine(REGISTRY, LEADERS.name, self.fsm)
         self.steps = ProcessSteps(self.process, late=self.late)
 
     def initial(self) -> RegistryLocal:
@@ -63,7 +61,7 @@ class RegistryHost(LeaderHost):
         if isinstance(envelope.event, Crash):
             return Reaction(self._begun(local.life + 1))
         if isinstance(envelope.event, LateFiring) and local.mode is RUNNING and local.party is not None:
-            party, event = fired_late(self.fsm, local.party.party, envelope.event)
+            party, event = fire_late(self.fsm, local.party.party, envelope.event)
             return self._step(replace(local, party=self.steps.intern(party)), [event], watch)
         return super().react(local, envelope, watch)
 
@@ -71,7 +69,7 @@ class RegistryHost(LeaderHost):
         if local.party is None:
             return local
         awaited = local.awaited
-        named = self.steps.changed(local.party, f"{bool(awaited)}", lambda record: renumbered(record, awaited))
+        named = self.steps.changed(local.party, f"{bool(awaited)}", lambda record: renumber_leader(record, awaited))
         return replace(local, party=named)
 
     # -- reactions ----------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Twins:
         self.outs = 0
 
     def both(self, one, other, now=None):
-        """What comes out of both: the same, or the same refusal.  Before it, what is over by now ends in both (D-291)."""
+        """What comes out of both: the same, or the same refusal.  First, what is over by now ends in both (D-291)."""
         first = [] if now is None else self.both(
             lambda: self.shipped.fire_first(now), lambda: self.process.fire_first(now)
         )  # fmt: skip

@@ -1,0 +1,246 @@
+"""Witness consumer: a consumer as it is shipped up to its session: Agent, Borrower and the Witness that stands before
+it.
+
+Whoever likes may speak to it as a leader (`Lie`): under every epoch up to one that nobody has reached, with the numbers
+that its borrower follows, as its own party or as a host.  All it cannot do is to speak under the name and life of
+another, which the transport prevents.  What the Agent does with it is the shipped class's own work.
+
+The claim is read when the store gets round to it (`Reading`), and what was read arrives later (`Arriving`), as a
+failure (`Failing`), or never.  Numbers of reads begin anew when none is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Answer, Ask, Event, Fsm, Send, fresh, incarnation, node_of
+from statemachines.shared_subscriptions.agent_process import AGENT, BORROWERS, WITNESSES
+from statemachines.shared_subscriptions.agent_record import AgentRecord
+from statemachines.shared_subscriptions.borrower import CONNECTED, BorrowerRecord
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.group_store import SERVICE, Read, StoreFailed
+from statemachines.shared_subscriptions.message import (
+    Grant,
+    Invalidate,
+    LeaderConnectResponse,
+    PingResponse,
+    Revoked,
+)
+from statemachines.shared_subscriptions.witness import ASKING, WITNESS, RestTimer, WitnessRecord
+from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Reaction, Watch
+from statemachines_spec.explorer.party import InternedParty, firings
+from statemachines_spec.explorer.process_steps import Part, Parts, PartsTurn, ProcessSteps
+from statemachines_spec.shared_subscriptions.agent_consumer import limit_lives, subscribe
+from statemachines_spec.shared_subscriptions.consumer import (
+    CRASHED,
+    ENDED,
+    FILTER,
+    GROUP,
+    RUNNING,
+    Consumer,
+    ConsumerLocal,
+    Promised,
+)
+from statemachines_spec.shared_subscriptions.process_variants import use_machine
+
+LIAR = "liar~1"
+"""A host that leads nothing; its parties are named after it."""
+
+
+class PretenderLocal(msgspec.Struct, frozen=True, gc=False):
+    """It needs to remember nothing."""
+
+
+class Pretender(Actor):
+    """The host of `LIAR`: whatever it is told, it says what it likes, which is an input of who hears it."""
+
+    def __init__(self) -> None:
+        super().__init__(node_of(LIAR))
+
+    def initial(self) -> PretenderLocal:
+        return PretenderLocal()
+
+    def inputs(self, local: Any) -> tuple[Any, ...]:
+        return ()
+
+    def react(self, local: Any, envelope: Envelope, watch: Watch | None = None) -> Reaction:
+        return Reaction(local)
+
+
+DOUBTED = 2
+"""So many messages wait for a read of the claim."""
+
+
+class Lie(Event, frozen=True, gc=False):
+    """Somebody whom no claim names speaks to a borrower as a leader, under its own name."""
+
+    sender: str
+    message: Any
+
+
+class Reading(Event, frozen=True, gc=False):
+    """The group store gets round to the read that is open."""
+
+
+class Arriving(Event, frozen=True, gc=False):
+    """What was read arrives; the claim may be another by now."""
+
+
+class Failing(Event, frozen=True, gc=False):
+    """The group store does not do it, and says so."""
+
+
+class WitnessedLocal(ConsumerLocal, frozen=True, gc=False):
+    """`own`: what the process knows, `witness`: the machine that reads the claim; `open`: the read that the store has
+    not done yet, `answer`: what it has read."""
+
+    own: InternedParty | None = None
+    witness: InternedParty | None = None
+    open: Read | None = None
+    answer: Any = None
+
+    @property
+    def doubted(self) -> tuple[tuple[str, Any], ...]:
+        """What waits until the claim is read, with its senders."""
+        claim = None if self.own is None else self.own.record.claims.get((GROUP, FILTER))
+        return () if claim is None else claim.doubted
+
+    def parts(self) -> Parts:
+        """The process."""
+        assert self.own is not None
+        pairs = ((BORROWERS.name, self.party), (WITNESSES.name, self.witness))
+        return Parts(self.own, tuple(Part(kind, party) for kind, party in pairs if party is not None))
+
+
+class WitnessedConsumer(Consumer):
+    """`lies`: the highest epoch that is lied about; `fails`: reads of the claim may fail."""
+
+    def __init__(
+        self, name: str, configuration: Configuration, *, lies: int, fails: bool = False, **options: Any
+    ) -> None:
+        super().__init__(name, configuration, **options)
+        self.lies = lies
+        self.fails = fails
+        self.host = incarnation(name, 1)
+        self.process = use_machine(AGENT, BORROWERS.name, self.fsm)
+        self.steps = ProcessSteps(self.process, late=self.late)
+
+    # -- the component ------------------------------------------------------------------------------------------
+
+    def initial(self) -> WitnessedLocal:
+        record = AgentRecord(self.host, (self.registry,), self.configuration, doubted_max=DOUBTED)
+        return self._local(WitnessedLocal(RUNNING, 1, 0, None), subscribe(self.steps, record))
+
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        return self.process.machines
+
+    def inputs(self, local: ConsumerLocal) -> tuple[Any, ...]:
+        assert isinstance(local, WitnessedLocal)
+        if local.party is None or local.witness is None:
+            return ()
+        return (
+            *super().inputs(local),
+            *firings(WITNESS, local.witness.party, self.silent),
+            *self._reads(local),
+            *self._lies(local.party.record),
+        )
+
+    def react(self, local: ConsumerLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        assert isinstance(local, WitnessedLocal)
+        event = envelope.event
+        if isinstance(event, Crash):
+            return Reaction(WitnessedLocal(CRASHED, local.number, 0, None))
+        if isinstance(event, Promised) or local.own is None:
+            return super().react(local, envelope, watch)
+        if isinstance(event, Reading):
+            assert local.witness is not None
+            return Reaction(local, (), (Envelope(local.witness.record.id, SERVICE, local.open),))
+        if isinstance(event, Answer):
+            return Reaction(replace(local, answer=event))
+        turn = PartsTurn(self.steps, local.parts(), watch)
+        borrower = "" if local.party is None else local.party.record.id
+        closed = local
+        match event:
+            case Arriving() | Failing() | RestTimer():
+                assert local.witness is not None
+                told: Event = event
+                if local.open is not None and not isinstance(event, RestTimer):
+                    told = local.answer if isinstance(event, Arriving) else StoreFailed(local.open.n)
+                    closed = replace(local, open=None, answer=None)
+                turn.feed(local.witness.record.id, told)
+            case Lie(sender, message):
+                turn.receive(sender, borrower, message)
+            case _ if envelope.sender:
+                turn.receive(envelope.sender, envelope.to, event)
+            case _:
+                turn.feed(borrower, event)
+        return self._done(turn, closed)
+
+    def canonical(self, local: WitnessedLocal) -> WitnessedLocal:
+        """Reads are numbered from 0 where none is open."""
+        if local.witness is None or local.witness.record.status is ASKING:
+            return local
+        return replace(local, witness=self.steps.changed(local.witness, "n=0", _without_number))
+
+    def describe(self, local: ConsumerLocal) -> str:
+        assert isinstance(local, WitnessedLocal)
+        words = [super().describe(local)]
+        if local.witness is not None:
+            record = local.witness.record
+            words.append(f"the claim names {record.leader or 'nobody'} (epoch {record.epoch}), {record.status.value}")
+            words += [f"{sender} waits" for sender, _ in local.doubted]
+        return "; ".join(words)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _reads(self, local: WitnessedLocal) -> Iterator[Event]:
+        """What becomes of the read that is open."""
+        if local.open is not None:
+            yield Reading() if local.answer is None else Arriving()
+            if self.fails:
+                yield Failing()
+
+    def _lies(self, record: BorrowerRecord) -> Iterator[Lie]:
+        """Each that could do harm, under the registration that the borrower goes by."""
+        registration = 1 if record.link is None else record.link.registration
+        for epoch in range(1, self.lies + 1):
+            pair = (record.id, epoch, registration)
+            leader = f"{LIAR}/1" if record.link is None else record.link.leader
+            yield Lie(f"{LIAR}/1", LeaderConnectResponse(record.id, f"{LIAR}/1", epoch, registration))
+            yield Lie(LIAR, Invalidate(*pair))
+            if record.status is not CONNECTED:
+                continue
+            yield Lie(f"{LIAR}/1", LeaderConnectResponse(record.id, leader, epoch, registration + 1))
+            yield Lie(f"{LIAR}/1", PingResponse(*pair, record.ping_n))
+            yield Lie(f"{LIAR}/1", Grant(*pair, "0.0/a", 1, 0))
+            yield Lie(f"{LIAR}/1", Revoked(*pair, "0.0/a", 1))
+
+    def _done(self, turn: PartsTurn, before: WitnessedLocal) -> Reaction:
+        out = turn.out
+        sends = tuple(Envelope(party, effect.to, effect.message) for party, effect in out if isinstance(effect, Send))
+        asked = [effect.request for _, effect in out if isinstance(effect, Ask)]
+        assert len(asked) + (before.open is not None) <= 1, "one read is open at a time"
+        parts = limit_lives(self.steps, turn.parts(), self.lives)
+        local = self._local(replace(before, open=asked[0] if asked else before.open), parts)
+        beyond = fresh(self.host, self.lives + 1)
+        return Reaction(self._settled(local), tuple(one for one in sends if one.sender != beyond))
+
+    @staticmethod
+    def _local(before: WitnessedLocal, parts: Parts) -> WitnessedLocal:
+        """What there is now: without a borrower the subscription has ended, and nothing that is read matters."""
+        own, party = parts.own, parts.of_kind(BORROWERS.name)
+        if party is None:
+            return WitnessedLocal(ENDED, own.record.number, 0, None, own=own)
+        return replace(before, number=own.record.number, own=own, party=party, witness=parts.of_kind(WITNESSES.name))
+
+
+def _without_number(record: WitnessRecord) -> WitnessRecord:
+    return replace(record, n=0)
+
+
+__all__ = ["LIAR", "Arriving", "Failing", "Lie", "Pretender", "Reading", "WitnessedConsumer", "WitnessedLocal"]
