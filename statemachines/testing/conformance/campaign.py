@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Event, TimerFired
+from statemachines.kernel import Answer, Event, TimerFired
 from statemachines.testing.conformance.child_process import Died, Implementation, NoAnswer
 from statemachines.testing.conformance.conformance_run import (
     Begin,
@@ -238,10 +238,10 @@ class Campaign:
         for choice in choices:
             if run.is_over:
                 _make(run, made, Begin(start))
-            moves = self._candidates(run, start, without, choice)
+            moves = self._candidates(run, without, choice)
             _make(run, made, moves[choice // KINDS % len(moves)])
 
-    def _candidates(self, run: ConformanceRun, start: int, without: set[type[Any]], choice: int) -> list[Move]:
+    def _candidates(self, run: ConformanceRun, without: set[type[Any]], choice: int) -> list[Move]:
         """What may come next.  Of eight times two time passes, or a timer fires late; else an event is said: twice one
         that makes a pair of rows which was not taken, three times one that changes the record and ends nothing, once
         any.  Now and then it is a drawn one."""
@@ -251,9 +251,9 @@ class Campaign:
             tick_ns, due_ns = self.role.timing.tick_ns, run.next_due_ns()
             waits = [due_ns or tick_ns, (due_ns or tick_ns) // 2, tick_ns // 2, tick_ns, 3 * tick_ns]
             return [*map(Wait, waits), *(Late(timer) for timer in run.late_timers())]
-        told = self.role.starts[start].told(record)
+        told: Iterable[Event] = run.next_inputs()
         if choice % DRAWN == kind:
-            told = chain(told, self._drawn(record, choice))
+            told = chain(told, self._drawn(record, choice, bool(run.states[0].world)))
         found = [(event, run.foresee(event)) for event in told if type(event) not in without]
         events = [(event, seen) for event, seen in found if seen is not None]
         preferred: list[Event] = []
@@ -266,10 +266,13 @@ class Campaign:
             Wait(self.role.timing.tick_ns)
         ]
 
-    def _drawn(self, record: Any, choice: int) -> Iterable[Event]:
-        """Events of any values that the types allow, aimed at what the record holds."""
+    def _drawn(self, record: Any, choice: int, is_answered: bool) -> Iterable[Event]:
+        """Events of any values that the types allow, aimed at what the record holds; answers come from the services
+        alone, where the kit plays them."""
         legal = environment_of(self.role.fsm).legal
         for kind in self.role.interface.alphabet.takes:
+            if is_answered and issubclass(kind, Answer):
+                continue
             try:
                 event: Event = example(kind, Random(choice), Pool(record))
             except Refused:

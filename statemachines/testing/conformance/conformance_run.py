@@ -38,6 +38,7 @@ from statemachines.testing.conformance.relation import (
     matched,
 )
 from statemachines.testing.conformance.role import ConformanceRole, Start
+from statemachines.testing.conformance.services import World
 
 STATES_MAX: Final = 64
 """More possible states than this are not carried: the run is inconclusive."""
@@ -78,12 +79,14 @@ Move = Begin | Feed | Wait | Late
 
 
 class PossibleState(msgspec.Struct, frozen=True):
-    """A state that the implementation may be in: the record, and the deadlines of the timers that are set."""
+    """A state that the implementation may be in: the record, and the deadlines of the timers that are set,
+    and what the services hold."""
 
     record: Any
     armed: dict[tuple[str, str], int]
     binding: Binding
     stopped: bool = False
+    world: World = ()
 
 
 class Foreseen(msgspec.Struct, frozen=True):
@@ -145,6 +148,7 @@ class ConformanceRun:
         self._names: dict[tuple[str, str], str] = {}
         self._covered: dict[tuple[int, tuple[Cell, ...]], int] = {}
         self._set: list[Any] = []
+        self._start = role.starts[0]
         self._taken_back: set[tuple[str, str]] = set()
         self._cancelled: set[str] = set()
         self._stopped = True
@@ -181,8 +185,10 @@ class ConformanceRun:
         self._cancelled.clear()
         self._stopped = False
         self._last_row = -1
-        self.states = [PossibleState(record, {}, {})]
-        state = _after(self.states[0], record, self.fsm.start(record, 0), False)
+        self._start = start
+        self.states = [PossibleState(record, {}, {}, False, start.world.begin())]
+        world = self.states[0].world
+        state = _after(self.states[0], record, self.fsm.start(record, 0), False, None, world)
         line = self.interface.init_line(record, 0, self.inputs + 1)
         came = self._ask(line, "init")
         self._judge("init", [Taken(state, (), ())], came)
@@ -328,7 +334,9 @@ class ConformanceRun:
         outputs = self._outputs.of(step.effects)
         if stops and STOPPED not in outputs:
             outputs = (*outputs, STOPPED)
-        return Taken(_after(state, step.record, step.effects, stops, fired), outputs, tuple(cells))
+        world = self._start.world.after(state.world, event, step.effects) if state.world else ()
+        after = _after(state, step.record, step.effects, stops, fired, world)
+        return Taken(after, outputs, tuple(cells))
 
     # -- the implementation -------------------------------------------------------------------------------------
 
@@ -389,7 +397,7 @@ class ConformanceRun:
                 continue
             state = one.state
             if binding is not state.binding:
-                state = PossibleState(state.record, state.armed, binding, state.stopped)
+                state = PossibleState(state.record, state.armed, binding, state.stopped, state.world)
             if not any(state == other.state for other in kept):
                 kept.append(Taken(state, one.outputs, one.cells))
         if not kept:
@@ -438,6 +446,10 @@ class ConformanceRun:
             self._covered[before, cells] = last
         self._last_row = last
 
+    def next_inputs(self) -> Iterator[Event]:
+        """What may come next, as the start says: what is told, and the answers of services."""
+        return self._start.next_inputs(self.states[0].record, self.states[0].world)
+
     def foresee(self, event: Event) -> Foreseen | None:
         """What the table would do with the event now; None: it refuses it, or nobody would say it."""
         record = self.states[0].record
@@ -485,11 +497,16 @@ def _words(fed: Any) -> str:
 
 
 def _after(
-    state: PossibleState, record: Any, effects: tuple[Effect, ...], stops: bool, fired: tuple[str, str] | None = None
+    state: PossibleState,
+    record: Any,
+    effects: tuple[Effect, ...],
+    stops: bool,
+    fired: tuple[str, str] | None = None,
+    world: World = (),
 ) -> PossibleState:
     """The state after a step, with the timers that it has set and taken back."""
     if stops:
-        return PossibleState(record, {}, state.binding, True)
+        return PossibleState(record, {}, state.binding, True, world)
     armed = state.armed
     if fired is not None:
         armed = {slot: at for slot, at in armed.items() if slot != fired}
@@ -501,4 +518,4 @@ def _after(
                 armed[effect.timer, effect.key] = effect.deadline_ns  # type: ignore[union-attr]
             else:
                 armed.pop((effect.timer, effect.key), None)  # type: ignore[union-attr]
-    return PossibleState(record, armed, state.binding, False)
+    return PossibleState(record, armed, state.binding, False, world)
