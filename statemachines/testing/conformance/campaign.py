@@ -162,7 +162,8 @@ class Campaign:
     def coverage(self) -> Coverage:
         """What was taken so far, exactly."""
         fsm = self.role.fsm
-        lines = ((one, line) for one in fsm.family() for line in one.lines if line.kind != "refuse")
+        seen = (fsm, *fsm.children)  # a step shows no steps of children's children
+        lines = ((one, line) for one in seen for line in one.lines if line.kind != "refuse")
         table = {(one.full_name, line.number, str(state.value)) for one, line in lines for state in line.sources}
         possible = self.graph.cells
         return Coverage(

@@ -63,7 +63,7 @@ class Wait(msgspec.Struct, frozen=True, tag="wait"):
 
 
 class Late(msgspec.Struct, frozen=True, tag="late"):
-    """Fire a timer that was taken back, by its name in the table."""
+    """Fire a timer that was taken back, by its name in the table; one of a child with its key after a space."""
 
     timer: str
 
@@ -231,7 +231,7 @@ class ConformanceRun:
 
     def can_fire_late(self, timer: str) -> bool:
         """Whether the implementation has taken a timer back that is known to be this one of the table."""
-        slot = (timer, "")
+        slot = _slot_of(timer)
         name = self._names.get(slot)
         return (
             name in self._cancelled
@@ -244,9 +244,10 @@ class ConformanceRun:
         """Fire a timer that was taken back.  Raises `Inconclusive` where the implementation has no such one."""
         if not self.can_fire_late(timer):
             raise Inconclusive(f"the implementation has taken back no timer that is {timer!r} of the table")
-        event = self.fsm.timer_registry()[timer]("")
+        slot = _slot_of(timer)
+        event = self.fsm.timer_registry()[slot[0]](slot[1])
         taken = [self._step(state, event) for state in self.states]
-        line = self.interface.timer_line(self._names[timer, ""], self.now_ns, self.inputs + 1)
+        line = self.interface.timer_line(self._names[slot], self.now_ns, self.inputs + 1)
         self._judge(event, taken, self._ask(line, f"timer {timer}"))
         self._settle()
 
@@ -466,13 +467,19 @@ class ConformanceRun:
 
     def late_timers(self) -> list[str]:
         """Timers of the table that may fire late now, and that it then ignores."""
-        status = self.states[0].record.status
-        return [
-            timer.name
-            for timer in self.fsm.timers
-            if self.can_fire_late(timer.name)
-            and all(line.kind == "ignore" for line in self.fsm.cell(status, timer.event)[:1])
-        ]
+        if not self._cancelled:
+            return []
+        found = [" ".join(slot).rstrip() for slot in sorted(self._taken_back)]
+        return [timer for timer in found if self.can_fire_late(timer) and self._is_ignored(timer)]
+
+    def _is_ignored(self, timer: str) -> bool:
+        name, key = _slot_of(timer)
+        event, record = self.fsm.timer_registry()[name](key), self.states[0].record
+        try:
+            step = self.fsm.step(record, event, self.now_ns)
+        except ProtocolError:
+            return False
+        return step.record == record and not step.effects
 
     def _fail(self, fed: Any, taken: list[Taken], came: tuple[Output, ...], wrong: str) -> None:
         expected = tuple((one.outputs, tuple(self._clause(cell) for cell in one.cells)) for one in taken)
@@ -486,6 +493,12 @@ class ConformanceRun:
 
     def _where(self) -> str:
         return " or ".join(dict.fromkeys(str(state.record.status.value) for state in self.states))
+
+
+def _slot_of(timer: str) -> tuple[str, str]:
+    """A timer and the key of its instance."""
+    name, _, key = timer.partition(" ")
+    return name, key
 
 
 def _words(fed: Any) -> str:

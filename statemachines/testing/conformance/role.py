@@ -9,7 +9,6 @@ says."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import cached_property
 from math import gcd
 from random import Random
@@ -97,14 +96,21 @@ def role_of(name: str) -> ConformanceRole:
         return role_of_machine(catalogue.machine(name))
     owner, _, short = name.rpartition("/")
     declared: dict[str, ConformanceRole] = {}
+    broken: ConfigurationError | None = None
     for one in registry.names():
-        with suppress(ConfigurationError):  # a protocol that does not load has no role; its machine says why
+        try:
             if owner in ("", one) and short in (roles := roles_of(one)):
                 declared[one] = roles[short]
+        except ConfigurationError as error:  # the role may be one of those
+            broken = error
     if len(declared) > 1:
         known = " or ".join(f"{one}/{short}" for one in declared)
         raise ConfigurationError("role", name, f"several protocols have one: say {known}")
-    return next(iter(declared.values()), None) or role_of_machine(catalogue.machine(name))
+    if declared:
+        return next(iter(declared.values()))
+    if broken is not None:
+        raise broken
+    return role_of_machine(catalogue.machine(name))
 
 
 def role_of_machine(fsm: Fsm[Any]) -> ConformanceRole:

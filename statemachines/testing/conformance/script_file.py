@@ -65,7 +65,7 @@ def _move(line: Any, role: ConformanceRole) -> Move:
             return Begin(start)
         case "wait_ns", int(ns) if ns >= 0:
             return Wait(ns)
-        case "late", str(timer) if timer in role.fsm.timer_registry():
+        case "late", str(timer) if timer.partition(" ")[0] in role.fsm.timer_registry():
             return Late(timer)
         case "feed", {"type": str(name)}:
             kinds = {name_of(kind): kind for kind in role.interface.alphabet.takes}

@@ -17,6 +17,7 @@ from statemachines.persistent_sessions.request import (
     Fence,
     FencedRows,
     LoadSession,
+    Mark,
     NotOwner,
     PendingRead,
     Polled,
@@ -151,13 +152,17 @@ def unclear(request: Request) -> Iterator[Answer]:
         yield RowUnclear()
 
 
-def stored(rows: dict[str, int], token: int = 0, state: SessionState | None = None, **message: int) -> Stored:
-    """So many rows of each writer under its first epoch, the messages of the kind `message`."""
+def stored(
+    rows: dict[str, int], marks: tuple[Mark, ...] = (), state: SessionState | None = None, **message: int
+) -> Stored:
+    """So many rows of each writer under its first epoch, the messages of the kind `message`, and these markers."""
     there = {
-        (writer, 1): EpochRows(writer, 1, tuple(row_of(writer, number, **message) for number in range(1, count + 1)))
+        (writer, 1): EpochRows(
+            writer, 1, tuple(row_of(writer, number, **message) for number in range(1, count + 1)), marks
+        )
         for writer, count in rows.items()
     }
-    return Stored(Map(dict.fromkeys(rows, 1)), Map(there), state or SessionState(), 0, token)
+    return Stored(Map(dict.fromkeys(rows, 1)), Map(there), state or SessionState())
 
 
 def row_of(writer: str, number: int, qos: int = 1, until_ns: int = 0) -> Queued:
