@@ -85,13 +85,13 @@ LATER: Final = "owner-3~1/1"
 WRITER: Final = "w1"
 OTHER: Final = "w2"
 EPOCHS_MAX: Final = 2
-ROWS_MAX: Final = 3
+ROWS_MAX: Final = 5
 
 MS: Final = 1_000_000
 TICK_NS: Final = 1_000 * MS
 PERIODS: Final = {
-    "poll_ms": 1_000,
-    "repeat_ms": 2_000,
+    "poll_ms": 2_000,
+    "repeat_ms": 1_000,
     "marker_ms": 4_000,
     "begin_ms": 3_000,
     "end_ms": 3_000,
@@ -186,17 +186,45 @@ def strays(record: ResumeRecord) -> Iterator[Event]:
         yield Live(SESSION, WRITER, epoch, row_of(WRITER, flow.taken))
 
 
-def shown(record: ResumeRecord) -> Iterator[Event]:
-    """The writer shows the marker that it was asked for last, with one message before it that is still to be read."""
-    yield ResumeSession()
-    flow = record.flows.get(WRITER)
-    if flow is not None and flow.status.value == "waiting":
-        yield LiveMarker(SESSION, WRITER, flow.epoch, flow.taken + 1 + (flow.epoch == 1), TOKEN, flow.n)
+def shown(ahead: int = 1) -> Told:
+    """The writer shows the marker that it was asked for last, with so many messages before it that are still to be
+    read."""
+
+    def say(record: ResumeRecord) -> Iterator[Event]:
+        yield ResumeSession()
+        flow = record.flows.get(WRITER)
+        if flow is not None and flow.status.value == "waiting":
+            k = flow.taken + 1 + ahead * (flow.epoch == 1)
+            yield LiveMarker(SESSION, WRITER, flow.epoch, k, TOKEN, flow.n)
+
+    return say
 
 
 def news(record: ResumeRecord) -> Iterator[Event]:
     """What is heard of the writer's node."""
     yield from (WriterUp(WRITER), WriterDown(WRITER), LinkLost(WRITER))
+
+
+def breaks(record: ResumeRecord) -> Iterator[Event]:
+    """The path to the writer's node breaks."""
+    yield LinkLost(WRITER)
+
+
+def fencing_news(record: ResumeRecord) -> Iterator[Event]:
+    """The writer is reported dead, and more is heard of its node while it is fenced."""
+    flow = record.flows.get(WRITER)
+    if flow is not None and flow.status.value in ("fencing", "draining"):
+        yield from (*news(record), Live(SESSION, WRITER, 2, row_of(WRITER, 1)))
+    elif flow is not None:
+        yield WriterDown(WRITER)
+
+
+def begins_anew(record: ResumeRecord) -> Iterator[Event]:
+    """The writer is reported dead, and is heard under its next epoch."""
+    yield WriterDown(WRITER)
+    if any(flow.status.value in ("fencing", "draining") for flow in record.flows.values()):
+        yield from (WriterUp(WRITER), Live(SESSION, WRITER, 2, row_of(WRITER, 1)))
+        yield LiveMarker(SESSION, WRITER, 2, 1, TOKEN, 1)
 
 
 def first_acknowledged(record: ResumeRecord) -> Iterator[Event]:
@@ -360,8 +388,10 @@ STARTS: Final = (
     start(
         "messages of a writer", all_of(rows_of(1, 2), ends, unasked), stored({WRITER: 1}), 1, session(TIMES), markers(1)
     ),
-    start("messages astray", all_of(shown, strays), stored({WRITER: 2}, MARKS), 2),
-    start("a writer that dies and comes back", all_of(shown, news), stored({WRITER: 1}, MARKS), 3),
+    start("messages astray", all_of(shown(), strays), stored({WRITER: 2}, MARKS), 2),
+    start("a writer that dies and comes back", all_of(shown(), news), stored({WRITER: 1}, MARKS), 3),
+    start("a path that breaks", all_of(rows_of(1, 3), breaks), stored({WRITER: 1}, MARKS), 2),
+    start("a writer that lives while it is fenced", all_of(shown(), begins_anew), stored({WRITER: 1}, MARKS), 3),
     start("several writers", all_of(rows_of(1, 1), others), stored({WRITER: 1}, MARKS), 1),
     start(
         "acknowledgements",
@@ -383,11 +413,30 @@ STARTS: Final = (
         stored({WRITER: 0}, MARKS, in_flight((1, 2, SENT))),
         1,
     ),
-    start("messages whose time ends", rows_of(1, 2), stored({WRITER: 2}, MARKS, until_ns=5), 1, others=time_passes),
-    start("a client that is slow", all_of(rows_of(1, 3), acknowledged), stored({WRITER: 2}, MARKS), 1, session(NARROW)),
+    start("messages whose time ends", rows_of(1, 3), stored({WRITER: 2}, MARKS, until_ns=5), 1, others=time_passes),
+    start(
+        "a client that is slow",
+        all_of(rows_of(1, 3), first_acknowledged),
+        stored({WRITER: 2}, MARKS),
+        1,
+        session(NARROW),
+    ),
+    start(
+        "a client that keeps what it has",
+        all_of(shown(3), first_acknowledged),
+        stored({WRITER: 5}, MARKS, in_flight((1, 1, SENT), (2, 1, SENT), (3, 1, SENT))),
+        1,
+    ),
     start(
         "a dead writer of a slow client",
-        all_of(shown, news, first_acknowledged),
+        all_of(begun, fencing_news, first_acknowledged),
+        stored({WRITER: 3}, MARKS),
+        3,
+        session(NARROW),
+    ),
+    start(
+        "messages astray for a slow client",
+        all_of(shown(2), strays, first_acknowledged),
         stored({WRITER: 3}, MARKS),
         2,
         session(NARROW),
