@@ -69,10 +69,10 @@ from statemachines.testing.persistent_sessions.one_session import SESSION
 from statemachines.testing.persistent_sessions.played_database import (
     Expire,
     PlayedDatabase,
-    Stored,
+    StoredSession,
     TimePasses,
-    row_of,
-    stored,
+    make_row,
+    store_rows,
 )
 from statemachines_spec.explorer.timing import Timing
 
@@ -147,12 +147,12 @@ Told = Callable[[ResumeRecord], Iterator[Event]]
 # -- what is told ---------------------------------------------------------------------------------------------------
 
 
-def begun(record: ResumeRecord) -> Iterator[Event]:
+def connect(record: ResumeRecord) -> Iterator[Event]:
     """A client connects."""
     yield ResumeSession()
 
 
-def rows_of(qos: int, most: int) -> Told:
+def say_rows(qos: int, most: int) -> Told:
     """A writer that has stored up to `most` messages: it sends the next ones, and shows the markers that it was asked
     for."""
 
@@ -163,14 +163,14 @@ def rows_of(qos: int, most: int) -> Told:
             return
         epoch, behind = flow.epoch, max(flow.taken, flow.k + len(flow.buffer) - 1)
         for number in range(max(behind, 1), min(behind + 2, most) + 1):
-            yield Live(SESSION, WRITER, epoch, row_of(WRITER, number, qos))
+            yield Live(SESSION, WRITER, epoch, make_row(WRITER, number, qos))
         if flow.status.value == "waiting":
             yield LiveMarker(SESSION, WRITER, epoch, most, TOKEN, flow.n)
 
     return say
 
 
-def strays(record: ResumeRecord) -> Iterator[Event]:
+def say_strays(record: ResumeRecord) -> Iterator[Event]:
     """Messages that come too early, or of other epochs, and markers that nobody waits for."""
     flow = record.flows.get(WRITER)
     epoch, n, number = (
@@ -179,14 +179,14 @@ def strays(record: ResumeRecord) -> Iterator[Event]:
     for other in (epoch - 1, epoch, epoch + 1):
         if 0 < other <= EPOCHS_MAX:
             yield LiveMarker(SESSION, WRITER, other, number, TOKEN, n)
-            yield Live(SESSION, WRITER, other, row_of(WRITER, number))
+            yield Live(SESSION, WRITER, other, make_row(WRITER, number))
     yield LiveMarker(SESSION, WRITER, epoch, number, TOKEN, n - 1)
     yield LiveMarker(SESSION, WRITER, epoch, number, TOKEN - 1, n)
     if flow is not None and flow.taken:
-        yield Live(SESSION, WRITER, epoch, row_of(WRITER, flow.taken))
+        yield Live(SESSION, WRITER, epoch, make_row(WRITER, flow.taken))
 
 
-def shown(ahead: int = 1) -> Told:
+def show_marker(ahead: int = 1) -> Told:
     """The writer shows the marker that it was asked for last, with so many messages before it that are still to be
     read."""
 
@@ -200,41 +200,41 @@ def shown(ahead: int = 1) -> Told:
     return say
 
 
-def news(record: ResumeRecord) -> Iterator[Event]:
+def say_news(record: ResumeRecord) -> Iterator[Event]:
     """What is heard of the writer's node."""
     yield from (WriterUp(WRITER), WriterDown(WRITER), LinkLost(WRITER))
 
 
-def breaks(record: ResumeRecord) -> Iterator[Event]:
-    """The path to the writer's node breaks."""
+def break_path(record: ResumeRecord) -> Iterator[Event]:
+    """The path to the writer's node break_path."""
     yield LinkLost(WRITER)
 
 
-def fencing_news(record: ResumeRecord) -> Iterator[Event]:
+def say_while_fenced(record: ResumeRecord) -> Iterator[Event]:
     """The writer is reported dead, and more is heard of its node while it is fenced."""
     flow = record.flows.get(WRITER)
     if flow is not None and flow.status.value in ("fencing", "draining"):
-        yield from (*news(record), Live(SESSION, WRITER, 2, row_of(WRITER, 1)))
+        yield from (*say_news(record), Live(SESSION, WRITER, 2, make_row(WRITER, 1)))
     elif flow is not None:
         yield WriterDown(WRITER)
 
 
-def begins_anew(record: ResumeRecord) -> Iterator[Event]:
+def say_next_epoch(record: ResumeRecord) -> Iterator[Event]:
     """The writer is reported dead, and is heard under its next epoch."""
     yield WriterDown(WRITER)
     if any(flow.status.value in ("fencing", "draining") for flow in record.flows.values()):
-        yield from (WriterUp(WRITER), Live(SESSION, WRITER, 2, row_of(WRITER, 1)))
+        yield from (WriterUp(WRITER), Live(SESSION, WRITER, 2, make_row(WRITER, 1)))
         yield LiveMarker(SESSION, WRITER, 2, 1, TOKEN, 1)
 
 
-def first_acknowledged(record: ResumeRecord) -> Iterator[Event]:
+def acknowledge_first(record: ResumeRecord) -> Iterator[Event]:
     """A client acknowledges in order."""
     if record.delivery is not None:
         sent = [one.packet for _, one in in_order(record.delivery.state.packets) if one.status is SENT]
         yield from map(Puback, sent[:1])
 
 
-def acknowledged(record: ResumeRecord) -> Iterator[Event]:
+def acknowledge(record: ResumeRecord) -> Iterator[Event]:
     """What a client may say of what it was sent, and of one packet that it was not."""
     delivery = record.delivery
     if delivery is None:
@@ -248,21 +248,21 @@ def acknowledged(record: ResumeRecord) -> Iterator[Event]:
     yield Puback(60_000)
 
 
-def ends(record: ResumeRecord) -> Iterator[Event]:
+def end_connection(record: ResumeRecord) -> Iterator[Event]:
     """The connection goes, or the session is discarded."""
     yield from (ConnectionLost(), Discarded())
 
 
-def others(record: ResumeRecord) -> Iterator[Event]:
+def meet_others(record: ResumeRecord) -> Iterator[Event]:
     """What is heard of a writer that nothing was known of."""
     if record.status.value in ("syncing", "normal"):
-        yield from (Live(SESSION, OTHER, 1, row_of(OTHER, 1)), WriterUp(OTHER), WriterDown(OTHER), LinkLost(OTHER))
+        yield from (Live(SESSION, OTHER, 1, make_row(OTHER, 1)), WriterUp(OTHER), WriterDown(OTHER), LinkLost(OTHER))
 
 
-def owner_before(record: ResumeRecord) -> Iterator[Event]:
+def answer_as_owner_before(record: ResumeRecord) -> Iterator[Event]:
     """What the owner of before answers, and what one of an earlier takeover does."""
     yield ResumeSession()
-    rows = (EpochRows(WRITER, 1, (row_of(WRITER, 1), row_of(WRITER, 2))),)
+    rows = (EpochRows(WRITER, 1, (make_row(WRITER, 1), make_row(WRITER, 2))),)
     for token in (TOKEN - 1, TOKEN):
         yield from (TakeoverBegun(CLIENT, token), TakeoverRefused(CLIENT, token), TakeoverEnded(CLIENT, token))
         yield TakeoverEnded(CLIENT, token, rows)
@@ -270,17 +270,22 @@ def owner_before(record: ResumeRecord) -> Iterator[Event]:
     if flow is not None and flow.status.value == "waiting":
         yield LiveMarker(SESSION, WRITER, flow.epoch, 3, TOKEN, flow.n)
     if record.status.value == "taking":
-        yield from (Live(SESSION, WRITER, 1, row_of(WRITER, 1)), WriterUp(WRITER), WriterDown(WRITER), LinkLost(WRITER))
+        yield from (
+            Live(SESSION, WRITER, 1, make_row(WRITER, 1)),
+            WriterUp(WRITER),
+            WriterDown(WRITER),
+            LinkLost(WRITER),
+        )
 
 
-def owners_after(record: ResumeRecord) -> Iterator[Event]:
+def claim_as_later_owners(record: ResumeRecord) -> Iterator[Event]:
     """What owners that come after say."""
     yield from (BeginTakeover(CLIENT, AFTER, TOKEN + 1), BeginTakeover(CLIENT, LATER, TOKEN + 2))
     yield from (BeginTakeover(CLIENT, BEFORE, TOKEN), BeginTakeover("c2", AFTER, TOKEN + 1))
     yield from (EndTakeover(CLIENT, AFTER, TOKEN + 1), EndTakeover(CLIENT, LATER, TOKEN + 2))
 
 
-def all_of(*some: Told) -> Told:
+def say_all(*some: Told) -> Told:
     """All that these say."""
 
     def say(record: ResumeRecord) -> Iterator[Event]:
@@ -293,10 +298,10 @@ def all_of(*some: Told) -> Told:
 # -- what others ask of the database --------------------------------------------------------------------------------
 
 
-def markers(most: int) -> Callable[[Stored], Iterator[Request]]:
+def store_markers(most: int) -> Callable[[StoredSession], Iterator[Request]]:
     """The writer stores markers that it was asked for."""
 
-    def ask(state: Stored) -> Iterator[Request]:
+    def ask(state: StoredSession) -> Iterator[Request]:
         epoch = state.epochs.get(WRITER, 0)
         there = state.of(WRITER, epoch).markers if epoch else ()
         if epoch == 1 and len(there) < most:
@@ -305,19 +310,19 @@ def markers(most: int) -> Callable[[Stored], Iterator[Request]]:
     return ask
 
 
-def time_passes(state: Stored) -> Iterator[Request]:
+def pass_time(state: StoredSession) -> Iterator[Request]:
     """The clock of the database reaches the end of the first message."""
     if not state.time_ns:
         yield TimePasses(5)
 
 
-def superseded(state: Stored) -> Iterator[Request]:
+def supersede(state: StoredSession) -> Iterator[Request]:
     """The session expires, or a later owner has it."""
     yield Expire()
     yield LoadSession(CLIENT, AFTER, TOKEN + 1)
 
 
-def unasked(record: ResumeRecord) -> Iterator[Event]:
+def answer_twice(record: ResumeRecord) -> Iterator[Event]:
     """Answers that come a second time."""
     status = record.status.value
     delivery = record.delivery
@@ -338,35 +343,35 @@ def unasked(record: ResumeRecord) -> Iterator[Event]:
         yield RowsConfirmed(())
 
 
-def in_flight(*packets: tuple[int, int, Any], queued: int = 0) -> SessionState:
+def keep_in_flight(*packets: tuple[int, int, Any], queued: int = 0) -> SessionState:
     """A committed state with these in flight: packet, QoS, and how far the client has it; and so many behind them."""
     kept = {
-        packet: InFlightRecord(packet, CLIENT, row_of("w0", packet, qos), packet - 1, status)
+        packet: InFlightRecord(packet, CLIENT, make_row("w0", packet, qos), packet - 1, status)
         for packet, qos, status in packets
     }
-    behind = tuple(row_of("w0", len(packets) + place, 2 - place % 2) for place in range(1, queued + 1))
+    behind = tuple(make_row("w0", len(packets) + place, 2 - place % 2) for place in range(1, queued + 1))
     return SessionState(Map({"w0": (1, len(packets) + queued)}), Map(kept), behind, len(packets))
 
 
-def session(times: Times = TIMES, old: str = "") -> ResumeRecord:
+def make_session(times: Times = TIMES, old: str = "") -> ResumeRecord:
     """A session that comes back."""
     return ResumeRecord(OWNER, CLIENT, TOKEN, times, old)
 
 
-def marked(most: int) -> Callable[[Any], bool]:
+def has_few(most: int) -> Callable[[Any], bool]:
     """So many markers and fences of each writer, and few messages."""
     return lambda record: all(
         flow.n <= most and max(flow.taken, flow.k - 1) + len(flow.buffer) <= ROWS_MAX for flow in record.flows.values()
     )
 
 
-def database(begun: Stored, others: Any = None) -> tuple[PlayedService, ...]:
+def play_database(held: StoredSession, others: Any = None) -> tuple[PlayedService, ...]:
     """The database of the start."""
-    played = PlayedDatabase(begun)
+    played = PlayedDatabase(held)
     return (PlayedService(played),) if others is None else (PlayedService(played, others=others),)
 
 
-SESSION_BACK: Final = session(HASTY)
+SESSION_BACK: Final = make_session(HASTY)
 
 TIMING: Final = Timing(
     TICK_NS, ("resume", "lull", "orphan", "repeat", "marker", "poll", "again", "begin", "end")
@@ -376,83 +381,105 @@ MARKS: Final = tuple((TOKEN, n) for n in range(1, 5))
 """Markers that the database shows, whenever it is read."""
 
 
-def start(
-    name: str, told: Told, begun: Stored, most: int, record: ResumeRecord = SESSION_BACK, others: Any = None
+def make_start(
+    name: str, told: Told, held: StoredSession, most: int, record: ResumeRecord = SESSION_BACK, others: Any = None
 ) -> Any:
     """A start in which so many markers are asked for."""
-    return role.Start(name, record, told, marked(most), database(begun, others))
+    return role.Start(name, record, told, has_few(most), play_database(held, others))
 
 
 STARTS: Final = (
-    start("no session", all_of(begun, ends, unasked), stored({}), 1, others=superseded),
-    start(
-        "messages of a writer", all_of(rows_of(1, 2), ends, unasked), stored({WRITER: 1}), 1, session(TIMES), markers(1)
-    ),
-    start("messages astray", all_of(shown(), strays), stored({WRITER: 2}, MARKS), 2),
-    start("a writer that dies and comes back", all_of(shown(), news), stored({WRITER: 1}, MARKS), 3),
-    start("a path that breaks", all_of(rows_of(1, 3), breaks), stored({WRITER: 1}, MARKS), 2),
-    start("a writer that lives while it is fenced", all_of(shown(), begins_anew), stored({WRITER: 1}, MARKS), 3),
-    start("several writers", all_of(rows_of(1, 1), others), stored({WRITER: 1}, MARKS), 1),
-    start(
-        "acknowledgements",
-        all_of(begun, acknowledged),
-        stored({}, state=in_flight((1, 1, SENT), queued=3)),
-        0,
-        session(FEW),
-    ),
-    start(
-        "exactly once",
-        all_of(begun, acknowledged),
-        stored({}, state=in_flight((1, 2, SENT), (2, 2, RECEIVED), queued=1)),
-        0,
-        session(FEW),
-    ),
-    start(
-        "a message that is received while others are committed",
-        all_of(rows_of(0, 1), acknowledged),
-        stored({WRITER: 0}, MARKS, in_flight((1, 2, SENT))),
+    make_start("no session", say_all(connect, end_connection, answer_twice), store_rows({}), 1, others=supersede),
+    make_start(
+        "messages of a writer",
+        say_all(say_rows(1, 2), end_connection, answer_twice),
+        store_rows({WRITER: 1}),
         1,
+        make_session(TIMES),
+        store_markers(1),
     ),
-    start("messages whose time ends", rows_of(1, 3), stored({WRITER: 2}, MARKS, until_ns=5), 1, others=time_passes),
-    start(
-        "a client that is slow",
-        all_of(rows_of(1, 3), first_acknowledged),
-        stored({WRITER: 2}, MARKS),
-        1,
-        session(NARROW),
+    make_start("messages astray", say_all(show_marker(), say_strays), store_rows({WRITER: 2}, MARKS), 2),
+    make_start(
+        "a writer that dies and comes back", say_all(show_marker(), say_news), store_rows({WRITER: 1}, MARKS), 3
     ),
-    start(
-        "a client that keeps what it has",
-        all_of(shown(3), first_acknowledged),
-        stored({WRITER: 5}, MARKS, in_flight((1, 1, SENT), (2, 1, SENT), (3, 1, SENT))),
-        1,
-    ),
-    start(
-        "a dead writer of a slow client",
-        all_of(begun, fencing_news, first_acknowledged),
-        stored({WRITER: 3}, MARKS),
+    make_start("a path that breaks", say_all(say_rows(1, 3), break_path), store_rows({WRITER: 1}, MARKS), 2),
+    make_start(
+        "a writer that lives while it is fenced",
+        say_all(show_marker(), say_next_epoch),
+        store_rows({WRITER: 1}, MARKS),
         3,
-        session(NARROW),
     ),
-    start(
-        "messages astray for a slow client",
-        all_of(shown(2), strays, first_acknowledged),
-        stored({WRITER: 3}, MARKS),
-        2,
-        session(NARROW),
+    make_start("several writers", say_all(say_rows(1, 1), meet_others), store_rows({WRITER: 1}, MARKS), 1),
+    make_start(
+        "acknowledgements",
+        say_all(connect, acknowledge),
+        store_rows({}, state=keep_in_flight((1, 1, SENT), queued=3)),
+        0,
+        make_session(FEW),
     ),
-    start(
-        "a session that is taken over", all_of(owner_before, ends), stored({WRITER: 2}, MARKS), 1, session(old=BEFORE)
+    make_start(
+        "exactly once",
+        say_all(connect, acknowledge),
+        store_rows({}, state=keep_in_flight((1, 2, SENT), (2, 2, RECEIVED), queued=1)),
+        0,
+        make_session(FEW),
     ),
-    start(
-        "a session without writers that is taken over",
-        all_of(owner_before, owners_after),
-        stored({}),
+    make_start(
+        "a message that is received while others are committed",
+        say_all(say_rows(0, 1), acknowledge),
+        store_rows({WRITER: 0}, MARKS, keep_in_flight((1, 2, SENT))),
         1,
-        session(old=BEFORE),
     ),
-    start(
-        "owners that come after", all_of(rows_of(1, 2), owners_after), stored({WRITER: 1}, MARKS), 1, others=superseded
+    make_start(
+        "messages whose time ends", say_rows(1, 3), store_rows({WRITER: 2}, MARKS, until_ns=5), 1, others=pass_time
+    ),
+    make_start(
+        "a client that is slow",
+        say_all(say_rows(1, 3), acknowledge_first),
+        store_rows({WRITER: 2}, MARKS),
+        1,
+        make_session(NARROW),
+    ),
+    make_start(
+        "a client that keeps what it has",
+        say_all(show_marker(3), acknowledge_first),
+        store_rows({WRITER: 5}, MARKS, keep_in_flight((1, 1, SENT), (2, 1, SENT), (3, 1, SENT))),
+        1,
+    ),
+    make_start(
+        "a dead writer of a slow client",
+        say_all(connect, say_while_fenced, acknowledge_first),
+        store_rows({WRITER: 3}, MARKS),
+        3,
+        make_session(NARROW),
+    ),
+    make_start(
+        "messages astray for a slow client",
+        say_all(show_marker(2), say_strays, acknowledge_first),
+        store_rows({WRITER: 3}, MARKS),
+        2,
+        make_session(NARROW),
+    ),
+    make_start(
+        "a session that is taken over",
+        say_all(answer_as_owner_before, end_connection),
+        store_rows({WRITER: 2}, MARKS),
+        1,
+        make_session(old=BEFORE),
+    ),
+    make_start(
+        "a session without writers that is taken over",
+        say_all(answer_as_owner_before, claim_as_later_owners),
+        store_rows({}),
+        1,
+        make_session(old=BEFORE),
+    ),
+    make_start(
+        "owners that come after",
+        say_all(say_rows(1, 2), claim_as_later_owners),
+        store_rows({WRITER: 1}, MARKS),
+        1,
+        others=supersede,
     ),
 )
 

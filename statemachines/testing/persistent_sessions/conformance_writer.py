@@ -37,7 +37,7 @@ from statemachines.testing.conformance.relation import Relation, Repeated
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.services import PlayedService
 from statemachines.testing.persistent_sessions.one_session import SESSION
-from statemachines.testing.persistent_sessions.played_database import PlayedDatabase, Stored, unclear
+from statemachines.testing.persistent_sessions.played_database import PlayedDatabase, StoredSession, fail_unclear
 from statemachines_spec.explorer.timing import Timing
 
 NAME: Final = "w1"
@@ -59,13 +59,13 @@ ALPHABET: Final = Alphabet(
 )  # fmt: skip
 
 
-def told_rows(record: WriterRecord) -> Iterator[Event]:
+def say_rows(record: WriterRecord) -> Iterator[Event]:
     """What publishers hand over, one after the other, and an owner that is live and wants one marker."""
     yield from (Start(), LiveKnown(OWNERS[1], 1), MarkerWanted(SESSION, OWNERS[1], 1, 1))
     yield Hand("m2", "b", 2, 7) if record.last else Hand("m1", "a/#", 1, 0)
 
 
-def told_markers(record: WriterRecord) -> Iterator[Event]:
+def say_markers(record: WriterRecord) -> Iterator[Event]:
     """What two owners want, and other nodes make known."""
     yield from (Start(), Hand("m1", "a/#", 1, 0))
     for token, owner in OWNERS.items():
@@ -73,7 +73,7 @@ def told_markers(record: WriterRecord) -> Iterator[Event]:
         yield from (LiveKnown(owner, token), LiveGone(token))
 
 
-def told_answers(record: WriterRecord) -> Iterator[Event]:
+def say_answers(record: WriterRecord) -> Iterator[Event]:
     """Answers that come a second time, to a writer that is busy with other things."""
     yield from (Start(), Hand("m1", "a/#", 1, 0), MarkerWanted(SESSION, OWNERS[1], 1, 1))
     if record.status is not BEGINNING:
@@ -84,30 +84,30 @@ def told_answers(record: WriterRecord) -> Iterator[Event]:
         yield from (RowRead(True), RowRead(False))
 
 
-def fenced(state: Stored) -> Iterator[Request]:
+def fence_writer(state: StoredSession) -> Iterator[Request]:
     """An owner fences the writer."""
     epoch = state.epochs.get(NAME, 0)
     if 0 < epoch < EPOCHS_MAX:
         yield Fence(SESSION, NAME, (epoch, 0), 0, 1, 1)
 
 
-def is_small(rows: int, inbox: int) -> Callable[[Any], bool]:
+def has_few(rows: int, inbox: int) -> Callable[[Any], bool]:
     """So few rows, and so few jobs that wait."""
     return lambda record: record.last <= rows and len(record.inbox) <= inbox
 
 
-SOUND: Final = (PlayedService(PlayedDatabase(Stored())),)
-UNCLEAR: Final = (PlayedService(PlayedDatabase(Stored()), unclear, fenced),)
+SOUND: Final = (PlayedService(PlayedDatabase(StoredSession())),)
+UNCLEAR: Final = (PlayedService(PlayedDatabase(StoredSession()), fail_unclear, fence_writer),)
 
 TIMING: Final = Timing(1_000_000_000)
 
 FIRST: Final = WriterRecord(SESSION, NAME)
 
 STARTS: Final = (
-    role.Start("rows", FIRST, told_rows, is_small(2, 2), SOUND),
-    role.Start("rows that are unclear", FIRST, told_rows, is_small(1, 1), UNCLEAR),
-    role.Start("markers", FIRST, told_markers, is_small(1, 1), SOUND),
-    role.Start("answers that come twice", FIRST, told_answers, is_small(1, 1), UNCLEAR),
+    role.Start("rows", FIRST, say_rows, has_few(2, 2), SOUND),
+    role.Start("rows that are fail_unclear", FIRST, say_rows, has_few(1, 1), UNCLEAR),
+    role.Start("markers", FIRST, say_markers, has_few(1, 1), SOUND),
+    role.Start("answers that come twice", FIRST, say_answers, has_few(1, 1), UNCLEAR),
 )
 
 WRITER_ROLE: Final = ConformanceRole(

@@ -52,7 +52,7 @@ class Expire(Request, frozen=True, gc=False):
     """The session has expired."""
 
 
-class Stored(StoredRows, frozen=True):
+class StoredSession(StoredRows, frozen=True):
     """The rows; the highest `token` of an owner; what the clock shows; whether the session is there; writers that are
     `gone`."""
 
@@ -63,16 +63,16 @@ class Stored(StoredRows, frozen=True):
 
 
 class PlayedDatabase(OneSession):
-    """The service.  `begun`: what is stored when an instance begins.  Reads show all that is stored."""
+    """The service.  `held`: what is stored when an instance begins.  Reads show all that is stored."""
 
     name = DATABASE
 
-    def __init__(self, begun: Stored) -> None:
-        super().__init__(begun)
+    def __init__(self, held: StoredSession) -> None:
+        super().__init__(held)
 
     def apply(self, state: StoredRows, request: Request, now_ns: int) -> tuple[StoredRows, tuple[Answer, ...]]:
         """One transaction."""
-        assert isinstance(state, Stored)
+        assert isinstance(state, StoredSession)
         token = getattr(request, "token", state.token)
         if isinstance(request, OWNER_REQUESTS) and token < state.token:
             return state, (NotOwner(),)
@@ -101,7 +101,7 @@ class PlayedDatabase(OneSession):
         return super().apply(state, request, now_ns)
 
 
-def _put(state: Stored, request: PutRow | PutMarker) -> tuple[Stored, tuple[Answer, ...]]:
+def _put(state: StoredSession, request: PutRow | PutMarker) -> tuple[StoredSession, tuple[Answer, ...]]:
     """Under the newest epoch, or not at all; what is there already stays."""
     newest = state.epochs.get(request.writer, request.epoch)
     if request.epoch < newest:
@@ -129,42 +129,42 @@ def _first(found: tuple[EpochRows, ...], behind: tuple[int, int], most: int) -> 
     return tuple(kept), more
 
 
-def _read(state: Stored, request: ReadPending) -> Answer:
+def _read(state: StoredSession, request: ReadPending) -> Answer:
     found: list[EpochRows] = []
-    for writer in sorted({one.writer for one in state.found(request.writer)}):
+    for writer in sorted({one.writer for one in state.list_stored(request.writer)}):
         behind = max(request.behind, state.state.taken.get(writer, (0, 0)))
-        found += _first(state.found(writer), behind, request.rows)[0]
+        found += _first(state.list_stored(writer), behind, request.rows)[0]
     return Polled(request.writer, tuple(found)) if request.writer else PendingRead(tuple(found))
 
 
-def _fence(state: Stored, request: Fence) -> tuple[Stored, tuple[Answer, ...]]:
+def _fence(state: StoredSession, request: Fence) -> tuple[StoredSession, tuple[Answer, ...]]:
     epoch = max(state.epochs.get(request.writer, 1), request.behind[0])
     below = max(request.below, epoch) if request.below else epoch + 1
-    found = tuple(one for one in state.found(request.writer) if request.behind[0] <= one.epoch < below)
+    found = tuple(one for one in state.list_stored(request.writer) if request.behind[0] <= one.epoch < below)
     shown, more = _first(found, request.behind, request.rows)
     state = replace(state, epochs=state.epochs.set(request.writer, below), token=max(state.token, request.token))
     return state, (FencedRows(request.writer, below, request.n, shown, more),)
 
 
-def unclear(request: Request) -> Iterator[Answer]:
+def fail_unclear(request: Request) -> Iterator[Answer]:
     """Nobody knows whether the row is stored."""
     if isinstance(request, PutRow | PutMarker):
         yield RowUnclear()
 
 
-def stored(
+def store_rows(
     rows: dict[str, int], marks: tuple[Mark, ...] = (), state: SessionState | None = None, **message: int
-) -> Stored:
+) -> StoredSession:
     """So many rows of each writer under its first epoch, the messages of the kind `message`, and these markers."""
     there = {
         (writer, 1): EpochRows(
-            writer, 1, tuple(row_of(writer, number, **message) for number in range(1, count + 1)), marks
+            writer, 1, tuple(make_row(writer, number, **message) for number in range(1, count + 1)), marks
         )
         for writer, count in rows.items()
     }
-    return Stored(Map(dict.fromkeys(rows, 1)), Map(there), state or SessionState())
+    return StoredSession(Map(dict.fromkeys(rows, 1)), Map(there), state or SessionState())
 
 
-def row_of(writer: str, number: int, qos: int = 1, until_ns: int = 0) -> Queued:
+def make_row(writer: str, number: int, qos: int = 1, until_ns: int = 0) -> Queued:
     """The row with this number."""
     return Queued(number, f"{writer}-{number}", "a/#", qos, until_ns)
