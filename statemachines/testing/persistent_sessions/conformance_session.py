@@ -68,9 +68,9 @@ from statemachines.testing.conformance.services import PlayedService
 from statemachines.testing.persistent_sessions.one_session import SESSION
 from statemachines.testing.persistent_sessions.played_database import (
     Expire,
+    PassTime,
     PlayedDatabase,
     StoredSession,
-    TimePasses,
     make_row,
     store_rows,
 )
@@ -122,7 +122,7 @@ RELATION: Final = Relation(
         Repeated("begin_takeover", "PS-345"),
         Repeated("end_takeover", "PS-345"),
     ),
-    ranged=(Ranged("mark_delivered", "number", "last", "PS-346"),),
+    ranged=(Ranged("mark_delivered", "number", "last", "PS-346", alone=0),),
 )
 
 ALPHABET: Final = Alphabet(
@@ -313,7 +313,7 @@ def store_markers(most: int) -> Callable[[StoredSession], Iterator[Request]]:
 def pass_time(state: StoredSession) -> Iterator[Request]:
     """The clock of the database reaches the end of the first message."""
     if not state.time_ns:
-        yield TimePasses(5)
+        yield PassTime(5)
 
 
 def supersede(state: StoredSession) -> Iterator[Request]:

@@ -42,7 +42,7 @@ from statemachines.testing.persistent_sessions.one_session import Stored as Stor
 OWNER_REQUESTS: Final = (LoadSession, CommitState, SubscribeLive, Fence, ConfirmRows)
 
 
-class TimePasses(Request, frozen=True, gc=False):
+class PassTime(Request, frozen=True, gc=False):
     """The clock of the database goes on to `time_ns`."""
 
     time_ns: int
@@ -77,7 +77,7 @@ class PlayedDatabase(OneSession):
         if isinstance(request, OWNER_REQUESTS) and token < state.token:
             return state, (NotOwner(),)
         match request:
-            case TimePasses():
+            case PassTime():
                 return replace(state, time_ns=request.time_ns), ()
             case Expire():
                 return replace(state, is_there=False), ()
