@@ -182,9 +182,17 @@ class Campaign:
     # -- inputs -------------------------------------------------------------------------------------------------
 
     def _play_tour(self, run: ConformanceRun, made: list[Move]) -> None:
-        """The tour, and on its way each timer that the implementation has taken back, once in each state, late."""
+        """The tour, and on its way each timer that the implementation has taken back, once in each state, late.  Where
+        an answer is none that may come now, since the implementation has asked in another order, another instance
+        begins."""
         late: set[tuple[str, str]] = set()
+        has_left = False
         for move in self.tour:
+            has_left = not isinstance(move, Begin) and (
+                has_left or (isinstance(move, Feed) and not run.can_feed(move.event))
+            )
+            if has_left:
+                continue
             _make(run, made, move)
             if run.is_over:
                 continue

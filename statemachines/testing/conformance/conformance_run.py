@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from statemachines.kernel import (
+    Answer,
     CancelTimer,
     Effect,
     Event,
@@ -42,6 +43,9 @@ from statemachines.testing.conformance.services import World
 
 STATES_MAX: Final = 64
 """More possible states than this are not carried: the run is inconclusive."""
+
+LAST: Final = ("\U0010ffff", "")
+"""Behind all timers of the table."""
 
 FIRINGS_MAX: Final = 1_000
 """So many timers of an implementation may be due at one moment."""
@@ -297,10 +301,14 @@ class ConformanceRun:
         return [one for state in self.states for one in self._fired(Taken(state, (), ()), 0)]
 
     def _first_due(self) -> str | None:
-        """Of the implementation: authority first, then by deadline, then as they were set."""
+        """Of the implementation: authority first, then by deadline, then in the order of the table's names where they
+        are known, then as they were set."""
         now_ns = self.now_ns
         due = [(not first, at, place, name) for name, (first, at, place) in self._timers.items() if at <= now_ns]
-        return min(due)[3] if due else None
+        if len(due) > 1:
+            known = {name: slot for slot, name in self._names.items()}
+            return min(due, key=lambda one: (*one[:2], known.get(one[3], LAST), one[2]))[3]
+        return due[0][3] if due else None
 
     def _fired(self, taken: Taken, depth: int) -> Iterator[Taken]:
         """Each way in which the timers of a state fire that are due: those of authority first, others in any order; one
@@ -450,6 +458,10 @@ class ConformanceRun:
     def next_inputs(self) -> Iterator[Event]:
         """What may come next, as the start says: what is told, and the answers of services."""
         return self._start.next_inputs(self.states[0].record, self.states[0].world)
+
+    def can_feed(self, event: Event) -> bool:
+        """Whether somebody may say this now: an answer is one of a service that was asked, where the kit plays it."""
+        return not (self.states[0].world and isinstance(event, Answer)) or event in self.next_inputs()
 
     def foresee(self, event: Event) -> Foreseen | None:
         """What the table would do with the event now; None: it refuses it, or nobody would say it."""

@@ -33,6 +33,9 @@ PAIRS_MAX: Final = 40
 
 FIRINGS_MAX: Final = 100
 
+FAR_TICKS: Final = 64
+"""A timer that is set for later than this is not counted: no path of the graph waits for it."""
+
 OVER: Final = "over"
 BEGIN: Final = "begin"
 Node = tuple[int, int] | str
@@ -137,6 +140,7 @@ class RoleGraph:
         role, start = self.role, self.role.starts[number]
         first = begin(role.fsm, start.record, timing=self.timing)
         assert isinstance(first, TimedParty)
+        first = _without_far(first)
         world = start.world.begin()
         known: dict[bytes, Node] = {self._key(first) + self._encoder.encode(world): (number, 0)}
         self.parties[number, 0] = first
@@ -218,7 +222,7 @@ class RoleGraph:
         if stops and STOPPED not in outputs:
             outputs = (*outputs, STOPPED)
         cells = tuple((seen.full_machine, seen.row, seen.source) for seen in watch if seen.row >= 0)
-        return Outcome(None if stops else after, outputs, cells, effects)
+        return Outcome(None if stops else _without_far(after), outputs, cells, effects)
 
     def _late_cells(self) -> Iterator[Cell]:
         """Rows that ignore a timer which an event has taken back."""
@@ -319,6 +323,14 @@ class RoleGraph:
         for status in self.role.fsm.states:
             if status is not after.record.status and status not in self.role.fsm.final:
                 yield _with_record(after, replace(after.record, status=status))
+
+
+def _without_far(party: TimedParty) -> TimedParty:
+    """The state without what is left of timers that are far away."""
+    if all(left is None or left <= FAR_TICKS for left in party.left):
+        return party
+    left = tuple(None if one is not None and one > FAR_TICKS else one for one in party.left)
+    return TimedParty(party.record, party.timers, left)
 
 
 def _with_record(party: TimedParty, record: Any) -> TimedParty:

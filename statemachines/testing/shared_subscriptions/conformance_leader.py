@@ -29,6 +29,7 @@ from statemachines.shared_subscriptions.group_store import (
 from statemachines.shared_subscriptions.leader import LEADER, Resigned
 from statemachines.shared_subscriptions.leader_record import LeaderRecord
 from statemachines.shared_subscriptions.message import (
+    END_OF_STREAM,
     Disconnect,
     Grant,
     Invalidate,
@@ -45,7 +46,7 @@ from statemachines.shared_subscriptions.message import (
     Undeclared,
     UpdateProgress,
 )
-from statemachines.shared_subscriptions.progress_cover import StreamBehind
+from statemachines.shared_subscriptions.progress_cover import ProgressRefused, StreamBehind
 from statemachines.shared_subscriptions.stream_store import (
     Append,
     Drop,
@@ -63,19 +64,28 @@ from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Chosen, Relation, Repeated, Unordered
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.services import PlayedService
+from statemachines_spec.shared_subscriptions.timings import TICK_NS, of_leader
 from statemachines_spec.shared_subscriptions.timings import TIMES as SHORT
-from statemachines_spec.shared_subscriptions.timings import of_leader
 
 ID: Final = "leader-1~1/2"
 GROUP: Final = "g"
 FILTER: Final = "#"
 HOLDER: Final = "leader-9~1/1"
 BORROWERS: Final = ("consumer-1~1/1", "consumer-2~1/1")
+AGE_NS: Final = 3 * TICK_NS
+"""A commit is answered within this, on the paths of the tour."""
 UNKNOWN: Final = 99
 """A registration that nobody has."""
 
+LONG_MS: Final = 4_000_000
+
 CALM: Final = replace(
-    SHORT, claim_ttl_ms=2_000, claim_heartbeat_ms=800, renew_streams_ms=800, commit_interval_ms=8, idle_stop_ms=800
+    SHORT,
+    claim_ttl_ms=3 * LONG_MS,
+    claim_heartbeat_ms=LONG_MS,
+    renew_streams_ms=LONG_MS,
+    commit_interval_ms=LONG_MS,
+    idle_stop_ms=LONG_MS,
 )
 """The claim lasts longer than any run: what members do is not mixed with what becomes of the claim."""
 
@@ -132,7 +142,7 @@ ALPHABET: Final = Alphabet(
         RelayedToLeader, RelayedToBorrower,
     ),
     asks=(Read, Scan, Commit, ListStreams, Measure),
-    tells=(Resigned, StreamBehind),
+    tells=(Resigned, StreamBehind, ProgressRefused),
 )  # fmt: skip
 
 Told = Callable[[LeaderRecord], Iterator[Event]]
@@ -158,17 +168,18 @@ class NumberedStore(GroupStore):
 
 
 class TopicStore(StreamStore):
-    """A stream store of one shard in which each of these topics has a message."""
+    """A stream store of one shard in which each of these topics has a message; its streams may have `ended`."""
 
-    def __init__(self, *topics: str) -> None:
+    def __init__(self, topics: tuple[str, ...], ended: bool) -> None:
         super().__init__(shards=1)
         self._topics = topics
+        self._ended = ended
 
     def initial(self) -> Streams:
         state = Streams()
         for topic in self._topics:
             state, _ = self.apply(state, Append(0, topic, 1), 0)
-        return state
+        return self.apply(state, Rotate(0), 0)[0] if self._ended else state
 
 
 def fail_store(request: Any) -> Iterator[Answer]:
@@ -329,6 +340,7 @@ def make_start(
     groups: dict[str, Any] | None = None,
     streams: dict[str, Any] | None = None,
     alone: bool = True,
+    ended: bool = False,
 ) -> role.Start:
     """A start with at most so many requests, registrations and grants."""
     known = {"properties": make_properties(configuration)} if records is None else records
@@ -337,25 +349,72 @@ def make_start(
         name,
         LeaderRecord(ID, GROUP, FILTER, configuration, alone=alone),
         told,
-        lambda record: record.number <= requests and record.registration <= registrations and record.grant <= grants,
+        lambda record: (
+            record.number <= requests
+            and record.registration <= registrations
+            and record.grant <= grants
+            and (record.trial is None or record.trial.sent_at_ns >= -AGE_NS)
+        ),
         (
             PlayedService(NumberedStore(**known), **(groups or {})),
-            PlayedService(TopicStore(*topics), **(streams or {})),
+            PlayedService(TopicStore(topics, ended), **(streams or {})),
         ),
     )
 
 
 ONE, TWO = BORROWERS
 DECLARED: Final = make_properties(SHORT)
+RENEWING: Final = replace(CALM, renew_streams_ms=8, validity_ms=LONG_MS)
+QUIET: Final = replace(CALM, validity_ms=LONG_MS, resend_interval_ms=8)
+LASTING: Final = replace(SHORT, claim_ttl_ms=40)
+WRITING: Final = replace(QUIET, commit_interval_ms=8, resend_interval_ms=LONG_MS)
+OPEN_HANDED: Final = replace(CALM, exclusive=False)
+LEFT: Final[dict[str, Value]] = {"properties": make_properties(CALM), "claim": Claim("", 1)}
+EARLIER: Final[dict[str, Value]] = {"properties": make_properties(CALM), "claim": Claim("leader-1~1/1", 4)}
+HELD: Final[dict[str, Value]] = {"properties": DECLARED, "claim": Claim(HOLDER, 1)}
+READ_ON: Final[dict[str, Value]] = {"properties": make_properties(CALM), "root": 3, "progress:0.0/a": 5}
+OTHER_TIMES: Final[dict[str, Value]] = {"properties": Properties(0, 1, 2, 3)}
+FAILING: Final = {"failed": fail_store}
+BLIND: Final = {"failed": fail_fetch}
 
 STARTS: Final = (
+    make_start("a claim that is taken", say_all(want_leader(ONE), halt), (5, 0, 0), SHORT, groups=FAILING),
+    make_start("a claim that is renewed", say_all(), (8, 0, 0), LASTING, groups=FAILING),
+    make_start("a claim that others take", say_all(halt), (7, 0, 0), SHORT, groups={"others": take_claim}),
+    make_start("a group that is destroyed", say_all(halt), (8, 0, 0), SHORT, groups={"others": destroy_group}),
+    make_start("a claim that is held", say_all(want_leader(ONE), relay, halt), (9, 0, 0), SHORT, records=HELD),
     make_start(
-        "a claim that is taken", say_all(want_leader(ONE), halt), (6, 1, 1), SHORT, groups={"failed": fail_store}
+        "a claim that was left",
+        say_all(want_leader(ONE), ping_alone, report_strays, disconnect),
+        (5, 1, 1),
+        QUIET,
+        records=LEFT,
     ),
+    make_start("a claim of an earlier leader", say_all(halt), (6, 0, 0), records=EARLIER),
+    make_start("a group that is not declared", say_all(want_leader(ONE)), (3, 0, 0), records={}),
+    make_start("a group of other times", say_all(want_leader(ONE)), (3, 0, 0), records=OTHER_TIMES),
+    make_start("a member", say_all(want_leader(ONE), ping, report_strays), (5, 1, 1)),
+    make_start("what a member reports", say_all(want_leader(ONE), report(1, END_OF_STREAM)), (6, 1, 2)),
+    make_start("an ended stream", say_all(want_leader(ONE), report(END_OF_STREAM)), (6, 1, 1), QUIET, ended=True),
+    make_start("progress that is committed", say_all(want_leader(ONE), report(1)), (8, 1, 1), WRITING, groups=FAILING),
+    make_start("a last word", say_all(want_leader(ONE), ping_alone, disconnect), (6, 2, 2)),
+    make_start("two members", say_all(want_leader(ONE, TWO), report(0)), (5, 2, 3), QUIET, ("a", "b")),
+    make_start("leases", say_all(want_leader(ONE), ping_alone, report(0)), (5, 2, 2)),
+    make_start("hand-over at once", say_all(want_leader(ONE), ping_alone, report(0)), (5, 2, 2), OPEN_HANDED),
+    make_start("generations", say_all(want_leader(ONE), report(0)), (8, 1, 2), RENEWING, streams={"others": go_on}),
+    make_start("a blind leader", say_all(halt), (9, 0, 0), RENEWING, streams=BLIND, alone=False),
+    make_start(
+        "progress beyond the store",
+        say_all(want_leader(ONE), report(2)),
+        (7, 1, 1),
+        streams={"others": append, **BLIND},
+    ),
+    make_start("progress that the store has lost", say_all(want_leader(ONE)), (8, 1, 1), RENEWING, records=READ_ON),
+    make_start("an idle leader", say_all(want_leader(ONE), halt), (7, 1, 1), replace(CALM, idle_stop_ms=12)),
 )
 
 TIMING: Final = of_leader(
-    CALM,
+    SHORT,
     (
         "retry", "claim_end", "heartbeat", "grace", "renew", "commit", "recheck", "measure", "idle",
         "expiry", "hand_over", "resend", "grant_timeout", "revoke_timeout",
