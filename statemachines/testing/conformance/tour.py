@@ -50,6 +50,13 @@ class Distance(NamedTuple):
     left: int | None
 
 
+class Changing(NamedTuple):
+    """A row in a state, and a field of the record, or of what that holds, which it changes."""
+
+    cell: Cell
+    field: str
+
+
 class Flagged(NamedTuple):
     """A row in a state, the kind of input that takes it, and all that the record says by yes or no, or by a status."""
 
@@ -58,7 +65,7 @@ class Flagged(NamedTuple):
     flags: tuple[Any, ...]
 
 
-Target = InputTarget | Distance | Flagged
+Target = InputTarget | Distance | Changing | Flagged
 
 
 class Tour:
@@ -120,6 +127,9 @@ class Tour:
         if not self._combined:
             distances = list(zip(party.timers, party.left, strict=True))
             yield from (Distance(cell, *one) for cell in edge.cells for one in distances)
+        if edge.dest != OVER and edge.dest != edge.source:
+            fields = _changed_fields(party.record, self.graph.parties[edge.dest].record, "")
+            yield from (Changing(cell, field) for field in dict.fromkeys(fields) for cell in edge.cells)
         if edge.source[0] in self._flagged:
             yield from (Flagged(cell, kind, self._flags[edge.source]) for cell in edge.cells)
 
@@ -220,3 +230,22 @@ def _flags_of(value: Any) -> Iterator[Any]:
     elif isinstance(value, msgspec.Struct):
         for field in value.__struct_fields__:
             yield from _flags_of(getattr(value, field))
+
+
+def _changed_fields(before: Any, after: Any, path: str) -> Iterator[str]:
+    """The fields that differ, by their paths without the keys of maps."""
+    if isinstance(after, msgspec.Struct) and type(before) is type(after):
+        for field in after.__struct_fields__:
+            old, new = getattr(before, field), getattr(after, field)
+            if old is not new and old != new:
+                yield from _changed_fields(old, new, f"{path}.{field}")
+    elif isinstance(after, Map) and isinstance(before, Map):
+        for key, new in in_order(after):
+            if key not in before:
+                yield f"{path}+"
+            elif before[key] is not new and before[key] != new:
+                yield from _changed_fields(before[key], new, path)
+        if any(key not in after for key in before):
+            yield f"{path}-"
+    else:
+        yield path

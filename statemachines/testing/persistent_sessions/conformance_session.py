@@ -402,7 +402,7 @@ STARTS: Final = (
     make_start(
         "a writer that dies and comes back", say_all(show_marker(), say_news), store_rows({WRITER: 1}, MARKS), 3
     ),
-    make_start("a path that breaks", say_all(say_rows(1, 3), break_path), store_rows({WRITER: 1}, MARKS), 2),
+    make_start("a path that breaks", say_all(say_rows(1, 3), break_path), store_rows({WRITER: 2}, MARKS), 2),
     make_start(
         "a writer that lives while it is fenced",
         say_all(show_marker(), say_next_epoch),
@@ -420,7 +420,7 @@ STARTS: Final = (
     make_start(
         "exactly once",
         say_all(connect, acknowledge),
-        store_rows({}, state=keep_in_flight((1, 2, SENT), (2, 2, RECEIVED), queued=1)),
+        store_rows({}, state=keep_in_flight((1, 2, RELEASED), (2, 2, RECEIVED), queued=2)),
         0,
         make_session(FEW),
     ),
