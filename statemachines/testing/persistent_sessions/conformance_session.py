@@ -152,7 +152,7 @@ def connect(record: ResumeRecord) -> Iterator[Event]:
     yield ResumeSession()
 
 
-def say_rows(qos: int, most: int) -> Told:
+def say_rows(qos: int, most: int, until_ns: int = 0) -> Told:
     """A writer that has stored up to `most` messages: it sends the next ones, and shows the markers that it was asked
     for."""
 
@@ -163,7 +163,7 @@ def say_rows(qos: int, most: int) -> Told:
             return
         epoch, behind = flow.epoch, max(flow.taken, flow.k + len(flow.buffer) - 1)
         for number in range(max(behind, 1), min(behind + 2, most) + 1):
-            yield Live(SESSION, WRITER, epoch, make_row(WRITER, number, qos))
+            yield Live(SESSION, WRITER, epoch, make_row(WRITER, number, qos, until_ns))
         if flow.status.value == "waiting":
             yield LiveMarker(SESSION, WRITER, epoch, most, TOKEN, flow.n)
 
@@ -431,7 +431,7 @@ STARTS: Final = (
         1,
     ),
     make_start(
-        "messages whose time ends", say_rows(1, 3), store_rows({WRITER: 2}, MARKS, until_ns=5), 1, others=pass_time
+        "messages whose time ends", say_rows(1, 4, 5), store_rows({WRITER: 2}, MARKS, until_ns=5), 1, others=pass_time
     ),
     make_start(
         "a client that is slow",
@@ -470,7 +470,7 @@ STARTS: Final = (
     make_start(
         "a session without writers that is taken over",
         say_all(answer_as_owner_before, claim_as_later_owners),
-        store_rows({}),
+        store_rows({}, state=keep_in_flight((1, 1, SENT), queued=1)),
         1,
         make_session(old=BEFORE),
     ),
