@@ -17,7 +17,7 @@ from typing import Annotated, Final
 import typer
 
 from statemachines import __version__
-from statemachines.commands import adopt, analysis, check, conform, demo, mutate, node, simulation
+from statemachines.commands import adopt, analysis, check, conform, demo, judge, mutate, node, simulation
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.drivers.plain_text import plain_lines
@@ -234,6 +234,7 @@ app.command()(analysis.analyze)
 app.command()(check.check)
 app.command()(mutate.mutate)
 app.command()(adopt.adopt)
+app.command()(judge.judge)
 app.command()(conform.conform)
 app.command()(conform.schema)
 app.add_typer(node.app, name="node")
