@@ -24,9 +24,8 @@ class Deliveries:
 
     def __init__(self, log: LogRows, mapping: LogMapping) -> None:
         self.log, self.mapping, self.rules = log, mapping, mapping.rules
-        kinds = log.texts("kind")
-        kind = np.array([*kinds, ""])[log["kind"]] if log.size else np.zeros(0, str)
-        self.rows = {one: np.flatnonzero(kind == one) for one in Kind}
+        codes = {text: code for code, text in enumerate(log.texts("kind"))}
+        self.rows = {one: np.flatnonzero(log["kind"] == codes.get(one, -2)) for one in Kind}
         self.delivers = self.rows[Kind.DELIVER]
         same = [one for one in self.rules.same if one not in ("consumer", "group")]
         is_numbered = self.rules.order == "number"

@@ -300,7 +300,7 @@ def check_columns(paths: Sequence[Path], kinds: Sequence[str], columns: Sequence
     """Some file has each of the columns; raises `ConfigurationError` for one that is in none."""
     there = dict.fromkeys(name for one in zip(paths, kinds, strict=True) for name in list_columns(*one))
     for name in columns:
-        if name not in there:
+        if there and name not in there:
             raise unknown("column", name, list(there)[:40], "the mapping may name it otherwise")
 
 

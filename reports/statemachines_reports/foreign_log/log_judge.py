@@ -100,6 +100,8 @@ class LogJudge:
         del tables
         log = LogRows(whole, self.names)
         del whole
+        if not log.size:
+            return self.conclude([], torn)
         tallies = check_lines(log, self.mapping)
         together = f"{MESSAGE} {STREAM}" if self.table is None else INSTANCE
         return self.conclude([*tallies, *self._judge_rows(log, together)], torn)

@@ -102,7 +102,7 @@ def code_rows(*columns: np.ndarray) -> tuple[np.ndarray, int]:
 def _dense(column: np.ndarray) -> tuple[np.ndarray, int]:
     """The values as codes from 0, in their order."""
     if not len(column):
-        return column.astype(np.int64), 1
+        return column.astype(np.int64), 0
     low, high = int(column.min()), int(column.max())
     if high - low < 4 * len(column) + 1_024:
         shifted = column.astype(np.int64) - low

@@ -65,7 +65,9 @@ MISSING: Final = "lines are missing, or one is there twice"
 
 def conclude(mapping: LogMapping, tallies: Mapping[str, Tally], files: tuple[str, ...], torn: int) -> LogVerdict:
     """The verdict of a log from the tallies of all its parts."""
-    lines = tallies["lines"]
+    lines = tallies.get("lines", Tally("lines"))
+    if not lines.checked:
+        return LogVerdict(mapping.level, INCONCLUSIVE, files, 0, torn, {}, ())
     judged = _delivery_checks(mapping, tallies) if mapping.level == "deliveries" else _machine_checks(tallies)
     checks = [*judged, *_line_checks(mapping, tallies)]
     has_holes = lines.found > 0
@@ -79,11 +81,10 @@ def conclude(mapping: LogMapping, tallies: Mapping[str, Tally], files: tuple[str
         checks.append(LogCheck("ends", "every log is whole", INCONCLUSIVE, len(files), torn, why))
     verdicts = {one.verdict for one in checks}
     verdict = next((one for one in (VIOLATED, INCONCLUSIVE) if one in verdicts), HELD)
-    rows = lines.checked
-    if not rows or not any(one.checked for one in judged):
+    if not any(one.checked for one in judged):
         verdict = INCONCLUSIVE
     counts = {name.partition(" ")[2]: one.checked for name, one in tallies.items() if name.startswith("rows ")}
-    return LogVerdict(mapping.level, verdict, files, rows, torn, counts, tuple(checks))
+    return LogVerdict(mapping.level, verdict, files, lines.checked, torn, counts, tuple(checks))
 
 
 def _doubt(one: LogCheck) -> LogCheck:

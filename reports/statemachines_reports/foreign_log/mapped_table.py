@@ -32,7 +32,12 @@ class TableMapper:
         self.columns = list(
             dict.fromkeys([*(c for names in mapping.roles.values() for c in names), *mapping.guards.values()])
         )
-        self._known = {"event": tuple(events), "state": tuple(states), "source": tuple(states), "kind": tuple(Kind)}
+        self._known = {
+            "event": tuple(events),
+            "state": tuple(states),
+            "source": tuple(states),
+            "kind": tuple(map(str, Kind)),
+        }
         self._names = {role: value_names(mapping, role) for role in ("event", "state", "kind")}
         self._names["source"] = self._names["state"]
         for role, names in self._names.items():
@@ -145,8 +150,12 @@ class TableMapper:
         if self.mapping.deliveries is None:
             return
         rules = self.mapping.rules
-        kinds = np.asarray(table.column("kind").cast(pa.string()).to_numpy(zero_copy_only=False))
-        commits, delivers = kinds == Kind.COMMIT, kinds == Kind.DELIVER
+        column = table.column("kind").unify_dictionaries()
+        texts = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
+        codes = _codes_of(column)
+        commits, delivers = (
+            codes == (texts.index(kind) if kind in texts else -2) for kind in (Kind.COMMIT, Kind.DELIVER)
+        )
         same = [role for role in rules.same if role not in ("consumer", "group")]
         yield from ((role, ~commits) for role in same)
         yield from ((role, delivers) for role in rules.same if role not in same)
