@@ -2,7 +2,7 @@
 
 python examples/redis_consumers.py out/redis
 
-It starts a redis-server of its own (Debian's), publishes 600 messages into two streams, and lets three consumers of one
+It starts a redis-server of its own (Debian's), publishes some 600 messages into two streams, and lets three consumers of one
 group work on them.  Four of their processes are killed by SIGKILL in the middle of a batch and started again; the
 others claim what the dead had.  Every process writes NDJSON as `gapless judge --template redis` asks for it.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -130,13 +131,17 @@ class Consumer:
         self._process.send_signal(signal.SIGKILL)
         self._process.communicate()
 
-    def kill_in_the_middle(self) -> None:
-        """Each life that is to die, until one works on."""
+    def kill_in_the_middle(self, publish_more: Callable[[], None]) -> None:
+        """Each life that is to die, until one works on; messages are published until it has enough of them."""
+        end = time.monotonic() + PATIENCE_S
         while self._stops:
-            assert self._process.stdout is not None
-            self._process.stdout.readline()
-            self.kill()
-            self.start()
+            if select.select([self._process.stdout], [], [], 0.1)[0]:
+                self.kill()
+                self.start()
+            elif time.monotonic() > end:
+                sys.exit(f"{self._name} has not come to its second batch after a minute")
+            else:
+                publish_more()
 
 
 def publish(client: Any, log: Log, messages: int) -> None:
@@ -158,10 +163,10 @@ def run(folder: Path) -> None:
         log = Log(folder / "publisher.ndjson")
         publish(client, log, MESSAGES)
         try:
-            consumers += [Consumer(port, name, folder) for name in CONSUMERS]
+            for name in CONSUMERS:
+                consumers.append(Consumer(port, name, folder))
             for one in consumers:
-                one.kill_in_the_middle()
-                publish(client, log, MESSAGES // 10)
+                one.kill_in_the_middle(lambda: publish(client, log, 2 * BATCH))
             end = time.monotonic() + PATIENCE_S
             while any(group["pending"] or group["lag"] for stream in STREAMS for group in client.xinfo_groups(stream)):
                 if time.monotonic() > end:

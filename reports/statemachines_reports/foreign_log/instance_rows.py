@@ -60,8 +60,9 @@ class InstanceRows:
         order, begins = group_rows(codes, count)
         self.unclear = np.zeros(count, bool)
         process = log.process
-        changes = _changes(process[order], begins)
-        if changes.any():
+        is_single = not log.size or process.min() == process.max()
+        changes = None if is_single else _changes(process[order], begins)
+        if changes is not None and changes.any():
             mixed = np.zeros(count, bool)
             mixed[codes[order[changes]]] = True
             if "time" in log and mapping.clock_error_ms is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from statemachines.kernel import ConfigurationError
-from statemachines_reports.foreign_log.log_mapping import LogMapping
+from statemachines_reports.foreign_log.log_mapping import COMMON_ROLES, LogMapping
 from statemachines_reports.foreign_log.log_rows import LogRows, code_rows, group_rows
 from statemachines_reports.foreign_log.log_tally import SHOWN, Tally
 
@@ -17,6 +17,8 @@ def check_lines(log: LogRows, mapping: LogMapping) -> list[Tally]:
 
     Raises `ConfigurationError` for lines that are doubled or out of order, or that nothing orders.
     """
+    if not any(role in log for role in COMMON_ROLES):
+        return [Tally("lines", log.size)]
     codes, count = code_rows(log.process)
     order, begins = group_rows(codes, count)
     follows = np.ones(log.size, bool)

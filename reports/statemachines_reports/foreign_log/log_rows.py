@@ -90,13 +90,13 @@ class LogRows:
 
 def code_rows(*columns: np.ndarray) -> tuple[np.ndarray, int]:
     """One code a row for the values of several columns, from 0, and how many codes there are."""
-    code, size = np.zeros(len(columns[0]), np.int64), 1
-    for column in columns:
+    code, size = _dense(columns[0])
+    for column in columns[1:]:
         own, count = _dense(column)
         if size * count >= 2**62:
             code, size = _dense(code)
         code, size = code * count + own, size * count
-    return _dense(code)
+    return (code, size) if len(columns) == 1 else _dense(code)
 
 
 def _dense(column: np.ndarray) -> tuple[np.ndarray, int]:
@@ -108,6 +108,8 @@ def _dense(column: np.ndarray) -> tuple[np.ndarray, int]:
         shifted = column.astype(np.int64) - low
         there = np.zeros(high - low + 1, bool)
         there[shifted] = True
+        if there.all():
+            return shifted, len(there)
         return (np.cumsum(there) - 1)[shifted], int(there.sum())
     values, codes = np.unique(column, return_inverse=True)
     return codes, len(values)
