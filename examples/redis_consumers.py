@@ -2,9 +2,9 @@
 
 python examples/redis_consumers.py out/redis
 
-It starts a redis-server of its own (Debian's), publishes some 600 messages into two streams, and lets three consumers of one
-group work on them.  Four of their processes are killed by SIGKILL in the middle of a batch and started again; the
-others claim what the dead had.  Every process writes NDJSON as `gapless judge --template redis` asks for it.
+It starts a redis-server of its own (Debian's), publishes some 600 messages into two streams, and lets three consumers
+of one group work on them.  Four of their processes are killed by SIGKILL in the middle of a batch and started again;
+the others claim what the dead had.  Every process writes NDJSON as `gapless judge --template redis` asks for it.
 """
 
 from __future__ import annotations
