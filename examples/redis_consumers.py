@@ -39,7 +39,7 @@ IDLE_MS = 100
 PATIENCE_S = 60.0
 
 
-class Log:
+class LineLog:
     """Appends lines; each is the operating system's before anything else happens."""
 
     def __init__(self, path: Path) -> None:
@@ -83,12 +83,12 @@ def connect(port: int) -> Any:
 
 def consume(port: int, name: str, path: Path, stops: bool) -> None:
     """Read new messages, claim old ones, acknowledge each; `stops`: stand still in the middle of the second batch."""
-    client, log, batches = connect(port), Log(path), 0
+    client, log, batches = connect(port), LineLog(path), 0
     while True:
         answer = client.xreadgroup(GROUP, name, dict.fromkeys(STREAMS, ">"), count=BATCH, block=20)
         found = [(stream, entry) for stream, entries in answer for entry, _ in entries]
         if not found:
-            found = [(stream, entry) for stream in STREAMS for entry in claim(client, name, stream)]
+            found = [(stream, entry) for stream in STREAMS for entry in claim_messages(client, name, stream)]
         for stream, entry in found:
             log.write("deliver", stream, entry, consumer=name)
         batches += bool(found)
@@ -101,18 +101,18 @@ def consume(port: int, name: str, path: Path, stops: bool) -> None:
             client.xack(stream, GROUP, entry)
         if batches % 3 == 2:
             for stream in STREAMS:
-                for entry in claim(client, name, stream):
+                for entry in claim_messages(client, name, stream):
                     log.write("deliver", stream, entry, consumer=name)
                     log.write("ack", stream, entry, consumer=name)
                     client.xack(stream, GROUP, entry)
 
 
-def claim(client: Any, name: str, stream: str) -> list[str]:
+def claim_messages(client: Any, name: str, stream: str) -> list[str]:
     """Messages that somebody had for too long."""
     return [entry for entry, _ in client.xautoclaim(stream, GROUP, name, IDLE_MS, count=BATCH)[1]]
 
 
-class Consumer:
+class ConsumerProcess:
     """The processes of one consumer, one after the other; each has a log of its own."""
 
     def __init__(self, port: int, name: str, folder: Path) -> None:
@@ -144,7 +144,7 @@ class Consumer:
                 publish_more()
 
 
-def publish(client: Any, log: Log, messages: int) -> None:
+def publish(client: Any, log: LineLog, messages: int) -> None:
     for number in range(messages):
         stream = STREAMS[number % len(STREAMS)]
         log.write("publish", stream, client.xadd(stream, {"number": number}))
@@ -155,16 +155,16 @@ def run(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.ndjson"):
         old.unlink()
-    consumers: list[Consumer] = []
+    consumers: list[ConsumerProcess] = []
     with redis_server() as port:
         client = connect(port)
         for stream in STREAMS:
             client.xgroup_create(stream, GROUP, id="0", mkstream=True)
-        log = Log(folder / "publisher.ndjson")
+        log = LineLog(folder / "publisher.ndjson")
         publish(client, log, MESSAGES)
         try:
             for name in CONSUMERS:
-                consumers.append(Consumer(port, name, folder))
+                consumers.append(ConsumerProcess(port, name, folder))
             for one in consumers:
                 one.kill_in_the_middle(lambda: publish(client, log, 2 * BATCH))
             end = time.monotonic() + PATIENCE_S

@@ -36,7 +36,7 @@ MAPPING: Final = {
 
 
 @cache
-def log(instances: int) -> Path:
+def make_log(instances: int) -> Path:
     """A log of so many instances, whose rows alternate; made once and removed at the end."""
     directory = Path(tempfile.mkdtemp(prefix="gapless-bench-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -66,10 +66,10 @@ def draw_log(instances: int) -> pa.Table:
         ("dest", dest, states),
     )
     assert names == MACHINE
-    return pa.table({name: _texts(codes, texts) for name, codes, texts in columns})
+    return pa.table({name: _make_texts(codes, texts) for name, codes, texts in columns})
 
 
-def _texts(codes: np.ndarray, texts: list[str]) -> Any:
+def _make_texts(codes: np.ndarray, texts: list[str]) -> Any:
     return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(texts))
 
 
@@ -129,18 +129,18 @@ def rate_polars(path: Path, rows: int) -> float:
 
 def prepare(size: Size) -> Pair:
     instances = size.pick(*INSTANCES)
-    path, rows = log(instances), instances * STEPS
+    path, rows = make_log(instances), instances * STEPS
     return Pair(partial(rate_ours, path, rows), partial(rate_polars, path, rows))
 
 
 def prepare_text(size: Size) -> Pair:
     """The same as NDJSON."""
     instances = size.pick(*TEXT_INSTANCES)
-    path, rows = log(instances).with_suffix(".ndjson"), instances * STEPS
+    path, rows = make_log(instances).with_suffix(".ndjson"), instances * STEPS
     if not path.exists():
         import polars as pl
 
-        pl.read_parquet(log(instances)).cast(pl.String).write_ndjson(path)
+        pl.read_parquet(make_log(instances)).cast(pl.String).write_ndjson(path)
     return Pair(partial(rate_ours, path, rows), partial(rate_polars, path, rows))
 
 

@@ -116,6 +116,12 @@ WRONG_LOGS = {
         LINE.replace('"at": 1', '"at": 1e300') + "\n",
         "too large; is the unit right",
     ),
+    "a deep line": ("log.ndjson", LINE[:-1] + ', "x": ' + "[" * 200_000 + "]" * 200_000 + "}\n", "line"),
+    "a time beyond 64 bits": (
+        "log.csv",
+        "at,kind,stream,id,who\n9223372036854775,ack,s,1,c\n",
+        "too large; is the unit right",
+    ),
     "binary": ("log.ndjson", "\0\1\2", "line 1 is no JSON object: is it NDJSON"),
     "two columns of a name": ("log.csv", "id,id\n1,2\n", "has two columns 'id'; give one of them another name"),
     "short row": ("log.csv", "at,kind,stream,id,who\n1,deliver,s,1,c1\n1,ack\n", "line 3 has 2 cells, and the head 5"),

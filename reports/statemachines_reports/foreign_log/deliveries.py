@@ -1,4 +1,4 @@
-"""Deliveries: level `deliveries`: publishes, deliveries and acknowledgements, without any machine.
+"""DeliveryRows: level `deliveries`: publishes, deliveries and acknowledgements, without any machine.
 
 Each check says what it counts (`found`), and how much of that no missing or doubled line explains (`certain`).
 `by` says which rows it needs together: those of a message, or those of a stream.
@@ -11,22 +11,22 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from statemachines_reports.foreign_log.log_mapping import Kind, LogMapping
+from statemachines_reports.foreign_log.log_mapping import DeliveryKind, LogMapping
 from statemachines_reports.foreign_log.log_rows import LogRows, code_rows
-from statemachines_reports.foreign_log.log_tally import SHOWN, Tally
+from statemachines_reports.foreign_log.log_tally import SHOWN, LogTally
 from statemachines_reports.intervals import find_overlaps
 
 MESSAGE, STREAM = "message", "stream"
 
 
-class Deliveries:
+class DeliveryRows:
     """The rows of a log by kind, and the codes of messages that they are about."""
 
     def __init__(self, log: LogRows, mapping: LogMapping) -> None:
         self.log, self.mapping, self.rules = log, mapping, mapping.rules
-        codes = {text: code for code, text in enumerate(log.texts("kind"))}
-        self.rows = {one: np.flatnonzero(log["kind"] == codes.get(one, -2)) for one in Kind}
-        self.delivers = self.rows[Kind.DELIVER]
+        codes = {text: code for code, text in enumerate(log.list_texts("kind"))}
+        self.rows = {one: np.flatnonzero(log["kind"] == codes.get(one, -2)) for one in DeliveryKind}
+        self.delivers = self.rows[DeliveryKind.DELIVER]
         same = [one for one in self.rules.same if one not in ("consumer", "group")]
         is_numbered = self.rules.order == "number"
         columns = [log["order"] if one == "id" and is_numbered else log[one] for one in same]
@@ -35,59 +35,59 @@ class Deliveries:
         per = [log[one] for one in self.rules.same if one in ("consumer", "group")]
         self.copy, self.copies = code_rows(self.message, *per)
         """The message of a row, for each who should get it."""
-        self.order = log.order_values(self.rules.order) if self.rules.order != "none" else None
+        self.order = log.read_order(self.rules.order) if self.rules.order != "none" else None
 
-    def name(self, row: int) -> str:
+    def name_message(self, row: int) -> str:
         """A message, for people."""
         log = self.log
-        stream = f"{log.text('stream', row)} " if "stream" in log else ""
+        stream = f"{log.read_text('stream', row)} " if "stream" in log else ""
         of = "id" if "id" in log else "key"
-        return f"{stream}{log.text(of, row)}"
+        return f"{stream}{log.read_text(of, row)}"
 
-    def who(self, row: int) -> str:
+    def name_consumer(self, row: int) -> str:
         """Who got it, for people."""
-        return self.log.text("consumer", row) if "consumer" in self.log else self.log.process_name(row)
+        return self.log.read_text("consumer", row) if "consumer" in self.log else self.log.name_process(row)
 
 
 class _Check(NamedTuple):
     by: str
-    judge: Callable[[Deliveries], Iterator[Tally]]
+    judge: Callable[[DeliveryRows], Iterator[LogTally]]
 
 
-def judge_deliveries(log: LogRows, mapping: LogMapping, by: tuple[str, ...] = (MESSAGE, STREAM)) -> list[Tally]:
+def judge_deliveries(log: LogRows, mapping: LogMapping, by: tuple[str, ...] = (MESSAGE, STREAM)) -> list[LogTally]:
     """What the checks find that need the rows of whole messages, or of whole streams."""
-    deliveries = Deliveries(log, mapping)
+    deliveries = DeliveryRows(log, mapping)
     tallies = [one for check in CHECKS if check.by in by for one in check.judge(deliveries)]
     if MESSAGE in by:
-        tallies += [Tally(f"rows {kind}", len(rows)) for kind, rows in deliveries.rows.items()]
+        tallies += [LogTally(f"rows {kind}", len(rows)) for kind, rows in deliveries.rows.items()]
     return tallies
 
 
-def _judge_duplicates(deliveries: Deliveries) -> Iterator[Tally]:
+def _judge_duplicates(deliveries: DeliveryRows) -> Iterator[LogTally]:
     """Deliveries of a message beyond its first; equal lines at one time may be one delivery."""
     log, rows = deliveries.log, deliveries.delivers
     copy = deliveries.copy[rows]
     full = [copy, log.process[rows]] + [log[one][rows] for one in ("consumer", "time", "number") if one in log]
     distinct, count = code_rows(*full)
-    first = _first_rows(distinct, count)
+    first = _find_first(distinct, count)
     unique = len(np.unique(copy))
     is_timed = "time" in log or "number" in log
     if is_timed:
         again = first[_is_repeated(copy[first])]
         equal = len(rows) - count
-        yield Tally("equal lines", len(rows), equal)
+        yield LogTally("equal lines", len(rows), equal)
     else:
         again = np.flatnonzero(_is_repeated(copy))
     to_others = len(np.unique(code_rows(copy, log.process[rows])[0])) - unique if len(rows) else 0
     details = tuple(
-        f"{log.place(row)}: {deliveries.name(row)} was delivered again, to {deliveries.who(row)}"
+        f"{log.name_place(row)}: {deliveries.name_message(row)} was delivered again, to {deliveries.name_consumer(row)}"
         for row in rows[again[:SHOWN]].tolist()
     )
-    yield Tally("duplicates", len(rows), len(again), count - unique if len(rows) else 0, details)
-    yield Tally("to another process", len(again), to_others)
+    yield LogTally("duplicates", len(rows), len(again), count - unique if len(rows) else 0, details)
+    yield LogTally("to another process", len(again), to_others)
 
 
-def _first_rows(codes: np.ndarray, count: int) -> np.ndarray:
+def _find_first(codes: np.ndarray, count: int) -> np.ndarray:
     """Where each code stands first, in order."""
     if not len(codes):
         return codes
@@ -103,56 +103,63 @@ def _is_repeated(codes: np.ndarray) -> np.ndarray:
     return again
 
 
-def _judge_early_acks(deliveries: Deliveries) -> Iterator[Tally]:
+def _judge_early_acks(deliveries: DeliveryRows) -> Iterator[LogTally]:
     """Acknowledged in the log of a process before that log has it delivered."""
-    log, acks = deliveries.log, deliveries.rows[Kind.ACK]
+    log, acks = deliveries.log, deliveries.rows[DeliveryKind.ACK]
     pair, count = code_rows(deliveries.message, log.process)
     delivered, acked = np.full(count, log.size), np.full(count, log.size)
     np.minimum.at(delivered, pair[deliveries.delivers], deliveries.delivers)
     np.minimum.at(acked, pair[acks], acks)
-    early = acked[(acked < log.size) & (delivered < log.size) & (delivered > acked)]
-    certain = len(early) if deliveries.mapping.begins_whole else 0
+    is_early = (acked < log.size) & (delivered < log.size) & (delivered > acked)
+    early, later = acked[is_early], delivered[is_early]
+    # Where its clock says otherwise, lines of one process may have been swapped.
+    agrees = log["time"][early] <= log["time"][later] if "time" in log else np.ones(len(early), bool)
+    certain = int(agrees.sum()) if deliveries.mapping.begins_whole else 0
     details = tuple(
-        f"{log.place(row)}: {deliveries.name(row)} is acknowledged, and delivered later in the same log"
+        f"{log.name_place(row)}: {deliveries.name_message(row)} is acknowledged, and delivered later in the same log"
         for row in np.sort(early)[:SHOWN].tolist()
     )
-    yield Tally("early acks", len(acks), len(early), certain, details)
+    yield LogTally("early acks", len(acks), len(early), certain, details)
 
 
-def _judge_losses(deliveries: Deliveries) -> Iterator[Tally]:
+def _judge_losses(deliveries: DeliveryRows) -> Iterator[LogTally]:
     """Published and in no delivery, and the other way round; whether it can still come, the stream says."""
-    log, published = deliveries.log, deliveries.rows[Kind.PUBLISH]
+    log, published = deliveries.log, deliveries.rows[DeliveryKind.PUBLISH]
     sent, got = np.zeros(deliveries.messages, bool), np.zeros(deliveries.messages, bool)
     sent[deliveries.message[published]] = True
     got[deliveries.message[deliveries.delivers]] = True
     lost = published[~got[deliveries.message[published]]]
     lost = lost[~_is_repeated(deliveries.message[lost])]
-    details = tuple(f"{log.place(row)}: {deliveries.name(row)} is in no delivery" for row in lost[:SHOWN].tolist())
-    yield Tally("lost", int(sent.sum()), len(lost), len(lost) if deliveries.mapping.complete else 0, details)
+    details = tuple(
+        f"{log.name_place(row)}: {deliveries.name_message(row)} is in no delivery" for row in lost[:SHOWN].tolist()
+    )
+    yield LogTally("lost", int(sent.sum()), len(lost), len(lost) if deliveries.mapping.complete else 0, details)
     strange = deliveries.delivers[~sent[deliveries.message[deliveries.delivers]]]
     strange = strange[~_is_repeated(deliveries.message[strange])]
-    details = tuple(f"{log.place(row)}: {deliveries.name(row)} is in no publish" for row in strange[:SHOWN].tolist())
-    yield Tally(
+    details = tuple(
+        f"{log.name_place(row)}: {deliveries.name_message(row)} is in no publish" for row in strange[:SHOWN].tolist()
+    )
+    yield LogTally(
         "unpublished", int(got.sum()), len(strange), len(strange) if deliveries.mapping.complete else 0, details
     )
 
 
-def _judge_passed(deliveries: Deliveries) -> Iterator[Tally]:
+def _judge_passed(deliveries: DeliveryRows) -> Iterator[LogTally]:
     """Published, in no delivery, and a later one of the stream was delivered: in order it cannot come any more."""
-    published, delivers = deliveries.rows[Kind.PUBLISH], deliveries.delivers
+    published, delivers = deliveries.rows[DeliveryKind.PUBLISH], deliveries.delivers
     if deliveries.order is None or not deliveries.rules.ordered or "stream" not in deliveries.rules.same:
         return
     got = np.zeros(deliveries.messages, bool)
     got[deliveries.message[delivers]] = True
-    latest = np.full(deliveries.log.text_count("stream") + 1, np.iinfo(np.int64).min)
+    latest = np.full(deliveries.log.count_texts("stream") + 1, np.iinfo(np.int64).min)
     stream = deliveries.log["stream"]
     np.maximum.at(latest, stream[delivers], deliveries.order[delivers])
     passed = published[~got[deliveries.message[published]] & (deliveries.order[published] < latest[stream[published]])]
     passed = passed[~_is_repeated(deliveries.message[passed])]
-    yield Tally("passed", len(published), len(passed), len(passed))
+    yield LogTally("passed", len(published), len(passed), len(passed))
 
 
-def _judge_gaps(deliveries: Deliveries) -> Iterator[Tally]:
+def _judge_gaps(deliveries: DeliveryRows) -> Iterator[LogTally]:
     """Numbers between the first and the last of a stream that no delivery has."""
     if not deliveries.rules.dense or deliveries.order is None:
         return
@@ -167,12 +174,12 @@ def _judge_gaps(deliveries: Deliveries) -> Iterator[Tally]:
         low, high = int(number[place]) + 1, int(number[place + 1]) - 1
         row = int(deliveries.delivers[order[place]])
         said = f"{low} is" if low == high else f"{low} to {high} are"
-        details.append(f"{deliveries.log.text('stream', row)}: {said} in no delivery, and {high + 1} is")
+        details.append(f"{deliveries.log.read_text('stream', row)}: {said} in no delivery, and {high + 1} is")
     certain = missing if deliveries.mapping.complete or deliveries.rules.ordered else 0
-    yield Tally("gaps", len(number) + missing, missing, certain, tuple(details))
+    yield LogTally("gaps", len(number) + missing, missing, certain, tuple(details))
 
 
-def _judge_order(deliveries: Deliveries) -> Iterator[Tally]:
+def _judge_order(deliveries: DeliveryRows) -> Iterator[LogTally]:
     """First deliveries in the log of a process that come after a later one of their stream, for one who gets them."""
     log, rows = deliveries.log, deliveries.delivers
     if deliveries.order is None:
@@ -191,34 +198,46 @@ def _judge_order(deliveries: Deliveries) -> Iterator[Tally]:
     # Who gets a message that another process had before gets it again, and need not have it in order.
     message, messages = code_rows(deliveries.message[rows], log["stream"][rows])
     holders = np.bincount(message[first], minlength=messages)
-    alone = holders[message[late]] == 1
+    alone = (holders[message[late]] == 1) & ~_has_set_back(log, rows, lane)[late]
     certain = int(alone.sum()) if deliveries.mapping.begins_whole else 0
     details = tuple(
-        f"{log.place(row)}: {deliveries.name(row)} came to {deliveries.who(row)} after a later one"
+        f"{log.name_place(row)}: {deliveries.name_message(row)} came to {deliveries.name_consumer(row)} after a later"
         for row in rows[np.sort(late)[:SHOWN]].tolist()
     )
-    yield Tally("order", len(rows) - again, len(late), certain, details)
+    yield LogTally("order", len(rows) - again, len(late), certain, details)
 
 
-def _judge_unacknowledged(deliveries: Deliveries) -> Iterator[Tally]:
+def _has_set_back(log: LogRows, rows: np.ndarray, lane: np.ndarray) -> np.ndarray:
+    """Rows of lanes in which the time goes back somewhere: their lines may have been swapped."""
+    found = np.zeros(int(lane.max()) + 1 if len(lane) else 0, bool)
+    if "time" in log and len(lane):
+        order = np.argsort(lane, kind="stable")
+        time = log["time"][rows][order]
+        back = (lane[order][1:] == lane[order][:-1]) & (time[1:] < time[:-1])
+        found[lane[order][1:][back]] = True
+    return np.asarray(found[lane])
+
+
+def _judge_unacknowledged(deliveries: DeliveryRows) -> Iterator[LogTally]:
     """Delivered, and acknowledged by nobody."""
-    log, acks, commits = deliveries.log, deliveries.rows[Kind.ACK], deliveries.rows[Kind.COMMIT]
+    log, acks, commits = deliveries.log, deliveries.rows[DeliveryKind.ACK], deliveries.rows[DeliveryKind.COMMIT]
     acked = np.zeros(deliveries.messages, bool)
     acked[deliveries.message[acks]] = True
     rows = deliveries.delivers[~_is_repeated(deliveries.message[deliveries.delivers])]
     open_rows = rows[~acked[deliveries.message[rows]]]
     if len(commits) and deliveries.order is not None:
-        upto = np.full(log.text_count("stream") + 1, np.iinfo(np.int64).min)
+        upto = np.full(log.count_texts("stream") + 1, np.iinfo(np.int64).min)
         np.maximum.at(upto, log["stream"][commits], deliveries.order[commits])
         open_rows = open_rows[deliveries.order[open_rows] >= upto[log["stream"][open_rows]]]
     details = tuple(
-        f"{log.place(row)}: {deliveries.name(row)} is never acknowledged" for row in open_rows[:SHOWN].tolist()
+        f"{log.name_place(row)}: {deliveries.name_message(row)} is never acknowledged"
+        for row in open_rows[:SHOWN].tolist()
     )
     certain = len(open_rows) if deliveries.mapping.complete else 0
-    yield Tally("unacknowledged", len(rows), len(open_rows), certain, details)
+    yield LogTally("unacknowledged", len(rows), len(open_rows), certain, details)
 
 
-def _judge_owners(deliveries: Deliveries) -> Iterator[Tally]:
+def _judge_owners(deliveries: DeliveryRows) -> Iterator[LogTally]:
     """A stream has deliveries by one owner, from the first to the last, while another has it."""
     log, rows = deliveries.log, deliveries.delivers
     if "owner" not in log or "time" not in log or deliveries.mapping.clock_error_ms is None:
@@ -237,10 +256,10 @@ def _judge_owners(deliveries: Deliveries) -> Iterator[Tally]:
     ranks = np.unique(np.concatenate([begin + error + 1, end]), return_inverse=True)[1]
     wrong = find_overlaps(log["stream"][one], ranks[:count], np.maximum(ranks[count:], 0))
     details = tuple(
-        f"{log.text('stream', row)}: {log.text('owner', row)} begins while another owner still has it"
+        f"{log.read_text('stream', row)}: {log.read_text('owner', row)} begins while another owner still has it"
         for row in one[wrong[:SHOWN]].tolist()
     )
-    yield Tally("owners", count, len(wrong), len(wrong), details)
+    yield LogTally("owners", count, len(wrong), len(wrong), details)
 
 
 CHECKS: Final = (

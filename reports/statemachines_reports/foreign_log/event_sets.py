@@ -15,7 +15,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines_reports.foreign_log.instance_rows import InstanceRows
 from statemachines_reports.foreign_log.log_mapping import LogMapping
 from statemachines_reports.foreign_log.log_rows import LogRows
-from statemachines_reports.foreign_log.log_tally import SHOWN, Tally
+from statemachines_reports.foreign_log.log_tally import SHOWN, LogTally
 from statemachines_reports.foreign_log.machine_table import MachineTable
 
 EMPTY, BEYOND, EVERY = 0, 1, 2
@@ -63,11 +63,11 @@ class SetTable:
         self.next = np.concatenate([table, behind], axis=1)
         self.symbols = symbols
 
-    def carry(self, symbols: np.ndarray, begins: np.ndarray, sets: np.ndarray) -> np.ndarray:
-        """The last set of each instance; `begins`: of the instances among the symbols; `sets` to begin with."""
+    def carry(self, symbols: np.ndarray, begins: np.ndarray, lengths: np.ndarray, sets: np.ndarray) -> np.ndarray:
+        """The last set of each lane of symbols; `sets` to begin with."""
         width = self.next.shape[1]
         flat = (self.next * np.int32(width)).reshape(-1)
-        return np.asarray(_run(flat, symbols, begins[:-1], np.diff(begins), sets * width) // width)
+        return np.asarray(_run_lanes(flat, symbols, begins, lengths, sets * width) // width)
 
     def carry_long(self, symbols: np.ndarray, begin: int, end: int, start: int) -> tuple[int, int, int]:
         """The same of one long instance: its last set; where the piece begins in which it became `EMPTY` or `BEYOND`
@@ -78,10 +78,8 @@ class SetTable:
         froms = [np.array([start]), *(images[symbol] for symbol in symbols[places[1:] - 1].tolist())]
         lanes = np.concatenate(([0], np.cumsum([len(one) for one in froms])))
         of = np.repeat(np.arange(len(places)), np.diff(lanes))
-        width = self.next.shape[1]
-        flat = (self.next * np.int32(width)).reshape(-1)
         lengths = np.minimum(places + size, end) - places
-        ends = _run(flat, symbols, places[of], lengths[of], np.concatenate(froms) * width) // width
+        ends = self.carry(symbols, places[of], lengths[of], np.concatenate(froms))
         now, place = start, begin
         for piece in range(len(places)):
             own = int(np.searchsorted(froms[piece], now))
@@ -93,7 +91,7 @@ class SetTable:
         return now, place, last
 
 
-def _run(
+def _run_lanes(
     flat: np.ndarray, symbols: np.ndarray, begins: np.ndarray, lengths: np.ndarray, states: np.ndarray
 ) -> np.ndarray:
     """All lanes at once, row by row; the longest first, so that those that go on stand in front."""
@@ -110,7 +108,7 @@ def _run(
     return result
 
 
-def judge_events(log: LogRows, mapping: LogMapping, table: MachineTable) -> list[Tally]:
+def judge_events(log: LogRows, mapping: LogMapping, table: MachineTable) -> list[LogTally]:
     """Whole instances: for which no run of the machine has these events."""
     rows = InstanceRows(log, mapping, table)
     sets = SetTable(table.fill_steps(rows.alphabet), table.initial, mapping.sets_max)
@@ -124,9 +122,7 @@ def judge_events(log: LogRows, mapping: LogMapping, table: MachineTable) -> list
     long = np.flatnonzero(lengths > PIECE_MAX)
     short = np.flatnonzero(lengths <= PIECE_MAX)
     ends = np.full(count, start, np.int64)
-    width = sets.next.shape[1]
-    flat = (sets.next * np.int32(width)).reshape(-1)
-    ends[short] = _run(flat, symbols, rows.begins[short], lengths[short], np.full(len(short), start * width)) // width
+    ends[short] = sets.carry(symbols, rows.begins[short], lengths[short], np.full(len(short), start))
     pieces: dict[int, tuple[int, int]] = {}
     for one in long.tolist():
         end, place, before = sets.carry_long(symbols, int(rows.begins[one]), int(rows.begins[one + 1]), start)
@@ -139,11 +135,11 @@ def judge_events(log: LogRows, mapping: LogMapping, table: MachineTable) -> list
         place, now = pieces.get(one, (int(rows.begins[one]), start))
         details.append(_describe(rows, table, sets, symbols, one, place, now, bool(doubtful[one])))
     beyond = np.flatnonzero((ends == BEYOND) & judged)
-    tallies = [Tally("events", int(judged.sum()), len(broken), int((~doubtful[broken]).sum()), tuple(details))]
+    tallies = [LogTally("events", int(judged.sum()), len(broken), int((~doubtful[broken]).sum()), tuple(details))]
     if len(beyond):
         why = f"needs more than {mapping.sets_max} sets of states; raise sets_max, or map columns.state or guards"
-        named = tuple(f"{rows.instance_name(one)}: {why}" for one in beyond[:SHOWN].tolist())
-        tallies.append(Tally("bounds", int(judged.sum()), len(beyond), 0, named))
+        named = tuple(f"{rows.name_instance(one)}: {why}" for one in beyond[:SHOWN].tolist())
+        tallies.append(LogTally("bounds", int(judged.sum()), len(beyond), 0, named))
     return [*tallies, *rows.tally_unclear()]
 
 
@@ -166,13 +162,13 @@ def _describe(
         now = EVERY
     states = np.flatnonzero(sets.sets[now]).tolist()
     upto = (
-        f"{legal:,} lines are legal, up to {rows.place(place - 1)}; then"
+        f"{legal:,} lines are legal, up to {rows.name_place(place - 1)}; then"
         if legal
         else "not even its first line is legal:"
     )
     why = " | ".join(table.explain_step(symbol, state) for state in states[:3])
-    doubt = "; an equal line stands beside it, which may have been written twice" if doubtful else ""
+    doubt = "; lines of it may have been written twice, or swapped" if doubtful else ""
     return (
-        f"{rows.place(place)}: {rows.instance_name(instance)}: {table.events[symbol.event]} is not possible in "
+        f"{rows.name_place(place)}: {rows.name_instance(instance)}: {table.events[symbol.event]} is not possible in "
         f"{table.name_states(states)}: {upto} {why}; possible there: {table.list_possible(states)}{doubt}"
     )

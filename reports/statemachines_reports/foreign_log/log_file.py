@@ -29,6 +29,8 @@ LINE_MAX: Final = 2**20
 LOOKED_AT: Final = 1_000
 """So many lines of NDJSON say which columns there are, and of what type, unless those that follow differ."""
 COLUMNS_MAX: Final = 2_000
+GROUP_MAX: Final = 50_000_000
+"""Rows of a row group of Parquet: it is read as a whole."""
 
 
 class RawRows(NamedTuple):
@@ -39,7 +41,7 @@ class RawRows(NamedTuple):
     torn: int = 0
 
 
-def format_of(path: Path, given: str) -> str:
+def find_format(path: Path, given: str) -> str:
     """What kind of file it is; raises `ConfigurationError` for an ending that says nothing."""
     found = given or ENDINGS.get(path.suffix.lower(), "")
     if not found:
@@ -81,6 +83,8 @@ def _read_parquet(path: Path, columns: Sequence[str], group: int | None) -> Iter
     texts = [one for one in there if _is_text(schema.field(one).type)]
     with reading(path, "log"), pq.ParquetFile(path, read_dictionary=texts, memory_map=True) as file:
         sizes = [file.metadata.row_group(one).num_rows for one in range(file.num_row_groups)]
+        if max(sizes, default=0) > GROUP_MAX:
+            raise _wrong(path, f"has a row group of {max(sizes):,} rows; write groups of at most {GROUP_MAX:,}")
         wanted = range(len(sizes)) if group is None else (group,)
         for one in wanted:
             table = _add_missing(file.read_row_group(one, columns=there), columns)
@@ -130,7 +134,7 @@ def _read_ndjson(path: Path, file: BinaryIO, columns: Sequence[str]) -> Iterator
         elif blocks.line == 1:
             raise _wrong(path, "line 1 is no JSON object: is it NDJSON? give format in the mapping if it is not")
         else:
-            yield RawRows(blocks.line, _schema_of(columns, types).empty_table(), 1)
+            yield RawRows(blocks.line, _build_schema(columns, types).empty_table(), 1)
 
 
 def _look_at(
@@ -145,7 +149,7 @@ def _look_at(
             value = found.get(name)
             if value is None:
                 continue
-            kind = _json_type(path, number, name, value)
+            kind = _find_type(path, number, name, value)
             before = types.setdefault(name, kind)
             if before != kind:
                 if {before, kind} != {pa.int64(), pa.float64()}:
@@ -153,11 +157,11 @@ def _look_at(
                 types[name] = pa.float64()
 
 
-def _schema_of(columns: Sequence[str], types: dict[str, Any]) -> pa.Schema:
+def _build_schema(columns: Sequence[str], types: dict[str, Any]) -> pa.Schema:
     return pa.schema([(name, types.get(name, pa.string())) for name in columns])
 
 
-def _json_type(path: Path, line: int, name: str, value: Any) -> Any:
+def _find_type(path: Path, line: int, name: str, value: Any) -> Any:
     if isinstance(value, bool):
         return pa.bool_()
     if isinstance(value, str):
@@ -189,7 +193,7 @@ def _parse_ndjson(path: Path, block: bytes, first: int, columns: Sequence[str], 
     while True:
         if any(name not in types for name in columns) or lines_max > LOOKED_AT:
             _look_at(path, block, first, columns, types, lines_max)
-        schema = _schema_of(columns, types)
+        schema = _build_schema(columns, types)
         options = pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         read = pa_json.ReadOptions(block_size=len(block) + 1, use_threads=False)
         try:
@@ -216,7 +220,7 @@ def _find_wrong_line(path: Path, block: bytes, first: int, schema: pa.Schema) ->
             value = found.get(name)
             if value is None:
                 continue
-            there = _json_type(path, number, name, value)
+            there = _find_type(path, number, name, value)
             if there != kind and (there, kind) != (pa.int64(), pa.float64()):
                 raise _mixed(path, number, name)
             if there == pa.int64() and not -(2**63) <= value < 2**63:

@@ -7,32 +7,32 @@ import numpy as np
 from statemachines.kernel import ConfigurationError
 from statemachines_reports.foreign_log.log_mapping import COMMON_ROLES, LogMapping
 from statemachines_reports.foreign_log.log_rows import LogRows, code_rows, group_rows
-from statemachines_reports.foreign_log.log_tally import SHOWN, Tally
+from statemachines_reports.foreign_log.log_tally import SHOWN, LogTally
 
 RUNS_SHOWN = 20
 
 
-def check_lines(log: LogRows, mapping: LogMapping) -> list[Tally]:
+def check_lines(log: LogRows, mapping: LogMapping) -> list[LogTally]:
     """The rows of whole processes: how many lines are missing, and the runs that they are of.
 
     Raises `ConfigurationError` for lines that are doubled or out of order, or that nothing orders.
     """
     if not any(role in log for role in COMMON_ROLES):
-        return [Tally("lines", log.size)]
+        return [LogTally("lines", log.size)]
     codes, count = code_rows(log.process)
     order, begins = group_rows(codes, count)
     follows = np.ones(log.size, bool)
     follows[begins[:-1]] = False
     _check_files(log, order, follows)
-    tallies = [Tally("lines", log.size)]
+    tallies = [LogTally("lines", log.size)]
     if "number" in log:
         tallies = [_check_numbers(log, order, follows)]
     if "time" in log:
         _check_times(log, mapping, order, follows)
     if "run" in log and log.size:
-        names = log.texts("run")
+        names = log.list_texts("run")
         runs = sorted(names[code] for code in np.unique(log["run"]).tolist())
-        tallies.append(Tally("runs", len(runs), details=tuple(runs[:RUNS_SHOWN])))
+        tallies.append(LogTally("runs", len(runs), details=tuple(runs[:RUNS_SHOWN])))
     return tallies
 
 
@@ -49,29 +49,31 @@ def _check_files(log: LogRows, order: np.ndarray, follows: np.ndarray) -> None:
             "which come first; map columns.time or columns.number, or put its lines into one file"
         )
         assert before != after
-        raise ConfigurationError("process", log.process_name(after), rule)
+        raise ConfigurationError("process", log.name_process(after), rule)
 
 
-def _check_numbers(log: LogRows, order: np.ndarray, follows: np.ndarray) -> Tally:
+def _check_numbers(log: LogRows, order: np.ndarray, follows: np.ndarray) -> LogTally:
     number = log["number"][order]
     step = np.diff(number, prepend=number[:1])
     bad = np.flatnonzero(follows & (step <= 0))
     if len(bad):
         row, before = int(order[bad[0]]), int(order[bad[0] - 1])
         if step[bad[0]] == 0:
-            rule = f"is also that of {log.place(before)}: the line is there twice; remove one of them"
+            rule = f"is also that of {log.name_place(before)}: the line is there twice; remove one of them"
         else:
             rule = (
-                f"comes after {log['number'][before]} ({log.place(before)}): the log is out of order, or of two runs; "
-                "sort it, give older files first, or map columns.run"
+                f"comes after {log['number'][before]} ({log.name_place(before)}): the log is out of order, or of two "
+                "runs; sort it, give older files first, or map columns.run"
             )
-        raise ConfigurationError("number", f"{log['number'][row]} of {log.process_name(row)} in {log.place(row)}", rule)
+        raise ConfigurationError(
+            "number", f"{log['number'][row]} of {log.name_process(row)} in {log.name_place(row)}", rule
+        )
     holes = np.flatnonzero(follows & (step > 1))
     details = []
     for place in holes[:SHOWN].tolist():
         row = int(order[place])
-        details.append(f"{log.process_name(row)}: {step[place] - 1:,} lines are missing before {log.place(row)}")
-    return Tally("lines", log.size, int((step[holes] - 1).sum()), 0, tuple(details))
+        details.append(f"{log.name_process(row)}: {step[place] - 1:,} lines are missing before {log.name_place(row)}")
+    return LogTally("lines", log.size, int((step[holes] - 1).sum()), 0, tuple(details))
 
 
 def find_holes(log: LogRows) -> np.ndarray:
@@ -97,7 +99,8 @@ def _check_times(log: LogRows, mapping: LogMapping, order: np.ndarray, follows: 
         row, before = int(order[back[0]]), int(order[back[0] - 1])
         ms = (time[back[0] - 1] - time[back[0]]) / 1e6
         rule = (
-            f"{log.place(row)} is {ms:,.3f} ms before {log.place(before)}: the log is out of order, or of two runs; "
-            "sort it, give older files first, map columns.run, or declare clock_error_ms if the clock was set back"
+            f"{log.name_place(row)} is {ms:,.3f} ms before {log.name_place(before)}: the log is out of order, or of "
+            "two runs; sort it, give older files first, map columns.run, or declare clock_error_ms if the clock was "
+            "set back"
         )
-        raise ConfigurationError("time", log.process_name(row), rule)
+        raise ConfigurationError("time", log.name_process(row), rule)

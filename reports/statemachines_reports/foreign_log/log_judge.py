@@ -14,11 +14,11 @@ import pyarrow as pa
 from statemachines.kernel import ConfigurationError
 from statemachines_reports.foreign_log.deliveries import MESSAGE, STREAM, judge_deliveries
 from statemachines_reports.foreign_log.event_sets import judge_events
-from statemachines_reports.foreign_log.log_file import check_columns, estimate_rows, format_of, read_rows
+from statemachines_reports.foreign_log.log_file import check_columns, estimate_rows, find_format, read_rows
 from statemachines_reports.foreign_log.log_integrity import check_lines
 from statemachines_reports.foreign_log.log_mapping import LogMapping
 from statemachines_reports.foreign_log.log_rows import LogRows
-from statemachines_reports.foreign_log.log_tally import Tally, add_tallies
+from statemachines_reports.foreign_log.log_tally import LogTally, add_tallies
 from statemachines_reports.foreign_log.log_verdict import LogVerdict, conclude
 from statemachines_reports.foreign_log.machine_table import MachineTable, load_machine
 from statemachines_reports.foreign_log.mapped_table import TableMapper
@@ -37,8 +37,8 @@ class LogJudge:
     """Judges some files under one mapping.  It is plain data, and goes to tasks as it is."""
 
     def __init__(self, files: Sequence[Path], mapping: LogMapping) -> None:
-        self.files = tuple(files)
-        self.names = tuple(_short_names(files))
+        self.files = tuple(path.absolute() for path in files)
+        self.names = tuple(_list_names(files))
         self.mapping = mapping
         self.table: MachineTable | None = load_machine(mapping.machine) if mapping.machine else None
         if self.table is not None:
@@ -46,7 +46,7 @@ class LogJudge:
         self.mapper = TableMapper(
             mapping, self.table.events if self.table else (), self.table.states if self.table else ()
         )
-        self.formats = tuple(format_of(path, mapping.format) for path in files)
+        self.formats = tuple(find_format(path, mapping.format) for path in files)
 
     @property
     def passes(self) -> dict[str, tuple[str, ...]]:
@@ -66,24 +66,26 @@ class LogJudge:
         for rows in read_rows(path, self.formats[place], self.mapper.columns, group):
             yield self.mapper.map_rows(name, place, rows), rows.torn
 
-    def judge_table(self, table: pa.Table, together: str) -> list[Tally]:
+    def judge_table(self, table: pa.Table, together: str) -> list[LogTally]:
         """What is found in rows of whole processes, instances, messages or streams."""
         log = LogRows(table, self.names)
         return check_lines(log, self.mapping) if together == PROCESS else self._judge_rows(log, together)
 
-    def _judge_rows(self, log: LogRows, together: str) -> list[Tally]:
+    def _judge_rows(self, log: LogRows, together: str) -> list[LogTally]:
         if together != INSTANCE:
             return judge_deliveries(log, self.mapping, tuple(together.split()))
         assert self.table is not None
         judge = judge_states if self.mapping.level == "states" else judge_events
         return judge(log, self.mapping, self.table)
 
-    def conclude(self, tallies: Sequence[Tally], torn: int) -> LogVerdict:
+    def conclude(self, tallies: Sequence[LogTally], torn: int) -> LogVerdict:
         """The verdict; raises `ConfigurationError` where the rows are of several runs."""
         sums = add_tallies(tallies)
         runs = sorted(set(sums["runs"].details)) if "runs" in sums else []
         if len(runs) > 1:
-            rule = f"the log has {len(runs)} runs: {', '.join(map(repr, runs[:5]))}; choose one with --run"
+            rule = (
+                f"the log has {len(runs)} runs: {', '.join(repr(one[:80]) for one in runs[:5])}; choose one with --run"
+            )
             raise ConfigurationError("run", self.mapping.roles["run"][0], rule)
         if self.mapping.run and not runs:
             raise ConfigurationError("run", self.mapping.run, "no line is of it; another run may be meant")
@@ -151,7 +153,7 @@ def _check_guards(mapping: LogMapping, table: MachineTable) -> None:
             raise unknown("guard", guard, sorted(table.guards))
 
 
-def _short_names(files: Sequence[Path]) -> list[str]:
+def _list_names(files: Sequence[Path]) -> list[str]:
     """File names, with their folders where two are equal."""
     names = [path.name for path in files]
     return names if len(set(names)) == len(names) else [str(path) for path in files]

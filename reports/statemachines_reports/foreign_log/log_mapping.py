@@ -18,7 +18,7 @@ Names = str | tuple[str, ...]
 """A column, or several that are joined by "/"."""
 
 
-class Kind(StrEnum):
+class DeliveryKind(StrEnum):
     """What a row of a delivery log is about."""
 
     PUBLISH = auto()
@@ -176,7 +176,7 @@ def check_mapping(mapping: LogMapping, where: str) -> None:
         if role not in VALUED or (role not in roles and not (role == "state" and "source" in roles)):
             raise _wrong(where, f"values.{role} is about no mapped column; there are event, state and kind")
     for role in mapping.values:
-        _ = value_names(mapping, role, where)
+        _ = list_value_names(mapping, role, where)
     if "time" in roles and not mapping.time_unit:
         raise _wrong(where, "columns.time is mapped, and time_unit is not there; say s, ms, us, ns or iso")
     if mapping.clock_error_ms is not None and not 0 <= mapping.clock_error_ms < 1e9:
@@ -247,20 +247,20 @@ def _check_double_use(mapping: LogMapping, where: str) -> None:
             raise _wrong(where, f"column {column!r} stands for {before} and for {role}; each needs a column of its own")
 
 
-def value_names(mapping: LogMapping, role: str, where: str = "--map") -> dict[str, str]:
+def list_value_names(mapping: LogMapping, role: str, where: str = "--map") -> dict[str, str]:
     """What the log calls a value -> what the judge calls it; raises `ConfigurationError` for one with two meanings."""
     found: dict[str, str] = {}
     for name, given in mapping.values.get(role, {}).items():
         for value in given if isinstance(given, tuple) else (given,):
-            text = value_text(value)
+            text = format_value(value)
             if found.setdefault(text, name) != name:
                 raise _wrong(where, f"values.{role}: {text!r} stands for {found[text]} and for {name}")
-            if role == mapping.value_role and text in map(value_text, mapping.ignore):
+            if role == mapping.value_role and text in map(format_value, mapping.ignore):
                 raise _wrong(where, f"values.{role}: {text!r} stands for {name}, and is ignored as well")
     return found
 
 
-def value_text(value: Value) -> str:
+def format_value(value: Value) -> str:
     """A value of TOML as the text that the log has."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from statemachines.kernel import ConfigurationError
 
+TEXT_MAX: Final = 200
 NOTHING: Final = np.iinfo(np.int64).min
 
 
@@ -41,20 +42,20 @@ class LogRows:
     def __contains__(self, name: str) -> bool:
         return name in self._arrays
 
-    def texts(self, name: str) -> list[str]:
+    def list_texts(self, name: str) -> list[str]:
         """The texts of a column by code."""
         return list(self._texts[name].to_pylist())
 
-    def text_count(self, name: str) -> int:
+    def count_texts(self, name: str) -> int:
         """How many texts a column has."""
         return len(self._texts[name])
 
-    def text(self, name: str, row: int) -> str:
-        """The text of a column in a row; "" where there is none."""
+    def read_text(self, name: str, row: int) -> str:
+        """The text of a column in a row, for people: its beginning, and "" where there is none."""
         code = int(self._arrays[name][row])
-        return str(self._texts[name][code].as_py()) if code >= 0 else ""
+        return str(self._texts[name][code].as_py())[:TEXT_MAX] if code >= 0 else ""
 
-    def place(self, row: int) -> str:
+    def name_place(self, row: int) -> str:
         """Where a row stands, for people."""
         return f"{self.names[int(self['file'][row])]} line {int(self['line'][row])}"
 
@@ -63,11 +64,11 @@ class LogRows:
         """Codes of the processes: by their column, else by file."""
         return self["process"] if "process" in self else self["file"]
 
-    def process_name(self, row: int) -> str:
+    def name_process(self, row: int) -> str:
         """The process of a row."""
-        return self.text("process", row) if "process" in self else self.names[int(self["file"][row])]
+        return self.read_text("process", row) if "process" in self else self.names[int(self["file"][row])]
 
-    def order_values(self, kind: str) -> np.ndarray:
+    def read_order(self, kind: str) -> np.ndarray:
         """What orders the ids of streams, as integers that can be compared; raises `ConfigurationError` where an id is
         none of the kind."""
         if kind == "number":
@@ -78,8 +79,10 @@ class LogRows:
         if not fits.all():
             code = int(used[np.flatnonzero(~fits)[0]])
             row = int(np.flatnonzero(self["id"] == code)[0])
-            rule = f"{self.place(row)}: must be MILLISECONDS-NUMBER; say another order in [deliveries] if it is not"
-            raise ConfigurationError("id", self.text("id", row)[:80], rule)
+            rule = (
+                f"{self.name_place(row)}: must be MILLISECONDS-NUMBER; say another order in [deliveries] if it is not"
+            )
+            raise ConfigurationError("id", self.read_text("id", row)[:80], rule)
         parts = pc.split_pattern(texts, "-").flatten().cast(pa.int64()).to_numpy().reshape(-1, 2)
         order = np.lexsort((parts[:, 1], parts[:, 0]))
         sorted_parts = parts[order]

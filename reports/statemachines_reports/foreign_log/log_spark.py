@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from statemachines.kernel import GaplessError
 from statemachines_reports.foreign_log.log_judge import LogJudge
-from statemachines_reports.foreign_log.log_tally import Tally
+from statemachines_reports.foreign_log.log_tally import LogTally
 from statemachines_reports.foreign_log.log_verdict import LogVerdict
 
 ROWS_IN_TASK: Final = 5_000_000
@@ -39,7 +39,7 @@ def judge_on_spark(judge: LogJudge, master: str) -> LogVerdict:
     return judge.conclude([one for one in tallies if one.check != TORN], torn)
 
 
-def _collect(judge: LogJudge, spark: Any) -> list[Tally]:
+def _collect(judge: LogJudge, spark: Any) -> list[LogTally]:
     parts = _list_parts(judge)
     schema = judge.mapper.schema
     shape = ", ".join(f"`{field.name}` {TYPES.get(field.type, 'string')}" for field in schema) + ", `torn` int"
@@ -57,14 +57,14 @@ def _collect(judge: LogJudge, spark: Any) -> list[Tally]:
 
     places = spark.createDataFrame(spark.sparkContext.parallelize(parts, len(parts)), "file int, part int")
     rows = places.mapInArrow(read, shape).cache()
-    tasks = max(spark.sparkContext.defaultParallelism, judge_tasks(judge))
+    tasks = max(spark.sparkContext.defaultParallelism, count_tasks(judge))
     found = [_judge_pass(judge, rows, together, columns, tasks) for together, columns in judge.passes.items()]
     torn_rows = rows.where("torn > 0").selectExpr(
         f"'{TORN}' AS check", "CAST(torn AS bigint) AS checked", "0L AS found", "0L AS certain", "array('') AS details"
     )
     lines = reduce(lambda one, other: one.union(other), [*found, torn_rows]).collect()
     rows.unpersist()
-    return [Tally(one[0], one[1], one[2], one[3], tuple(one[4])) for one in lines]
+    return [LogTally(one[0], one[1], one[2], one[3], tuple(one[4])) for one in lines]
 
 
 def _judge_pass(judge: LogJudge, rows: Any, together: str, columns: tuple[str, ...], tasks: int) -> Any:
@@ -86,7 +86,7 @@ def _judge_pass(judge: LogJudge, rows: Any, together: str, columns: tuple[str, .
     return apart.sortWithinPartitions("file", "line").mapInArrow(task, TALLY)
 
 
-def judge_tasks(judge: LogJudge) -> int:
+def count_tasks(judge: LogJudge) -> int:
     """So many tasks that each has a few million rows."""
     from statemachines_reports.foreign_log.log_file import estimate_rows
 

@@ -11,7 +11,7 @@ SHOWN: Final = 5
 """Of each check so many places are described."""
 
 
-class Tally(msgspec.Struct, frozen=True):
+class LogTally(msgspec.Struct, frozen=True):
     """`found` of the `checked` are against the claim; `certain`: those that no missing or doubled line explains."""
 
     check: str
@@ -21,13 +21,13 @@ class Tally(msgspec.Struct, frozen=True):
     details: tuple[str, ...] = ()
 
 
-def add_tallies(tallies: Iterable[Tally]) -> dict[str, Tally]:
+def add_tallies(tallies: Iterable[LogTally]) -> dict[str, LogTally]:
     """One tally a check."""
-    sums: dict[str, Tally] = {}
+    sums: dict[str, LogTally] = {}
     for one in tallies:
-        was = sums.get(one.check, Tally(one.check))
+        was = sums.get(one.check, LogTally(one.check))
         details = (*was.details, *one.details)
-        sums[one.check] = Tally(
+        sums[one.check] = LogTally(
             one.check, was.checked + one.checked, was.found + one.found, was.certain + one.certain, details
         )
     return sums

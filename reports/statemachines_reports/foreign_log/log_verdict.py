@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from statemachines_reports.foreign_log.log_mapping import Kind, LogMapping
-from statemachines_reports.foreign_log.log_tally import SHOWN, Tally
+from statemachines_reports.foreign_log.log_mapping import DeliveryKind, LogMapping
+from statemachines_reports.foreign_log.log_tally import SHOWN, LogTally
 
 HELD: Final = "held"
 VIOLATED: Final = "VIOLATED"
@@ -60,12 +60,12 @@ CLAIMS: Final = {
     "equal lines": "no two lines are equal",
 }
 ENDS: Final = "the log may go on; say complete = true if it does not"
-MISSING: Final = "lines are missing, or one is there twice"
+MISSING: Final = "equal lines or times that go back: one may be there twice, or two swapped"
 
 
-def conclude(mapping: LogMapping, tallies: Mapping[str, Tally], files: tuple[str, ...], torn: int) -> LogVerdict:
+def conclude(mapping: LogMapping, tallies: Mapping[str, LogTally], files: tuple[str, ...], torn: int) -> LogVerdict:
     """The verdict of a log from the tallies of all its parts."""
-    lines = tallies.get("lines", Tally("lines"))
+    lines = tallies.get("lines", LogTally("lines"))
     if not lines.checked:
         return LogVerdict(mapping.level, INCONCLUSIVE, files, 0, torn, {}, ())
     judged = _delivery_checks(mapping, tallies) if mapping.level == "deliveries" else _machine_checks(tallies)
@@ -91,25 +91,25 @@ def _doubt(one: LogCheck) -> LogCheck:
     return msgspec.structs.replace(one, verdict=INCONCLUSIVE, why="lines are missing (see lines), and may explain it")
 
 
-def _check(tally: Tally, verdict: str, why: str = "") -> LogCheck:
+def _check(tally: LogTally, verdict: str, why: str = "") -> LogCheck:
     return LogCheck(tally.check, CLAIMS[tally.check], verdict, tally.checked, tally.found, why, tally.details[:SHOWN])
 
 
-def _promised(tally: Tally, why: str) -> LogCheck:
+def _promised(tally: LogTally, why: str) -> LogCheck:
     """Violated where some of it is certain; inconclusive, and `why`, where something may explain it."""
     if tally.certain:
         return _check(tally, VIOLATED)
     return _check(tally, INCONCLUSIVE, why) if tally.found else _check(tally, HELD)
 
 
-def _machine_checks(tallies: Mapping[str, Tally]) -> list[LogCheck]:
+def _machine_checks(tallies: Mapping[str, LogTally]) -> list[LogCheck]:
     found = [_promised(tallies[name], MISSING) for name in ("steps", "continuity", "events") if name in tallies]
     unclear = {"unordered": "nothing orders their lines", "bounds": "their sets of states go beyond sets_max"}
     found += [_check(tallies[name], INCONCLUSIVE, why) for name, why in unclear.items() if name in tallies]
     return found
 
 
-def _line_checks(mapping: LogMapping, tallies: Mapping[str, Tally]) -> Iterator[LogCheck]:
+def _line_checks(mapping: LogMapping, tallies: Mapping[str, LogTally]) -> Iterator[LogCheck]:
     lines = tallies["lines"]
     if "number" in mapping.roles:
         yield _check(
@@ -120,9 +120,9 @@ def _line_checks(mapping: LogMapping, tallies: Mapping[str, Tally]) -> Iterator[
         yield _check(equal, COUNTED, "they count as one delivery; map columns.number to tell them apart")
 
 
-def _delivery_checks(mapping: LogMapping, tallies: Mapping[str, Tally]) -> list[LogCheck]:
+def _delivery_checks(mapping: LogMapping, tallies: Mapping[str, LogTally]) -> list[LogCheck]:
     rules = mapping.rules
-    count = {kind: tallies[f"rows {kind}"].checked if f"rows {kind}" in tallies else 0 for kind in Kind}
+    count = {kind: tallies[f"rows {kind}"].checked if f"rows {kind}" in tallies else 0 for kind in DeliveryKind}
     checks = [_duplicates_check(mapping, tallies)]
     if "order" in tallies:
         start = "earlier lines may be missing; say from_start = true if every log is there from its start"
@@ -130,8 +130,8 @@ def _delivery_checks(mapping: LogMapping, tallies: Mapping[str, Tally]) -> list[
         why = other if mapping.begins_whole else start
         order = tallies["order"]
         checks.append(_promised(order, why) if rules.ordered else _check(order, COUNTED, "no order is promised"))
-    if count[Kind.PUBLISH]:
-        passed = tallies.get("passed", Tally("passed")).certain
+    if count[DeliveryKind.PUBLISH]:
+        passed = tallies.get("passed", LogTally("passed")).certain
         lost = tallies["lost"]
         lost = msgspec.structs.replace(lost, certain=max(lost.certain, passed))
         checks.append(_promised(lost, f"they may still come; {ENDS}"))
@@ -143,8 +143,8 @@ def _delivery_checks(mapping: LogMapping, tallies: Mapping[str, Tally]) -> list[
     else:
         why = "numbers may have holes: say dense = true if they have none, or give the log of publishes"
         checks.append(LogCheck("gaps", CLAIMS["gaps"], NOT_JUDGED, 0, 0, why))
-    if count[Kind.ACK] or count[Kind.COMMIT]:
-        if count[Kind.ACK]:
+    if count[DeliveryKind.ACK] or count[DeliveryKind.COMMIT]:
+        if count[DeliveryKind.ACK]:
             why = "earlier lines may be missing; say from_start = true if every log is there from its start"
             checks.append(_promised(tallies["early acks"], why))
         checks.append(_promised(tallies["unacknowledged"], ENDS))
@@ -156,7 +156,7 @@ def _delivery_checks(mapping: LogMapping, tallies: Mapping[str, Tally]) -> list[
     return checks
 
 
-def _duplicates_check(mapping: LogMapping, tallies: Mapping[str, Tally]) -> LogCheck:
+def _duplicates_check(mapping: LogMapping, tallies: Mapping[str, LogTally]) -> LogCheck:
     tally = tallies["duplicates"]
     moved = tallies["to another process"].found
     again = f"came again, {moved:,} of them to another process; " if tally.found else ""

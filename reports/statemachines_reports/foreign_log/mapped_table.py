@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from statemachines.kernel import ConfigurationError
 from statemachines.registry import unknown
 from statemachines_reports.foreign_log.log_file import RawRows
-from statemachines_reports.foreign_log.log_mapping import Kind, LogMapping, value_names, value_text
+from statemachines_reports.foreign_log.log_mapping import DeliveryKind, LogMapping, format_value, list_value_names
 
 UNITS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 WHOLE: Final = ("time", "number")
@@ -36,15 +36,15 @@ class TableMapper:
             "event": tuple(events),
             "state": tuple(states),
             "source": tuple(states),
-            "kind": tuple(map(str, Kind)),
+            "kind": tuple(map(str, DeliveryKind)),
         }
-        self._names = {role: value_names(mapping, role) for role in ("event", "state", "kind")}
+        self._names = {role: list_value_names(mapping, role) for role in ("event", "state", "kind")}
         self._names["source"] = self._names["state"]
         for role, names in self._names.items():
             for name in names.values():
                 if name not in self._known[role]:
                     raise unknown(f"--map values.{role}", name, self._known[role])
-        self._ignored = frozenset(map(value_text, mapping.ignore))
+        self._ignored = frozenset(map(format_value, mapping.ignore))
 
     @property
     def schema(self) -> pa.Schema:
@@ -103,7 +103,7 @@ class TableMapper:
             texts = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
             ignored = [place for place, text in enumerate(texts) if one == role and text in self._ignored]
             if ignored:
-                codes = _codes_of(column)
+                codes = _read_codes(column)
                 keep = pa.array(~np.isin(codes, ignored))
             renamed = []
             for place, text in enumerate(texts):
@@ -115,7 +115,7 @@ class TableMapper:
         return table if keep is None else table.filter(keep)
 
     def _refuse_value(self, name: str, table: pa.Table, column: Any, role: str, place: int, text: str) -> None:
-        rows = np.flatnonzero(_codes_of(column) == place)
+        rows = np.flatnonzero(_read_codes(column) == place)
         if not len(rows):
             return
         line = table.column("line")[int(rows[0])].as_py()
@@ -152,9 +152,10 @@ class TableMapper:
         rules = self.mapping.rules
         column = table.column("kind").unify_dictionaries()
         texts = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
-        codes = _codes_of(column)
+        codes = _read_codes(column)
         commits, delivers = (
-            codes == (texts.index(kind) if kind in texts else -2) for kind in (Kind.COMMIT, Kind.DELIVER)
+            codes == (texts.index(kind) if kind in texts else -2)
+            for kind in (DeliveryKind.COMMIT, DeliveryKind.DELIVER)
         )
         same = [role for role in rules.same if role not in ("consumer", "group")]
         yield from ((role, ~commits) for role in same)
@@ -177,9 +178,17 @@ class _Source:
     def read_text(self, columns: tuple[str, ...]) -> Any:
         """Dictionary-encoded texts; several columns are joined by "/"."""
         parts = [self._as_text(one, join=len(columns) > 1) for one in columns]
-        if len(parts) == 1:
-            return parts[0]
-        return pc.binary_join_element_wise(*parts, "/").cast(pa.string()).dictionary_encode()
+        found = parts[0]
+        if len(parts) > 1:
+            found = pc.binary_join_element_wise(*parts, "/").cast(pa.string()).dictionary_encode()
+        try:
+            for chunk in found.chunks:
+                chunk.dictionary.validate(full=True)
+        except pa.ArrowException as error:
+            raise self._wrong(
+                columns[0], None, "has texts that are not UTF-8; write them so, or as hexadecimal"
+            ) from error
+        return found
 
     def _as_text(self, name: str, join: bool) -> Any:
         column = self._table.column(name)
@@ -191,7 +200,7 @@ class _Source:
         try:
             text = column.cast(pa.string())
         except pa.ArrowException as error:
-            raise self._wrong(name, None, f"is {kind}, and must be text: {_short(error)}") from error
+            raise self._wrong(name, None, f"is {kind}, and must be text: {_shorten(error)}") from error
         return text if join else text.dictionary_encode()
 
     def read_whole(self, name: str) -> Any:
@@ -222,22 +231,23 @@ class _Source:
         if pa.types.is_dictionary(column.type):
             column = column.cast(pa.string())
         if pa.types.is_timestamp(column.type):
-            return column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
+            try:
+                return column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
+            except pa.ArrowException as error:
+                raise self._wrong(name, None, "has times that do not fit into 64 bits of nanoseconds") from error
         if unit == "iso":
             return self._read_iso(name, column)
         said = f"must be numbers of {unit} (time_unit)"
+        if pa.types.is_string(column.type):
+            whole = column.cast(pa.float64()) if self._find(column, pa.float64()) is None else None
+            if whole is None:
+                raise self._wrong(name, self._find(column, pa.float64()), f"{said}; texts of dates are time_unit iso")
+            column = column.cast(pa.int64()) if self._find(column, pa.int64()) is None else whole
         if pa.types.is_integer(column.type):
             try:
                 return pc.multiply_checked(column.cast(pa.int64()), UNITS[unit])
             except pa.ArrowException as error:
                 raise self._wrong(name, None, f"{said}: too large; is the unit right?") from error
-        if pa.types.is_string(column.type):
-            whole = column.cast(pa.float64()) if self._find(column, pa.float64()) is None else None
-            if whole is None:
-                raise self._wrong(name, self._find(column, pa.float64()), f"{said}; texts of dates are time_unit iso")
-            if self._find(column, pa.int64()) is None:
-                return pc.multiply_checked(column.cast(pa.int64()), UNITS[unit])
-            column = whole
         if not pa.types.is_floating(column.type):
             raise self._wrong(name, None, f"{said}, and is {column.type}")
         scaled = pc.round(pc.multiply(column.cast(pa.float64()), float(UNITS[unit])))
@@ -287,7 +297,7 @@ class _Source:
         )
 
 
-def _codes_of(column: Any) -> np.ndarray:
+def _read_codes(column: Any) -> np.ndarray:
     return np.concatenate(
         [np.asarray(chunk.indices.fill_null(-1)) for chunk in column.chunks] or [np.zeros(0, np.int32)]
     )
@@ -303,10 +313,10 @@ def _with_texts(column: Any, texts: list[str]) -> Any:
         return pa.chunked_array(chunks, TEXT)
     place = {text: code for code, text in enumerate(distinct)}
     moved = np.array([place[text] for text in texts] + [-1], np.int32)
-    codes = moved[_codes_of(column)]
+    codes = moved[_read_codes(column)]
     indices = pa.array(codes, mask=codes < 0)
     return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
 
 
-def _short(error: Exception) -> str:
+def _shorten(error: Exception) -> str:
     return " ".join(str(error).split())[:120]

@@ -7,11 +7,11 @@ import numpy as np
 from statemachines_reports.foreign_log.instance_rows import InstanceRows
 from statemachines_reports.foreign_log.log_mapping import LogMapping
 from statemachines_reports.foreign_log.log_rows import LogRows
-from statemachines_reports.foreign_log.log_tally import SHOWN, Tally
+from statemachines_reports.foreign_log.log_tally import SHOWN, LogTally
 from statemachines_reports.foreign_log.machine_table import MachineTable, Symbol
 
 
-def judge_states(log: LogRows, mapping: LogMapping, table: MachineTable) -> list[Tally]:
+def judge_states(log: LogRows, mapping: LogMapping, table: MachineTable) -> list[LogTally]:
     """Whole instances: steps that no row of the table takes, and those that begin where the one before did not end."""
     rows = InstanceRows(log, mapping, table)
     steps = table.fill_steps(rows.alphabet)
@@ -29,7 +29,7 @@ def judge_states(log: LogRows, mapping: LogMapping, table: MachineTable) -> list
     doubtful = np.repeat(rows.find_doubtful(), np.diff(begins))
     if "source" in log:
         places = {text: place for place, text in enumerate(table.states)}
-        coded = np.array([*(places.get(text, -1) for text in log.texts("source")), -1])
+        coded = np.array([*(places.get(text, -1) for text in log.list_texts("source")), -1])
         source = coded[log["source"][order]]
         checked = (source >= 0) & (before >= 0)
         tallies.append(_tally_continuity(rows, table, checked, before, source, doubtful))
@@ -42,7 +42,7 @@ def judge_states(log: LogRows, mapping: LogMapping, table: MachineTable) -> list
     details = tuple(
         _describe(rows, table, place, int(source[place]), int(dest[place])) for place in wrong[:SHOWN].tolist()
     )
-    tallies.insert(0, Tally("steps", int(checked.sum()), len(wrong), int(certain.sum()), details))
+    tallies.insert(0, LogTally("steps", int(checked.sum()), len(wrong), int(certain.sum()), details))
     return [*tallies, *rows.tally_unclear()]
 
 
@@ -53,21 +53,21 @@ def _tally_continuity(
     before: np.ndarray,
     source: np.ndarray,
     doubtful: np.ndarray,
-) -> Tally:
+) -> LogTally:
     wrong = np.flatnonzero(checked & (source != before))
     details = tuple(
-        f"{rows.place(place)}: {_instance_at(rows, place)} begins in {table.states[source[place]]}, and was in "
-        f"{table.states[before[place]]}"
+        f"{rows.name_place(place)}: {_name_instance_at(rows, place)} begins in {table.states[source[place]]}, and "
+        f"was in {table.states[before[place]]}"
         for place in wrong[:SHOWN].tolist()
     )
-    return Tally("continuity", int(checked.sum()), len(wrong), int((~doubtful[wrong]).sum()), details)
+    return LogTally("continuity", int(checked.sum()), len(wrong), int((~doubtful[wrong]).sum()), details)
 
 
-def _instance_at(rows: InstanceRows, place: int) -> str:
-    return rows.instance_name(int(np.searchsorted(rows.begins, place, side="right")) - 1)
+def _name_instance_at(rows: InstanceRows, place: int) -> str:
+    return rows.name_instance(int(np.searchsorted(rows.begins, place, side="right")) - 1)
 
 
 def _describe(rows: InstanceRows, table: MachineTable, place: int, source: int, dest: int) -> str:
     symbol = rows.alphabet[int(rows.symbols[place])]
     said = Symbol(symbol.event, symbol.guards, dest)
-    return f"{rows.place(place)}: {_instance_at(rows, place)}: {table.explain_step(said, source)}"
+    return f"{rows.name_place(place)}: {_name_instance_at(rows, place)}: {table.explain_step(said, source)}"
