@@ -12,7 +12,7 @@ from foreign_logs import DELIVERIES, consumed, mapping, published, row, write_lo
 
 from statemachines.cli import run
 from statemachines.kernel import ConfigurationError
-from statemachines_reports.foreign_log import judge_files, log_file
+from statemachines_reports.foreign_log import judge_files, ndjson_rows, text_blocks
 from statemachines_reports.foreign_log.log_mapping import list_templates, parse_mapping, read_template
 
 MACHINE = {"level": "events", "machine": "shop:make_order", "columns": {"event": "what", "instance": "order"}}
@@ -157,8 +157,8 @@ def test_a_million_rows_without_a_stream_are_one_line(tmp_path):
 
 
 def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(log_file, "LINE_MAX", 1_000)
-    monkeypatch.setattr(log_file, "BLOCK", 300)
+    monkeypatch.setattr(text_blocks, "LINE_MAX", 1_000)
+    monkeypatch.setattr(text_blocks, "BLOCK", 300)
     path = tmp_path / "log.ndjson"
     path.write_text(f"{LINE}\n" * 50 + "{" * 5_000)
     with pytest.raises(ConfigurationError, match="line 51 is longer than 1000 bytes; is it a log of lines"):
@@ -169,8 +169,8 @@ def test_blocks_and_types_that_show_late_make_no_difference(tmp_path, monkeypatc
     logs = {"a": [*published(range(1, 40)), *consumed("c1", range(1, 40))]}
     (path,) = write_logs(tmp_path, **logs)
     whole = judge_files([path], mapping(complete=True))
-    monkeypatch.setattr(log_file, "BLOCK", 100)
-    monkeypatch.setattr(log_file, "LOOKED_AT", 2)
+    monkeypatch.setattr(text_blocks, "BLOCK", 100)
+    monkeypatch.setattr(ndjson_rows, "LOOKED_AT", 2)
     assert judge_files([path], mapping(complete=True, without=["consumer"])).verdict == whole.verdict == "held"
 
 
