@@ -20,6 +20,7 @@ from statemachines.kernel import (
 from statemachines.kernel.row import AnyRow
 from statemachines.shared_subscriptions import (
     agent,
+    agent_process,
     assignment,
     borrower,
     claim,
@@ -457,7 +458,10 @@ BUGS: Final = (
         "a borrower goes on following whom the claim does not name any more",
         "SS-245",
         "agent.is_misled",
-        replace_call(agent, "is_misled", lambda record, one: False),
+        both(
+            replace_call(agent, "is_misled", lambda record, one: False),
+            replace_call(agent_process, "is_misled", lambda record, one: False),
+        ),
     ),
     Bug(
         "claim-end-in-turn",
