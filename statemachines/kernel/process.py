@@ -223,9 +223,7 @@ class Process(Generic[R]):
             if kind.name in (PROCESS, OUTSIDE, ADDRESSEE, APPLICATION) or kind is not self.kinds[kind.name]:
                 raise DeclarationError(f"{self.name}: two kinds are called {kind.name!r}; rename one")
             if kind.most < 1:
-                raise DeclarationError(
-                    f"{self.name}: kind {kind.name} has most={kind.most}; 1 or more, 1 with a number"
-                )
+                raise DeclarationError(f"{self.name}: kind {kind.name} has most={kind.most}; must be 1 or more")
             for other in kinds:
                 if other is not kind and other.prefix == kind.prefix and other.fsm is kind.fsm:
                     raise DeclarationError(f"{self.name}: kinds {kind.name} and {other.name} are the same; drop one")

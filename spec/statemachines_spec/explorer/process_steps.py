@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, Message, Process, SetTimer
+from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, Message, Process, SetTimer, TimerFired
 from statemachines.kernel.process import PROCESS
 from statemachines.kernel.turn import Leaving, ProcessTurn
 from statemachines_spec.explorer.actor import SeenStep, Watch
 from statemachines_spec.explorer.entries import Nondeterministic, encode_value
-from statemachines_spec.explorer.party import InternedParty, Party, Timer, begin, step_party
+from statemachines_spec.explorer.party import InternedParty, Party, Timer, begin, step_party, timer_of
 
 
 class ProcessPart(msgspec.Struct, frozen=True, gc=False):
@@ -44,12 +44,13 @@ class ProcessParts(msgspec.Struct, frozen=True, gc=False):
 
 
 class TakenStep(msgspec.Struct, frozen=True, gc=False):
-    """What came of one step: the party afterwards, its effects but those on timers, the timers that it set for now, and
-    the steps of its machines."""
+    """What came of one step: the party afterwards, its effects but those on timers, the timers that it set for now, all
+    that it set or took back or that fired, and the steps of its machines."""
 
     party: InternedParty
     effects: Effects
     soon: tuple[Timer, ...]
+    touched: tuple[Timer, ...]
     seen: tuple[SeenStep, ...]
 
 
@@ -117,9 +118,12 @@ class ProcessSteps:
             for one in effects
             if isinstance(one, SetTimer) and one.deadline_ns <= 0 and one.timer not in fsm.authority
         )
+        touched = tuple((one.timer, one.key) for one in effects if isinstance(one, SetTimer | CancelTimer))
+        if isinstance(event, TimerFired):
+            touched = (*touched, (timer_of(fsm, event), event.key))
         # What the local state keeps is looked at with it, so it must be the very record.
         seen = (replace(one, after=after.record) if one.fsm is fsm else one for one in watch)
-        return TakenStep(after, leaving, soon, tuple(seen))
+        return TakenStep(after, leaving, soon, touched, tuple(seen))
 
     def _same_party(self, party: InternedParty) -> InternedParty:
         if id(party) in self._known:
@@ -146,12 +150,21 @@ class PartsTurn(ProcessTurn):
         self.out: Leaving = []
         self._parts: dict[str, ProcessPart] = {one.party.record.id: one for one in parts.parties}
         self._parts[self.id] = ProcessPart(PROCESS, parts.own)
+        self.touched: set[tuple[str, Timer]] = set()
         self._soon: list[tuple[str, Timer]] = []
 
     def parts(self) -> ProcessParts:
         """The process after it."""
         own = self._parts[self.id].party
         return ProcessParts(own, tuple(part for name, part in sorted(self._parts.items()) if name != self.id))
+
+    def part(self, party: str) -> ProcessPart:
+        """A party that lives, and its kind."""
+        return self._parts[party]
+
+    def put(self, party: str, value: InternedParty) -> None:
+        """The party is this one now."""
+        self._parts[party] = replace(self._parts[party], party=value)
 
     def start(self) -> None:
         """The parties that every life begins with."""
@@ -209,6 +222,7 @@ class PartsTurn(ProcessTurn):
         self._parts[name] = ProcessPart(part.kind, taken.party)
         if self.watch is not None:
             self.watch += taken.seen
+        self.touched.update((name, timer) for timer in taken.touched)
         if taken.soon:
             self._soon += [(name, timer) for timer in taken.soon]
         return taken.effects
