@@ -113,10 +113,12 @@ def end_subscription(record: AgentRecord, lives: int) -> AgentRecord:
     return replace(record.end(party), number=lives, turn=lives + 1, recreated=lives - 1)
 
 
-def subscribe(steps: ProcessSteps, record: AgentRecord, topic_filter: str = FILTER) -> ProcessParts:
+def subscribe(
+    steps: ProcessSteps, record: AgentRecord, topic_filter: str = FILTER, at_delivery: bool = False
+) -> ProcessParts:
     """Subscribed to a group that is declared, the first leader_wanted lost: the timer asks again."""
     turn = PartsTurn(steps, steps.begin(record), None)
-    turn.feed(record.id, SubscribeShared(Shared(GROUP, topic_filter)))
+    turn.feed(record.id, SubscribeShared(Shared(GROUP, topic_filter, at_delivery)))
     declarer = next(party for party, effect in turn.out if isinstance(effect, Ask))
     turn.feed(record.id, GroupReady(declarer))
     turn.remove(declarer)
