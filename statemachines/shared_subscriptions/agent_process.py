@@ -33,9 +33,8 @@ from statemachines.kernel import (
     Row,
     SendAs,
     fresh,
-    life_of,
 )
-from statemachines.shared_subscriptions.agent import SUBSCRIPTIONS_MAX, speaker_of
+from statemachines.shared_subscriptions.agent import SUBSCRIPTIONS_MAX, is_ours, speaker_of
 from statemachines.shared_subscriptions.agent_record import (
     OPEN,
     AgentRecord,
@@ -156,7 +155,7 @@ def is_answered_directly(record: AgentRecord, event: Arrived) -> bool:
 def is_for_gone(record: AgentRecord, event: Arrived) -> bool:
     """Of this very life, not of another that goes by its name."""
     said = said_in(event)
-    return life_of(said.borrower) == record.id and not isinstance(said, Undeclared)
+    return is_ours(said.borrower, record.id) and not isinstance(said, Undeclared)
 
 
 def is_for_gone_around(record: AgentRecord, event: Arrived) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Ask, Event, Fsm, Send, Tell, fresh, in_order, incarnation
+from statemachines.shared_subscriptions.agent_process import BORROWERS
 from statemachines.shared_subscriptions.agent_record import AgentRecord, EndSubscription, LeaveAll
 from statemachines.shared_subscriptions.borrower import (
     BORROWER,
@@ -26,7 +27,7 @@ from statemachines.shared_subscriptions.borrower import (
     OnUnsubscribe,
 )
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.handler_process import BORROWERS, HANDLER, SESSIONS
+from statemachines.shared_subscriptions.handler_process import HANDLER, SESSIONS
 from statemachines.shared_subscriptions.session import SESSION, Ack, PollTimer, Take
 from statemachines.shared_subscriptions.session_record import WAITING, Acknowledged, Deliver, SessionRecord
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
