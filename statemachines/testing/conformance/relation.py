@@ -278,3 +278,20 @@ def answered_values(relation: Relation, event: Event, binding: Binding) -> Event
                     other = max(values.values()) + 1 if isinstance(other, int) else f"{other}-unknown"
                 event = replace(event, **{field: other})
     return event
+
+
+def table_values(relation: Relation, event: Event, binding: Binding) -> Event:
+    """The event of the wire as the table has it: with the values of the table for those that the implementation has
+    chosen itself; a value that it never chose is one that the table never chose either."""
+    name = name_of(type(event))
+    if name not in relation.chosen_in:
+        return event
+    for choice in relation.chosen:
+        for kind, field in choice.fields:
+            if kind == name:
+                value, values = getattr(event, field), binding.get(choice.name, {})
+                known = next((ours for ours, theirs in values.items() if theirs == value), value)
+                if known == value and value in values and values[value] != value:
+                    known = max(values) + 1 if isinstance(value, int) else f"{value}-unknown"
+                event = replace(event, **{field: known})
+    return event
