@@ -59,6 +59,11 @@ def conform(
     Exit code 0: everything that came is allowed. 1: something is not; the shortest run that shows it is printed and
     saved. 3: it could not be judged, such as an implementation that does not answer in time.
     """
+    if not command and listen is None:
+        rule = (
+            "is missing; put -- and what starts the implementation behind the role, or --listen for one over the wire"
+        )
+        raise ConfigurationError("COMMAND", "", rule)
     from statemachines.testing.conformance import report, script_file
     from statemachines.testing.conformance.campaign import Campaign, Outcome
     from statemachines.testing.conformance.child_process import ChildProcess
@@ -76,11 +81,6 @@ def conform(
             credentials=read_credentials(secret_file, tls_cert, tls_key, None), listen=parse_address(listen),
         )  # fmt: skip
         raise typer.Exit(conform_wire.run(found, options, argv, json=json))
-    if not argv:
-        rule = (
-            "is missing; put -- and what starts the implementation behind the role, or --listen for one over the wire"
-        )
-        raise ConfigurationError("command", "", rule)
     begin_work()
     campaign = Campaign(found, lambda: ChildProcess(argv, patience))
     verdict = campaign.judge(runs, seed, tour=not no_tour) if moves is None else campaign.replay(moves)
