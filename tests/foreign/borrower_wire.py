@@ -109,6 +109,7 @@ class PretendedReader:
         self.chance = random.Random(seed)
         self.streams = {}
         self.leaves_at = None
+        self.is_slow = False
 
     def tell(self, event):
         if event["type"] == "install":
@@ -117,6 +118,8 @@ class PretendedReader:
             self.streams[event["stream"]][2] = True
         elif event["type"] == "uninstall":
             self.streams.pop(event["stream"], None)
+        elif event["type"] == "destroyed":
+            self.leaves_at = None
 
     def read(self):
         """What it has read now: at most one stream."""
@@ -125,16 +128,17 @@ class PretendedReader:
         stream = self.chance.choice(sorted(self.streams))
         grant, progress, finishing = held = self.streams[stream]
         held[1] = progress + self.chance.randrange(3)
-        finished = finishing and self.chance.random() < 0.5
+        finished = finishing and not self.is_slow and self.chance.random() < 0.3
         return {"type": "stream_progress", "stream": stream, "grant": grant, "progress": held[1], "finished": finished}
 
     def call(self, now):
         """What its client does now."""
         if self.leaves_at is None:
-            self.leaves_at = now + self.chance.uniform(0.5, 4)
+            self.leaves_at = now + self.chance.uniform(0.2, 3)
+            self.is_slow = self.chance.random() < 0.4
         if now < self.leaves_at:
             return None
-        self.leaves_at = None
+        self.leaves_at = float("inf")
         return {"type": self.chance.choice(["on_unsubscribe", "on_unsubscribe", "on_disconnect", "give_back"])}
 
 

@@ -19,7 +19,7 @@ from statemachines.kernel import Fsm, name_of
 from statemachines.testing.conformance.conformance_run import Cell, Inconclusive, Violated, Violation
 from statemachines.testing.conformance.relation import Binding, Output, matched
 from statemachines.testing.conformance.role import ConformanceRole
-from statemachines.testing.conformance.wire_role import WireRole
+from statemachines.testing.conformance.wire_role import BegunRecord, WireRole
 from statemachines.testing.conformance.wire_state import CarriedState, CarriedSteps, SentInput, tighten
 
 STATES_MAX: Final = 5_000
@@ -53,7 +53,7 @@ class WireJudge:
         role: ConformanceRole,
         wire: WireRole,
         name: str,
-        records: Iterable[Any],
+        records: Iterable[BegunRecord],
         began_ns: tuple[int, int],
         tolerance_ns: int,
         coverage: WireCoverage,
@@ -106,8 +106,8 @@ class WireJudge:
         self._bindings.clear()
         found = list(self._search(came, now_ns, before_ns))
         if not found:
-            raise Violated(self._unexpected(came, now_ns, before_ns))
-        self._suspect(found, least, lambda: self._unexpected(came, now_ns, before_ns))
+            raise Violated(self._unexpected(came, now_ns))
+        self._suspect(found, least, lambda: self._unexpected(came, now_ns))
         self._cover(found)
         self.states = self._merge(tighten(one, now_ns) for one in found)
         handled = min(state.inputs for state in self.states)
@@ -121,8 +121,8 @@ class WireJudge:
         least = self.likeliest.assumed
         found = [state for state in self._reach(None, now_ns) if not self.steps.is_overdue(state, self.sent, before_ns)]
         if not found:
-            raise Violated(self._missing(now_ns, before_ns))
-        self._suspect(found, least, lambda: self._missing(now_ns, before_ns))
+            raise Violated(self._missing(now_ns))
+        self._suspect(found, least, lambda: self._missing(now_ns))
 
     def list_ends(self, now_ns: int) -> tuple[tuple[Any, tuple[Output, ...]], ...]:
         """Each state that it may be in now, since another instance begins: the record, and what it told its application
@@ -132,6 +132,20 @@ class WireJudge:
             self._cover(ended)
             self._last_row = -1
         return tuple((state.record, state.farewell) for state in found)
+
+    def has_ended(self, now_ns: int, settled_ns: int) -> bool:
+        """Whether it has certainly ended: what it would have to send otherwise has not come."""
+        before_ns = settled_ns - self.tolerance_ns
+        return all(
+            state.stopped or self.steps.is_overdue(state, self.sent, before_ns) for state in self._reach(None, now_ns)
+        )
+
+    def note_end(self) -> None:
+        """The instance before it has certainly ended.  Raises `Violated` where that makes a message wrong."""
+        states = [state for state in self.states if not state.goes_on]
+        if not states and self.suspicion is not None:
+            raise Violated(self.suspicion)
+        self.states = states or self.states
 
     # -- searching ----------------------------------------------------------------------------------------------
 
@@ -240,21 +254,27 @@ class WireJudge:
         elif all(state.stopped for state in found):
             self.suspicion = None
 
-    def _unexpected(self, came: Output, now_ns: int, before_ns: int) -> Violation:
+    def _unexpected(self, came: Output, now_ns: int) -> Violation:
         """The message that no state allows."""
         if self.suspicion is not None:
             return self.suspicion
-        found = [one for one in self._reach(came, now_ns) if one.pending]
+        reached = self._likely(came, now_ns)
+        found = [one for one in reached if one.pending]
         wrong = next((str(self._match(one, came, now_ns)) for one in found if one.pending[0].name == came.name), "")
-        if any(isinstance(self._match(one, came, now_ns), CarriedState) for one in self._reach(came, now_ns)):
+        if any(isinstance(self._match(one, came, now_ns), CarriedState) for one in reached):
             wrong = f"too late: {came} was owed more than {self.tolerance_ns / 1e9:g} s before"
         elif (early := self._early(came, now_ns)) is not None:
             found, wrong = [early], f"too early: {came} is not due for another {self._wait_ms(early, now_ns):g} ms"
         return self._violation(found, (came,), now_ns, wrong or f"not expected: {came}")
 
+    def _likely(self, came: Output | None, now_ns: int) -> list[CarriedState]:
+        """The states that can be reached without assuming more calls than before."""
+        least = self.likeliest.assumed
+        return [one for one in self._reach(came, now_ns) if one.assumed <= least]
+
     def _early(self, came: Output, now_ns: int) -> CarriedState | None:
         """The state in which a timer that is not due yet sends this message."""
-        for state in self._reach(None, now_ns):
+        for state in self._likely(None, now_ns):
             for slot in sorted(state.armed) if not state.pending else ():
                 after = self.steps.fire(state, slot, FAR_NS)
                 if after is not None and isinstance(self._match(after, came, now_ns), CarriedState) and after.pending:
@@ -265,12 +285,11 @@ class WireJudge:
     def _wait_ms(early: CarriedState, now_ns: int) -> float:
         return round((early.now_ns - now_ns) / MS, 3)
 
-    def _missing(self, now_ns: int, before_ns: int) -> Violation:
+    def _missing(self, now_ns: int) -> Violation:
         """What had to come, and did not."""
         if self.suspicion is not None:
             return self.suspicion
-        found = list(self._reach(None, now_ns))
-        owed = [one for one in found if one.pending and one.assumed == self.likeliest.assumed] or found
+        owed = self._likely(None, now_ns)
         first = next((str(one.pending[0]) for one in owed if one.pending), "an end")
         wrong = f"missing: {first}, {self.tolerance_ns / 1e9:g} s after it was owed"
         return self._violation([one for one in owed if one.pending], (), now_ns, wrong)

@@ -44,6 +44,14 @@ class EarlierInstance(msgspec.Struct, frozen=True):
     """Each state that it may be in: the record, and what it told its application last where it has ended."""
 
 
+class BegunRecord(msgspec.Struct, frozen=True):
+    """A record that a new instance may begin with."""
+
+    record: Any
+    goes_on: bool = False
+    """This is so only if the instance before it has not ended."""
+
+
 class WireRole(msgspec.Struct, frozen=True):
     """How the kit plays the peers of one role, and judges it by its messages alone."""
 
@@ -55,7 +63,7 @@ class WireRole(msgspec.Struct, frozen=True):
     """The union of messages that the implementation may send."""
     configuration: Any
     """The default times: short ones, since a run is real time."""
-    begin: Callable[[str, Any, Any, tuple[EarlierInstance, ...]], tuple[Any, ...]]
+    begin: Callable[[str, Any, Any, tuple[EarlierInstance, ...]], tuple[BegunRecord, ...]]
     """(`to`, first message, configuration, earlier instances) -> records that a new instance may have before it."""
     opening: tuple[Call, ...]
     """What an application calls first; the first message is an answer to it."""

@@ -50,7 +50,7 @@ INSTANCES_MAX: Final = 200
 UNHANDLED_MAX: Final = 8
 """The kit proposes nothing while so many inputs may not be handled yet."""
 
-ENDING: Final = 0.1
+ENDING: Final = 0.04
 """So much of what the kit proposes ends the instance."""
 
 FRESH: Final = 0.4
@@ -68,6 +68,8 @@ class Instance(msgspec.Struct, eq=False):
     first: Any
     is_retired: bool = False
     """Another has followed it, and it may have ended: nothing is owed any more."""
+    earlier: Instance | None = None
+    """The one before it, until that has certainly ended."""
 
 
 class WireNode(msgspec.Struct, eq=False):
@@ -165,6 +167,10 @@ class WireRun:
             self._check_ns = now_ns + CHECK_NS
             for instance in self._lasting():
                 self._guard(instance, lambda one: one.judge.check_silence(now_ns, self._settled_ns))
+            for instance in self._followed():
+                if instance.earlier is not None and instance.earlier.judge.has_ended(now_ns, self._settled_ns):
+                    instance.earlier = None
+                    self._guard(instance, lambda one: one.judge.note_end())
         if self._chance.random() < BEAT_S * self.options.rate:
             self._propose()
 
@@ -173,6 +179,12 @@ class WireRun:
         nodes = [node for node in self._nodes.values() if node.peer.is_open]
         found = [one for node in nodes for one in node.instances.values()]
         return [one for one in found if not one.is_retired and not one.judge.is_over and not self._is_decided()]
+
+    def _followed(self) -> list[Instance]:
+        """The instances that have followed another, of which it is not certain that it has ended."""
+        nodes = [node for node in self._nodes.values() if node.peer.is_open]
+        found = [one for node in nodes for one in node.instances.values() if one.earlier is not None]
+        return [] if self._is_decided() else found
 
     def _is_decided(self) -> bool:
         return self._verdict is not None or self._error is not None
@@ -289,7 +301,8 @@ class WireRun:
         judge = WireJudge(
             self.role, self.wire, packet.sender, records, (began_ns, now_ns), self._tolerance_ns, self._coverage
         )
-        node.instances[packet.sender] = Instance(node, judge, message)
+        last = next(reversed(node.instances.values()), None)
+        node.instances[packet.sender] = Instance(node, judge, message, earlier=last)
         return node.instances[packet.sender]
 
     # -- the kit's messages -------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from statemachines.kernel import CancelTimer, Fsm, ProtocolError, SetTimer, Time
 from statemachines.kernel.pmap import enc_hook
 from statemachines.testing.conformance.conformance_run import Cell
 from statemachines.testing.conformance.relation import Binding, Output, OutputsOf, Relation, table_values
+from statemachines.testing.conformance.wire_role import BegunRecord
 
 Slot = tuple[str, str]
 """Name and key of a timer of the table."""
@@ -67,6 +68,8 @@ class CarriedState(msgspec.Struct, frozen=True):
     """How many calls of the application were assumed that nothing has shown."""
     cells: tuple[Cell, ...] = ()
     """The rows taken since the last message."""
+    goes_on: bool = False
+    """It is possible only if the instance before it has not ended."""
 
 
 class CarriedSteps:
@@ -85,9 +88,10 @@ class CarriedSteps:
         self._timer_names = {kind: name for name, kind in self._events.items()}
         self._encode = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode
 
-    def begin(self, record: Any, at_ns: int, by_ns: int) -> CarriedState:
+    def begin(self, begun: BegunRecord, at_ns: int, by_ns: int) -> CarriedState:
         """The state of an instance that begins with this record between two moments."""
-        state = CarriedState(record, {}, {}, 0, at_ns)
+        record = begun.record
+        state = CarriedState(record, {}, {}, 0, at_ns, assumed=int(begun.goes_on), goes_on=begun.goes_on)
         return replace(state, armed=_armed(state, self.fsm.start(record, at_ns), at_ns, by_ns, None))
 
     def take_input(self, state: CarriedState, sent: SentInput, until_ns: int) -> CarriedState | None:
@@ -145,6 +149,7 @@ class CarriedSteps:
             tuple(one for one in outputs if one.channel[0] != "send") if stops else (),
             state.assumed,
             (*state.cells, *cells),
+            state.goes_on,
         )
 
     def is_overdue(self, state: CarriedState, sent: list[SentInput], before_ns: int) -> bool:
@@ -162,7 +167,15 @@ class CarriedSteps:
         """All of a state but its times and its past."""
         pending = tuple(map(str, state.pending))
         slots = tuple(sorted(state.armed))
-        return self._encode(state.record), state.inputs, pending, slots, id(state.binding), str(state.last)
+        return (
+            self._encode(state.record),
+            state.inputs,
+            pending,
+            slots,
+            id(state.binding),
+            str(state.last),
+            state.goes_on,
+        )
 
 
 def tighten(state: CarriedState, by_ns: int) -> CarriedState:

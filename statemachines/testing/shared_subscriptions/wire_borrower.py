@@ -32,9 +32,9 @@ from statemachines.shared_subscriptions.message import (
     Undeclared,
     UpdateProgress,
 )
-from statemachines.shared_subscriptions.stream import StreamProgress
+from statemachines.shared_subscriptions.stream import StreamProgress, StreamStatus
 from statemachines.testing.conformance.relation import Output
-from statemachines.testing.conformance.wire_role import EarlierInstance, WireRole
+from statemachines.testing.conformance.wire_role import BegunRecord, EarlierInstance, WireRole
 
 TIMES: Final = Configuration(
     find_leader_ms=300,
@@ -57,22 +57,24 @@ FIRST_EPOCH: Final = 5
 
 def begin_record(
     to: str, first: Any, configuration: Configuration, earlier: tuple[EarlierInstance, ...]
-) -> tuple[BorrowerRecord, ...]:
+) -> tuple[BegunRecord, ...]:
     """The records of a new borrower.  One that follows another knows the epoch that the other has told; a client that
     has unsubscribed and subscribes again may know of none."""
     if not isinstance(first, LeaderWanted):
         return ()
     same = [one for one in earlier if (one.first.group, one.first.filter) == (first.group, first.filter)]
-    epochs = set() if same else {0}
+    epochs = set() if same else {(0, False)}
     for record, farewell in same[-1].ends if same else ():
         said = next((output.fields for output in farewell if output.name == "destroyed"), None)
         if said is not None:
-            epochs |= {said["epoch"]} if said["recreate"] else {0, said["epoch"]}
+            epochs |= {(said["epoch"], False)} | (set() if said["recreate"] else {(0, False)})
         elif record.status is BorrowerStatus.UNSUBSCRIBING:
-            epochs |= {0, record.epoch}  # the client subscribes again at once
+            epochs |= {(0, True), (record.epoch, True)}  # the client subscribes again at once
     return tuple(
-        BorrowerRecord(first.borrower, first.group, first.filter, (to,), configuration, epoch=epoch)
-        for epoch in sorted(epochs)
+        BegunRecord(
+            BorrowerRecord(first.borrower, first.group, first.filter, (to,), configuration, epoch=epoch), goes_on
+        )
+        for epoch, goes_on in sorted(epochs)
     )
 
 
@@ -101,6 +103,8 @@ class LeaderPlayer:
         self._epoch = FIRST_EPOCH
         self._registration = 0
         self._grant = 0
+        self._is_silent = False
+        self._registered = ""
 
     def sender(self, message: Any) -> str:
         """The leader of the epoch that the message names."""
@@ -111,8 +115,11 @@ class LeaderPlayer:
         match message:
             case LeaderWanted():
                 yield from self._register(record)
+            case Ping() if self._is_silent:
+                return
             case Ping(borrower, epoch, registration):
                 yield PingResponse(borrower, epoch, registration, record.ping_n)
+                yield from self._grant_one(record, (epoch, registration))
             case UpdateProgress(borrower, epoch, registration, stream, grant, _, finished):
                 if finished:
                     yield Revoked(borrower, epoch, registration, stream, grant)
@@ -125,12 +132,23 @@ class LeaderPlayer:
             yield Undeclared(record.id)
         elif choice < 0.2:
             yield Invalidate(record.id, self._epoch, self._registration)
-        elif choice < 0.35:
-            yield self._connect(record, self._epoch - 1, 1)
+        elif choice < 0.5:
+            yield self._connect(record, self._epoch - 1, self._registration + 1)
         if choice < 0.9:
-            self._registration += 1
-            self._epoch += choice > 0.8
+            if record.id != self._registered or choice > 0.8:
+                self._is_silent = self._chance.random() < 0.2
+                self._registration += 1
+                self._epoch += choice > 0.8
+                self._registered = record.id
             yield self._connect(record, self._epoch, self._registration)
+
+    def _grant_one(self, record: BorrowerRecord, pair: tuple[int, int]) -> Iterator[Message]:
+        """A stream that is not held, as a leader does that has some."""
+        held = [one.stream for one in record.streams.values() if one.status is not StreamStatus.ABSENT]
+        free = [stream for stream in STREAMS if stream not in held]
+        if free and self._chance.random() < 0.7:
+            self._grant += 1
+            yield Grant(record.id, *pair, self._chance.choice(free), self._grant, self._chance.randrange(4))
 
     def _connect(self, record: BorrowerRecord, epoch: int, registration: int) -> Message:
         return LeaderConnectResponse(record.id, f"{self._life}/{epoch}", epoch, registration)
