@@ -9,7 +9,7 @@ import tempfile
 from contextlib import suppress
 from typing import Final
 
-from statemachines.interrupts import held_back, not_interrupted
+from statemachines.interrupts import defer_interrupts, not_interrupted
 from statemachines.kernel import ConfigurationError
 
 STDERR_BYTES: Final = 400
@@ -24,7 +24,7 @@ class StartedProcess:
     def __init__(self, command: tuple[str, ...]) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         try:
-            with held_back(), not_interrupted():
+            with defer_interrupts(), not_interrupted():
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Fsm, name_of
 from statemachines.testing.conformance.conformance_run import Cell, Inconclusive, Violated, Violation
-from statemachines.testing.conformance.relation import Binding, Output, matched
+from statemachines.testing.conformance.relation import Binding, Output, match_answer
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.wire_role import BegunRecord, WireRole
 from statemachines.testing.conformance.wire_state import CarriedState, CarriedSteps, SentInput, tighten
@@ -181,7 +181,7 @@ class WireJudge:
         """The binding after the message, the same object for the same binding before; else what is wrong."""
         key = (id(state.binding), str(expected))
         if key not in self._bindings:
-            self._bindings[key] = matched(self.role.relation, (expected,), (came,), state.binding)
+            self._bindings[key] = match_answer(self.role.relation, (expected,), (came,), state.binding)
         return self._bindings[key]
 
     def _reach(self, came: Output | None, until_ns: int) -> Iterator[CarriedState]:

@@ -20,8 +20,8 @@ from statemachines.wire import (
     Packet,
     encode_refusal,
     hello_of,
+    quote_for_log,
     refusal_in,
-    shown,
 )
 
 WRITE_MAX: Final = 4 * 2**20
@@ -145,14 +145,15 @@ class WirePeer(asyncio.Protocol):
     def _check_parties(self, packet: Packet[Any]) -> None:
         assert self.hello is not None
         if not f"{packet.sender}/".startswith(f"{self.hello.life}/"):
-            rule = f"the id of a party begins with the life of its hello, {shown(self.hello.life)}"
-            raise FrameError(f"sent a message as {shown(packet.sender)}; {rule}")
+            rule = f"the id of a party begins with the life of its hello, {quote_for_log(self.hello.life)}"
+            raise FrameError(f"sent a message as {quote_for_log(packet.sender)}; {rule}")
         node = self._owner.life.partition("~")[0]
         if "~" in packet.to and not packet.to.startswith(f"{node}~"):
-            raise FrameError(f"sent a message to {shown(packet.to)}, which does not live on {node}")
+            raise FrameError(f"sent a message to {quote_for_log(packet.to)}, which does not live on {node}")
         speaker = getattr(packet.message, self._owner.wire.speaker)
         if speaker != packet.sender:
-            raise FrameError(f"sent a message as {shown(packet.sender)} that names {shown(speaker)}; the two are equal")
+            said = f"sent a message as {quote_for_log(packet.sender)} that names {quote_for_log(speaker)}"
+            raise FrameError(f"{said}; the two are equal")
 
 
 def _reason(exc: Exception | None) -> str:
