@@ -20,7 +20,7 @@ from statemachines.testing.conformance.conformance_run import Cell, Inconclusive
 from statemachines.testing.conformance.relation import Binding, Output, match_answer
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.wire_role import BegunRecord, WireRole
-from statemachines.testing.conformance.wire_state import CarriedState, CarriedSteps, SentInput, tighten
+from statemachines.testing.conformance.wire_state import CarriedState, CarriedSteps, SentInput, combine, tighten
 
 STATES_MAX: Final = 5_000
 """More states than this are not searched for one message: the run is inconclusive."""
@@ -186,23 +186,25 @@ class WireJudge:
 
     def _reach(self, came: Output | None, until_ns: int) -> Iterator[CarriedState]:
         """Every state that can be reached without a message, and those that have just sent one."""
-        queue = deque(self.states)
-        known = {self.steps.key(state) for state in queue}
+        known = {self.steps.key(state): state for state in self.states}
+        queue = deque(known)
         while queue:
-            state = queue.popleft()
+            state = known[queue.popleft()]
             yield state
             if state.pending or state.stopped:
                 continue
             for after in self._next(state, came, until_ns):
                 key = self.steps.key(after)
                 if key in known:
-                    continue
-                known.add(key)
-                if len(known) > STATES_MAX:
+                    other, after = known[key], combine(known[key], after)
+                    if after.armed == other.armed:
+                        continue
+                elif len(known) == STATES_MAX:
                     raise Inconclusive(
                         f"more than {STATES_MAX:,} states of {self.name} are possible; give --faults less"
                     )
-                queue.append(after)
+                known[key] = after
+                queue.append(key)
 
     def _next(self, state: CarriedState, came: Output | None, until_ns: int) -> Iterator[CarriedState]:
         """The states after one step.  Calls come first: of equal states the one whose timers began earliest is kept."""
@@ -225,7 +227,7 @@ class WireJudge:
             state = replace(state, cells=())
             key = (*self.steps.key(state), state.stopped)
             other = found.get(key)
-            found[key] = state if other is None else _together(other, state)
+            found[key] = state if other is None else combine(other, state)
         return list(found.values())
 
     # -- coverage -----------------------------------------------------------------------------------------------
@@ -309,17 +311,6 @@ class WireJudge:
         machine, row, _ = cell
         fsm = next(one for one in self.fsm.family() if one.full_name == machine)
         return fsm.lines[row].clause
-
-
-def _together(one: CarriedState, two: CarriedState) -> CarriedState:
-    """A state that has the times of both."""
-    armed = {}
-    for slot, window in one.armed.items():
-        other = two.armed[slot]
-        first = min(window, other)
-        by_ns = max(window.by_ns, other.by_ns)
-        armed[slot] = first._replace(set_by_ns=first.set_ns + by_ns - first.due_ns)
-    return replace(one, armed=armed, now_ns=min(one.now_ns, two.now_ns), assumed=min(one.assumed, two.assumed))
 
 
 def words_of(message: Any) -> str:

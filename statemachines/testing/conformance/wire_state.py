@@ -41,6 +41,10 @@ class TimerWindow(NamedTuple):
         """Its deadline, had it been set at the latest moment."""
         return self.due_ns + self.set_by_ns - self.set_ns
 
+    def extend(self, by_ns: int) -> TimerWindow:
+        """The window with this end."""
+        return self._replace(set_by_ns=self.set_ns + by_ns - self.due_ns)
+
 
 class CarriedState(msgspec.Struct, frozen=True):
     """One possible state of an instance."""
@@ -176,6 +180,23 @@ class CarriedSteps:
             str(state.last),
             state.goes_on,
         )
+
+
+def combine(one: CarriedState, two: CarriedState) -> CarriedState:
+    """The state that two are which differ in nothing but their times and their past: with the times of both."""
+    armed = {}
+    for slot, window in one.armed.items():
+        first = min(window, two.armed[slot])
+        by_ns = max(window.by_ns, two.armed[slot].by_ns)
+        armed[slot] = window if window.by_ns == by_ns and window is first else first.extend(by_ns)
+    return replace(
+        one,
+        armed=armed,
+        now_ns=min(one.now_ns, two.now_ns),
+        pending_ns=max(one.pending_ns, two.pending_ns),
+        assumed=min(one.assumed, two.assumed),
+        cells=tuple(cell for cell in one.cells if cell in two.cells),
+    )
 
 
 def tighten(state: CarriedState, by_ns: int) -> CarriedState:
