@@ -67,6 +67,8 @@ class WireJudge:
         self.coverage = coverage
         self._bindings: dict[tuple[int, str], Binding | str] = {}
         self.suspicion: Violation | None = None
+        self.is_followed = False
+        """Another instance of the node has begun after it."""
         self._last_row = -1
         at_ns, by_ns = began_ns
         self.states = [self.steps.begin(record, at_ns, by_ns) for record in records]
@@ -119,7 +121,7 @@ class WireJudge:
         """Nothing has come.  Raises `Violated` where something had to."""
         before_ns = settled_ns - self.tolerance_ns
         least = self.likeliest.assumed
-        found = [state for state in self._reach(None, now_ns) if not self.steps.is_overdue(state, self.sent, before_ns)]
+        found = [state for state in self._reach(None, now_ns) if not self._is_overdue(state, before_ns)]
         if not found:
             raise Violated(self._missing(now_ns))
         self._suspect(found, least, lambda: self._missing(now_ns))
@@ -136,9 +138,7 @@ class WireJudge:
     def has_ended(self, now_ns: int, settled_ns: int) -> bool:
         """Whether it has certainly ended: what it would have to send otherwise has not come."""
         before_ns = settled_ns - self.tolerance_ns
-        return all(
-            state.stopped or self.steps.is_overdue(state, self.sent, before_ns) for state in self._reach(None, now_ns)
-        )
+        return all(state.stopped or self._is_overdue(state, before_ns) for state in self._reach(None, now_ns))
 
     def note_end(self) -> None:
         """The instance before it has certainly ended.  Raises `Violated` where that makes a message wrong."""
@@ -152,7 +152,7 @@ class WireJudge:
     def _search(self, came: Output, until_ns: int, before_ns: int) -> Iterator[CarriedState]:
         """The states after this message, without what lies behind them in time."""
         for state in self._reach(came, until_ns):
-            if self.steps.is_overdue(state, self.sent, before_ns):
+            if not state.stopped and self._is_overdue(state, before_ns):
                 continue
             after = self._match(state, came, until_ns)
             if isinstance(after, CarriedState):
@@ -184,6 +184,9 @@ class WireJudge:
             self._bindings[key] = match_answer(self.role.relation, (expected,), (came,), state.binding)
         return self._bindings[key]
 
+    def _is_overdue(self, state: CarriedState, before_ns: int) -> bool:
+        return self.steps.is_overdue(state, self.sent, before_ns, self.is_followed)
+
     def _reach(self, came: Output | None, until_ns: int) -> Iterator[CarriedState]:
         """Every state that can be reached without a message, and those that have just sent one."""
         known = {self.steps.key(state): state for state in self.states}
@@ -210,7 +213,8 @@ class WireJudge:
         """The states after one step.  Calls come first: of equal states the one whose timers began earliest is kept."""
         found: list[CarriedState | None] = []
         owed_ns = state.now_ns if came is None else until_ns  # an assumed call excuses no silence
-        found += [self.steps.call(state, event, until_ns, owed_ns) for event in self.wire.unseen(state.record, came)]
+        calls = [self.steps.call(state, event, until_ns, owed_ns) for event in self.wire.unseen(state.record, came)]
+        found += [one for one in calls if one is not None and not (came is None and one.pending)]
         found += [
             self.steps.fire(state, slot, until_ns)
             for slot, window in sorted(state.armed.items())
@@ -291,13 +295,13 @@ class WireJudge:
         """What had to come, and did not."""
         if self.suspicion is not None:
             return self.suspicion
-        owed = self._likely(None, now_ns)
-        first = next((str(one.pending[0]) for one in owed if one.pending), "an end")
+        owed = sorted(self._likely(None, now_ns), key=lambda one: one.pending_ns)
+        first = next((str(one.pending[0]) for one in owed if one.pending), "another instance, since this one has ended")
         wrong = f"missing: {first}, {self.tolerance_ns / 1e9:g} s after it was owed"
         return self._violation([one for one in owed if one.pending], (), now_ns, wrong)
 
     def _violation(self, found: list[CarriedState], came: tuple[Output, ...], now_ns: int, wrong: str) -> Violation:
-        found = sorted(found, key=lambda one: (one.assumed, not came or one.pending[0].name != came[0].name))
+        found = sorted(found, key=lambda one: (one.assumed, came and one.pending[0].name != came[0].name))
         expected: dict[str, tuple[tuple[Output, ...], tuple[str, ...]]] = {}
         for one in found[: 10 * EXPECTED_MAX]:
             clauses = tuple(self._clause(cell) for cell in one.pending_cells)

@@ -165,7 +165,7 @@ class WireRun:
             self._settled_ns = before_ns
         if now_ns >= self._check_ns:
             self._check_ns = now_ns + CHECK_NS
-            for instance in self._lasting():
+            for instance in self._list_open():
                 self._guard(instance, lambda one: one.judge.check_silence(now_ns, self._settled_ns))
             for instance in self._followed():
                 if instance.earlier is not None and instance.earlier.judge.has_ended(now_ns, self._settled_ns):
@@ -174,11 +174,11 @@ class WireRun:
         if self._chance.random() < BEAT_S * self.options.rate:
             self._propose()
 
-    def _lasting(self) -> list[Instance]:
-        """The instances that may still be there."""
+    def _list_open(self) -> list[Instance]:
+        """The instances of which something may be owed."""
         nodes = [node for node in self._nodes.values() if node.peer.is_open]
         found = [one for node in nodes for one in node.instances.values()]
-        return [one for one in found if not one.is_retired and not one.judge.is_over and not self._is_decided()]
+        return [one for one in found if not one.is_retired and not self._is_decided()]
 
     def _followed(self) -> list[Instance]:
         """The instances that have followed another, of which it is not certain that it has ended."""
@@ -287,6 +287,7 @@ class WireRun:
         now_ns = self._now()
         earlier = tuple(EarlierInstance(one.first, one.judge.list_ends(now_ns)) for one in node.instances.values())
         for one, before in zip(node.instances.values(), earlier, strict=True):
+            one.judge.is_followed = True
             one.is_retired = one.is_retired or any(farewell for _, farewell in before.ends)
         message = packet.message
         records = self.wire.begin(packet.to, message, self.configuration, earlier)
@@ -318,7 +319,7 @@ class WireRun:
 
     def _propose(self) -> None:
         """An input of the kit's own to one of the instances that may be there."""
-        found = [one for one in self._lasting() if len(one.judge.sent) < UNHANDLED_MAX]
+        found = [one for one in self._list_open() if not one.judge.is_over and len(one.judge.sent) < UNHANDLED_MAX]
         if not found:
             return
         instance = self._chance.choice(found)

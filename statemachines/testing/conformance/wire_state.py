@@ -66,6 +66,8 @@ class CarriedState(msgspec.Struct, frozen=True):
     last_ns: int = 0
     """When it came."""
     stopped: bool = False
+    ended_ns: int = 0
+    """When it ended at the latest."""
     farewell: tuple[Output, ...] = ()
     """What it told its application when it ended."""
     assumed: int = 0
@@ -150,18 +152,23 @@ class CarriedSteps:
             state.last,
             state.last_ns,
             stops,
+            max(owed_ns, at_ns),
             tuple(one for one in outputs if one.channel[0] != "send") if stops else (),
             state.assumed,
             (*state.cells, *cells),
             state.goes_on,
         )
 
-    def is_overdue(self, state: CarriedState, sent: list[SentInput], before_ns: int) -> bool:
-        """Whether something that happens in this state had to happen before this moment."""
+    def is_overdue(self, state: CarriedState, sent: list[SentInput], before_ns: int, is_followed: bool) -> bool:
+        """Whether something that happens in this state had to happen before this moment.
+
+        Args:
+            is_followed: another instance has begun, as it must when this one has ended.
+        """
         if state.pending and state.pending_ns < before_ns:
             return True
         if state.stopped:
-            return False
+            return state.ended_ns < before_ns and not is_followed
         if state.inputs < len(sent) and sent[state.inputs].at_ns < before_ns:
             return True
         late_ns = self.relation.late_ns
