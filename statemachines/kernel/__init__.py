@@ -57,12 +57,12 @@ from statemachines.kernel.process import APPLICATION as APPLICATION
 from statemachines.kernel.process import OUTSIDE as OUTSIDE
 from statemachines.kernel.process import PROCESS as PROCESS
 from statemachines.kernel.process import Arrived as Arrived
-from statemachines.kernel.process import Kind as Kind
-from statemachines.kernel.process import Look as Look
+from statemachines.kernel.process import Departing as Departing
+from statemachines.kernel.process import EventRoute as EventRoute
+from statemachines.kernel.process import LookAt as LookAt
+from statemachines.kernel.process import PartyKind as PartyKind
 from statemachines.kernel.process import Process as Process
 from statemachines.kernel.process import ProcessState as ProcessState
-from statemachines.kernel.process import Route as Route
-from statemachines.kernel.process import Said as Said
 from statemachines.kernel.process_runner import ProcessRunner as ProcessRunner
 from statemachines.kernel.protocol import Protocol as Protocol
 from statemachines.kernel.row import ANY as ANY

@@ -4,11 +4,11 @@ A process decides by a table, like any machine: whom to believe, whom to begin, 
 more effects: `Begin` and `Forget` a party, `Feed` an event to one.  A route says where a message that arrives, or a
 `Tell` of a party, goes.  One without a guard is a look-up and costs no step.
 
-    AGENT = Process("agent", AGENT_MACHINE, kinds=(Kind("borrower", BORROWER, most=1_000), ...), routes=(
-        Route((ClaimRead,), of=("witness",), to=PROCESS, clause="SS-245"), ...))
+    AGENT = Process("agent", AGENT_MACHINE, kinds=(PartyKind("borrower", BORROWER, most=1_000), ...), routes=(
+        EventRoute((ClaimRead,), of=("witness",), to=PROCESS, clause="SS-245"), ...))
 
 A guard or an action of the process reads the event and the record of the process.  What it may read of a party, it is
-shown in the event (`Look`).  `ProcessRunner` runs a process; a `ProcessState` is one as a value.
+shown in the event (`LookAt`).  `ProcessRunner` runs a process; a `ProcessState` is one as a value.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Arrived(Call, frozen=True, gc=False):
     message: Any
 
 
-class Said(Call, frozen=True, gc=False):
+class Departing(Call, frozen=True, gc=False):
     """To a process: its party `speaker` sends `message` to `to`, and the process decides how it goes."""
 
     speaker: str
@@ -57,7 +57,7 @@ class Said(Call, frozen=True, gc=False):
     message: Any
 
 
-class Look(Call, frozen=True, gc=False):
+class LookAt(Call, frozen=True, gc=False):
     """To a process from itself: the base of events that name one party.  The runner fills in `seen`, as the `view` of
     the party's kind has it.  If the party is gone, nothing happens."""
 
@@ -65,9 +65,9 @@ class Look(Call, frozen=True, gc=False):
     seen: Any = None
 
 
-class Kind(msgspec.Struct, frozen=True):
+class PartyKind(msgspec.Struct, frozen=True):
     """A kind of parties.  `most`: how many at a time; `prefix` of the running number in their ids (`c1~1/declare-3`);
-    `number`: the one id of a kind that has one party at most; `view`: what a `Look` shows of the record."""
+    `number`: the one id of a kind that has one party at most; `view`: what a `LookAt` shows of the record."""
 
     name: str
     fsm: Fsm[Any]
@@ -86,7 +86,7 @@ class Kind(msgspec.Struct, frozen=True):
         return number.isdigit() and (self.number is None or int(number) == self.number)
 
 
-class Route(msgspec.Struct, frozen=True):
+class EventRoute(msgspec.Struct, frozen=True):
     """Where an event goes.
 
     `on`: its types; `of`: the kinds that tell it, or `OUTSIDE`; `to`: `PROCESS`, `ADDRESSEE`, `APPLICATION`, or a kind;
@@ -131,7 +131,7 @@ class Process(Generic[R]):
     """The declaration; raises `DeclarationError` for what cannot work, in a line that says how to mend it.
 
     `begin(record)`: the parties that every life begins with; `diverts(record, message)`: whether the process decides
-    how a message that a party sends goes (`Said`).
+    how a message that a party sends goes (`Departing`).
     """
 
     def __init__(
@@ -139,8 +139,8 @@ class Process(Generic[R]):
         name: str,
         fsm: Fsm[R],
         *,
-        kinds: tuple[Kind, ...],
-        routes: tuple[Route, ...] = (),
+        kinds: tuple[PartyKind, ...],
+        routes: tuple[EventRoute, ...] = (),
         begin: Callable[[R], Effects] = begin_nothing,
         diverts: Callable[[R, Message], bool] | None = None,
     ) -> None:
@@ -153,7 +153,7 @@ class Process(Generic[R]):
         self.begin = begin
         self.diverts = diverts
         self._check(kinds)
-        self.table: dict[tuple[str, type[Event]], tuple[Route, ...]] = {}
+        self.table: dict[tuple[str, type[Event]], tuple[EventRoute, ...]] = {}
         for route in routes:
             self._add(route)
 
@@ -166,7 +166,7 @@ class Process(Generic[R]):
         """The machine of a kind, or of the process."""
         return self.fsm if kind == PROCESS else self.kinds[kind].fsm
 
-    def target(self, route: Route, life: str, event: Any, to: str = "") -> str:
+    def target(self, route: EventRoute, life: str, event: Any, to: str = "") -> str:
         """The id of the party that a route leads to; `to`: whom a message is for."""
         if route.to == PROCESS:
             return life
@@ -174,7 +174,7 @@ class Process(Generic[R]):
             return to
         return str(getattr(event, route.by)) if route.by else self.kinds[route.to].id_of(life)
 
-    def check_begin(self, kind: str, party: str, life: str, living: int) -> Kind:
+    def check_begin(self, kind: str, party: str, life: str, living: int) -> PartyKind:
         """The kind of a party that begins; raises `DeclarationError` where it may not."""
         known = self.kinds.get(kind)
         if known is None:
@@ -218,19 +218,17 @@ class Process(Generic[R]):
     def _kinds(self) -> str:
         return ", ".join(self.kinds) or "none"
 
-    def _check(self, kinds: tuple[Kind, ...]) -> None:
+    def _check(self, kinds: tuple[PartyKind, ...]) -> None:
         for kind in kinds:
             if kind.name in (PROCESS, OUTSIDE, ADDRESSEE, APPLICATION) or kind is not self.kinds[kind.name]:
                 raise DeclarationError(f"{self.name}: two kinds are called {kind.name!r}; rename one")
             if kind.most < 1:
-                raise DeclarationError(
-                    f"{self.name}: kind {kind.name} has most={kind.most}; 1 or more, 1 with a number"
-                )
+                raise DeclarationError(f"{self.name}: kind {kind.name} has most={kind.most}; must be 1 or more")
             for other in kinds:
                 if other is not kind and other.prefix == kind.prefix and other.fsm is kind.fsm:
                     raise DeclarationError(f"{self.name}: kinds {kind.name} and {other.name} are the same; drop one")
 
-    def _add(self, route: Route) -> None:
+    def _add(self, route: EventRoute) -> None:
         where = f"{self.name}: the route of {', '.join(map(name_of, route.on))} to {route.to}"
         if not route.clause:
             raise DeclarationError(f"{where} has no clause")
@@ -250,7 +248,7 @@ class Process(Generic[R]):
                     raise DeclarationError(f"{where}: never taken, since one before it has no guard; put it first")
                 self.table[kind, event] = (*known, route)
 
-    def _check_taken(self, where: str, route: Route, event: type[Event]) -> None:
+    def _check_taken(self, where: str, route: EventRoute, event: type[Event]) -> None:
         """Its end takes the event."""
         if route.to in (ADDRESSEE, APPLICATION):
             return

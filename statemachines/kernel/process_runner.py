@@ -15,10 +15,10 @@ from statemachines.kernel.fsm import Fsm
 from statemachines.kernel.host import Host, Outgoing
 from statemachines.kernel.node import Node, Observer
 from statemachines.kernel.process import PROCESS, PartyState, Process, ProcessState
-from statemachines.kernel.turn import Turn
+from statemachines.kernel.turn import ProcessTurn
 
 
-class ProcessRunner(Turn, Host):
+class ProcessRunner(ProcessTurn, Host):
     """`record` is that of the process; its `id` is the life of the process (`consumer-1~3`)."""
 
     def __init__(
@@ -31,7 +31,7 @@ class ProcessRunner(Turn, Host):
         check: bool = False,
     ) -> None:
         Host.__init__(self)
-        Turn.__init__(self, process, record.id)
+        ProcessTurn.__init__(self, process, record.id)
         self._observe = observe
         self._check = check
         self._kinds: dict[str, str] = {}

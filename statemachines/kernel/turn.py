@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from statemachines.kernel.effect import Begin, Effect, Feed, Forget, Send, SendAs, Stop, Tell
 from statemachines.kernel.errors import GaplessError
 from statemachines.kernel.event import Event, Message
-from statemachines.kernel.process import APPLICATION, OUTSIDE, PROCESS, Arrived, Look, Process, Route, Said
+from statemachines.kernel.process import APPLICATION, OUTSIDE, PROCESS, Arrived, Departing, EventRoute, LookAt, Process
 
 Leaving = list[tuple[str, Effect]]
 """What leaves the process: each effect with its party, in order."""
@@ -26,7 +26,7 @@ Fed = list[tuple[str, Event]]
 """Events for parties of the process, or for itself."""
 
 
-class Turn(ABC):
+class ProcessTurn(ABC):
     """Base of what takes the turns of a process; `id` is that of the process."""
 
     def __init__(self, process: Process[Any], life: str) -> None:
@@ -85,13 +85,13 @@ class Turn(ABC):
             party, event = queue.popleft()
             if not self.kind_of(party):
                 continue
-            if party == self.id and isinstance(event, Look):
+            if party == self.id and isinstance(event, LookAt):
                 if not self.kind_of(event.party):
                     continue
                 event = self._look(event)
             queue.extend(self._sort_out(party, self.take(party, event, now_ns), now_ns, out))
 
-    def _look(self, event: Look) -> Look:
+    def _look(self, event: LookAt) -> LookAt:
         """The event with what its party shows."""
         kind = self.kind_of(event.party)
         view = self.process.kinds[kind].view
@@ -122,7 +122,7 @@ class Turn(ABC):
                     out.append((party, effect))
         return fed
 
-    def _follow(self, routes: tuple[Route, ...], party: str, event: Event, now_ns: int, out: Leaving) -> Fed:
+    def _follow(self, routes: tuple[EventRoute, ...], party: str, event: Event, now_ns: int, out: Leaving) -> Fed:
         """A `Tell` goes where the first route leads whose guard holds; without one, to the application."""
         fed: Fed = []
         for route in routes:
@@ -145,7 +145,7 @@ class Turn(ABC):
         """The process decides how a message goes, unless what it knew of that is over by now."""
         fed = self._decide(self.end_overdue(now_ns), now_ns, out)
         if self._diverts is not None and self._diverts(self.record, effect.message):
-            said = Said(party, effect.to, effect.message)
+            said = Departing(party, effect.to, effect.message)
             return fed + self._decide(self.take(self.id, said, now_ns), now_ns, out)
         out.append((party, effect))
         return fed

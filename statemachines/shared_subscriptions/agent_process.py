@@ -19,40 +19,39 @@ from statemachines.kernel import (
     Arrived,
     Begin,
     ConfigurationError,
+    Departing,
     Effects,
     Event,
+    EventRoute,
     Feed,
     Forget,
     Fsm,
     Ignore,
-    Kind,
     LocalProtocolError,
+    PartyKind,
     Process,
-    Route,
     Row,
-    Said,
     SendAs,
     fresh,
-    life_of,
 )
-from statemachines.shared_subscriptions.agent import SUBSCRIPTIONS_MAX, speaker_of
+from statemachines.shared_subscriptions.agent import SUBSCRIPTIONS_MAX, is_ours, speaker_of
 from statemachines.shared_subscriptions.agent_record import (
     OPEN,
     AgentRecord,
     AgentStatus,
+    BorrowerView,
     CheckLink,
     ClaimFound,
     ClaimKnown,
-    Declared,
-    Followed,
+    EndSubscription,
+    GroupReady,
     HearDoubted,
-    Leave,
     LeaveAll,
+    LeaveSubscription,
     Place,
-    Subscribe,
-    Subscribed,
+    ServedSubscription,
+    SubscribeShared,
     Undeclarable,
-    Unsubscribe,
 )
 from statemachines.shared_subscriptions.borrower import (
     BORROWER,
@@ -81,9 +80,11 @@ from statemachines.shared_subscriptions.names import check_filter, check_group
 from statemachines.shared_subscriptions.stream import Link
 from statemachines.shared_subscriptions.witness import WITNESS, ClaimRead, Doubt, WitnessRecord, is_believed, is_misled
 
-DECLARERS = Kind("declarer", GROUP, most=SUBSCRIPTIONS_MAX, prefix="declare-")
-WITNESSES = Kind("witness", WITNESS, most=SUBSCRIPTIONS_MAX, prefix="witness-")
-BORROWERS = Kind("borrower", BORROWER, most=SUBSCRIPTIONS_MAX, view=lambda record: Followed(record.link, record.epoch))
+DECLARERS = PartyKind("declarer", GROUP, most=SUBSCRIPTIONS_MAX, prefix="declare-")
+WITNESSES = PartyKind("witness", WITNESS, most=SUBSCRIPTIONS_MAX, prefix="witness-")
+BORROWERS = PartyKind(
+    "borrower", BORROWER, most=SUBSCRIPTIONS_MAX, view=lambda record: BorrowerView(record.link, record.epoch)
+)
 
 
 # -- reading --------------------------------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ def place_of(record: AgentRecord, borrower: str) -> Place:
 # -- guards ---------------------------------------------------------------------------------------------------------
 
 
-def has_bad_names(record: AgentRecord, event: Subscribe) -> bool:
+def has_bad_names(record: AgentRecord, event: SubscribeShared) -> bool:
     try:
         check_group(event.wanted.group)
         check_filter(event.wanted.filter, event.wanted.filter)
@@ -117,12 +118,12 @@ def is_full(record: AgentRecord, event: Event) -> bool:
     return len(record.subscriptions) >= SUBSCRIPTIONS_MAX
 
 
-def is_being_declared(record: AgentRecord, event: Unsubscribe | Leave) -> bool:
+def is_being_declared(record: AgentRecord, event: EndSubscription | LeaveSubscription) -> bool:
     known = record.subscriptions.get(event.subscription)
     return known is not None and known.kind == DECLARERS.name
 
 
-def is_served(record: AgentRecord, event: Unsubscribe | Leave) -> bool:
+def is_served(record: AgentRecord, event: EndSubscription | LeaveSubscription) -> bool:
     return event.subscription in record.subscriptions
 
 
@@ -154,7 +155,7 @@ def is_answered_directly(record: AgentRecord, event: Arrived) -> bool:
 def is_for_gone(record: AgentRecord, event: Arrived) -> bool:
     """Of this very life, not of another that goes by its name."""
     said = said_in(event)
-    return life_of(said.borrower) == record.id and not isinstance(said, Undeclared)
+    return is_ours(said.borrower, record.id) and not isinstance(said, Undeclared)
 
 
 def is_for_gone_around(record: AgentRecord, event: Arrived) -> bool:
@@ -178,12 +179,12 @@ def goes_on(record: AgentRecord, event: Destroyed) -> bool:
 # -- subscriptions --------------------------------------------------------------------------------------------------
 
 
-def declare(record: AgentRecord, event: Subscribe, now_ns: int) -> tuple[AgentRecord, Effects]:
+def declare(record: AgentRecord, event: SubscribeShared, now_ns: int) -> tuple[AgentRecord, Effects]:
     """The first party of a new subscription declares the group."""
     wanted = event.wanted
     number, declared = record.number + 1, record.declarations + 1
     subscription, party = fresh(record.id, number), DECLARERS.id_of(record.id, declared)
-    known = Subscribed(number, wanted.group, wanted.filter, wanted.at_delivery, party, DECLARERS.name, 0)
+    known = ServedSubscription(number, wanted.group, wanted.filter, wanted.at_delivery, party, DECLARERS.name, 0)
     record = replace(
         record, number=number, declarations=declared, subscriptions=record.subscriptions.set(subscription, known)
     )
@@ -191,7 +192,7 @@ def declare(record: AgentRecord, event: Subscribe, now_ns: int) -> tuple[AgentRe
     return record.serve(subscription, party, DECLARERS.name), (begin, Feed(party, Declare(wanted.start_ns)))
 
 
-def refuse_names(record: AgentRecord, event: Subscribe, now_ns: int) -> tuple[AgentRecord, Effects]:
+def refuse_names(record: AgentRecord, event: SubscribeShared, now_ns: int) -> tuple[AgentRecord, Effects]:
     check_group(event.wanted.group)
     check_filter(event.wanted.filter, event.wanted.filter)
     return record, ()
@@ -202,23 +203,25 @@ def refuse_more(record: AgentRecord, event: Event, now_ns: int) -> tuple[AgentRe
     raise LocalProtocolError("agent", "-", "on_subscribe", "SS-174", why)
 
 
-def give_up(record: AgentRecord, event: Unsubscribe | Leave, now_ns: int) -> tuple[AgentRecord, Effects]:
+def give_up(
+    record: AgentRecord, event: EndSubscription | LeaveSubscription, now_ns: int
+) -> tuple[AgentRecord, Effects]:
     """The group is not even declared yet: there is nothing to finish."""
     party = record.subscriptions[event.subscription].party
     record, effects = end_subscription(record, party)
     return record, (Forget(party), *effects)
 
 
-def unsubscribe(record: AgentRecord, event: Unsubscribe, now_ns: int) -> tuple[AgentRecord, Effects]:
+def unsubscribe(record: AgentRecord, event: EndSubscription, now_ns: int) -> tuple[AgentRecord, Effects]:
     return record, (Feed(record.subscriptions[event.subscription].party, OnUnsubscribe()),)
 
 
-def leave(record: AgentRecord, event: Leave, now_ns: int) -> tuple[AgentRecord, Effects]:
+def leave(record: AgentRecord, event: LeaveSubscription, now_ns: int) -> tuple[AgentRecord, Effects]:
     return record, (Feed(record.subscriptions[event.subscription].party, OnDisconnect()),)
 
 
 def leave_all(record: AgentRecord, event: LeaveAll, now_ns: int) -> tuple[AgentRecord, Effects]:
-    return record, tuple(Feed(record.id, Leave(subscription)) for subscription, _ in record.in_order())
+    return record, tuple(Feed(record.id, LeaveSubscription(subscription)) for subscription, _ in record.in_order())
 
 
 # -- parties --------------------------------------------------------------------------------------------------------
@@ -239,7 +242,7 @@ def borrow(record: AgentRecord, subscription: str, party: str) -> tuple[AgentRec
     return record.serve(subscription, party, BORROWERS.name), (*began, Begin(party, BORROWERS.name, borrower))
 
 
-def borrow_first(record: AgentRecord, event: Declared, now_ns: int) -> tuple[AgentRecord, Effects]:
+def borrow_first(record: AgentRecord, event: GroupReady, now_ns: int) -> tuple[AgentRecord, Effects]:
     """The subscription goes by the id of its first borrower."""
     subscription = record.parties[event.party]
     record, began = borrow(record, subscription, subscription)
@@ -355,7 +358,7 @@ WAYS = ((is_answered_around, hear_around), (is_answered_directly, hear_directly)
 # -- both ways ------------------------------------------------------------------------------------------------------
 
 
-def say_both_ways(record: AgentRecord, event: Said, now_ns: int) -> tuple[AgentRecord, Effects]:
+def say_both_ways(record: AgentRecord, event: Departing, now_ns: int) -> tuple[AgentRecord, Effects]:
     """Directly, and through the follower that the leader answered through."""
     via = record.detours.of[event.message.borrower].via
     relayed = RelayedToLeader(event.to, via, event.message)
@@ -363,21 +366,21 @@ def say_both_ways(record: AgentRecord, event: Said, now_ns: int) -> tuple[AgentR
 
 
 def is_diverted(record: AgentRecord, message: Any) -> bool:
-    """Said to a leader that is reached through a follower."""
+    """Departing to a leader that is reached through a follower."""
     return is_detoured(record.detours, message)
 
 
 # fmt: off
 ROWS = (
     #   on            from  to    do                   when                  clause
-    Row(Subscribe,    OPEN, STAY, refuse_names,        has_bad_names,        "SS-220"),
-    Row(Subscribe,    OPEN, STAY, refuse_more,         is_full,              "SS-174"),
-    Row(Subscribe,    OPEN, STAY, declare,             None,                 "SS-170"),
-    Row(Unsubscribe,  OPEN, STAY, give_up,             is_being_declared,    "SS-171"),
-    Row(Unsubscribe,  OPEN, STAY, unsubscribe,         is_served,            "SS-171"),
-    Row(Leave,        OPEN, STAY, give_up,             is_being_declared,    "SS-171"),
-    Row(Leave,        OPEN, STAY, leave,               is_served,            "SS-171"),
-    Ignore((Unsubscribe, Leave), OPEN,                                       "SS-171"),
+    Row(SubscribeShared,    OPEN, STAY, refuse_names,        has_bad_names,        "SS-220"),
+    Row(SubscribeShared,    OPEN, STAY, refuse_more,         is_full,              "SS-174"),
+    Row(SubscribeShared,    OPEN, STAY, declare,             None,                 "SS-170"),
+    Row(EndSubscription,  OPEN, STAY, give_up,             is_being_declared,    "SS-171"),
+    Row(EndSubscription,  OPEN, STAY, unsubscribe,         is_served,            "SS-171"),
+    Row(LeaveSubscription,        OPEN, STAY, give_up,             is_being_declared,    "SS-171"),
+    Row(LeaveSubscription,        OPEN, STAY, leave,               is_served,            "SS-171"),
+    Ignore((EndSubscription, LeaveSubscription), OPEN,                                       "SS-171"),
     Row(LeaveAll,     OPEN, STAY, leave_all,           None,                 "SS-171"),
 
     Row(Undeclarable, OPEN, STAY, end_undeclared,      None,                 "SS-170"),
@@ -394,12 +397,12 @@ ROWS = (
     Ignore((CheckLink,), OPEN,                                               "SS-245"),
     Row(HearDoubted,  OPEN, STAY, hear_doubted,        has_doubted,          "SS-244"),
     Ignore((HearDoubted,), OPEN,                                             "SS-246"),
-    Row(Said,         OPEN, STAY, say_both_ways,       None,                 "SS-276"),
+    Row(Departing,         OPEN, STAY, say_both_ways,       None,                 "SS-276"),
 )
 """What every session does."""
 
 AGENT_ROWS = (
-    Row(Declared,     OPEN, STAY, borrow_first,        None,                 "SS-170"),
+    Row(GroupReady,     OPEN, STAY, borrow_first,        None,                 "SS-170"),
     Row(Destroyed,    OPEN, STAY, borrow_next,         goes_on,              "SS-173"),
     Row(Destroyed,    OPEN, STAY, end,                 None,                 "SS-173"),
 )
@@ -410,12 +413,12 @@ LEADER_MESSAGES = (
 )  # fmt: skip
 
 ROUTES = (
-    Route(LEADER_MESSAGES, (OUTSIDE,), PROCESS, "SS-244"),
-    Route((GroupDeclared,), (DECLARERS.name,), PROCESS, "SS-170", change=lambda party, _: Declared(party),
-          as_type=Declared),
-    Route((DeclarationRefused,), (DECLARERS.name,), PROCESS, "SS-170", change=lambda party, _: Undeclarable(party),
+    EventRoute(LEADER_MESSAGES, (OUTSIDE,), PROCESS, "SS-244"),
+    EventRoute((GroupDeclared,), (DECLARERS.name,), PROCESS, "SS-170", change=lambda party, _: GroupReady(party),
+          as_type=GroupReady),
+    EventRoute((DeclarationRefused,), (DECLARERS.name,), PROCESS, "SS-170", change=lambda party, _: Undeclarable(party),
           as_type=Undeclarable, copied=True),
-    Route((ClaimRead,), (WITNESSES.name,), PROCESS, "SS-245", as_type=ClaimFound,
+    EventRoute((ClaimRead,), (WITNESSES.name,), PROCESS, "SS-245", as_type=ClaimFound,
           change=lambda witness, read: ClaimFound(witness, read.leader, read.epoch)),
 )  # fmt: skip
 
@@ -435,7 +438,7 @@ AGENT = Process(
     diverts=is_diverted,
     routes=(
         *ROUTES,
-        Route((Destroyed,), (BORROWERS.name,), PROCESS, "SS-173", when=goes_on),
-        Route((Destroyed,), (BORROWERS.name,), PROCESS, "SS-173", copied=True),
+        EventRoute((Destroyed,), (BORROWERS.name,), PROCESS, "SS-173", when=goes_on),
+        EventRoute((Destroyed,), (BORROWERS.name,), PROCESS, "SS-173", copied=True),
     ),
 )

@@ -9,7 +9,7 @@ from typing import ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Call, Look, Map, Status, TraceColumns, in_order
+from statemachines.kernel import Call, LookAt, Map, Status, TraceColumns, in_order
 from statemachines.shared_subscriptions.agent import DOUBTED_MAX, LAST_WORDS_MAX, Shared
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.detours import Detours
@@ -21,7 +21,7 @@ Place = tuple[str, str]
 """(group, filter)"""
 
 
-class Subscribe(Call, frozen=True, gc=False):
+class SubscribeShared(Call, frozen=True, gc=False):
     """The application subscribes together with others; the id of the subscription is the next running number."""
 
     wanted: Shared
@@ -33,13 +33,13 @@ class SubscribeAlone(Call, frozen=True, gc=False):
     wanted: Private
 
 
-class Unsubscribe(Call, frozen=True, gc=False):
+class EndSubscription(Call, frozen=True, gc=False):
     """Finish what is in hand of the subscription, then end it."""
 
     subscription: str
 
 
-class Leave(Call, frozen=True, gc=False):
+class LeaveSubscription(Call, frozen=True, gc=False):
     """Say what is known of the subscription, and end it at once."""
 
     subscription: str
@@ -49,7 +49,7 @@ class LeaveAll(Call, frozen=True, gc=False):
     """The session goes: the same for every subscription."""
 
 
-class Declared(Call, frozen=True, gc=False):
+class GroupReady(Call, frozen=True, gc=False):
     """The group that `party` was to declare is declared."""
 
     party: str
@@ -71,14 +71,14 @@ class ClaimFound(Call, frozen=True, gc=False):
     epoch: int
 
 
-class Followed(msgspec.Struct, frozen=True, gc=False):
+class BorrowerView(msgspec.Struct, frozen=True, gc=False):
     """What a process sees of a borrower: whom it follows, and the highest epoch that it knows."""
 
     link: Link | None
     epoch: int
 
 
-class CheckLink(Look, frozen=True, gc=False):
+class CheckLink(LookAt, frozen=True, gc=False):
     """To itself: the claim was read; whether this borrower follows somebody else."""
 
 
@@ -97,7 +97,7 @@ class AgentStatus(Status):
 OPEN = AgentStatus.OPEN
 
 
-class Subscribed(msgspec.Struct, frozen=True, gc=False):
+class ServedSubscription(msgspec.Struct, frozen=True, gc=False):
     """A subscription.  `number` in its id; `group`: "" for one that shares with nobody; `party` that serves it at the
     moment, of this `kind`; `turn`: when that began, as a running number."""
 
@@ -158,7 +158,7 @@ class AgentRecord(msgspec.Struct, frozen=True, gc=False):
     witnesses: int = 0
     turn: int = 0
     recreated: int = 0
-    subscriptions: Map[str, Subscribed] = Map()
+    subscriptions: Map[str, ServedSubscription] = Map()
     parties: Map[str, str] = Map()
     claims: Map[Place, ClaimKnown] = Map()
     places: Map[str, Place] = Map()
@@ -195,11 +195,11 @@ class AgentRecord(msgspec.Struct, frozen=True, gc=False):
         subscription = self.parties.get(party)
         return "" if subscription is None else self.subscriptions[subscription].kind
 
-    def served_by(self, *kinds: str) -> Iterator[Subscribed]:
+    def served_by(self, *kinds: str) -> Iterator[ServedSubscription]:
         """The subscriptions that parties of these kinds serve, in the order in which those began."""
         served = [one for _, one in in_order(self.subscriptions) if one.kind in kinds]
         return iter(sorted(served, key=lambda one: one.turn))
 
-    def in_order(self) -> list[tuple[str, Subscribed]]:
+    def in_order(self) -> list[tuple[str, ServedSubscription]]:
         """All subscriptions, by their numbers."""
         return sorted(in_order(self.subscriptions), key=lambda pair: pair[1].number)

@@ -17,11 +17,11 @@ from statemachines.kernel import (
     Begin,
     ConfigurationError,
     Effects,
+    EventRoute,
     Feed,
     Fsm,
-    Kind,
+    PartyKind,
     Process,
-    Route,
     Row,
     fresh,
 )
@@ -45,9 +45,9 @@ from statemachines.shared_subscriptions.agent_record import (
     OPEN,
     AgentRecord,
     AgentStatus,
-    Declared,
+    GroupReady,
+    ServedSubscription,
     SubscribeAlone,
-    Subscribed,
 )
 from statemachines.shared_subscriptions.borrower import Destroyed, GiveBack, Start
 from statemachines.shared_subscriptions.configuration import MS
@@ -66,9 +66,9 @@ from statemachines.shared_subscriptions.standby import STANDBY, Resume, StandbyR
 from statemachines.shared_subscriptions.stream import StreamProgress
 from statemachines.shared_subscriptions.stream_store import check_filter
 
-SESSIONS = Kind("session", SESSION, most=1, number=0)
-PRIVATES = Kind("private", PRIVATE, most=SUBSCRIPTIONS_MAX)
-STANDBYS = Kind("standby", STANDBY, most=SUBSCRIPTIONS_MAX)
+SESSIONS = PartyKind("session", SESSION, most=1, number=0)
+PRIVATES = PartyKind("private", PRIVATE, most=SUBSCRIPTIONS_MAX)
+STANDBYS = PartyKind("standby", STANDBY, most=SUBSCRIPTIONS_MAX)
 
 
 def begin_session(record: AgentRecord) -> Effects:
@@ -99,7 +99,7 @@ def check_wanted(wanted: Private) -> None:
         raise ConfigurationError("progress", dict(wanted.progress), "must be offsets of streams, none below 0")
 
 
-def cannot_read(record: AgentRecord, event: Declared) -> bool:
+def cannot_read(record: AgentRecord, event: GroupReady) -> bool:
     return record.unread != ""
 
 
@@ -120,20 +120,20 @@ def read_alone(record: AgentRecord, event: SubscribeAlone, now_ns: int) -> tuple
     party = fresh(record.id, number)
     renew_ns = record.configuration.renew_streams_ms * MS
     private = PrivateRecord(party, wanted.filter, wanted.start_ns, renew_ns, progress=wanted.progress)
-    known = Subscribed(number, "", wanted.filter, wanted.at_delivery, party, PRIVATES.name, 0)
+    known = ServedSubscription(number, "", wanted.filter, wanted.at_delivery, party, PRIVATES.name, 0)
     record = replace(record, number=number, subscriptions=record.subscriptions.set(party, known))
     admit = Feed(SESSIONS.id_of(record.id), Admit(party, True, wanted.at_delivery))
     began = (Begin(party, PRIVATES.name, private), admit, Feed(party, Start()))
     return record.serve(party, party, PRIVATES.name), began
 
 
-def admit_first(record: AgentRecord, event: Declared, now_ns: int) -> tuple[AgentRecord, Effects]:
+def admit_first(record: AgentRecord, event: GroupReady, now_ns: int) -> tuple[AgentRecord, Effects]:
     subscription = record.parties[event.party]
     record, effects = borrow_first(record, event, now_ns)
     return record, (*effects[:-1], admission(record, subscription), effects[-1])
 
 
-def stand_by_first(record: AgentRecord, event: Declared, now_ns: int) -> tuple[AgentRecord, Effects]:
+def stand_by_first(record: AgentRecord, event: GroupReady, now_ns: int) -> tuple[AgentRecord, Effects]:
     subscription = record.parties[event.party]
     return stand_by(record, subscription, subscription, 0)
 
@@ -192,8 +192,8 @@ HANDLER_ROWS = (
     Row(SubscribeAlone, OPEN, STAY, refuse_malformed, is_malformed,           "SS-190"),
     Row(SubscribeAlone, OPEN, STAY, refuse_more,      is_full,                "SS-174"),
     Row(SubscribeAlone, OPEN, STAY, read_alone,       None,                   "SS-181"),
-    Row(Declared,       OPEN, STAY, stand_by_first,   cannot_read,            "SS-293"),
-    Row(Declared,       OPEN, STAY, admit_first,      None,                   "SS-181"),
+    Row(GroupReady,       OPEN, STAY, stand_by_first,   cannot_read,            "SS-293"),
+    Row(GroupReady,       OPEN, STAY, admit_first,      None,                   "SS-181"),
     Row(Destroyed,      OPEN, STAY, stand_by_next,    is_followed_by_standby, "SS-293"),
     Row(Destroyed,      OPEN, STAY, follow_borrower,  goes_on,                "SS-173"),
     Row(Destroyed,      OPEN, STAY, dismiss_last,     None,                   "SS-181"),
@@ -222,11 +222,11 @@ HANDLER = Process(
     diverts=is_diverted,
     routes=(
         *ROUTES,
-        Route((Destroyed,), SERVING, PROCESS, "SS-173"),
-        Route(TO_SESSION, OWNERS, SESSIONS.name, "SS-180"),
-        Route((ReadsFailed,), (SESSIONS.name,), PROCESS, "SS-292"),
-        Route((ReadsSucceed,), (SESSIONS.name,), PROCESS, "SS-294"),
-        Route((Progressed,), (SESSIONS.name,), BORROWERS.name, "SS-180", by="owner", change=progress_of,
+        EventRoute((Destroyed,), SERVING, PROCESS, "SS-173"),
+        EventRoute(TO_SESSION, OWNERS, SESSIONS.name, "SS-180"),
+        EventRoute((ReadsFailed,), (SESSIONS.name,), PROCESS, "SS-292"),
+        EventRoute((ReadsSucceed,), (SESSIONS.name,), PROCESS, "SS-294"),
+        EventRoute((Progressed,), (SESSIONS.name,), BORROWERS.name, "SS-180", by="owner", change=progress_of,
               as_type=StreamProgress),
     ),
 )  # fmt: skip

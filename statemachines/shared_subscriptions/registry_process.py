@@ -23,18 +23,18 @@ from statemachines.kernel import (
     Begin,
     Call,
     ConfigurationError,
+    Departing,
     Effects,
     Event,
+    EventRoute,
     Feed,
     Fsm,
     Ignore,
-    Kind,
     Map,
+    PartyKind,
     Process,
     RemoteProtocolError,
-    Route,
     Row,
-    Said,
     Send,
     SendAs,
     SetTimer,
@@ -165,11 +165,11 @@ def is_unfit(record: RegistryRecord, event: Resigned) -> bool:
     return event.unfit and not record.alone
 
 
-def is_answer_around(record: RegistryRecord, event: Said) -> bool:
+def is_answer_around(record: RegistryRecord, event: Departing) -> bool:
     return record.is_relayed and type(event.message) in ANSWERS
 
 
-def is_answer(record: RegistryRecord, event: Said) -> bool:
+def is_answer(record: RegistryRecord, event: Departing) -> bool:
     return type(event.message) in ANSWERS
 
 
@@ -270,25 +270,25 @@ def halt_all(record: RegistryRecord, event: Event, now_ns: int) -> tuple[Registr
     return record, tuple(Feed(party, Halt()) for party in keys_in_order(record.places))
 
 
-def say_around(record: RegistryRecord, event: Said, now_ns: int) -> tuple[RegistryRecord, Effects]:
+def say_around(record: RegistryRecord, event: Departing, now_ns: int) -> tuple[RegistryRecord, Effects]:
     return record, (relayed(record, event),)
 
 
-def say_plainly(record: RegistryRecord, event: Said, now_ns: int) -> tuple[RegistryRecord, Effects]:
+def say_plainly(record: RegistryRecord, event: Departing, now_ns: int) -> tuple[RegistryRecord, Effects]:
     return record, (SendAs(event.to, event.message, event.speaker),)
 
 
-def say_both_ways(record: RegistryRecord, event: Said, now_ns: int) -> tuple[RegistryRecord, Effects]:
+def say_both_ways(record: RegistryRecord, event: Departing, now_ns: int) -> tuple[RegistryRecord, Effects]:
     return record, (SendAs(event.to, event.message, event.speaker), relayed(record, event))
 
 
-def relayed(record: RegistryRecord, event: Said) -> SendAs:
+def relayed(record: RegistryRecord, event: Departing) -> SendAs:
     via = record.detours.of[event.message.borrower].via
     return SendAs(via, RelayedToBorrower(event.speaker, via, event.message), event.speaker)
 
 
 def is_diverted(record: RegistryRecord, message: Any) -> bool:
-    """Said to a borrower that is reached through a follower."""
+    """Departing to a borrower that is reached through a follower."""
     return is_detoured(record.detours, message)
 
 
@@ -304,9 +304,9 @@ ROWS = (
     Ignore((Arrived,),         EVER,                                            "SS-256"),
 
     Row(QuestionOver, EVER,    STAY,    end_question,    None,                  "SS-275"),
-    Row(Said,         EVER,    STAY,    say_around,      is_answer_around,      "SS-275"),
-    Row(Said,         EVER,    STAY,    say_plainly,     is_answer,             "SS-275"),
-    Row(Said,         EVER,    STAY,    say_both_ways,   None,                  "SS-275"),
+    Row(Departing,         EVER,    STAY,    say_around,      is_answer_around,      "SS-275"),
+    Row(Departing,         EVER,    STAY,    say_plainly,     is_answer,             "SS-275"),
+    Row(Departing,         EVER,    STAY,    say_both_ways,   None,                  "SS-275"),
     Row(DetourEnd,    EVER,    STAY,    drop_detour,     None,                  "SS-275"),
 
     Row(Resigned,     EVER,    STAY,    hold_back,       is_unfit,              "SS-281"),
@@ -335,7 +335,7 @@ REGISTRY_MACHINE = Fsm(
     timers=TIMERS,
 )
 
-LEADERS = Kind("leader", LEADER, most=LEADERS_MAX)
+LEADERS = PartyKind("leader", LEADER, most=LEADERS_MAX)
 
 REGISTRY = Process(
     "registry",
@@ -343,9 +343,9 @@ REGISTRY = Process(
     kinds=(LEADERS,),
     diverts=is_diverted,
     routes=(
-        Route((LeaderWanted, Ping, UpdateProgress, RevokeFinished, Disconnect), (OUTSIDE,), ADDRESSEE, "SS-220"),
-        Route((RelayedToLeader,), (OUTSIDE,), PROCESS, "SS-275", when=is_for_leader_itself),
-        Route((RelayedToLeader, RelayedToBorrower), (OUTSIDE,), ADDRESSEE, "SS-274"),
-        Route((Resigned,), (LEADERS.name,), PROCESS, "SS-220", copied=True),
+        EventRoute((LeaderWanted, Ping, UpdateProgress, RevokeFinished, Disconnect), (OUTSIDE,), ADDRESSEE, "SS-220"),
+        EventRoute((RelayedToLeader,), (OUTSIDE,), PROCESS, "SS-275", when=is_for_leader_itself),
+        EventRoute((RelayedToLeader, RelayedToBorrower), (OUTSIDE,), ADDRESSEE, "SS-274"),
+        EventRoute((Resigned,), (LEADERS.name,), PROCESS, "SS-220", copied=True),
     ),
 )

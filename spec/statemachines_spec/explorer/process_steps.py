@@ -13,26 +13,26 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, Message, Process, SetTimer
+from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, Message, Process, SetTimer, TimerFired
 from statemachines.kernel.process import PROCESS
-from statemachines.kernel.turn import Leaving, Turn
+from statemachines.kernel.turn import Leaving, ProcessTurn
 from statemachines_spec.explorer.actor import SeenStep, Watch
 from statemachines_spec.explorer.entries import Nondeterministic, encode_value
-from statemachines_spec.explorer.party import InternedParty, Party, Timer, begin, step_party
+from statemachines_spec.explorer.party import InternedParty, Party, Timer, begin, step_party, timer_of
 
 
-class Part(msgspec.Struct, frozen=True, gc=False):
+class ProcessPart(msgspec.Struct, frozen=True, gc=False):
     """A party of a process, and its kind."""
 
     kind: str
     party: InternedParty
 
 
-class Parts(msgspec.Struct, frozen=True, gc=False):
+class ProcessParts(msgspec.Struct, frozen=True, gc=False):
     """A process: its own machine, and its parties by id."""
 
     own: InternedParty
-    parties: tuple[Part, ...] = ()
+    parties: tuple[ProcessPart, ...] = ()
 
     def of_kind(self, kind: str) -> InternedParty | None:
         """The first party of a kind, or None."""
@@ -43,13 +43,14 @@ class Parts(msgspec.Struct, frozen=True, gc=False):
         return next((one.party for one in self.parties if one.party.record.id == party), None)
 
 
-class Taken(msgspec.Struct, frozen=True, gc=False):
-    """What came of one step: the party afterwards, its effects but those on timers, the timers that it set for now, and
-    the steps of its machines."""
+class TakenStep(msgspec.Struct, frozen=True, gc=False):
+    """What came of one step: the party afterwards, its effects but those on timers, the timers that it set for now, all
+    that it set or took back or that fired, and the steps of its machines."""
 
     party: InternedParty
     effects: Effects
     soon: tuple[Timer, ...]
+    touched: tuple[Timer, ...]
     seen: tuple[SeenStep, ...]
 
 
@@ -62,12 +63,12 @@ class ProcessSteps:
         self._parties: dict[InternedParty, InternedParty] = {}
         self._events: dict[bytes, Event] = {}
         self._known: dict[int, Any] = {}
-        self._taken: dict[tuple[int, int], Taken] = {}
+        self._taken: dict[tuple[int, int], TakenStep] = {}
         self._changed: dict[tuple[int, str], InternedParty] = {}
 
-    def begin(self, record: Any) -> Parts:
+    def begin(self, record: Any) -> ProcessParts:
         """A process that has just begun."""
-        turn = PartsTurn(self, Parts(self.begin_party(self.process.fsm, record)), None)
+        turn = PartsTurn(self, ProcessParts(self.begin_party(self.process.fsm, record)), None)
         turn.start()
         return turn.parts()
 
@@ -88,7 +89,7 @@ class ProcessSteps:
             known = self._changed[id(party), how] = after
         return known
 
-    def take(self, fsm: Fsm[Any], party: InternedParty, event: Event) -> Taken:
+    def take(self, fsm: Fsm[Any], party: InternedParty, event: Event) -> TakenStep:
         """A step of one party."""
         party, event = self._same_party(party), self._same_event(event)
         key = id(party), id(event)
@@ -97,7 +98,7 @@ class ProcessSteps:
             taken = self._taken[key] = self._checked(fsm, party.party, event)
         return taken
 
-    def _checked(self, fsm: Fsm[Any], party: Party, event: Event) -> Taken:
+    def _checked(self, fsm: Fsm[Any], party: Party, event: Event) -> TakenStep:
         """The step, taken twice."""
         one, other = self._step(fsm, party, event), self._step(fsm, party, event)
         if one != other:
@@ -107,7 +108,7 @@ class ProcessSteps:
             )
         return one
 
-    def _step(self, fsm: Fsm[Any], party: Party, event: Event) -> Taken:
+    def _step(self, fsm: Fsm[Any], party: Party, event: Event) -> TakenStep:
         watch: Watch = []
         stepped_to, effects = step_party(fsm, party, event, party.record.id, watch)
         after = self.intern(stepped_to)
@@ -117,9 +118,12 @@ class ProcessSteps:
             for one in effects
             if isinstance(one, SetTimer) and one.deadline_ns <= 0 and one.timer not in fsm.authority
         )
+        touched = tuple((one.timer, one.key) for one in effects if isinstance(one, SetTimer | CancelTimer))
+        if isinstance(event, TimerFired):
+            touched = (*touched, (timer_of(fsm, event), event.key))
         # What the local state keeps is looked at with it, so it must be the very record.
         seen = (replace(one, after=after.record) if one.fsm is fsm else one for one in watch)
-        return Taken(after, leaving, soon, tuple(seen))
+        return TakenStep(after, leaving, soon, touched, tuple(seen))
 
     def _same_party(self, party: InternedParty) -> InternedParty:
         if id(party) in self._known:
@@ -136,22 +140,31 @@ class ProcessSteps:
         return known
 
 
-class PartsTurn(Turn):
+class PartsTurn(ProcessTurn):
     """The turns of a process within one reaction of a component; `out` is what leaves it."""
 
-    def __init__(self, steps: ProcessSteps, parts: Parts, watch: Watch | None) -> None:
+    def __init__(self, steps: ProcessSteps, parts: ProcessParts, watch: Watch | None) -> None:
         super().__init__(steps.process, parts.own.record.id)
         self.steps = steps
         self.watch = watch
         self.out: Leaving = []
-        self._parts: dict[str, Part] = {one.party.record.id: one for one in parts.parties}
-        self._parts[self.id] = Part(PROCESS, parts.own)
+        self._parts: dict[str, ProcessPart] = {one.party.record.id: one for one in parts.parties}
+        self._parts[self.id] = ProcessPart(PROCESS, parts.own)
+        self.touched: set[tuple[str, Timer]] = set()
         self._soon: list[tuple[str, Timer]] = []
 
-    def parts(self) -> Parts:
+    def parts(self) -> ProcessParts:
         """The process after it."""
         own = self._parts[self.id].party
-        return Parts(own, tuple(part for name, part in sorted(self._parts.items()) if name != self.id))
+        return ProcessParts(own, tuple(part for name, part in sorted(self._parts.items()) if name != self.id))
+
+    def part(self, party: str) -> ProcessPart:
+        """A party that lives, and its kind."""
+        return self._parts[party]
+
+    def put(self, party: str, value: InternedParty) -> None:
+        """The party is this one now."""
+        self._parts[party] = replace(self._parts[party], party=value)
 
     def start(self) -> None:
         """The parties that every life begins with."""
@@ -196,7 +209,7 @@ class PartsTurn(Turn):
     def begin(self, kind: str, party: str, record: Any, now_ns: int) -> None:
         living = sum(one.kind == kind for one in self._parts.values())
         fsm = self.process.check_begin(kind, party, self.id, living).fsm
-        self._parts[party] = Part(kind, self.steps.begin_party(fsm, record))
+        self._parts[party] = ProcessPart(kind, self.steps.begin_party(fsm, record))
 
     def remove(self, party: str) -> None:
         self._parts.pop(party, None)
@@ -206,9 +219,10 @@ class PartsTurn(Turn):
     def _take(self, name: str, event: Event) -> Effects:
         part = self._parts[name]
         taken = self.steps.take(self.process.fsm_of(part.kind), part.party, event)
-        self._parts[name] = Part(part.kind, taken.party)
+        self._parts[name] = ProcessPart(part.kind, taken.party)
         if self.watch is not None:
             self.watch += taken.seen
+        self.touched.update((name, timer) for timer in taken.touched)
         if taken.soon:
             self._soon += [(name, timer) for timer in taken.soon]
         return taken.effects

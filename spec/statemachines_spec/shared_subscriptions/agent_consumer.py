@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from statemachines.kernel import Ask, Event, Fsm, Send, fresh, incarnation
 from statemachines.shared_subscriptions.agent import Shared
 from statemachines.shared_subscriptions.agent_process import AGENT, BORROWERS
-from statemachines.shared_subscriptions.agent_record import AgentRecord, Declared, Subscribe, Unsubscribe
+from statemachines.shared_subscriptions.agent_record import AgentRecord, EndSubscription, GroupReady, SubscribeShared
 from statemachines.shared_subscriptions.borrower import OnUnsubscribe
 from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.party import InternedParty, LateFiring, fire_late
-from statemachines_spec.explorer.process_steps import Part, Parts, PartsTurn, ProcessSteps
+from statemachines_spec.explorer.process_steps import PartsTurn, ProcessPart, ProcessParts, ProcessSteps
 from statemachines_spec.shared_subscriptions.consumer import (
     CRASHED,
     ENDED,
@@ -37,10 +37,10 @@ class AgentLocal(ConsumerLocal, frozen=True, gc=False):
 
     own: InternedParty | None = None
 
-    def parts(self) -> Parts:
+    def parts(self) -> ProcessParts:
         """The process."""
         assert self.own is not None
-        return Parts(self.own, () if self.party is None else (Part(BORROWERS.name, self.party),))
+        return ProcessParts(self.own, () if self.party is None else (ProcessPart(BORROWERS.name, self.party),))
 
 
 class AgentConsumer(Consumer):
@@ -80,7 +80,7 @@ class AgentConsumer(Consumer):
         turn = PartsTurn(self.steps, local.parts(), watch)
         for event in events if local.party is not None else ():
             if isinstance(event, OnUnsubscribe):
-                turn.feed(self.host, Unsubscribe(turn.record.parties[local.party.record.id]))
+                turn.feed(self.host, EndSubscription(turn.record.parties[local.party.record.id]))
             else:
                 turn.feed(local.party.record.id, event)
         return self._done(local, turn)
@@ -93,19 +93,19 @@ class AgentConsumer(Consumer):
         return Reaction(local, tuple(one for one in sends if one.sender != beyond))
 
     @staticmethod
-    def _local(before: AgentLocal, parts: Parts) -> AgentLocal:
+    def _local(before: AgentLocal, parts: ProcessParts) -> AgentLocal:
         own, party = parts.own, parts.of_kind(BORROWERS.name)
         if party is None:
             return AgentLocal(ENDED, own.record.number, 0, None, own=own)
         return replace(before, number=own.record.number, own=own, party=party)
 
 
-def limit_lives(steps: ProcessSteps, parts: Parts, lives: int) -> Parts:
+def limit_lives(steps: ProcessSteps, parts: ProcessParts, lives: int) -> ProcessParts:
     """The process, whose subscription ends in place of a borrower beyond `lives`."""
     if parts.own.record.number <= lives:
         return parts
     own = steps.changed(parts.own, "ended", lambda record: end_subscription(record, lives))
-    return Parts(own, tuple(one for one in parts.parties if one.kind != BORROWERS.name))
+    return ProcessParts(own, tuple(one for one in parts.parties if one.kind != BORROWERS.name))
 
 
 def end_subscription(record: AgentRecord, lives: int) -> AgentRecord:
@@ -113,11 +113,13 @@ def end_subscription(record: AgentRecord, lives: int) -> AgentRecord:
     return replace(record.end(party), number=lives, turn=lives + 1, recreated=lives - 1)
 
 
-def subscribe(steps: ProcessSteps, record: AgentRecord, topic_filter: str = FILTER) -> Parts:
+def subscribe(
+    steps: ProcessSteps, record: AgentRecord, topic_filter: str = FILTER, at_delivery: bool = False
+) -> ProcessParts:
     """Subscribed to a group that is declared, the first leader_wanted lost: the timer asks again."""
     turn = PartsTurn(steps, steps.begin(record), None)
-    turn.feed(record.id, Subscribe(Shared(GROUP, topic_filter)))
+    turn.feed(record.id, SubscribeShared(Shared(GROUP, topic_filter, at_delivery)))
     declarer = next(party for party, effect in turn.out if isinstance(effect, Ask))
-    turn.feed(record.id, Declared(declarer))
+    turn.feed(record.id, GroupReady(declarer))
     turn.remove(declarer)
     return turn.parts()

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Begin, Effects, Fsm, Ignore, Kind, Process, Row
+from statemachines.kernel import Begin, Effects, Fsm, Ignore, PartyKind, Process, Row
 from statemachines.shared_subscriptions.agent_process import WITNESSES, doubt, is_for_living, is_from_named
 from statemachines.shared_subscriptions.agent_record import AgentRecord
 from statemachines.shared_subscriptions.borrower import Destroyed
@@ -21,7 +21,7 @@ def use_machine(process: Process[Any], kind: str, fsm: Fsm[Any]) -> Process[Any]
     return copy_process(process, process.fsm, kinds)
 
 
-def copy_process(process: Process[Any], fsm: Fsm[Any], kinds: tuple[Kind, ...]) -> Process[Any]:
+def copy_process(process: Process[Any], fsm: Fsm[Any], kinds: tuple[PartyKind, ...]) -> Process[Any]:
     """The declaration with another machine, and other kinds of parties."""
     return Process(process.name, fsm, kinds=kinds, routes=process.routes, begin=process.begin, diverts=process.diverts)
 

@@ -16,7 +16,7 @@ from statemachines.shared_subscriptions.message import LeaderWanted
 from statemachines.shared_subscriptions.registry_process import LEADERS, REGISTRY, RegistryRecord
 from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.party import InternedParty, LateFiring, fire_late
-from statemachines_spec.explorer.process_steps import Part, Parts, PartsTurn, ProcessSteps
+from statemachines_spec.explorer.process_steps import PartsTurn, ProcessPart, ProcessParts, ProcessSteps
 from statemachines_spec.shared_subscriptions.leader_host import (
     RUNNING,
     HostLocal,
@@ -32,10 +32,10 @@ class RegistryLocal(HostLocal, frozen=True, gc=False):
 
     own: InternedParty | None = None
 
-    def parts(self) -> Parts:
+    def parts(self) -> ProcessParts:
         """The process."""
         assert self.own is not None
-        return Parts(self.own, () if self.party is None else (Part(LEADERS.name, self.party),))
+        return ProcessParts(self.own, () if self.party is None else (ProcessPart(LEADERS.name, self.party),))
 
 
 class RegistryHost(LeaderHost):

@@ -33,7 +33,7 @@ from statemachines.shared_subscriptions.message import (
 from statemachines.shared_subscriptions.witness import ASKING, WITNESS, RestTimer, WitnessRecord
 from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.party import InternedParty, firings
-from statemachines_spec.explorer.process_steps import Part, Parts, PartsTurn, ProcessSteps
+from statemachines_spec.explorer.process_steps import PartsTurn, ProcessPart, ProcessParts, ProcessSteps
 from statemachines_spec.shared_subscriptions.agent_consumer import limit_lives, subscribe
 from statemachines_spec.shared_subscriptions.consumer import (
     CRASHED,
@@ -109,11 +109,11 @@ class WitnessedLocal(ConsumerLocal, frozen=True, gc=False):
         claim = None if self.own is None else self.own.record.claims.get((GROUP, FILTER))
         return () if claim is None else claim.doubted
 
-    def parts(self) -> Parts:
+    def parts(self) -> ProcessParts:
         """The process."""
         assert self.own is not None
         pairs = ((BORROWERS.name, self.party), (WITNESSES.name, self.witness))
-        return Parts(self.own, tuple(Part(kind, party) for kind, party in pairs if party is not None))
+        return ProcessParts(self.own, tuple(ProcessPart(kind, party) for kind, party in pairs if party is not None))
 
 
 class WitnessedConsumer(Consumer):
@@ -231,7 +231,7 @@ class WitnessedConsumer(Consumer):
         return Reaction(self._settled(local), tuple(one for one in sends if one.sender != beyond))
 
     @staticmethod
-    def _local(before: WitnessedLocal, parts: Parts) -> WitnessedLocal:
+    def _local(before: WitnessedLocal, parts: ProcessParts) -> WitnessedLocal:
         """What there is now: without a borrower the subscription has ended, and nothing that is read matters."""
         own, party = parts.own, parts.of_kind(BORROWERS.name)
         if party is None:

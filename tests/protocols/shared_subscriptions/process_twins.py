@@ -14,7 +14,13 @@ from statemachines.kernel import Ask, GaplessError, Map, ProcessRunner, Send, Te
 from statemachines.kernel.pmap import in_order
 from statemachines.shared_subscriptions.agent import Agent, Shared
 from statemachines.shared_subscriptions.agent_process import AGENT
-from statemachines.shared_subscriptions.agent_record import AgentRecord, Leave, Subscribe, SubscribeAlone, Unsubscribe
+from statemachines.shared_subscriptions.agent_record import (
+    AgentRecord,
+    EndSubscription,
+    LeaveSubscription,
+    SubscribeAlone,
+    SubscribeShared,
+)
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Claim, GroupStore, StoreFailed
@@ -87,7 +93,7 @@ def agent(life):
     return Twins(Agent(life, LEADERS, C, check=True), ProcessRunner(AGENT, record, check=True))
 
 
-class World:
+class TwinWorld:
     """Two leader hosts, two sessions, one agent; `step` makes one thing happen."""
 
     def __init__(self, seed):
@@ -209,7 +215,7 @@ class World:
         wanted = self.chance.choice((*WANTED, *ALONE) if name != "c3" else WANTED)
         if len(self.subscriptions[name]) > 4:
             return
-        call = Subscribe(wanted) if isinstance(wanted, Shared) else SubscribeAlone(wanted)
+        call = SubscribeShared(wanted) if isinstance(wanted, Shared) else SubscribeAlone(wanted)
         life = twin.process.id
         out = twin.both(
             lambda: twin.shipped.on_subscribe(wanted, now)[1], lambda: twin.process.feed(life, call, now), now
@@ -218,10 +224,10 @@ class World:
         self.subscriptions[name].append(fresh(life, twin.process.record.number))
 
     def unsubscribe(self):
-        self.end(lambda twin, one, now: twin.shipped.on_unsubscribe(one, now), Unsubscribe)
+        self.end(lambda twin, one, now: twin.shipped.on_unsubscribe(one, now), EndSubscription)
 
     def leave(self):
-        self.end(lambda twin, one, now: twin.shipped.on_leave(one, now), Leave)
+        self.end(lambda twin, one, now: twin.shipped.on_leave(one, now), LeaveSubscription)
 
     def end(self, act, call):
         name = self.chance.choice(list(self.members))
