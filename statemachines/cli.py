@@ -17,7 +17,7 @@ from typing import Annotated, Final
 import typer
 
 from statemachines import __version__
-from statemachines.commands import adopt, analysis, check, conform, demo, itf, mutate, node, simulation
+from statemachines.commands import adopt, analysis, check, conform, demo, itf, judge, mutate, node, simulation
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.drivers.plain_text import plain_lines
@@ -241,6 +241,7 @@ app.command()(check.check)
 app.command()(itf.itf)
 app.command()(mutate.mutate)
 app.command()(adopt.adopt)
+app.command()(judge.judge)
 app.command()(conform.conform)
 app.command()(conform.schema)
 app.add_typer(node.app, name="node")
