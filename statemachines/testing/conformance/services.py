@@ -42,7 +42,7 @@ class ServiceState(msgspec.Struct, frozen=True):
     asked: tuple[Request, ...] = ()
 
 
-World = tuple[ServiceState, ...]
+PlayedWorld = tuple[ServiceState, ...]
 """The states of all services, in the order of their declaration."""
 
 
@@ -53,16 +53,16 @@ class Services:
         self._played = played
         self._places = {one.service.name: place for place, one in enumerate(played)}
 
-    def begin(self) -> World:
+    def begin(self) -> PlayedWorld:
         """What they hold at first."""
         return tuple(ServiceState((one.service.initial(),)) for one in self._played)
 
-    def answers(self, world: World) -> Iterator[Answer]:
+    def answers(self, world: PlayedWorld) -> Iterator[Answer]:
         """What may be answered next."""
         for played, state in zip(self._played, world, strict=True):
             yield from dict.fromkeys(answer for answer, _ in _outcomes(played, state))
 
-    def after(self, world: World, event: Event | None, effects: Iterable[Effect]) -> World:
+    def after(self, world: PlayedWorld, event: Event | None, effects: Iterable[Effect]) -> PlayedWorld:
         """What they hold after an event (None: time passed) and what was asked at it."""
         asks = [one for one in effects if isinstance(one, Ask)] if self._played else []
         if not asks and not isinstance(event, Answer):

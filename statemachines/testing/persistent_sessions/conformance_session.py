@@ -67,7 +67,7 @@ from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.services import PlayedService
 from statemachines.testing.persistent_sessions.one_session import SESSION
 from statemachines.testing.persistent_sessions.played_database import (
-    Expire,
+    ExpireSession,
     PassTime,
     PlayedDatabase,
     StoredSession,
@@ -318,7 +318,7 @@ def pass_time(state: StoredSession) -> Iterator[Request]:
 
 def supersede(state: StoredSession) -> Iterator[Request]:
     """The session expires, or a later owner has it."""
-    yield Expire()
+    yield ExpireSession()
     yield LoadSession(CLIENT, AFTER, TOKEN + 1)
 
 
