@@ -431,7 +431,7 @@ STARTS: Final = (
         1,
     ),
     make_start(
-        "messages whose time ends", say_rows(1, 4, 5), store_rows({WRITER: 2}, MARKS, until_ns=5), 1, others=pass_time
+        "messages whose time ends", say_rows(1, 3, 5), store_rows({WRITER: 2}, MARKS, until_ns=5), 1, others=pass_time
     ),
     make_start(
         "a client that is slow",
