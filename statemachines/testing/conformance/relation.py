@@ -12,7 +12,7 @@ compared, but by what they cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -286,6 +286,18 @@ def _pairs(rule: Before, came: tuple[Output, ...]) -> Iterator[tuple[Output, Out
 
 def answered_values(relation: Relation, event: Event, binding: Binding) -> Event:
     """The event as the implementation is to hear it: with the values that it has chosen itself."""
+    return _translate(relation, event, binding, _answered_value)
+
+
+def table_values(relation: Relation, event: Event, binding: Binding) -> Event:
+    """The event of the wire as the table has it: with the values of the table for those that the implementation has
+    chosen itself; a value that it never chose is one that the table never chose either."""
+    return _translate(relation, event, binding, _table_value)
+
+
+def _translate(
+    relation: Relation, event: Event, binding: Binding, translate: Callable[[Any, Mapping[Any, Any]], Any]
+) -> Event:
     name = name_of(type(event))
     if name not in relation.chosen_in:
         return event
@@ -297,10 +309,10 @@ def answered_values(relation: Relation, event: Event, binding: Binding) -> Event
             outer, _, inner = field.partition(".")
             value = getattr(event, outer)
             if inner:
-                each = (replace(one, **{inner: _answered_value(getattr(one, inner), values)}) for one in value)
+                each = (replace(one, **{inner: translate(getattr(one, inner), values)}) for one in value)
                 event = replace(event, **{outer: tuple(each)})
             else:
-                event = replace(event, **{field: _answered_value(value, values)})
+                event = replace(event, **{field: translate(value, values)})
     return event
 
 
@@ -310,3 +322,10 @@ def _answered_value(value: Any, values: Mapping[Any, Any]) -> Any:
     if value not in values and other in values.values():
         other = max(values.values()) + 1 if isinstance(other, int) else f"{other}-unknown"
     return other
+
+
+def _table_value(value: Any, values: Mapping[Any, Any]) -> Any:
+    known = next((ours for ours, theirs in values.items() if theirs == value), value)
+    if known == value and value in values and values[value] != value:
+        known = max(values) + 1 if isinstance(value, int) else f"{value}-unknown"
+    return known

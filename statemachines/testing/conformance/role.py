@@ -21,6 +21,7 @@ from statemachines.kernel import ConfigurationError, Event, Fsm, TimerFired
 from statemachines.testing.conformance.interface import Alphabet, Interface, alphabet_of
 from statemachines.testing.conformance.relation import Relation
 from statemachines.testing.conformance.services import PlayedService, PlayedWorld, Services
+from statemachines.testing.conformance.wire_role import WireRole
 from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import environment_of, testing_of
 from statemachines.testing.struct_values import example
@@ -62,7 +63,8 @@ class ConformanceRole(msgspec.Struct, frozen=True, dict=True):
 
     `starts`: bounded systems, the smallest first; `timing`: how long a tick is, and which fields hold times; `given`:
     the fields of the record that an implementation begins with (none: those without a default); `alphabet`: what
-    passes between the two (None: all that the protocol declares)."""
+    passes between the two (None: all that the protocol declares); `wire`: how it is tested over the wire (None: it
+    cannot be)."""
 
     fsm: Fsm[Any]
     starts: tuple[Start, ...]
@@ -70,6 +72,7 @@ class ConformanceRole(msgspec.Struct, frozen=True, dict=True):
     relation: Relation = Relation()
     given: tuple[str, ...] = ()
     alphabet: Alphabet | None = None
+    wire: WireRole | None = None
 
     @cached_property
     def interface(self) -> Interface:

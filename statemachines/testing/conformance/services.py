@@ -30,8 +30,8 @@ def never(of: Any) -> tuple[()]:
 
 
 class PlayedService(msgspec.Struct, frozen=True):
-    """A service, which answers a request once or not at all: `failed(request)` are the answers that leave its outcome open, `others(state)` what other parties may
-    ask of it before the next answer: finitely often, one after the other."""
+    """A service, which answers a request once or not at all.  `failed(request)` are the answers that leave its outcome
+    open, `others(state)` what other parties may ask of it before the next answer: finitely often."""
 
     service: Service[Any]
     failed: Callable[[Any], Iterable[Answer]] = never
