@@ -58,6 +58,11 @@ EVENT, ENTRY, SPENDS, GONE = range(4)
 """Columns of the list of moves: event (0: a message is lost), its entry (0: to be looked up; -1: missing), budget that
 is spent (-1: none), place of the message (ALL: none)."""
 
+# What is compiled is kept beside this file, and made anew only when this file changes.  So what it takes from elsewhere
+# is said here, too: with a kept walker of another number, counterexamples are lost.
+if IN_FLIGHT_MAX != 16:
+    raise AssertionError(f"IN_FLIGHT_MAX is {IN_FLIGHT_MAX} now: change the number here as well")
+
 ALL, REST, WHOLE, NEXT, SOUGHT = range(IN_FLIGHT_MAX, IN_FLIGHT_MAX + 5)
 """Rows of `parts`, each two words and a digest: before ALL, by place, the network without its message; ALL of the
 network; the state without network; all of the state; a move's network; the state that is sought, with the digest of
