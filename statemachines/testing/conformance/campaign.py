@@ -268,7 +268,7 @@ class Campaign:
 
     def _drawn(self, record: Any, choice: int) -> Iterable[Event]:
         """Events of any values that the types allow, aimed at what the record holds."""
-        legal = environment_of(self.role.fsm).legal
+        legal = self.role.legal or environment_of(self.role.fsm).legal
         for kind in self.role.interface.alphabet.takes:
             try:
                 event: Event = example(kind, Random(choice), Pool(record))

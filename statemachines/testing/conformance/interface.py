@@ -31,9 +31,8 @@ from statemachines.kernel import (
     TimerFired,
     name_of,
 )
-from statemachines.kernel.event import column_fields
 from statemachines.testing.conformance.json_values import plain
-from statemachines.testing.conformance.relation import Output
+from statemachines.testing.conformance.relation import Output, key_field
 
 INTERFACE: Final = 1
 """The version of the lines; an implementation may answer `init` with the one that it speaks."""
@@ -157,7 +156,7 @@ class Interface:
             forbid_unknown_fields=True,
             namespace={"__doc__": "One line for each input: what the implementation does, in order."},
         )
-        self._keys = {name_of(kind): column_fields(kind)[0] for kind in alphabet.tells}
+        self._keys = {name_of(kind): key_field(kind) for kind in alphabet.tells}
         self._decoder = msgspec.json.Decoder(self.answer)
         self._lines: dict[Any, bytes] = {}
         self._outputs: dict[Any, Output] = {}

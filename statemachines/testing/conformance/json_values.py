@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from enum import Enum
 from typing import Any
 
@@ -11,12 +12,15 @@ from statemachines.kernel import Event, Map, Request, in_order, name_of
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: objects, lists, texts, numbers.  Events have their name as `type`."""
+    """A value as JSON has it: objects, lists, texts, numbers; bytes are texts in Base64.  Events have their name as
+    `type`."""
     if isinstance(value, msgspec.Struct):
         fields = {field: plain(getattr(value, field)) for field in value.__struct_fields__}
         return {"type": name_of(type(value)), **fields} if isinstance(value, Event | Request) else fields
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
     if isinstance(value, Map):
         items = [(plain(key), plain(one)) for key, one in in_order(value)]
         return dict(items) if all(isinstance(key, str) for key, _ in items) else items

@@ -22,7 +22,7 @@ from statemachines.testing.conformance.interface import Alphabet, Interface, alp
 from statemachines.testing.conformance.relation import Relation
 from statemachines.testing.drawing import example
 from statemachines.testing.pool import Pool
-from statemachines.testing.protocol import environment_of, testing_of
+from statemachines.testing.protocol import Legal, environment_of, testing_of
 from statemachines_spec.explorer.timing import Timing
 
 SECOND_NS: Final = 1_000_000_000
@@ -50,7 +50,8 @@ class ConformanceRole(msgspec.Struct, frozen=True, dict=True):
 
     `starts`: bounded systems, the smallest first; `timing`: how long a tick is, and which fields hold times; `given`:
     the fields of the record that an implementation begins with (none: those without a default); `alphabet`: what
-    passes between the two (None: all that the protocol declares)."""
+    passes between the two (None: all that the protocol declares); `legal`: which drawn events may be told (None: those
+    that the environment of the machine allows)."""
 
     fsm: Fsm[Any]
     starts: tuple[Start, ...]
@@ -58,6 +59,7 @@ class ConformanceRole(msgspec.Struct, frozen=True, dict=True):
     relation: Relation = Relation()
     given: tuple[str, ...] = ()
     alphabet: Alphabet | None = None
+    legal: Legal | None = None
 
     @cached_property
     def interface(self) -> Interface:
