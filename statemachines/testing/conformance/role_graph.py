@@ -305,7 +305,9 @@ class RoleGraph:
         before = self.parties.get(source)
         if before is not None:
             for record in _partly(before.record, after.record):
-                yield _with_record(after, record)
+                moved = self.timing.moved(record, 0)  # what grows no older, or is not read, is no mistake
+                if moved != after.record:
+                    yield _with_record(after, moved)
             yield from _other_timers(before, after)
         yield from _later_timers(after)
         for status in self.role.fsm.states:
