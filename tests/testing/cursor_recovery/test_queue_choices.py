@@ -57,12 +57,12 @@ def test_CR_60_what_is_skipped_is_told_in_parts():
 
 
 @pytest.mark.parametrize("name", WITHOUT_PATH)
-def test_CR_61_the_host_is_told_before_or_behind_the_access(name):
+def test_the_host_is_told_before_or_behind_the_access(name):
     assert judge(name, lambda effects: effects[::-1]).outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize("name", WITHOUT_PATH)
-def test_CR_61_an_access_is_not_made_twice(name):
+def test_an_access_is_not_made_twice(name):
     def changed(effects):
         return [one for effect in effects for one in [effect] * (2 if effect["effect"] == "ask" else 1)]
 
