@@ -40,7 +40,7 @@ def full_name(name: str) -> str:
         raise ConfigurationError("machine", name, f"several protocols have one: say {' or '.join(found)}")
     if found:
         return found[0]
-    lost = "".join(f"; protocol {one} does not load" for one in registry.broken())
+    lost = "".join(f"; protocol {one} does not load" for one in registry.find_broken())
     short = tuple(one.partition("/")[2] for one in known)
     raise unknown("machine", name, known if "/" in name else short, f"or give module:ATTRIBUTE{lost}")
 

@@ -203,7 +203,7 @@ def bench(
     chosen = benchmarks.choose(names or [])
     begin_work()
     if listed:
-        _print_json(benchmarks.list_json(chosen)) if json else shown.write(benchmarks.listed(chosen))
+        _print_json(benchmarks.list_json(chosen)) if json else shown.write(benchmarks.list_rows(chosen))
         return
     results = benchmarks.measure_all(chosen, progress=_progress)
     if save is not None:
@@ -211,7 +211,7 @@ def bench(
     if json:
         _print_json(benchmarks.results_json(results))
     else:
-        shown.write(benchmarks.rendered(results))
+        shown.write(benchmarks.render_results(results))
     if not all(result.holds for result in results):
         raise typer.Exit(Exit.VIOLATED)
 

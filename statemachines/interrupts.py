@@ -52,7 +52,7 @@ def end_on_sigterm() -> None:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def defer_interrupts() -> Iterator[None]:
     """SIGTERM and Ctrl-C that come meanwhile act at the end: between the moment a process is begun and the one it is
     known to who ends it, nobody would.  Those without a handler of Python's act as ever; so do those of other threads,
     where no handler runs."""

@@ -32,7 +32,7 @@ class Clause(msgspec.Struct, frozen=True):
     source: str
 
     @property
-    def modelled(self) -> bool:
+    def is_modelled(self) -> bool:
         """False where the clause itself says "not modelled: why"."""
         return "not modelled:" not in self.text
 

@@ -60,11 +60,11 @@ def protocol(name: str) -> Protocol:
 
 def protocols() -> tuple[Protocol, ...]:
     """All protocols that can be loaded, by name; `broken` says which cannot."""
-    refused = broken()
+    refused = find_broken()
     return tuple(protocol(name) for name in names() if name not in refused)
 
 
-def broken() -> dict[str, ConfigurationError]:
+def find_broken() -> dict[str, ConfigurationError]:
     """The protocols whose entry points do not load, and why."""
     found = {}
     for name in names():

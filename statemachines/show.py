@@ -40,7 +40,7 @@ def listing() -> RenderableType:
     for one in registry.protocols():
         parts.append(Text.assemble((one.name, "bold"), f": {one.about}" if one.about else ""))
         parts.append(Padding(Text(", ".join(one.machines)), (0, 0, 1, 2)))
-    for name, error in registry.broken().items():
+    for name, error in registry.find_broken().items():
         parts += [Text.assemble((name, "bold"), " cannot be loaded"), Padding(Text(str(error)), (0, 0, 1, 2))]
     parts.append(Text("gapless show PROTOCOL sums its machines up; gapless show MACHINE shows a table and its clauses"))
     return Group(*parts)

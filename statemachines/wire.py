@@ -99,9 +99,9 @@ class Codec(Generic[M]):
             sender, to, msg, message = self._decoder.decode(body)
         except msgspec.ValidationError as error:
             names = ", ".join(self._names)
-            raise FrameError(f"a message that is not taken here: {shown(error)}; taken are {names}") from error
+            raise FrameError(f"a message that is not taken here: {quote_for_log(error)}; taken are {names}") from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise FrameError(f"not MessagePack: {shown(error)}") from error
+            raise FrameError(f"not MessagePack: {quote_for_log(error)}") from error
         return Packet(sender, to, msg, message)
 
 
@@ -112,7 +112,7 @@ def frame(body: bytes, frame_max: int = FRAME_MAX) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def shown(words: object) -> str:
+def quote_for_log(words: object) -> str:
     """What a peer said, fit for a log: one line, not too long."""
     text = str(words)
     return (text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}...").encode("unicode_escape").decode()
@@ -195,7 +195,7 @@ def decode_hello(body: bytes | memoryview, *roles: str) -> Hello:
             raise FrameError("not a gapless node")
         _check_life(hello.life)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, ConfigurationError, RecursionError) as error:
-        raise FrameError(f"not a hello of a gapless node: {shown(error)}") from error
+        raise FrameError(f"not a hello of a gapless node: {quote_for_log(error)}") from error
     if hello.version != VERSION:
         mend = "run the same version of gapless on all nodes"
         raise FrameError(f"speaks version {hello.version} of the wire, and this node speaks {VERSION}; {mend}")

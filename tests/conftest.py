@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from statemachines import catalogue
 from statemachines.kernel import Fsm, ProtocolError
-from statemachines.testing.fixed_draws import fixed_draws
+from statemachines.testing.fixed_draws import fix_draws
 
 settings.register_profile(
     "repeatable", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -116,7 +116,7 @@ def pytest_configure(config):
         compile_walkers_once(config)
     if config.getoption("--rewrite") and os.environ.get("CI"):
         raise pytest.UsageError("--rewrite would make every interaction expected; where CI is set it is refused")
-    draws = fixed_draws()
+    draws = fix_draws()
     draws.__enter__()
     config.add_cleanup(lambda: draws.__exit__(None, None, None))
     Fsm.step = counting(Fsm.step, lambda step: step.row)
@@ -227,10 +227,10 @@ def pytest_terminal_summary(terminalreporter):
     for name, count in counts().items():
         add_entries(name, count.sizes(), ())
     if ENTRIES:
-        from statemachines.testing.entry_count import printed
+        from statemachines.testing.entry_count import format_entries
 
         terminalreporter.section("entries taken")
         for name, by_component in sorted(ENTRIES.items()):
             sizes = {component: (len(taken), tabulated) for component, (taken, tabulated) in by_component.items()}
-            terminalreporter.write_line(f"entries {printed(name, sizes)}")
+            terminalreporter.write_line(f"entries {format_entries(name, sizes)}")
             terminalreporter.write_line(f"  by {', '.join(sorted(COUNTED_BY.get(name, ())))}")

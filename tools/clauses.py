@@ -138,7 +138,7 @@ def is_in_loop() -> bool:
 
 
 @contextlib.contextmanager
-def limited(seconds: float) -> Iterator[None]:
+def limit_time(seconds: float) -> Iterator[None]:
     """What runs here for longer gets `TooLong`: again and again while an event loop runs, whose callbacks keep it."""
     is_raised = False
 
@@ -198,7 +198,7 @@ class Runner:
                     mutant.apply(stack)
                 except DeclarationError as error:
                     return Verdict(mutant, f"no declaration without it: {error}", 0)
-                with limited(SECONDS_MAX):
+                with limit_time(SECONDS_MAX):
                     reports = runtestprotocol(item, log=False, nextitem=None)
             if any(report.failed for report in reports):
                 return Verdict(mutant, item.name, ran)
@@ -218,7 +218,7 @@ def run(mutants: list[Mutant], say: Callable[[Verdict], None]) -> list[Verdict]:
 # -- the command ----------------------------------------------------------------------------------------------------
 
 
-def chosen(
+def choose_mutants(
     protocols: list[str], clauses: list[str], part: tuple[int, int], folder: Path, by_row: bool
 ) -> tuple[list[Mutant], list[tuple[str, str]]]:
     """The mutants of the clauses asked for, and the clauses that cannot be asked, each with the reason."""
@@ -227,7 +227,7 @@ def chosen(
     for protocol in protocols:
         machines, breaks = catalogue.machines(protocol), breaks_of(protocol, folder)
         for clause in catalogue.clauses(protocol).values():
-            if (clauses and clause.id not in clauses) or not clause.modelled:
+            if (clauses and clause.id not in clauses) or not clause.is_modelled:
                 continue
             if by_row:
                 mutants += single_rows(clause.id, machines, folder)
@@ -276,7 +276,9 @@ def main() -> int:
         print(f"error: {strange[0]}: no clause of {', '.join(protocols)}", file=sys.stderr)
         return 2
     protocols = [name for name in protocols if registry.protocol(name).page]
-    mutants, without = chosen(protocols, options.clauses, options.slice, options.tests.resolve(), options.by_row)
+    mutants, without = choose_mutants(
+        protocols, options.clauses, options.slice, options.tests.resolve(), options.by_row
+    )
 
     def say(verdict: Verdict) -> None:
         if options.verbose or options.clauses or not verdict.failed:

@@ -47,7 +47,7 @@ BUSY = "while True: pass"
 
 
 @contextmanager
-def loaded(processes: int) -> Iterator[None]:
+def load_processors(processes: int) -> Iterator[None]:
     """In the block so many processes do nothing, as fast as they can."""
     busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(processes)]
     try:
@@ -81,7 +81,7 @@ def read(report: Path) -> Verdicts:
     return verdicts
 
 
-def compared(came: dict[str, Verdicts]) -> tuple[list[str], list[str]]:
+def compare_verdicts(came: dict[str, Verdicts]) -> tuple[list[str], list[str]]:
     """A line for each test whose verdicts differ, and for each that has the same in all runs, and did not pass."""
     names = sorted({name for verdicts in came.values() for name in verdicts})
     differing, bad = [], []
@@ -105,7 +105,7 @@ def main() -> int:
     came: dict[str, Verdicts] = {}
     for run in RUNS:
         began = time.monotonic()
-        with loaded(given.load):
+        with load_processors(given.load):
             verdicts = came[run.name] = play(run, given.tests, given.seed)
         good = sum(verdict == GOOD for verdict in verdicts.values())
         spent = time.monotonic() - began
@@ -113,7 +113,7 @@ def main() -> int:
         if not verdicts:
             print(f"no verdicts: see {OUT / run.name}.txt", file=sys.stderr)
             return 2
-    differing, bad = compared(came)
+    differing, bad = compare_verdicts(came)
     print("\n".join((*differing, *bad, f"{len(differing)} verdicts differ; {len(bad)} others are not: {GOOD}")))
     return 1 if differing or bad else 0
 

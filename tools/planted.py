@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.finding import METHODS, Found, find, methods_of
-from statemachines_spec.bug import Bug, bug_named
+from statemachines.testing.bug_search import METHODS, Found, find, methods_of
+from statemachines_spec.bug import Bug, find_bug
 from statemachines_spec.protocol import all_parts, of_protocol
 
 FIRST = ("bug", "what is wrong", "clause")
@@ -53,7 +53,7 @@ def line(bug: Bug, cells: dict[str, str]) -> str:
     return f"| {' | '.join((f'`{bug.name}`', bug.sentence, bug.clause, *cells.values()))} |"
 
 
-def kept(page: Path, bug: Bug, methods: tuple[str, ...]) -> dict[str, str]:
+def read_cells(page: Path, bug: Bug, methods: tuple[str, ...]) -> dict[str, str]:
     """Its cells as the page has them."""
     found = dict.fromkeys(methods, "-")
     columns: list[str] = []
@@ -82,7 +82,7 @@ class Most(NamedTuple):
     tries: int
 
 
-def searched(protocol: str, bug: Bug | None, method: str, most: Most) -> Found:
+def search_bug(protocol: str, bug: Bug | None, method: str, most: Most) -> Found:
     """What a method finds."""
     return find(protocol, bug, method, cpu_s=most.seconds, tries=most.tries)
 
@@ -91,7 +91,7 @@ def nothing(protocol: str, methods: list[str], most: Most) -> int:
     """The control: methods with no bug."""
     broke = 0
     for method in methods:
-        found = searched(protocol, None, method, most)
+        found = search_bug(protocol, None, method, most)
         print(f"{protocol}, {method}: {cell(found)} ({found.runs} runs, {found.cpu_s:.1f} s)", flush=True)
         broke += bool(found.what)
     return 1 if broke else 0
@@ -102,9 +102,9 @@ def table(protocol: str, names: list[str], methods: list[str], most: Most) -> tu
     page, columns = page_of(protocol), methods_of(protocol)
     lines, missed = head(columns), 0
     print("\n".join(lines), flush=True)
-    for bug in [bug_named(f"{protocol}/{name}") for name in names] or of_protocol(protocol).bugs:
-        cells = kept(page, bug, columns)
-        cells |= {one: cell(searched(protocol, bug, one, most)) for one in methods or columns if one in cells}
+    for bug in [find_bug(f"{protocol}/{name}") for name in names] or of_protocol(protocol).bugs:
+        cells = read_cells(page, bug, columns)
+        cells |= {one: cell(search_bug(protocol, bug, one, most)) for one in methods or columns if one in cells}
         lines.append(line(bug, cells))
         print(lines[-1], flush=True)
         missed += all(one == "-" for one in cells.values())

@@ -3,9 +3,9 @@
     python tools/rename.py             what would change, and what it cannot decide
     python tools/rename.py --write     change it
 
-The map's keys are full names (`package.module.Class.method`), its values the new bare names.  A method takes its
-overrides along.  References are found by mypy's types; an attribute of an object whose type mypy does not know is
-renamed where everything of that name in the tree has one new name, and else it is listed.
+The map's keys are full names (`package.module.Class.method`; modules have a table of their own), its values the new
+last names.  A method takes its overrides along.  References are found by mypy's types.  An attribute of an object whose
+type mypy does not know is renamed where everything of that name in the tree has one new name; else it is listed.
 """
 
 from __future__ import annotations
@@ -380,6 +380,12 @@ class Names(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         base = import_base(self.module, self.path, node)
+        if (moved := self.renames.of.get(base)) is not None and node.module is not None:
+            line = self.lines[node.lineno - 1]
+            match = re.match(r"\s*from\s+([.\w]+)\s+import\b", line)
+            assert match, (self.path, node.lineno)
+            old = base.rpartition(".")[2]
+            self.note(node.lineno, len(line[: match.end(1)].encode()) - len(old), old, moved)
         for alias in node.names:
             new = self.renames.of.get(self.resolve(f"{base}.{alias.name}"))
             if new is not None:
@@ -471,11 +477,31 @@ def apply(path: Path, edits: set[Edit]) -> None:
     path.write_bytes(b"\n".join(lines))
 
 
+def move_modules(modules: dict[str, str], sources: dict[str, Path]) -> None:
+    """Move the files, and rewrite what names a module in full: in text files, and in strings."""
+    paths = {
+        sources[module]: sources[module].with_name(f"{new}.py") for module, new in modules.items() if module in sources
+    }
+    for old, new in paths.items():
+        subprocess.check_call(["git", "mv", str(old), str(new)], cwd=ROOT)
+    words = {module: module.rpartition(".")[0] + "." + new for module, new in modules.items()}
+    words |= {str(old.relative_to(ROOT)): str(new.relative_to(ROOT)) for old, new in paths.items()}
+    pattern = re.compile(
+        "(?<![\\w./])(" + "|".join(map(re.escape, sorted(words, key=len, reverse=True))) + r")(?!\w|\.py)"
+    )
+    names = subprocess.check_output(["git", "ls-files", "*.py", "*.md", "*.toml", "*.txt"], cwd=ROOT, text=True).split()
+    for path in map(ROOT.joinpath, names):
+        text = path.read_text()
+        if path != MAP and (new_text := pattern.sub(lambda match: words[match[1]], text)) != text:
+            path.write_text(new_text)
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write", action="store_true", help="change the files")
     given = arguments.parse_args()
-    table = tomllib.loads(MAP.read_text())["renames"]
+    found = tomllib.loads(MAP.read_text())
+    table = found["renames"] | found["modules"]
     sources = list_sources()
     find_stems(sources)
     result = type_check(sources)
@@ -493,6 +519,8 @@ def main() -> int:
         unknown += names.unknown
         if given.write and edits:
             apply(path, edits)
+    if given.write:
+        move_modules(found["modules"], sources)
     for one in unknown:
         print(f"{one.path.relative_to(ROOT)}:{one.line}: {one.text}")
     missing = sorted(full for full in unused if not any(full.startswith(module + ".") for module in sources))

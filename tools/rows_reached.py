@@ -15,7 +15,7 @@ import typer
 
 from statemachines import catalogue
 from statemachines.whole_file import write_whole
-from statemachines_spec.coverage import Cell, Reached, reached
+from statemachines_spec.coverage import Cell, Reached, find_reached
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.mutants.campaign import Field, Shape
 
@@ -33,7 +33,7 @@ def main(
     for number, hunt in enumerate(hunts, 1):
         typer.echo(f"{number} of {len(hunts)}: {hunt.name}", err=True)
         cells |= set(explore(hunt.make(), engine="plain", hashing=False, states_max=states_max).cells)
-    lines = table(reached(catalogue.machines(protocol), cells))
+    lines = table(find_reached(catalogue.machines(protocol), cells))
     typer.echo("\n".join(lines))
     if write:
         put(catalogue.page(protocol).with_name("systems.md"), lines)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from statemachines_sim.scenario import named, shipped
+from statemachines_sim.scenario import find_scenario, list_shipped
 from statemachines_sim.world import World
 
 SEEDS = range(3)
@@ -27,7 +27,7 @@ MACHINE = 2
 def line(run: tuple[str, int]) -> str:
     """Scenario, seed, rows, digest of the rows, what broke."""
     name, seed = run
-    world = World(named(name), seed)
+    world = World(find_scenario(name), seed)
     outcome = world.run()
     digest = hashlib.sha256()
     for row in world.rows:
@@ -37,7 +37,7 @@ def line(run: tuple[str, int]) -> str:
 
 def lines(processes: int) -> Iterator[str]:
     """Of all runs, in order."""
-    runs = [(name, seed) for name in shipped() for seed in SEEDS]
+    runs = [(name, seed) for name in list_shipped() for seed in SEEDS]
     with ProcessPoolExecutor(processes) as pool:
         yield from pool.map(line, runs)
 

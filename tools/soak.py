@@ -38,7 +38,7 @@ from soak_real_round import play_real
 from soak_totals import Totals
 
 from statemachines.kernel import GaplessError
-from statemachines_sim.scenario import shipped_with
+from statemachines_sim.scenario import list_shipped_with
 
 PROTOCOL = "shared_subscriptions"
 QUEUE = "cursor_recovery"
@@ -71,12 +71,12 @@ SERVED = 20
 def one_round(seed: int, given: argparse.Namespace) -> Totals:
     """A round; whatever goes wrong in it is a violation."""
     done = Totals(seed=seed, rounds=1)
-    scenarios = [name for name in shipped_with(PROTOCOL) if name not in ("quiet", "joins")]
+    scenarios = [name for name in list_shipped_with(PROTOCOL) if name not in ("quiet", "joins")]
     try:
         simulate(done, f"{PROTOCOL}/{scenarios[seed % len(scenarios)]}", given.seeds)
         fuzz_frames(done, given.frames)
         drive(done, given.examples)
-        queues = tuple(shipped_with(QUEUE))
+        queues = tuple(list_shipped_with(QUEUE))
         simulate(done, f"{QUEUE}/{queues[seed % len(queues)]}", given.seeds)
         explore_again(done, given.states)
         judge_twice(done, given.twice)
@@ -90,7 +90,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         cut_off(done, SERVED)
         play_real(done)
     except GaplessError as error:
-        done.violated(f"round {seed}: {error}")
+        done.count_violations(f"round {seed}: {error}")
     return done
 
 

@@ -9,16 +9,16 @@ from hypothesis.stateful import run_state_machine_as_test
 from soak_totals import OUT, Totals
 
 from statemachines import catalogue, registry
-from statemachines.testing.closed import CLOSED, SystemTest
-from statemachines.testing.closed import PropertyBroken as SystemBroken
-from statemachines.testing.finding import find
-from statemachines.testing.fixed_draws import fixed_draws
+from statemachines.testing.bug_search import find
+from statemachines.testing.fixed_draws import fix_draws
 from statemachines.testing.frames import fuzz
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest, PropertyBroken
 from statemachines.testing.shared_subscriptions.readers import READERS
+from statemachines.testing.system_test import CLOSED, SystemTest
+from statemachines.testing.system_test import PropertyBroken as SystemBroken
 from statemachines.testing.two_judges import disagreements
 from statemachines_sim.campaign import campaign
-from statemachines_sim.scenario import named, shipped_with
+from statemachines_sim.scenario import find_scenario, list_shipped_with
 from statemachines_spec import certificates
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.protocol import all_parts
@@ -31,13 +31,13 @@ SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "re
 def simulate(totals: Totals, scenario: str, seeds: int) -> None:
     """Some more seeds of a scenario."""
     first = totals.seed * seeds
-    for outcome in campaign(named(scenario), range(first, first + seeds)):
+    for outcome in campaign(find_scenario(scenario), range(first, first + seeds)):
         totals.runs += 1
         totals.faults += sum(outcome.faults.values())
         totals.delivered += outcome.tally["delivered"]
-        if not outcome.held:
+        if not outcome.is_held:
             what = f"{scenario} seed {outcome.seed}: {outcome.monitor}: {outcome.detail}"
-            totals.violated(what, again=f"gapless simulate {scenario} --seed {outcome.seed}")
+            totals.count_violations(what, again=f"gapless simulate {scenario} --seed {outcome.seed}")
 
 
 def fuzz_frames(totals: Totals, count: int) -> None:
@@ -53,11 +53,11 @@ def drive(totals: Totals, examples: int) -> None:
     closed = hypothesis_seed(totals.seed)(SystemTest.of(system(SYSTEMS[totals.seed % len(SYSTEMS)], "small")))
     before = GroupTest.moves
     try:
-        with fixed_draws():
+        with fix_draws():
             run_state_machine_as_test(group, settings=settings(GROUP, derandomize=False, max_examples=examples))
             run_state_machine_as_test(closed, settings=settings(CLOSED, derandomize=False, max_examples=examples))
     except (PropertyBroken, SystemBroken) as broken:
-        totals.violated(str(broken))
+        totals.count_violations(str(broken))
     totals.moves += GroupTest.moves - before + closed.moves
 
 
@@ -67,10 +67,12 @@ def judge_twice(totals: Totals, scenarios: int) -> None:
         f"{one}/{name}"
         for one in registry.names()
         if "sim" in registry.protocol(one).areas
-        for name in shipped_with(one)
+        for name in list_shipped_with(one)
     ]
     for place in range(totals.seed * scenarios, (totals.seed + 1) * scenarios):
-        totals.violated(*disagreements(named(names[place % len(names)]), (totals.seed,), OUT / "judges"))
+        totals.count_violations(
+            *disagreements(find_scenario(names[place % len(names)]), (totals.seed,), OUT / "judges")
+        )
 
 
 def explore_again(totals: Totals, states_max: int) -> None:
@@ -81,13 +83,13 @@ def explore_again(totals: Totals, states_max: int) -> None:
     result = explore(certificates.system_of(certificate))
     totals.explored += result.states
     about = f"{certificate.protocol}, {certificate.system}, {certificate.size}"
-    totals.violated(*(f"{about}: {one}" for one in certificates.differences(certificate, result)))
+    totals.count_violations(*(f"{about}: {one}" for one in certificates.differences(certificate, result)))
     bugs = [(name, bug) for name, part in all_parts().items() for bug in part.bugs]
     protocol, bug = bugs[totals.seed % len(bugs)]
     if find(protocol, bug, "exploration").what:
         totals.bugs_found += 1
     else:
-        totals.violated(f"{protocol}: exploration does not find {bug.name}")
+        totals.count_violations(f"{protocol}: exploration does not find {bug.name}")
 
 
 def certificates_of_all() -> list[certificates.Certificate]:

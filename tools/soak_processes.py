@@ -35,7 +35,7 @@ def crash_queues(totals: Totals, runs: int) -> None:
         totals.crash_runs += 1
         wrong = crash_run.run_seed(seed)
         again = f"python -m {crash_run.__name__} --runs 1 --first {seed}"
-        totals.violated(*(f"crash run {seed}: {name}: {text}" for name, text in wrong), again=again)
+        totals.count_violations(*(f"crash run {seed}: {name}: {text}" for name, text in wrong), again=again)
 
 
 def break_off(totals: Totals, places: int) -> None:
@@ -49,7 +49,7 @@ def break_off(totals: Totals, places: int) -> None:
         try:
             interrupted_run.play(kind, first, *second)
         except interrupted_run.NotKept as error:
-            totals.violated(f"a call that was broken off: {error}")
+            totals.count_violations(f"a call that was broken off: {error}")
     totals.calls_broken_off += places
 
 
@@ -67,7 +67,9 @@ def kill_nodes(totals: Totals, faults: int) -> None:
     totals.through_sessions += answered
     again = f"python tests/real/sessions_run.py --first {totals.seed} --runs 1 --faults {faults}"
     again += " --store URL" * on_postgres
-    totals.violated(*(f"sessions, seed {totals.seed}: {one}; files are in {folder}" for one in wrong), again=again)
+    totals.count_violations(
+        *(f"sessions, seed {totals.seed}: {one}; files are in {folder}" for one in wrong), again=again
+    )
 
 
 def share_streams(totals: Totals, faults: int) -> None:
@@ -86,7 +88,7 @@ def share_streams(totals: Totals, faults: int) -> None:
     totals.through_groups += what["given"]
     again = f"python tests/real/carried_run.py --first {totals.seed} --rounds {rounds} --faults {each} --moves {each}"
     again += " --store URL" * on_postgres
-    totals.violated(
+    totals.count_violations(
         *(f"shared streams, seed {totals.seed}: {one}; files are in {folder}" for one in wrong), again=again
     )
 
@@ -99,11 +101,11 @@ def slow_link(totals: Totals, samples: int) -> None:
     try:
         ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SLOW_LINK_S)
     except subprocess.TimeoutExpired as error:
-        totals.violated(f"slow link: {error}", again=" ".join(command))
+        totals.count_violations(f"slow link: {error}", again=" ".join(command))
         return
     totals.over_slow_link += sum(json.loads(line)["delivered"] for line in ended.stdout.splitlines())
     if ended.returncode:
-        totals.violated(f"slow link: {ended.stdout}{ended.stderr}", again=" ".join(command))
+        totals.count_violations(f"slow link: {ended.stdout}{ended.stderr}", again=" ".join(command))
 
 
 def start_many_topics(totals: Totals, topics: int) -> None:
@@ -112,7 +114,7 @@ def start_many_topics(totals: Totals, topics: int) -> None:
     told = many_topics_run.run(folder, topics, BUSY, hosts=HOSTS)
     totals.many_topics += told.messages
     totals.claims_lost += told.elected - 1
-    totals.violated(*(f"many topics: {what}; its files are in {folder}" for what in told.wrong))
+    totals.count_violations(*(f"many topics: {what}; its files are in {folder}" for what in told.wrong))
 
 
 def cut_off(totals: Totals, rounds: int) -> None:
@@ -122,7 +124,7 @@ def cut_off(totals: Totals, rounds: int) -> None:
     came, wrong = unreachable_run.run_case(folder, way, stays, rounds)
     totals.cut_off += 1
     totals.through_relays += came
-    totals.violated(*(f"members cut off ({way}, {stays}): {what}; files are in {folder}" for what in wrong))
+    totals.count_violations(*(f"members cut off ({way}, {stays}): {what}; files are in {folder}" for what in wrong))
 
 
 def crowd_queue(totals: Totals, lives: int) -> None:
@@ -131,4 +133,4 @@ def crowd_queue(totals: Totals, lives: int) -> None:
     totals.lives += crowd.lives
     totals.lives_killed += crowd.killed
     totals.through_queue += crowd.delivered
-    totals.violated(*(f"crowd {totals.seed}: {name}: {text}" for name, text in crowd.violations))
+    totals.count_violations(*(f"crowd {totals.seed}: {name}: {text}" for name, text in crowd.violations))

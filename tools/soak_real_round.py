@@ -73,7 +73,7 @@ class RealRound:
         )  # fmt: skip
         begin = time.monotonic()
         total = TOPICS * LINES
-        while (done := account.acknowledged(self.files)) < total:
+        while (done := account.count_acknowledged(self.files)) < total:
             if time.monotonic() - begin > PATIENCE_S:
                 raise GaplessError(f"{done} of {total} messages acknowledged in {PATIENCE_S:g} s")
             self.nodes.check_alive()
@@ -162,7 +162,7 @@ def play_real(totals: Totals) -> None:
             real = RealRound(totals, nodes, trace)
             real.play()
     except GaplessError as error:
-        totals.violated(f"real round {totals.seed}: {error}; its files are in {OUT}")
+        totals.count_violations(f"real round {totals.seed}: {error}; its files are in {OUT}")
         return
     finally:
         trace.close()
@@ -183,7 +183,7 @@ def judge(totals: Totals, real: RealRound) -> None:
     wrong += [f"{check.wrong} times broken: {check.claim}" for check in analysis.checks if not check.held]
     wrong += [f"there is no log of {log}" for log in analysis.absent if log.startswith("the end of ")]
     totals.real_rounds += 1
-    totals.lines += account.acknowledged(real.files)
+    totals.lines += account.count_acknowledged(real.files)
     totals.duplicates += len(got) - len({(line.stream, line.offset) for line in got})
     totals.steps_judged += sum(check.checked for check in analysis.checks if check.name == "rows")
-    totals.violated(*(f"real round {totals.seed}: {what}; its files are in {OUT}" for what in wrong))
+    totals.count_violations(*(f"real round {totals.seed}: {what}; its files are in {OUT}" for what in wrong))

@@ -68,7 +68,7 @@ class Totals(msgspec.Struct):
             setattr(self, field, getattr(self, field) + getattr(other, field) if field != "seed" else other.seed)
         self.hurt_in_a_run = most
 
-    def violated(self, *what: str, again: str = "") -> None:
+    def count_violations(self, *what: str, again: str = "") -> None:
         """Count them, and say them; `again`: the command that repeats them."""
         self.violations += len(what)
         if what and again:

@@ -4,7 +4,7 @@ from statemachines_bench.measure import measure as measure
 from statemachines_bench.measure import measure_all as measure_all
 from statemachines_bench.measure import ns_per_event as ns_per_event
 from statemachines_bench.result import Result as Result
-from statemachines_bench.result import rendered as rendered
+from statemachines_bench.result import render_results as render_results
 from statemachines_bench.result import results_json as results_json
 from statemachines_bench.row import Pair as Pair
 from statemachines_bench.row import Ratio as Ratio
@@ -12,4 +12,4 @@ from statemachines_bench.row import Row as Row
 from statemachines_bench.row import Size as Size
 from statemachines_bench.table import choose as choose
 from statemachines_bench.table import list_json as list_json
-from statemachines_bench.table import listed as listed
+from statemachines_bench.table import list_rows as list_rows

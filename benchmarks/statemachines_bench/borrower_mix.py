@@ -44,7 +44,7 @@ def granting(streams: int) -> list[Fed]:
     return [(Grant(*PAIR, stream_name(number), number + 1, 0), 3 * MS) for number in range(streams)]
 
 
-def held_record(streams: int) -> BorrowerRecord:
+def make_held_record(streams: int) -> BorrowerRecord:
     """A connected borrower that holds so many streams."""
     record = new_record()
     for event, now_ns in connecting() + granting(streams):

@@ -48,9 +48,9 @@ class Gains:
 def run(seeds: int, processes: int) -> None:
     """A campaign, as `gapless campaign` runs it."""
     from statemachines_sim.campaign import campaign
-    from statemachines_sim.scenario import named
+    from statemachines_sim.scenario import find_scenario
 
-    campaign(named("storm"), range(seeds), processes=processes)
+    campaign(find_scenario("storm"), range(seeds), processes=processes)
 
 
 def seconds(work: Callable[[], object]) -> float:

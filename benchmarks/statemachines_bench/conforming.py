@@ -50,10 +50,10 @@ def prepare(size: Size) -> Pair:
                         break
             return (run.inputs - first) / (time.perf_counter() - begun)
 
-    return Pair(judged, partial(echoed, inputs))
+    return Pair(judged, partial(measure_echo, inputs))
 
 
-def echoed(inputs: int) -> float:
+def measure_echo(inputs: int) -> float:
     """Lines a second of a child that answers each with a constant one."""
     from statemachines.testing.conformance.child_process import ChildProcess
 

@@ -12,7 +12,7 @@ from statemachines.kernel import Effect, Event, Fsm, Node, Step
 from statemachines.kernel.fsm import Model
 from statemachines.shared_subscriptions.borrower import BORROWER, BorrowerRecord
 from statemachines.shared_subscriptions.stream import STREAM
-from statemachines_bench.borrower_mix import Fed, connecting, granting, held_record, mix, new_record, progressing
+from statemachines_bench.borrower_mix import Fed, connecting, granting, make_held_record, mix, new_record, progressing
 from statemachines_bench.hand_borrower import HandBorrower
 from statemachines_bench.leader_mix import hand_leader, leading_record, updating
 from statemachines_bench.measure import bytes_each, ns_per_event
@@ -74,7 +74,7 @@ def hand_borrower(record: BorrowerRecord) -> HandBorrower:
     return HandBorrower(record.id, record.group, record.filter, record.registries[0], record.configuration)
 
 
-def held_hand(streams: int) -> HandBorrower:
+def make_held_hand(streams: int) -> HandBorrower:
     """As `held_record`: connected, with so many streams."""
     hand = hand_borrower(new_record())
     run_hand(hand.feed, connecting() + granting(streams))
@@ -128,13 +128,13 @@ def prepare_step_scale(size: Size) -> Pair:
     """Every record and every hand-written borrower holds its streams before anything is timed."""
     large, count = size.pick(LARGE, LITTLE), size.pick(SCALE_EVENTS, 200)
     events = {streams: progressing(streams, count) for streams in (SMALL, large)}
-    records = {streams: held_record(streams) for streams in (SMALL, large)}
+    records = {streams: make_held_record(streams) for streams in (SMALL, large)}
 
     def ours(streams: int) -> float:
         return ns_per_event(lambda: run_steps(BORROWER.step, records[streams], events[streams]), count)
 
     def by_hand(streams: int) -> float:
-        hand = held_hand(streams)
+        hand = make_held_hand(streams)
         return ns_per_event(lambda: run_hand(hand.feed, events[streams]), count)
 
     return Pair(lambda: ours(large) / ours(SMALL), lambda: by_hand(large) / by_hand(SMALL))

@@ -80,7 +80,7 @@ def prepare_spin(size: Size) -> Pair:
     return Pair(lambda: rate(*large, "compiled"), spin)
 
 
-def walked(entries: Entries, threads: int) -> int:
+def walk_all(entries: Entries, threads: int) -> int:
     """Walk to the last level; how many states."""
     from statemachines_spec.explorer.explore import STATES_MAX
     from statemachines_spec.explorer.walker_compiled import CompiledWalker
@@ -97,17 +97,17 @@ def prepare_two(size: Size) -> Pair:
     from statemachines_spec.shared_subscriptions.systems import system
 
     entries = Entries(system(*size.pick(LARGE, LITTLE)))
-    states = walked(entries, 1)
+    states = walk_all(entries, 1)
 
     def shared_out() -> float:
         began = perf_counter()
-        assert walked(entries, 2) == states
+        assert walk_all(entries, 2) == states
         return states / (perf_counter() - began)
 
     def side_by_side() -> float:
         began = perf_counter()
         with ThreadPoolExecutor(2) as pool:
-            assert list(pool.map(walked, (entries, entries), (1, 1))) == [states, states]
+            assert list(pool.map(walk_all, (entries, entries), (1, 1))) == [states, states]
         return 2 * states / (perf_counter() - began)
 
     return Pair(shared_out, side_by_side)

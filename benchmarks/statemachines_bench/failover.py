@@ -45,7 +45,7 @@ def configuration() -> Any:
     return msgspec.structs.replace(plain, **times).check()
 
 
-class Seen:
+class DeliveryTimes:
     """When a consumer got its last message of each topic."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def read(messages: Any, seen: Seen) -> None:
+async def read(messages: Any, seen: DeliveryTimes) -> None:
     """Get and acknowledge what comes."""
     async for batch in messages.batches(100):
         seen.got(batch[0].topic)
@@ -96,7 +96,7 @@ async def running(work: Any) -> AsyncIterator[None]:
             await task
 
 
-async def halves(one: Seen, other: Seen) -> set[str]:
+async def halves(one: DeliveryTimes, other: DeliveryTimes) -> set[str]:
     """Wait until each serves its half, and nobody the other's; the topics of `one`."""
 
     def steady() -> bool:
@@ -114,13 +114,13 @@ async def halves(one: Seen, other: Seen) -> set[str]:
 async def failover_s(directory: Path) -> float:
     """Seconds from SIGKILL until the other one has got something of each stream that the dead one had."""
     from statemachines.drivers.shared_subscriptions import SharedSubscription
-    from statemachines.drivers.shared_subscriptions.lead import LeaderNode
-    from statemachines.drivers.shared_subscriptions.publish import Publisher
+    from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
+    from statemachines.drivers.shared_subscriptions.publisher import Publisher
 
     store, times = directory / "messages.db", configuration()
     given = {name: getattr(times, name) for name in times.__struct_fields__ if name.endswith("_ms")}
     (directory / "times.toml").write_text("".join(f"{name} = {value}\n" for name, value in given.items()))
-    victim, survivor = Seen(), Seen()
+    victim, survivor = DeliveryTimes(), DeliveryTimes()
     async with AsyncExitStack() as stack:
         node = LeaderNode(listen=("127.0.0.1", 0), store=store, configuration=times)
         await stack.enter_async_context(node)
@@ -150,7 +150,7 @@ async def failover_s(directory: Path) -> float:
             await child.wait()
 
 
-async def listen(child: asyncio.subprocess.Process, seen: Seen) -> None:
+async def listen(child: asyncio.subprocess.Process, seen: DeliveryTimes) -> None:
     """What the consumer prints: a line for each message, its topic first."""
     assert child.stdout is not None
     async for line in child.stdout:
@@ -176,9 +176,9 @@ async def next_leader_s(directory: Path, blow: signal.Signals) -> float:
     """Seconds from what befalls the host that leads until all streams flow again, granted by the other one.  A host
     that is stopped goes on when its claim is long over."""
     from statemachines.drivers.shared_subscriptions import SharedSubscription
-    from statemachines.drivers.shared_subscriptions.publish import Publisher
+    from statemachines.drivers.shared_subscriptions.publisher import Publisher
 
-    store, times, seen = directory / "messages.db", configuration(), Seen()
+    store, times, seen = directory / "messages.db", configuration(), DeliveryTimes()
     given = {name: getattr(times, name) for name in times.__struct_fields__ if name.endswith("_ms")}
     (directory / "times.toml").write_text("".join(f"{name} = {value}\n" for name, value in given.items()))
     async with AsyncExitStack() as stack:
@@ -285,11 +285,11 @@ async def leave_ms(directory: Path) -> float:
     of its streams right then.
     """
     from statemachines.drivers.shared_subscriptions import SharedSubscription
-    from statemachines.drivers.shared_subscriptions.lead import LeaderNode
-    from statemachines.drivers.shared_subscriptions.publish import Publisher
+    from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
+    from statemachines.drivers.shared_subscriptions.publisher import Publisher
 
     store, times = directory / "messages.db", configuration()
-    leaver, stayer = Seen(), Seen()
+    leaver, stayer = DeliveryTimes(), DeliveryTimes()
     async with AsyncExitStack() as stack:
         node = LeaderNode(listen=("127.0.0.1", 0), store=store, configuration=times)
         await stack.enter_async_context(node)

@@ -26,7 +26,7 @@ BUGS: Final = (
 CPU_S_MAX: Final = 20.0
 
 
-def driven(examples: int) -> float:
+def measure_groups(examples: int) -> float:
     """Nanoseconds a move of whole groups, draws, monitors and the liveness phase included."""
     from statemachines.testing.shared_subscriptions.group import GroupTest, run_group
 
@@ -35,7 +35,7 @@ def driven(examples: int) -> float:
     return spent / (GroupTest.moves - before)
 
 
-def untroubled(moves: int) -> float:
+def time_move(moves: int) -> float:
     """Nanoseconds a move of one group that nobody disturbs."""
     from statemachines.testing.shared_subscriptions.system import System
 
@@ -49,15 +49,15 @@ def untroubled(moves: int) -> float:
 
 def seconds_to_find(method: str, bugs: tuple[str, ...]) -> float:
     """Mean processor time until the first violation, over `bugs`; at most `CPU_S_MAX` for each."""
-    from statemachines.testing.finding import find
-    from statemachines_spec.bug import bug_named
+    from statemachines.testing.bug_search import find
+    from statemachines_spec.bug import find_bug
 
-    return mean(find(PROTOCOL, bug_named(name), method, cpu_s=CPU_S_MAX).cpu_s for name in bugs)
+    return mean(find(PROTOCOL, find_bug(name), method, cpu_s=CPU_S_MAX).cpu_s for name in bugs)
 
 
 def prepare_steps(size: Size) -> Pair:
     examples, moves = size.pick((EXAMPLES, MOVES), (2, 500))
-    return Pair(lambda: driven(examples), lambda: untroubled(moves))
+    return Pair(lambda: measure_groups(examples), lambda: time_move(moves))
 
 
 def against_simulation(method: str, size: Size) -> Pair:

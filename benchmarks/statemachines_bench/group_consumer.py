@@ -37,7 +37,7 @@ class Count:
             self.say()
         self.size += sum(map(len, payloads))
 
-    def acked(self, count: int) -> None:
+    def count_acknowledged(self, count: int) -> None:
         """They were acknowledged."""
         self.done += count
         if self.done - self.said >= SAID:
@@ -67,7 +67,7 @@ async def ours(leader: str, store: str, name: str) -> None:
             batch = await following
             count.got([message.payload for message in batch])
             await batch.ack()
-            count.acked(len(batch))
+            count.count_acknowledged(len(batch))
 
 
 def redis_group(port: str, streams: str, name: str) -> None:
@@ -84,7 +84,7 @@ def redis_group(port: str, streams: str, name: str) -> None:
         for stream, entries in answer:
             count.got([fields[b"p"] for _, fields in entries])
             client.xack(stream, "bench", *[entry for entry, _ in entries])
-            count.acked(len(entries))
+            count.count_acknowledged(len(entries))
 
 
 def main() -> None:

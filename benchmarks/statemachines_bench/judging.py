@@ -36,12 +36,12 @@ def trace(size: Size) -> tuple[Path, ...]:
     """The files, made once and removed at the end."""
     from statemachines_bench.repeat import repeat
     from statemachines_sim.campaign import campaign
-    from statemachines_sim.scenario import named
+    from statemachines_sim.scenario import find_scenario
 
     directory = Path(tempfile.mkdtemp(prefix="gapless-bench-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     seeds, copies, files = size.pick((SEEDS, COPIES, FILES), (1, 2, 2))
-    campaign(named("storm"), range(seeds), out=directory / "once")
+    campaign(find_scenario("storm"), range(seeds), out=directory / "once")
     repeat(directory / "once", directory / "many", copies=copies, files=files)
     return tuple(sorted((directory / "many").glob("trace-*.parquet")))
 

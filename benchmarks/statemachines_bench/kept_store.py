@@ -23,7 +23,7 @@ class KeptStore:
         asyncio.run(main())
 
     @contextmanager
-    def copied(self) -> Iterator[Path]:
+    def copy_store(self) -> Iterator[Path]:
         """A copy for one turn."""
         path = Path(shutil.copy(self._path, Path(self._folder.name) / "turn.db"))
         try:

@@ -23,11 +23,11 @@ def measure_all(rows: Iterable[Row], progress: Progress) -> list[Result]:
         try:
             results.append(measure(row))
         except Exception as error:
-            results.append(failed(row, error))
+            results.append(make_failed_result(row, error))
     return results
 
 
-def failed(row: Row, error: Exception) -> Result:
+def make_failed_result(row: Row, error: Exception) -> Result:
     """What became of a row that did not come to an end: the error, and where it was raised."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{where.filename.rpartition('/')[2]}:{where.lineno}"

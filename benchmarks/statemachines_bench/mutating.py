@@ -20,21 +20,21 @@ SAMPLE, SEED = 120, 1
 
 def an_hour(field: Field, some: list[Mutant], jobs: int) -> float:
     """Mutants an hour, by the clock: what the processes make ready before included."""
-    from statemachines_spec.mutants.campaign import Head, Results, judged
+    from statemachines_spec.mutants.campaign import Head, Results, judge_mutants
 
     with TemporaryDirectory() as folder:
         results = Results(Path(folder) / "verdicts.jsonl", Head(PROTOCOL, ""))
         began = perf_counter()
-        done = sum(1 for _ in judged(field, some, results, jobs, lambda text: None))
+        done = sum(1 for _ in judge_mutants(field, some, results, jobs, lambda text: None))
         return done / (perf_counter() - began) * 3600
 
 
 def prepare(size: Size) -> Pair:
-    from statemachines_spec.mutants.campaign import Field, Shape, picked
+    from statemachines_spec.mutants.campaign import Field, Shape, pick_mutants
 
     hunts, sample = size.pick((HUNTS, SAMPLE), (HUNTS[:1], 4))
     field = Field(Shape(PROTOCOL, hunts))
-    some = picked(field.mutants, (), (), sample, SEED)
+    some = pick_mutants(field.mutants, (), (), sample, SEED)
     return Pair(lambda: an_hour(field, some, 2), lambda: an_hour(field, some, 1))
 
 

@@ -77,7 +77,7 @@ def _tally(digraph: Any, links: list[list[tuple[int, int]]]) -> list[int]:
 
 
 def prepare_large(size: Size) -> Pair:
-    from statemachines_spec.liveness.judge import graph_of, judged
+    from statemachines_spec.liveness.judge import graph_of, judge_obligation
     from statemachines_spec.shared_subscriptions.systems import obligations_of, system
 
     made = system(*size.pick(LARGE, LITTLE))
@@ -88,7 +88,7 @@ def prepare_large(size: Size) -> Pair:
         marks: list[float] = []
         began = process_time()
         graph = graph_of(made, engine="compiled", explored=lambda: marks.append(process_time()))
-        assert all(judged(graph, one).held for one in obligations_of(made))
+        assert all(judge_obligation(graph, one).is_held for one in obligations_of(made))
         explored.append(marks[0] - began)
         return process_time() - marks[0]
 

@@ -63,16 +63,16 @@ class Written(msgspec.Struct, frozen=True):
     error: str | UnsetType = UNSET
 
 
-def written(result: Result) -> Written:
+def make_written(result: Result) -> Written:
     """The result as one object, four significant digits."""
     row = result.row
     return Written(
         row.name,
         row.unit,
-        rounded(result.ours),
+        round_value(result.ours),
         row.baseline_name,
-        rounded(result.baseline),
-        rounded(result.ratio),
+        round_value(result.baseline),
+        round_value(result.ratio),
         row.target,
         result.holds,
         len(result.ours_rounds),
@@ -82,10 +82,10 @@ def written(result: Result) -> Written:
 
 def results_json(results: Iterable[Result]) -> bytes:
     """A list of objects, one a row, indented."""
-    return msgspec.json.format(msgspec.json.encode([written(result) for result in results]), indent=2)
+    return msgspec.json.format(msgspec.json.encode([make_written(result) for result in results]), indent=2)
 
 
-def rendered(results: Sequence[Result]) -> RenderableType:
+def render_results(results: Sequence[Result]) -> RenderableType:
     """A table; each value is a median with the spread of its rounds; below it why a row failed."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("row")
@@ -101,7 +101,7 @@ def rendered(results: Sequence[Result]) -> RenderableType:
             with_spread(result.baseline_rounds),
             "-" if result.error else f"{result.ratio:.2f}",
             row.unit,
-            row.wanted,
+            row.target_text,
             _verdict(result),
             str(len(result.ours_rounds)),
             row.baseline_name,
@@ -127,7 +127,7 @@ def with_spread(values: tuple[float, ...]) -> str:
     return f"{_number(median(values))} ({_number(min(values))} - {_number(max(values))})"
 
 
-def rounded(value: float) -> float | None:
+def round_value(value: float) -> float | None:
     """Four significant digits; None for what was not measured."""
     return None if isnan(value) else float(f"{value:.4g}")
 

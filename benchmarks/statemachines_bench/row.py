@@ -71,7 +71,7 @@ class Row(msgspec.Struct, frozen=True):
         return self.at_most if self.at_least is None else self.at_least
 
     @property
-    def wanted(self) -> str:
+    def target_text(self) -> str:
         """The target in words."""
         if self.target is None:
             return "report only"

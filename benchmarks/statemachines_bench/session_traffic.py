@@ -31,7 +31,7 @@ STORM_CALM_S: Final = 2.0
 # -- publishing -------------------------------------------------------------------------------------------------------
 
 
-async def published(sessions: int, count: int) -> float:
+async def measure_publishes(sessions: int, count: int) -> float:
     """Messages a second that a node stores for so many sessions each, and answers."""
     from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
 
@@ -49,7 +49,7 @@ async def published(sessions: int, count: int) -> float:
                 return count / (perf_counter() - began)
 
 
-def inserted(sessions: int, count: int) -> float:
+def measure_inserts(sessions: int, count: int) -> float:
     """Messages a second: one row for the message and one for each session, in transactions of so many messages."""
     with (
         tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder,
@@ -70,14 +70,14 @@ def inserted(sessions: int, count: int) -> float:
         return count / (perf_counter() - began)
 
 
-def published_a_second(sessions: int, count: int) -> float:
+def run_publishes(sessions: int, count: int) -> float:
     """The same, on a loop of its own."""
-    return asyncio.run(published(sessions, count))
+    return asyncio.run(measure_publishes(sessions, count))
 
 
 def prepare_publish(sessions: int, size: Size) -> Pair:
     count = size.pick(PUBLISHED // (10 if sessions > 1 else 1), 20)
-    return Pair(partial(alone, published_a_second, sessions, count), partial(alone, inserted, sessions, count))
+    return Pair(partial(alone, run_publishes, sessions, count), partial(alone, measure_inserts, sessions, count))
 
 
 # -- resumes at once --------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def prepare_storm(size: Size) -> Pair:
     kept = stormy(sessions, pending)
 
     def turn(at_once: int) -> float:
-        with kept.copied() as path:
+        with kept.copy_store() as path:
             return alone(latency, path, at_once, pending, calm_s)
 
     return Pair(partial(turn, sessions), partial(turn, 0))

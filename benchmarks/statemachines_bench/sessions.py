@@ -78,9 +78,9 @@ async def fill(path: Path, rows: int) -> None:
 # -- a resume ---------------------------------------------------------------------------------------------------------
 
 
-def resumed(rows: int) -> float:
+def measure_resume(rows: int) -> float:
     """Microseconds a row, from the connect to the last acknowledgement."""
-    with waiting(rows).copied() as path:
+    with waiting(rows).copy_store() as path:
         return alone(resume_of, path, rows) / rows * 1e6
 
 
@@ -107,7 +107,7 @@ async def take_all(path: Path, rows: int) -> float:
 
 def read_and_marked(rows: int) -> float:
     """Microseconds a row: select them and their messages in pages, insert for each the row that marks it."""
-    with waiting(rows).copied() as path:
+    with waiting(rows).copy_store() as path:
         return alone(read_and_mark, path) / rows * 1e6
 
 
@@ -136,7 +136,7 @@ def read_and_mark(path: Path) -> float:
 def prepare_resume(size: Size) -> Pair:
     rows = size.pick(PENDING, 100)
     waiting(rows)
-    return Pair(partial(resumed, rows), partial(read_and_marked, rows))
+    return Pair(partial(measure_resume, rows), partial(read_and_marked, rows))
 
 
 async def come_back(path: Path, messages: int) -> float:
@@ -189,7 +189,7 @@ def trie_of(filters: int) -> Any:
     return trie
 
 
-def matched(filters: int, lookups: int) -> float:
+def measure_matching(filters: int, lookups: int) -> float:
     """Nanoseconds a look-up of a topic, each of which matches two or three filters."""
     trie = trie_of(filters)
     step = max(1, filters // 3 // lookups)
@@ -203,7 +203,7 @@ def matched(filters: int, lookups: int) -> float:
 def prepare_match(size: Size) -> Pair:
     many, lookups = size.pick((FILTERS, LOOKUPS), (3_000, 100))
     trie_of(many), trie_of(FILTERS_FEW)
-    return Pair(lambda: matched(many, lookups), lambda: matched(FILTERS_FEW, lookups))
+    return Pair(lambda: measure_matching(many, lookups), lambda: measure_matching(FILTERS_FEW, lookups))
 
 
 ROWS: Final = (

@@ -33,7 +33,7 @@ POOL = {"read_cursors": 1, "write_cursors": 1}
 """What one producer and one consumer need."""
 
 
-def made(**shape: Any) -> CircularQueue[bytes]:
+def make_queue(**shape: Any) -> CircularQueue[bytes]:
     """A queue of our own, which goes with the `with` block it is used in."""
     return CircularQueue.create(f"bench-{os.getpid()}-{time.monotonic_ns()}", **shape)
 
@@ -77,13 +77,13 @@ def send(connection: Connection, count: int) -> None:
 
 def ours_single(count: int) -> float:
     """Messages a second."""
-    with made(**POOL) as queue:
+    with make_queue(**POOL) as queue:
         return messages_a_second(partial(put_to_ours, queue, count), queue.get, count, 1)
 
 
 def ours_batch(count: int) -> float:
     """Messages a second."""
-    with made(**POOL) as queue:
+    with make_queue(**POOL) as queue:
         return messages_a_second(partial(put_batches_to_ours, queue, count), queue.get_many, count, len(BATCH))
 
 
@@ -140,7 +140,7 @@ def bare_single(count: int) -> float:
 
 def _bare_single(there: Connection, count: int) -> None:
     use_bare_way()
-    with made(**POOL) as queue:
+    with make_queue(**POOL) as queue:
         there.send(messages_a_second(partial(put_bare, queue.name, count), queue.get, count, 1))
 
 
@@ -184,7 +184,7 @@ def many(put: Callable[[bytes], object], get: Callable[[], bytes], count: int) -
 
 def ours_many(count: int) -> float:
     """Messages a second; each consumer has its own end of the queue."""
-    with made() as queue:
+    with make_queue() as queue:
         return many(queue.put, queue.get, count)
 
 
@@ -221,7 +221,7 @@ def trip_us(give: Callable[[bytes], object], take: Callable[[], bytes], count: i
 
 def ours_trip_us(count: int, percent: int) -> float:
     """Through two of our queues."""
-    with made(**POOL) as there, made(**POOL) as back:
+    with make_queue(**POOL) as there, make_queue(**POOL) as back:
         other = CONTEXT.Process(target=echo, args=(there.get, back.put, count))
         other.start()
         there.put(BODY)
@@ -265,7 +265,7 @@ def stay_positioned(name: str, ready: Connection) -> None:
 
 def recovery_ms(threshold: float) -> float:
     """Milliseconds from the SIGKILL of a positioned writer until a message behind it is delivered."""
-    with made(threshold=threshold) as queue:
+    with make_queue(threshold=threshold) as queue:
         here, there = CONTEXT.Pipe()
         writer = CONTEXT.Process(target=stay_positioned, args=(queue.name, there))
         writer.start()
@@ -291,7 +291,7 @@ def recovery_pair(threshold: float, size: Size) -> Pair:
 
 def cursor_ns(cursors: int, count: int) -> float:
     """Nanoseconds a cursor that one operation takes, of queues with so many cursors in each pool."""
-    with made(capacity=4096, read_cursors=cursors, write_cursors=cursors) as queue:
+    with make_queue(capacity=4096, read_cursors=cursors, write_cursors=cursors) as queue:
         began = time.perf_counter_ns()
         for _ in range(count):
             queue.put(BODY)

@@ -117,10 +117,10 @@ def naive(messages: int) -> float:
 
 def whole_runs(seeds: range, monitors: bool) -> float:
     """Nanoseconds a packet of whole stormy runs: borrowers, leader, stores, applications, everything."""
-    from statemachines_sim.scenario import named
+    from statemachines_sim.scenario import find_scenario
     from statemachines_sim.world import World
 
-    worlds = [World(named("storm"), seed, monitors=monitors) for seed in seeds]
+    worlds = [World(find_scenario("storm"), seed, monitors=monitors) for seed in seeds]
 
     def run() -> None:
         for world in worlds:

@@ -60,7 +60,7 @@ class Life:
 
 
 @contextmanager
-def noted() -> Iterator[Life]:
+def note_lives() -> Iterator[Life]:
     """Within, whatever becomes of any node is noted down."""
     life = Life()
     numbers: dict[int, int] = {}
@@ -95,10 +95,10 @@ def noted() -> Iterator[Life]:
 
 def stormy_run(seed: int) -> Any:
     """A whole run, every monitor and the trace on."""
-    from statemachines_sim.scenario import named
+    from statemachines_sim.scenario import find_scenario
     from statemachines_sim.world import World
 
-    world = World(named("storm"), seed)
+    world = World(find_scenario("storm"), seed)
     world.run()
     return world
 
@@ -107,7 +107,7 @@ def prepare(size: Size) -> Pair:
     seeds = size.pick(SEEDS, range(1))
     lives, rows = [], 0
     for seed in seeds:
-        with noted() as life:
+        with note_lives() as life:
             rows += len(stormy_run(seed).rows)
         assert [node.record for node in life.replay()] == [node.record for node in life.nodes]
         lives.append(life)

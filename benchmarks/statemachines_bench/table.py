@@ -40,11 +40,11 @@ def choose(names: Sequence[str]) -> tuple[Row, ...]:
     return tuple(row for row in rows if not names or row.name in names)
 
 
-def listed(rows: Iterable[Row]) -> RenderableType:
+def list_rows(rows: Iterable[Row]) -> RenderableType:
     """A line for each row."""
     table = Table.grid(padding=(0, 3))
     for row in rows:
-        table.add_row(Text(row.name, style="bold"), Text(row.wanted), Text(row.about))
+        table.add_row(Text(row.name, style="bold"), Text(row.target_text), Text(row.about))
     return table
 
 

@@ -26,7 +26,7 @@ System = tuple[str, str]
 
 
 @cache
-def filled(name: str, size: str) -> Entries:
+def fill_entries(name: str, size: str) -> Entries:
     """The entries of a system that was explored."""
     from statemachines_spec.explorer.entries import Entries
     from statemachines_spec.explorer.explore import explore
@@ -37,11 +37,11 @@ def filled(name: str, size: str) -> Entries:
     return entries
 
 
-def made_a_second(system: System) -> float:
+def measure_entries(system: System) -> float:
     """Entries made anew in a second of processor time, in the order in which the walk asked for them."""
     from statemachines_spec.explorer.entries import Entries
 
-    known = filled(*system)
+    known = fill_entries(*system)
     began = process_time()
     entries = Entries(known.system)
     for event, local in known.pairs:
@@ -55,7 +55,7 @@ def a_second(system: System, count: Callable[[Result], int]) -> float:
     """Of what is counted, a second of processor time, over entries that are there."""
     from statemachines_spec.explorer.explore import COMPLETE, explore
 
-    entries = filled(*system)
+    entries = fill_entries(*system)
     result = explore(entries.system, engine="compiled", hashing=False, entries=entries)
     assert result.ended == COMPLETE
     return count(result) / result.seconds
@@ -67,14 +67,14 @@ def both(size: Size) -> tuple[System, System]:
 
 def prepare_walk(count: Callable[[Result], int], size: Size) -> Pair:
     timed, untimed = both(size)
-    filled(*timed), filled(*untimed)
+    fill_entries(*timed), fill_entries(*untimed)
     return Pair(lambda: a_second(timed, count), lambda: a_second(untimed, count))
 
 
 def prepare_entries(size: Size) -> Pair:
     timed, untimed = both(size)
-    filled(*timed), filled(*untimed)
-    return Pair(lambda: made_a_second(timed), lambda: made_a_second(untimed))
+    fill_entries(*timed), fill_entries(*untimed)
+    return Pair(lambda: measure_entries(timed), lambda: measure_entries(untimed))
 
 
 def states(result: Result) -> int:

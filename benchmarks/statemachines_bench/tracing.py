@@ -23,10 +23,10 @@ def runs(size: Size, traced: bool, written: bool) -> float:
     seeds = size.pick(SEEDS, range(1))
     from statemachines.trace.parquet import TraceWriter
     from statemachines_sim.campaign import run_row
-    from statemachines_sim.scenario import named
+    from statemachines_sim.scenario import find_scenario
     from statemachines_sim.world import World
 
-    scenario = named("storm")
+    scenario = find_scenario("storm")
 
     def write(directory: str) -> None:
         with TraceWriter(Path(directory), "storm") as writer:
@@ -49,10 +49,10 @@ def bytes_per_step(size: Size) -> float:
     import pyarrow.parquet as pq
 
     from statemachines_sim.campaign import campaign
-    from statemachines_sim.scenario import named
+    from statemachines_sim.scenario import find_scenario
 
     with tempfile.TemporaryDirectory(prefix="gapless-bench-") as directory:
-        campaign(named("storm"), size.pick(range(20), range(1)), out=Path(directory), processes=1)
+        campaign(find_scenario("storm"), size.pick(range(20), range(1)), out=Path(directory), processes=1)
         room = steps = 0
         for path in Path(directory).glob("trace-*.parquet"):
             room += path.stat().st_size

@@ -54,7 +54,7 @@ class HandWritten:
         return ("cycle", 0) if number & BASE_MAX == 1 and not chain else ("skip", 1)
 
 
-def mixed(count: int, subjects: int) -> list[Message]:
+def mix_messages(count: int, subjects: int) -> list[Message]:
     """Of a hundred messages two are missing, and one comes twice."""
     chance, last = Random(1), dict.fromkeys(range(subjects), BEGIN - 1)
     found: list[Message] = []
@@ -104,7 +104,7 @@ def hand_classify(messages: list[Message]) -> float:
 
 def classify(size: Size) -> Pair:
     """Single messages."""
-    messages = mixed(size.pick(300_000, 3_000), 1_000)
+    messages = mix_messages(size.pick(300_000, 3_000), 1_000)
     return Pair(lambda: ours_classify(messages), lambda: hand_classify(messages))
 
 
@@ -200,12 +200,12 @@ def memory(size: Size) -> Pair:
                 table.receive_one(subject, "p~1", BEGIN, 0, 0, T)
             return table
 
-        return allocated(fill) / count
+        return measure_allocation(fill) / count
 
     return Pair(ours, lambda: float(SUBSCRIBER_OVERHEAD + len(names(1)[0])))
 
 
-def allocated(make: Callable[[], object]) -> int:
+def measure_allocation(make: Callable[[], object]) -> int:
     """Bytes that what it makes holds."""
     gc.collect()
     tracemalloc.start()

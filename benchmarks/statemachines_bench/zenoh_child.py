@@ -116,7 +116,7 @@ class Recovered:
 def recovery(pairs: int, delay_ms: float) -> Figures:
     """Median seconds from the put of a lost sample to its delivery, ours and theirs in turns on one link."""
     with ExitStack() as stack:
-        between, linked = stack.enter_context(linked_processes(delay_ms))
+        between, linked = stack.enter_context(link_processes(delay_ms))
         apart: dict[str, Any] = {"priority": zenoh.Priority.DATA_HIGH, "express": True}
 
         def publisher(whose: str) -> Recovered:
@@ -159,7 +159,7 @@ class Sessions(NamedTuple):
 
 
 @contextmanager
-def linked_processes(delay_ms: float) -> Iterator[tuple[subprocess.Popen[str], Sessions]]:
+def link_processes(delay_ms: float) -> Iterator[tuple[subprocess.Popen[str], Sessions]]:
     """Two peers with a lossy link between, which has a process of its own: it is no part of what is measured."""
     port = free_port()
     command = [sys.executable, "-m", __spec__.name, "link", json.dumps({"port": port, "delay_ms": delay_ms})]

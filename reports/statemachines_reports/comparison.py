@@ -83,7 +83,7 @@ def _line(name: str, analysis: Analysis) -> dict[str, Any]:
     """A side in numbers; None where nothing was measured."""
     scenarios, judges = analysis.tables["scenarios"], analysis.judges
     amounts = [shown for shown, _, amount in amounts_of(judges) if amount.scenarios]
-    line: dict[str, Any] = {"side": name, "held": analysis.held}
+    line: dict[str, Any] = {"side": name, "held": analysis.is_held}
     line |= {one: sum(counted[one] for counted in scenarios) for one in ("runs", "faults", *amounts)}
     line |= {ratio.name: _ratio(ratio, line) for report in judges.reports.values() for ratio in report.ratios}
     for check in analysis.checks:

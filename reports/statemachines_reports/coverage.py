@@ -48,18 +48,18 @@ def coverage_of(used: Records, pairs: Records, family: list[Fsm[Any]]) -> list[C
     return covered
 
 
-def never_taken(used: Records, family: list[Fsm[Any]]) -> Records:
+def list_untaken(used: Records, family: list[Fsm[Any]]) -> Records:
     """The rows that the trace never took, each with its clause."""
     rows = {(line["machine"], line["row"]) for line in used}
     return [
-        {"machine": fsm.full_name, "row": line.number, **described(line)}
+        {"machine": fsm.full_name, "row": line.number, **describe_line(line)}
         for fsm in family
         for line in takeable(fsm)
         if (fsm.full_name, line.number) not in rows
     ]
 
 
-def described(line: Line) -> dict[str, str]:
+def describe_line(line: Line) -> dict[str, str]:
     """A row of a table in words."""
     return {
         "event": name_of(line.event),

@@ -22,7 +22,7 @@ def draw(name: str, bars: list[tuple[str, float | None]], shown: Callable[[float
         y = TOP + number * LINE
         width = 0.0 if value is None else (WIDTH - LABEL - VALUE) * value / most
         text = "nothing measured" if value is None else shown(value)
-        parts.append(f'<text class="side" x="{LABEL - 10}" y="{y + 17}">{escape(shortened(side))}</text>')
+        parts.append(f'<text class="side" x="{LABEL - 10}" y="{y + 17}">{escape(shorten_label(side))}</text>')
         parts.append(
             f'<rect class="bar side-{number % 4}" x="{LABEL}" y="{y + 4}" width="{max(width, 1.5):.1f}" '
             f'height="{LINE - 9}" rx="2"/>'
@@ -31,6 +31,6 @@ def draw(name: str, bars: list[tuple[str, float | None]], shown: Callable[[float
     return Markup("".join(parts) + "</svg>")
 
 
-def shortened(side: str) -> str:
+def shorten_label(side: str) -> str:
     """What fits beside a bar."""
     return side if len(side) <= 28 else f"…{side[-27:]}"

@@ -176,7 +176,7 @@ class Judges:
         used = [*taken, *(name for _, name in own)]
         return {(protocol, name): name if used.count(name) == 1 else f"{protocol}/{name}" for protocol, name in own}
 
-    def waived(self, trace: TraceSet) -> dict[str, frozenset[int]]:
+    def list_waived_runs(self, trace: TraceSet) -> dict[str, frozenset[int]]:
         """Check, as shown -> the runs of its protocol that do not promise it."""
         return {
             shown: frozenset(run for run in trace.runs_of(protocol) if not check.promised(trace.parameters[run]))
@@ -196,8 +196,8 @@ class Judges:
         yield from absent
         yield from (("", RunRows(run, rows)) for run, rows in columns.runs())
         yield from (("", Unjudged(missing, count)) for missing, count in steps.unjudged.items() if count)
-        yield from (("", one) for one in used_rows(steps, segment.lookup))
-        yield from (("", one) for one in used_pairs(steps, segment.lookup))
+        yield from (("", one) for one in list_used_rows(steps, segment.lookup))
+        yield from (("", one) for one in list_used_pairs(steps, segment.lookup))
         yield from (("", one) for one in counts(columns, segment.parameters))
         for name, report in self.reports.items():
             yield from ((name, one) for one in report.find(segment))
@@ -263,7 +263,7 @@ def _split(check: str, verdict: Verdict, waived: frozenset[int]) -> Iterator[msg
             yield Finding(check, int(verdict.run[place]), int(verdict.seq[place]), verdict.describe(place), kept)
 
 
-def used_rows(steps: Steps, lookup: Lookup) -> list[Used]:
+def list_used_rows(steps: Steps, lookup: Lookup) -> list[Used]:
     """Every (machine, row, source, dest) that occurs."""
     states = len(lookup.states) + 1
     code = ((steps.machine * 1_024 + steps.row + 1) * states + steps.source) * states + steps.dest
@@ -281,7 +281,7 @@ def used_rows(steps: Steps, lookup: Lookup) -> list[Used]:
     ]
 
 
-def used_pairs(steps: Steps, lookup: Lookup) -> list[Pair]:
+def list_used_pairs(steps: Steps, lookup: Lookup) -> list[Pair]:
     """Every pair of consecutive rows of an instance that occurs; steps that took no row change nothing and are
     skipped."""
     order = steps.order[steps.row[steps.order] >= 0]

@@ -14,7 +14,7 @@ from statemachines.whole_file import write_whole
 from statemachines_reports import draw_bars, draw_histogram, draw_machine, draw_sequence
 from statemachines_reports.columns import columns_of_run, read_run
 from statemachines_reports.comparison import Comparison
-from statemachines_reports.coverage import Coverage, coverage_of, described, takeable
+from statemachines_reports.coverage import Coverage, coverage_of, describe_line, takeable
 from statemachines_reports.draw_histogram import duration
 from statemachines_reports.judge import Judges
 from statemachines_reports.pipeline import NO_LOG, NOT_JUDGED, NOT_PROMISED, VIOLATED, Analysis, own_tables
@@ -113,7 +113,7 @@ def _totals(analysis: Analysis) -> list[tuple[str, str]]:
         for name, _, amount in amounts_of(analysis.judges)
         if amount.card and amount.scenarios
     ]
-    unjudged = [(f"steps of {name}, not judged", f"{count:,}") for name, count in analysis.unjudged.items()]
+    unjudged = [(f"steps of {name}, not judged", f"{count:,}") for name, count in analysis.unjudged_steps.items()]
     return [
         ("runs", f"{analysis.runs:,}"),
         ("rows of trace", f"{analysis.rows:,}"),
@@ -275,7 +275,9 @@ def _machine(fsm: Fsm[Any], parts: list[Part]) -> dict[str, Any]:
                 edge = (line["source"], line["dest"])
                 uses[edge] = uses.get(edge, 0) + line["count"]
                 taken[line["row"]] = taken.get(line["row"], 0) + line["count"]
-    rows = [{"number": line.number, **described(line), "count": taken.get(line.number, 0)} for line in takeable(fsm)]
+    rows = [
+        {"number": line.number, **describe_line(line), "count": taken.get(line.number, 0)} for line in takeable(fsm)
+    ]
     return {
         "rows": rows,
         "covered": _covered(fsm, parts),

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 from statemachines.drivers.plain_text import plain_json
 from statemachines.kernel import ConfigurationError
 from statemachines.whole_file import check_folder, make_folder, whole_file, write_whole
-from statemachines_reports.coverage import Coverage, coverage_of, never_taken
+from statemachines_reports.coverage import Coverage, coverage_of, list_untaken
 from statemachines_reports.judge import MONITORS, Judges
 from statemachines_reports.protocol import Tables
 from statemachines_reports.session import Session
-from statemachines_reports.tables import amounts_of, duckdb_tables, shown_tables
+from statemachines_reports.tables import amounts_of, duckdb_tables, name_tables
 from statemachines_reports.trace_set import TraceSet
 
 HELD: Final = "held"
@@ -67,17 +67,17 @@ class Analysis(msgspec.Struct):
     tables: Tables
 
     @property
-    def left(self) -> int:
+    def unjudged_files(self) -> int:
         """So many files of the trace were not judged any more."""
         return len(self.trace.left)
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Every check held."""
         return all(check.held for check in self.checks)
 
     @property
-    def unjudged(self) -> dict[str, int]:
+    def unjudged_steps(self) -> dict[str, int]:
         """Protocol that is not installed here -> steps of its machines, which nobody could judge."""
         return {line["missing"]: line["count"] for line in self.tables["unjudged"]}
 
@@ -131,7 +131,7 @@ def analyze_all(
     def judge_each(tables_of: Judge) -> None:
         for trace, (_, out) in zip(opened, traces, strict=True):
             found.append(judge(trace, out, tables_of, say))
-            if found[-1].left:
+            if found[-1].unjudged_files:
                 return
 
     try:
@@ -171,7 +171,7 @@ def judge(trace: TraceSet, out: Path, tables_of: Judge, say: Say) -> Analysis:
     trace.check_runs([line["run"] for line in tables["runs"]])
     say("writing tables")
     family = judges.lookup.family
-    tables["never"] = never_taken(tables["coverage"], family)
+    tables["never"] = list_untaken(tables["coverage"], family)
     analysis = Analysis(
         trace,
         judges,
@@ -190,7 +190,7 @@ def judge(trace: TraceSet, out: Path, tables_of: Judge, say: Say) -> Analysis:
 def checks_of(tables: Tables, judges: Judges, trace: TraceSet) -> list[Check]:
     """The checks in the order of the judges, then what the monitors said while the runs were made."""
     by_name = {line["check"]: line for line in tables["verdicts"]}
-    waived = judges.waived(trace)
+    waived = judges.list_waived_runs(trace)
     unjudged = [line["missing"] for line in tables["unjudged"]]
     checks = []
     for shown, protocol, check in judges.checks:
@@ -240,11 +240,11 @@ def write_summary(path: Path, analysis: Analysis) -> None:
 def summary_of(analysis: Analysis) -> dict[str, Any]:
     """What stands in `summary.json`."""
     return {
-        "held": analysis.held,
+        "held": analysis.is_held,
         "runs": analysis.runs,
         "rows": analysis.rows,
         "torn": analysis.torn,
-        "left": analysis.left,
+        "left": analysis.unjudged_files,
         "checks": analysis.checks,
         "coverage": analysis.coverage,
         **{name: analysis.tables[name] for name in (*SHORT, *short_of(analysis.judges))},
@@ -253,14 +253,14 @@ def summary_of(analysis: Analysis) -> dict[str, Any]:
 
 def short_of(judges: Judges) -> list[str]:
     """The tables of protocols that are short, as shown."""
-    shown = shown_tables(judges)
+    shown = name_tables(judges)
     return [shown[protocol, name] for protocol, report in judges.reports.items() for name in report.short]
 
 
 def own_tables(analysis: Analysis, protocol: str) -> Tables:
     """The tables under the names that the protocol itself gives to its tables and amounts."""
     judges, report = analysis.judges, analysis.judges.reports[protocol]
-    shown = shown_tables(judges)
+    shown = name_tables(judges)
     tables = analysis.tables | {name: analysis.tables[shown[protocol, name]] for name in report.tables}
     amounts = {
         amount.name: name for name, owner, amount in amounts_of(judges) if owner == protocol and amount.scenarios

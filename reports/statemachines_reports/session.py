@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from statemachines.interrupts import held_back
+from statemachines.interrupts import defer_interrupts
 from statemachines.kernel import GaplessError
 from statemachines.registry import check_importable
 from statemachines.whole_file import whole_file
@@ -50,7 +50,7 @@ def whole_start() -> Iterator[None]:
     begin, begun = module.Popen, []
 
     def begin_known(*arguments: Any, **options: Any) -> Any:
-        with held_back():
+        with defer_interrupts():
             begun.append(begin(*arguments, **options))
         return begun[-1]
 
@@ -164,7 +164,7 @@ class Session:
         task may run where nothing of a protocol is registered: it is given what registers it."""
         for one in judges.protocols.values():
             check_importable(one, "analyze without Spark (spark=False, --no-spark)")
-        waived, protocols, missing = judges.waived(trace), list(judges.protocols.values()), judges.missing
+        waived, protocols, missing = judges.list_waived_runs(trace), list(judges.protocols.values()), judges.missing
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             here = Judges(protocols, missing)

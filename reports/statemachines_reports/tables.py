@@ -188,7 +188,7 @@ def make_tables(sql: Sql, judges: Judges) -> Tables:
         name: sql(query.format(**_amounts(name, judges)) if "{" in query else query) for name, query in ONCE.items()
     }
     shown = judges.names(lambda report: (one.name for one in report.measures))
-    own = shown_tables(judges)
+    own = name_tables(judges)
     tables |= {name: [] for name in BY_PROTOCOL}
     for protocol, report in judges.reports.items():
         view("setting", f'SELECT run, scenario, held, "unit_{protocol}" AS unit_ns FROM settings')
@@ -205,7 +205,7 @@ def make_tables(sql: Sql, judges: Judges) -> Tables:
     return tables
 
 
-def shown_tables(judges: Judges) -> dict[tuple[str, str], str]:
+def name_tables(judges: Judges) -> dict[tuple[str, str], str]:
     """(protocol, table) -> the name as shown, of the tables of protocols' own."""
     return judges.names(lambda report: report.tables, taken=(*ONCE, *BY_PROTOCOL))
 
@@ -247,9 +247,9 @@ def _quoted(known: dict[tuple[str, str], str], protocol: str, amount: str) -> st
     return f'"{known[protocol, amount]}"'
 
 
-def judged_by_now(trace: TraceSet, judges: Judges, results: Results, partly: bool) -> list[pa.RecordBatch]:
+def judge_interruptibly(trace: TraceSet, judges: Judges, results: Results, partly: bool) -> list[pa.RecordBatch]:
     """Of each file what its judges found; where Ctrl-C comes and some are done, of those alone (`partly`)."""
-    waived = judges.waived(trace)
+    waived = judges.list_waived_runs(trace)
     batches: list[pa.RecordBatch] = []
     try:
         for path in trace.files:
@@ -266,7 +266,7 @@ def duckdb_tables(trace: TraceSet, judges: Judges, *, partly: bool = False) -> T
     import duckdb
 
     results = Results(judges)
-    batches = judged_by_now(trace, judges, results, partly)
+    batches = judge_interruptibly(trace, judges, results, partly)
     with duckdb.connect() as connection:
         connection.register("result", pa.Table.from_batches(batches, results.schema))
         connection.register("settings", settings_of(trace, judges))

@@ -19,7 +19,7 @@ from statemachines.trace import RUN_COLUMNS, TraceRow
 from statemachines.trace.log import find_unended, find_unlogged, find_unsent, merge, read_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
-from statemachines.trace.tables import check_tables, joined
+from statemachines.trace.tables import check_tables, join_fingerprints
 from statemachines.whole_file import check_name
 from statemachines_reports.columns import open_trace, read_run, reading
 
@@ -53,7 +53,9 @@ class TraceSet:
             open_trace(path).close()
         self.runs = read_runs(directory)
         self._protocols = {number: fingerprints_of(run) for number, run in self.runs.items()}
-        self.protocols, self.missing = installed(str(directory), joined(str(directory), self._protocols.values()))
+        self.protocols, self.missing = find_installed(
+            str(directory), join_fingerprints(str(directory), self._protocols.values())
+        )
 
     def stop_at(self, judged: Collection[str]) -> None:
         """The files of these names are judged, and no more will be: the others, and the runs in them, do not count."""
@@ -140,7 +142,7 @@ def read_runs(directory: Path) -> dict[int, Run]:
     return runs
 
 
-def installed(where: str, tables: dict[str, str]) -> tuple[list[Protocol], list[str]]:
+def find_installed(where: str, tables: dict[str, str]) -> tuple[list[Protocol], list[str]]:
     """The protocols that are installed here, their tables checked, and the names of those that are not."""
     names = sorted(tables)
     missing = [name for name in names if name not in registry.names()]
@@ -165,8 +167,8 @@ def read_real_run(directory: Path, number: int = 0) -> tuple[Run, list[TraceRow]
     unended = [(f"the end of {life}", "") for life in find_unended(logs)]
     lacking = [*find_unsent(logs), *find_unlogged(logs), *unended]
     facts = {"nodes": [log.head.life for log in logs], "torn": torn, "lacking": lacking}
-    tables = joined(str(directory), (log.head.fingerprints for log in logs))
-    installed(str(directory), tables)
+    tables = join_fingerprints(str(directory), (log.head.fingerprints for log in logs))
+    find_installed(str(directory), tables)
     versions = json.dumps({"gapless": version("gapless")})
     run = Run(number, "real", number, json.dumps(facts), "held", versions, json.dumps(tables))
     return run, list(merge(logs))

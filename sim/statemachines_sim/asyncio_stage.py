@@ -159,7 +159,7 @@ class AsyncioStage(Stage):
             self.failed.append(task.exception())
 
     def _gate(self, node: str, to: str, packet: Packet[Any], arrive: Callable[[], None]) -> None:
-        self.conductor.sent(self._part.words_of(packet.message, node, to), arrive, lambda: None)
+        self.conductor.send_message(self._part.words_of(packet.message, node, to), arrive, lambda: None)
 
 
 def _error_of(context: dict[str, Any]) -> BaseException:

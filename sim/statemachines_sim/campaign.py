@@ -19,7 +19,7 @@ from statemachines_sim.fault import draw
 from statemachines_sim.keys import settings as settings_of
 from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import Scenario
-from statemachines_sim.swarm import drawn
+from statemachines_sim.swarm import draw_values
 from statemachines_sim.world import Outcome, World
 
 SEEDS_PER_FILE = 20
@@ -121,14 +121,14 @@ def run_row(scenario: Scenario, outcome: Outcome, run: int, settings: tuple[str,
     facts["schedule"] = draw(scenario, outcome.seed)
     facts["settings"] = settings_of(scenario)
     facts["set"] = settings
-    facts["swarm"] = drawn(scenario, outcome.seed)
+    facts["swarm"] = draw_values(scenario, outcome.seed)
     facts |= sim.facts(scenario.own, scenario)
     return Run(
         run,
         scenario.name,
         outcome.seed,
         msgspec.json.encode(facts).decode(),
-        "held" if outcome.held else f"{outcome.monitor}: {outcome.detail}",
+        "held" if outcome.is_held else f"{outcome.monitor}: {outcome.detail}",
         msgspec.json.encode({"gapless": version("gapless"), "simpy": version("simpy")}).decode(),
         msgspec.json.encode(tables(sim.name)).decode(),
     )

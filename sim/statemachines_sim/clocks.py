@@ -59,6 +59,6 @@ class Clocks:
         if name in world.devices:
             world.devices[name].clock = self._clocks[name]
         elif name in world.processes:
-            for process in (world.processes[name], *world.elders.get(name, ())):
+            for process in (world.processes[name], *world.earlier_lives.get(name, ())):
                 process.clock = self._clocks[name]
-                process.clock_changed()
+                process.handle_clock_change()

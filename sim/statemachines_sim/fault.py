@@ -32,7 +32,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 def draw(scenario: Scenario, seed: int) -> tuple[Fault, ...]:
     """The fault schedule of a seed, by time."""
-    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.faults.fault_sampler import FaultSampler
     from statemachines_sim.swarm import settle
 
     scenario = settle(scenario, seed)
@@ -40,6 +40,6 @@ def draw(scenario: Scenario, seed: int) -> tuple[Fault, ...]:
     for name, bounds in scenario.faults.items():
         chance = random.Random(f"{seed}/faults/{name}")
         count = chance.randint(*bounds)
-        pot = Pot(scenario, name, chance, count)
-        faults.extend(scenario.kinds[name].draw(pot.stir()) for _ in range(count))
+        pot = FaultSampler(scenario, name, chance, count)
+        faults.extend(scenario.kinds[name].draw(pot.shuffle()) for _ in range(count))
     return tuple(sorted(faults, key=lambda fault: (fault.at_ns, fault.kind, fault.target, fault.peer)))

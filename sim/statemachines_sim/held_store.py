@@ -74,8 +74,8 @@ class HeldStore:
         async def carry_out() -> None:
             answers = await self._carry_out(request)
             back = self._words_of(answers[0], self._name, self._node)
-            self._conductor.sent(back, lambda: answered.set_result(answers), lambda: None)
+            self._conductor.send_message(back, lambda: answered.set_result(answers), lambda: None)
 
         asked = self._words_of(request, self._node, self._name)
-        self._conductor.sent(asked, lambda: self._post(carry_out), lambda: None)
+        self._conductor.send_message(asked, lambda: self._post(carry_out), lambda: None)
         return await answered

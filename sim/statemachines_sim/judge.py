@@ -22,7 +22,7 @@ class Judge:
         self.first: dict[str, str] = {}
         self._out_of_scope = out_of_scope
 
-    def broken(self, monitor: str, detail: str) -> None:
+    def report_broken(self, monitor: str, detail: str) -> None:
         """Raises `Violation` unless it is out of scope."""
         if not self._judging:
             return

@@ -60,10 +60,10 @@ class MachineProcess(Process):
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         return self.host.feed(self.main if to == self.node else to, message, now_ns)
 
-    def answered(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
+    def route_answer(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
         return self.host.feed(party, answer, now_ns)
 
-    def told(self, party: str, event: Event) -> None:
+    def route_tell(self, party: str, event: Event) -> None:
         self.heard.append(event)
         machine = self.host.nodes[party].fsm.full_name if party in self.host.nodes else ""
         self._recorder.tell(self._env.now, self.node, party, machine, event)

@@ -27,7 +27,7 @@ from statemachines.kernel.node import Observer
 from statemachines.wire import Packet
 from statemachines_sim.asyncio_stage import AsyncioNode, AsyncioStage
 from statemachines_sim.machine_stage import Judge, MachineStage, components_of, local_of
-from statemachines_sim.replayed import Replayed, carry_out
+from statemachines_sim.replay_result import Replayed, carry_out
 from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.service_actor import ServiceActor
 from statemachines_spec.explorer.system import System
@@ -88,7 +88,7 @@ class MachineRuntime(MachineStage, AsyncioStage):
         assert isinstance(actor, FsmActor)
         one = MachineOnLoop(self, actor, 1 if before is None else before.number + 1)
         self.enter(node, one)
-        self.spawn(one, one.node.failed())
+        self.spawn(one, one.node.wait_for_failure())
         self.settle()
 
     def feed(self, name: str, event: Event) -> None:
@@ -109,7 +109,7 @@ class MachineRuntime(MachineStage, AsyncioStage):
             if to in self.transports:
                 self.transports[to].take(sender, encoded)
 
-        self.conductor.sent(self._part.words_of(packet.message, sender.node, to), arrive, lambda: None)
+        self.conductor.send_message(self._part.words_of(packet.message, sender.node, to), arrive, lambda: None)
 
     def serve(self, one: MachineOnLoop, service: str, party: str, request: Request, feed: Feed) -> None:
         """A request travels, or is answered at once, or, where the script leaves it out, never."""
@@ -118,12 +118,12 @@ class MachineRuntime(MachineStage, AsyncioStage):
         def travelled() -> None:
             for answer in self._apply(service, request):
                 words = self._part.words_of(answer, service, node)
-                self.conductor.sent(words, partial(one.come, feed, party, answer), lambda: None)
+                self.conductor.send_message(words, partial(one.come, feed, party, answer), lambda: None)
 
         if not one.alive:
             return  # what was on its way when it crashed has no effect
         if service in self._travelling:
-            self.conductor.sent(self._part.words_of(request, node, service), travelled, lambda: None)
+            self.conductor.send_message(self._part.words_of(request, node, service), travelled, lambda: None)
         elif self.conductor.answers(node, request):
             for answer in self._apply(service, request):
                 feed(party, answer)

@@ -105,7 +105,7 @@ class MachineStage(Stage):
         there = local_of(life.machine, life.number, life.id, step)
         if there.mode is ENDED or not life.standing:
             return there
-        armed = life.machine.armed() if step is None else timers_after(life.machine.armed(), step.effects)
+        armed = life.machine.armed_timers() if step is None else timers_after(life.machine.armed_timers(), step.effects)
         passed = sorted((deadline, *timer) for timer, deadline in armed.items() if deadline <= self.read_ns())
         return replace(there, mode=PAUSED, passed=tuple((name, key) for _, name, key in passed))
 
@@ -188,7 +188,7 @@ class MachineStage(Stage):
 
 def local_of(node: Node[Any], life: int, name: str, step: Step[Any] | None = None) -> FsmLocal:
     """A node that goes on, as the explorer would have it; `step`: one whose effects on timers are still to come."""
-    armed, stopped = node.armed(), node.stopped
+    armed, stopped = node.armed_timers(), node.stopped
     if step is not None:
         armed = timers_after(armed, step.effects)
         stopped = node.record.status in node.fsm.final or any(isinstance(one, Stop) for one in step.effects)

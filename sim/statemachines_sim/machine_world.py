@@ -10,7 +10,7 @@ from statemachines.kernel import Answer, Ask, Event, Host, Message, Node, Outgoi
 from statemachines.kernel.loop import Feed
 from statemachines_sim.machine_stage import Judge, MachineStage, components_of
 from statemachines_sim.recorder import Recorder
-from statemachines_sim.replayed import Simulated, carry_out, parameters_of
+from statemachines_sim.replay_result import Simulated, carry_out, parameters_of
 from statemachines_sim.script_world import ScriptProcess, ScriptWorld
 from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.service_actor import ServiceActor
@@ -121,7 +121,7 @@ class MachineProcess(ScriptProcess):
         else:
             super().perform(party, effect, feed)
 
-    def told(self, party: str, event: Event) -> None:
-        super().told(party, event)
+    def route_tell(self, party: str, event: Event) -> None:
+        super().route_tell(party, event)
         if type(event) in self.actor.tells:
             self.world.tell(self.actor.tells[type(event)], party, event)

@@ -36,7 +36,7 @@ class Nemesis:
             device.heal()
         world.note("heal", "")
         world.clocks.heal()
-        for node in sorted(world.elders):
+        for node in sorted(world.earlier_lives):
             world.note("end_twin", node)
             world.supersede(node)
         for node in world.dead:

@@ -35,13 +35,13 @@ def value_of(text: str) -> Any:
         return text
 
 
-def known_keys(scenario: Scenario) -> list[str]:
+def list_keys(scenario: Scenario) -> list[str]:
     """Every key that can be set."""
     return list(values(scenario))
 
 
 def _set(scenario: Scenario, key: str, value: Any) -> Scenario:
-    known = known_keys(scenario)
+    known = list_keys(scenario)
     if key.removeprefix(f"{scenario.sim.name}.") not in known:
         close = get_close_matches(key, known, n=1, cutoff=0.5) or [
             one for one in known if one.rpartition(".")[2] == key.rpartition(".")[2]

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from statemachines.kernel import Ask, ConfigurationError, Event, Host, Message, Outgoing, Send, incarnation
-from statemachines_sim.forged import Forger, Forging, Sends
+from statemachines_sim.forged_message import Forger, Forging, Sends
 from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
@@ -67,11 +67,11 @@ class Process(ABC):
         """A message for one of the host's parties; `now_ns` by the process's own clock."""
 
     @abstractmethod
-    def answered(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
+    def route_answer(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
         """An answer of a device to one of the host's parties."""
 
     @abstractmethod
-    def told(self, party: str, event: Event) -> None:
+    def route_tell(self, party: str, event: Event) -> None:
         """Something for the application."""
 
     # -- from the world -----------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Process(ABC):
                 elif type(effect) is Ask:
                     self._ask(party, effect, now_ns)
                 else:
-                    self.told(party, effect.event)  # type: ignore[union-attr]
+                    self.route_tell(party, effect.event)  # type: ignore[union-attr]
         finally:
             self._out = None
         if self._late_rate:
@@ -127,7 +127,7 @@ class Process(ABC):
         now_ns = self._env.now
         return now_ns if self.clock is None else self.clock.local(now_ns)
 
-    def clock_changed(self) -> None:
+    def handle_clock_change(self) -> None:
         """Its clock runs otherwise from now on: see to the next wake-up anew."""
         self._wake_at = None
         if self.alive:
@@ -189,7 +189,7 @@ class Process(ABC):
         return isinstance(self._network, Forging)
 
     @property
-    def paused(self) -> bool:
+    def is_paused(self) -> bool:
         """It stands still."""
         return self._waiting is not None
 
@@ -197,13 +197,13 @@ class Process(ABC):
         """Die with everything it knew."""
         self.alive = False
         self._waiting = None
-        self.world.watch.died(self, self._env.now)
+        self.world.watch.observe_death(self, self._env.now)
 
     def heal(self) -> None:
         """Nothing is wrong with it any more."""
         self.end_late()
         self.end_forging()
-        if self.paused:
+        if self.is_paused:
             self.world.note("resume", self.node)
             self.resume()
 
@@ -220,7 +220,7 @@ class Process(ABC):
     def _feed_late(self, party: str, timer: str, key: str) -> None:
         """Unless the node has ended, or has armed the timer again."""
         node = self.host.nodes.get(party)
-        if node is not None and (timer, key) not in node.armed():
+        if node is not None and (timer, key) not in node.armed_timers():
             event = node.fsm.timer_registry()[timer](key)
             self.perform(self.host.feed(party, event, self.local_now()), self._env.now)
 
@@ -228,7 +228,7 @@ class Process(ABC):
         return {
             (party, timer, key): deadline
             for party, node in self.host.nodes.items()
-            for (timer, key), deadline in node.armed().items()
+            for (timer, key), deadline in node.armed_timers().items()
         }
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class Process(ABC):
         device.ask(self, party, effect.request, lambda answer: self._run(lambda: self._answer(party, answer)))
 
     def _answer(self, party: str, answer: Any) -> None:
-        self.perform(self.answered(party, answer, self.local_now()), self._env.now)
+        self.perform(self.route_answer(party, answer, self.local_now()), self._env.now)
 
     def _due(self, event: Any) -> None:
         self._run(event._value)

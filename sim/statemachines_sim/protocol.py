@@ -94,7 +94,7 @@ class Role(msgspec.Struct, frozen=True):
         return tuple(f"{self.name}-{number + 1}" for number in range(self.count + len(self.joins_ns)))
 
     @property
-    def exposed(self) -> tuple[str, ...]:
+    def exposed_nodes(self) -> tuple[str, ...]:
         """The nodes that faults may hit: those that are there when faults begin, after the first second."""
         there = self.count + sum(at < SECOND for at in self.joins_ns)
         return self.nodes[:there]
@@ -154,7 +154,9 @@ class Watch:
     def tell(self, process: Process, party: str, event: Event, now_ns: int) -> None:
         """A machine told its application something."""
 
-    def carried_out(self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int) -> None:
+    def observe_request(
+        self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int
+    ) -> None:
         """A device carried `request` of `party` out, at `now_ns` by the device's own clock."""
 
     def hit(self, kind: str, node: str, sender: str, to: str, message: Message, now_ns: int) -> None:
@@ -164,7 +166,7 @@ class Watch:
     def fault(self, kind: str, node: str, now_ns: int) -> None:
         """A fault begins or ends, or something is done to a node (join, restart, resume)."""
 
-    def died(self, process: Process, now_ns: int) -> None:
+    def observe_death(self, process: Process, now_ns: int) -> None:
         """A process is dead, with all its parties."""
 
     def missing(self, world: World) -> Missing | None:

@@ -31,7 +31,7 @@ from statemachines import registry
 from statemachines.input_file import decode_input, read_input
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.faults import FaultKind, kinds_of
-from statemachines_sim.faults.pot import Pot, split_pair
+from statemachines_sim.faults.fault_sampler import FaultSampler, split_pair
 from statemachines_sim.protocol import SimProtocol
 
 Range = tuple[int, int]
@@ -155,8 +155,8 @@ class Scenario(msgspec.Struct, frozen=True):
     def _check_pairs(self) -> None:
         """Both ends are there, and of a role that talks to itself there are two."""
         cast = self.sim.cast(self.own)
-        count = {role.name: len(role.exposed) for role in cast}
-        nodes = [node for role in cast for node in role.exposed]
+        count = {role.name: len(role.exposed_nodes) for role in cast}
+        nodes = [node for role in cast for node in role.exposed_nodes]
         known = (*count, *nodes, *(fixture.name for fixture in self.sim.devices(self.own)))
         for text in self.unreachable:
             ends = split_pair(text)
@@ -169,7 +169,7 @@ class Scenario(msgspec.Struct, frozen=True):
     def _check_targets(self) -> None:
         """Faults need somebody to hit."""
         for kind, (low, high) in self.faults.items():
-            if high and not self.kinds[kind].possible(Pot(self, kind, Random(0), high)):
+            if high and not self.kinds[kind].possible(FaultSampler(self, kind, Random(0), high)):
                 rule = "hits nobody; take it out, or let somebody whom it hits take part from the beginning"
                 raise ConfigurationError(f"faults.{kind}", [low, high], rule)
 
@@ -244,16 +244,16 @@ def read(path: Path) -> Scenario:
         raise ConfigurationError(f"{path.name}: {error.key}", error.value, error.rule) from error
 
 
-def shipped() -> dict[str, Path]:
+def list_shipped() -> dict[str, Path]:
     """`protocol/name` -> file of the scenarios that come with all protocols that can be loaded."""
     found: dict[str, Path] = {}
     for one in registry.protocols():
         if "sim" in one.areas:
-            found |= {f"{one.name}/{name}": path for name, path in shipped_with(one.name).items()}
+            found |= {f"{one.name}/{name}": path for name, path in list_shipped_with(one.name).items()}
     return found
 
 
-def shipped_with(protocol: str) -> dict[str, Path]:
+def list_shipped_with(protocol: str) -> dict[str, Path]:
     """Name -> file of the scenarios that come with a protocol: in its package, or beside it in a checkout."""
     place = sim_of(protocol).scenarios
     if not place:
@@ -266,14 +266,14 @@ def shipped_with(protocol: str) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def named(name: str) -> Scenario:
+def find_scenario(name: str) -> Scenario:
     """A shipped scenario by its name (`storm`, `PROTOCOL/storm`), or the one in a file.
 
     Raises `ConfigurationError` for an unknown name, and for a short one that several protocols have.
     """
     if name == "-" or name.endswith(".toml") or _is_input(name):
         return read(Path(name))
-    known = shipped()
+    known = list_shipped()
     if name in known:
         return read(known[name])
     found = [one for one in known if one.partition("/")[2] == name]
@@ -282,7 +282,7 @@ def named(name: str) -> Scenario:
     if found:
         return read(known[found[0]])
     names = known if "/" in name else tuple(one.partition("/")[2] for one in known)
-    lost = "".join(f"; protocol {one} does not load" for one in registry.broken())
+    lost = "".join(f"; protocol {one} does not load" for one in registry.find_broken())
     raise registry.unknown("scenario", name, names, f"or give a .toml file{lost}")
 
 

@@ -11,7 +11,7 @@ from statemachines import registry
 from statemachines.kernel.pmap import enc_hook
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
-from statemachines_sim.replayed import Simulated
+from statemachines_sim.replay_result import Simulated
 from statemachines_sim.runfile import tables
 from statemachines_spec.script.script import Script
 

@@ -67,7 +67,7 @@ class ScriptProcess(ABC):
         out: list[Outgoing] = self.host.feed(to, message, now_ns)
         return out
 
-    def told(self, party: str, event: Event) -> None:
+    def route_tell(self, party: str, event: Event) -> None:
         """Something for the application."""
         self.world.recorder.tell(self.world.now_ns, self.node, party, self.machine_of(party), event)
 
@@ -158,7 +158,7 @@ class ScriptWorld(Stage, ABC):
     def unheard(self, to: str, message: Message) -> None:
         """A message came to a process that is gone."""
 
-    def carried_out(self, party: str, service: str, request: Request, answers: tuple[Answer, ...]) -> None:
+    def observe_request(self, party: str, service: str, request: Request, answers: tuple[Answer, ...]) -> None:
         """A service has carried out a request."""
 
     def observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
@@ -264,7 +264,7 @@ class ScriptWorld(Stage, ABC):
                 there.run(lambda: there.receive(party, to, message, msg))
 
         words = self._part.words_of(message, process.node, node_of(to))
-        self.conductor.sent(words, hand_over, lambda: note("drop"))
+        self.conductor.send_message(words, hand_over, lambda: note("drop"))
 
     def ask(
         self, process: ScriptProcess, party: str, service: str, request: Request, reply: Callable[[Answer], None]
@@ -276,11 +276,11 @@ class ScriptWorld(Stage, ABC):
         def travelled() -> None:
             for answer in self.apply(party, service, request):
                 back: Words = self._part.words_of(answer, service, node)
-                self.conductor.sent(back, partial(self._reply, (answer,), reply), lambda: None)
+                self.conductor.send_message(back, partial(self._reply, (answer,), reply), lambda: None)
 
         if self.is_played(node) and service in self._travelling:
             words = self._part.words_of(request, node, service)
-            self.conductor.sent(words, lambda: self._soon.append(travelled), lambda: None)
+            self.conductor.send_message(words, lambda: self._soon.append(travelled), lambda: None)
         elif not self.is_played(node) or self.conductor.answers(node, request):
             self._soon.append(lambda: self._reply(self.apply(party, service, request), reply))
 
@@ -288,7 +288,7 @@ class ScriptWorld(Stage, ABC):
         """The service carries it out."""
         answers: tuple[Answer, ...]
         self.states[service], answers = self.services[service].apply(self.states[service], request, self.now_ns)
-        self.carried_out(party, service, request, answers)
+        self.observe_request(party, service, request, answers)
         return answers
 
     def _reply(self, answers: tuple[Answer, ...], reply: Callable[[Answer], None]) -> None:

@@ -43,7 +43,7 @@ def settle(scenario: Scenario, seed: int) -> Scenario:
     return replace(settled, own=settled.sim.settle(settled.own, settled))
 
 
-def drawn(scenario: Scenario, seed: int) -> dict[str, object]:
+def draw_values(scenario: Scenario, seed: int) -> dict[str, object]:
     """What the seed drew, for people and for the run's parameters; empty if the scenario is no swarm."""
     if scenario.swarm is None:
         return {}

@@ -33,7 +33,7 @@ from statemachines_sim.process import Process
 from statemachines_sim.protocol import NOTHING, Device, Fixture, Role, SimProtocol, Watch
 from statemachines_sim.recorder import Recorder
 from statemachines_sim.scenario import Scenario
-from statemachines_sim.silent import Silent
+from statemachines_sim.silent_recorder import Silent
 from statemachines_sim.swarm import settle
 from statemachines_sim.units import S
 
@@ -61,7 +61,7 @@ class Outcome(msgspec.Struct, frozen=True):
     noted: dict[str, int] = {}
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Every property held."""
         return not self.monitor
 
@@ -248,38 +248,38 @@ class World:
     def pause(self, node: str) -> None:
         """The process stands still."""
         process = self.living(node)
-        if process is not None and not process.paused:
+        if process is not None and not process.is_paused:
             self.note("pause", node)
             process.pause()
 
     def resume(self, node: str) -> None:
         """The process goes on with what has waited."""
         process = self.living(node)
-        if process is not None and process.paused:
+        if process is not None and process.is_paused:
             self.note("resume", node)
             process.resume()
 
-    def bury(self, node: str) -> None:
+    def lose_disk(self, node: str) -> None:
         """Its disk is gone, and with it the number of its lives: nobody may come back under its name."""
         del self.processes[node]
         self._buried.append(node)
 
-    def double(self, node: str) -> None:
+    def start_duplicate(self, node: str) -> None:
         """Another process begins as the life that the node's process is: under its number, with other bits of chance.
         The first goes on beside it."""
         elder = self.processes[node]
-        self.elders.setdefault(node, []).append(elder)
+        self.earlier_lives.setdefault(node, []).append(elder)
         self.bits[node] = random.Random(f"{self.seed}/{elder.life}/bits").getrandbits(64) | 1
         self._start(node)
 
     def supersede(self, node: str) -> None:
         """Whoever went on beside a newer process of the node ends."""
-        for elder in self.elders.pop(node, ()):
+        for elder in self.earlier_lives.pop(node, ()):
             if elder.alive:
                 elder.crash()
 
     @property
-    def elders(self) -> dict[str, list[Process]]:
+    def earlier_lives(self) -> dict[str, list[Process]]:
         """By node: processes beside which a newer one goes by the same name."""
         return self.network.elders
 

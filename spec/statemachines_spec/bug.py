@@ -38,16 +38,16 @@ class Bug(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def planted(name: str) -> Iterator[Bug]:
+def plant_bug(name: str) -> Iterator[Bug]:
     """The bug called so (`bug`, or `protocol/bug`), for the time of the block; raises `ConfigurationError` with the
     known names for others."""
-    bug = bug_named(name)
+    bug = find_bug(name)
     with ExitStack() as stack:
         bug.apply(stack)
         yield bug
 
 
-def bug_named(name: str) -> Bug:
+def find_bug(name: str) -> Bug:
     """The bug called so (`bug`, or `protocol/bug`); raises `ConfigurationError` with the known names, and where two
     protocols have one of this name."""
     owner, _, short = name.rpartition("/")
@@ -108,7 +108,7 @@ def declare(stack: ExitStack, fsm: Fsm[Any], rows: tuple[AnyRow, ...]) -> None:
     stack.callback(lambda: vars(fsm).update(before))
 
 
-def row_changed(fsm: Fsm[Any], action: str, to: Any = None, **what: Any) -> Apply:
+def change_rows(fsm: Fsm[Any], action: str, to: Any = None, **what: Any) -> Apply:
     """The rows whose action is called `action` have another destination `to`, action `do`, or guard `when`."""
 
     def change(row: AnyRow) -> list[AnyRow]:
@@ -120,7 +120,7 @@ def row_changed(fsm: Fsm[Any], action: str, to: Any = None, **what: Any) -> Appl
     return lambda stack: redeclare(stack, fsm, change)
 
 
-def refused(fsm: Fsm[Any], event: type[Event], source: Any) -> Apply:
+def refuse_event(fsm: Fsm[Any], event: type[Event], source: Any) -> Apply:
     """An event that is ignored in `source` is a protocol error there: nobody had thought of it."""
 
     def change(row: AnyRow) -> list[AnyRow]:
@@ -139,12 +139,12 @@ def refused(fsm: Fsm[Any], event: type[Event], source: Any) -> Apply:
     return lambda stack: redeclare(stack, fsm, change)
 
 
-def called(owner: Any, name: str, value: Any) -> Apply:
+def replace_call(owner: Any, name: str, value: Any) -> Apply:
     """What actions call as `owner.name` is `value`."""
     return lambda stack: swap(stack, owner, name, value)
 
 
-def wrapped(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Apply:
+def wrap_call(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Apply:
     """What actions call as `owner.name` is wrapped."""
     return lambda stack: swap(stack, owner, name, wrap(getattr(owner, name)))
 

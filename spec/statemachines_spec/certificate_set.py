@@ -129,7 +129,7 @@ def _task(task: tuple[Kept, bool]) -> Recheck:
 
 def _recheck(kept: Kept, write: bool, began: float) -> Recheck:
     old = certificates.read(kept.path) if kept.states else None
-    new = certificates.system_named(
+    new = certificates.find_system(
         kept.protocol, kept.system, size=kept.size, variant=kept.variant, in_full=kept.in_full
     )
     result = explore(new, states_max=max(STATES_MIN, ROOM * kept.states))
@@ -139,7 +139,7 @@ def _recheck(kept: Kept, write: bool, began: float) -> Recheck:
         broken = f"VIOLATED {result.path.broken}: {result.path.why}"
     elif result.ended != COMPLETE:
         broken = f"not explored to the end: {result.states:,} states, the certificate says {kept.states:,}"
-    elif not result.shown:
+    elif not result.is_shown:
         broken = f"never happens: {', '.join(name for name, count in result.sometimes.items() if not count)}"
     written = write and not broken
     if written:

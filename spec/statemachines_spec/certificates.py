@@ -13,7 +13,7 @@ from statemachines.whole_file import make_folder, write_whole
 from statemachines_spec.explorer.explore import Result
 from statemachines_spec.explorer.system import SYMMETRY, System
 from statemachines_spec.fingerprint import fingerprint, modules_of
-from statemachines_spec.protocol import Chosen, chosen, is_alone
+from statemachines_spec.protocol import Chosen, choose_systems, is_alone
 
 COMPARED = (
     "bounds", "states", "transitions", "cuts", "terminal", "levels", "edges", "entries", "locals", "messages", "always",
@@ -75,12 +75,12 @@ def read(path: Path) -> Certificate:
 
 def system_of(kept: Certificate) -> System:
     """The system that the certificate is about, without its symmetry where that was not used."""
-    return system_named(kept.protocol, *_named(kept), size=kept.size, variant=kept.variant, in_full=not _folds(kept))
+    return find_system(kept.protocol, *_named(kept), size=kept.size, variant=kept.variant, in_full=not _folds(kept))
 
 
-def system_named(protocol: str, *names: str, size: str, variant: str, in_full: bool = False) -> System:
+def find_system(protocol: str, *names: str, size: str, variant: str, in_full: bool = False) -> System:
     """The system of these names; `in_full`: without its symmetry."""
-    (made,) = chosen(protocol, names, size, variant).systems
+    (made,) = choose_systems(protocol, names, size, variant).systems
     return made.in_full() if in_full else made
 
 
@@ -90,9 +90,9 @@ def _folds(kept: Certificate) -> bool:
 
 def fingerprint_now(kept: Certificate) -> str:
     """The fingerprint that the certificate would have if it were written now."""
-    picked = chosen(kept.protocol, _named(kept), kept.size, kept.variant)
+    picked = choose_systems(kept.protocol, _named(kept), kept.size, kept.variant)
     (made,) = picked.systems
-    bounds = (made if _folds(kept) else made.in_full()).described()
+    bounds = (made if _folds(kept) else made.in_full()).describe_bounds()
     names = {"system": kept.system, "size": kept.size, "variant": kept.variant}
     return fingerprint(_module_of(picked, made), {**bounds, **names})
 

@@ -19,7 +19,16 @@ from msgspec.structs import replace
 from statemachines.kernel import CancelTimer, Event, Fsm, SetTimer, Stop, name_of
 from statemachines_spec.explorer.actor import Actor, Envelope, Passed, Reaction, Watch
 from statemachines_spec.explorer.network import Network
-from statemachines_spec.explorer.party import Party, begin, ended, fire_next, firings, pass_time, stepped, waits
+from statemachines_spec.explorer.party import (
+    Party,
+    begin,
+    clear_timers,
+    fire_next,
+    firings,
+    pass_time,
+    step_party,
+    waits,
+)
 from statemachines_spec.explorer.property import Always, Property, Sometimes, View
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.timing import Timing
@@ -115,7 +124,7 @@ class Machine(Actor):
         return Reaction(local, (), tuple(calls))
 
     def _take(self, local: Running, event: Any, watch: Watch | None) -> tuple[Running, Envelope]:
-        party, effects = stepped(self.fsm, local.party, event, MACHINE, watch, timing=self.timing)
+        party, effects = step_party(self.fsm, local.party, event, MACHINE, watch, timing=self.timing)
         said = tuple(effect for effect in effects if not isinstance(effect, SetTimer | CancelTimer))
         at_end = party.record.status in self.fsm.final
         if at_end and not self.says_so:
@@ -123,7 +132,7 @@ class Machine(Actor):
         stopped = Stop() in said
         agrees = stopped is at_end
         did = Envelope(MACHINE, COUNTERPART, Did(event, said, kinds_of(event, said)))
-        return Running(ended(party) if stopped else party, stopped, agrees), did
+        return Running(clear_timers(party) if stopped else party, stopped, agrees), did
 
     def within(self, local: Running) -> bool:
         return self._bound is None or self._bound(local.party.record)
@@ -163,7 +172,7 @@ class Tally(Actor):
         return Reaction(Last(envelope.event.rules))
 
 
-class Heard(msgspec.Struct, frozen=True, gc=False):
+class HeardEvent(msgspec.Struct, frozen=True, gc=False):
     """What the counterpart has learnt; the number of the rule that was `broken` (from 1 on; 0: none)."""
 
     known: Any
@@ -206,13 +215,13 @@ class Counterpart(Actor):
 
     # -- the component ------------------------------------------------------------------------------------------
 
-    def initial(self) -> Heard:
-        return Heard(self.begins())
+    def initial(self) -> HeardEvent:
+        return HeardEvent(self.begins())
 
-    def inputs(self, local: Heard) -> tuple[Any, ...]:
+    def inputs(self, local: HeardEvent) -> tuple[Any, ...]:
         return () if local.broken else tuple(Say(one, kinds_of(one)) for one in self.says(local.known))
 
-    def react(self, local: Heard, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: HeardEvent, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         match envelope.event:
             case Say(event):
                 return Reaction(local, (), (Envelope(COUNTERPART, MACHINE, event),))
@@ -222,16 +231,16 @@ class Counterpart(Actor):
                 known = self.ages(local.known, ticks)
                 if known is None:
                     return None
-                return Reaction(Heard(known, local.broken or self.is_late(known)))
+                return Reaction(HeardEvent(known, local.broken or self.is_late(known)))
         raise TypeError(f"nobody says this to a counterpart: {envelope.event!r}")
 
-    def _judged(self, local: Heard, event: Any, said: tuple[Any, ...]) -> Reaction:
+    def _judged(self, local: HeardEvent, event: Any, said: tuple[Any, ...]) -> Reaction:
         bound = [number for number, rule in enumerate(self.rules) if rule.when(local.known, event)]
         wrong = (number + 1 for number in bound if not self.rules[number].keeps(local.known, event, said))
         broken = local.broken or next(wrong, 0)
         met = Envelope(COUNTERPART, TALLY, Met(sum(1 << number for number in bound)))
         known = local.known if broken else self.learns(local.known, event, said)
-        return Reaction(Heard(known, broken), (), (met,))
+        return Reaction(HeardEvent(known, broken), (), (met,))
 
     # -- what holds ---------------------------------------------------------------------------------------------
 

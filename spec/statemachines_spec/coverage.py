@@ -42,7 +42,7 @@ class Reached(msgspec.Struct, frozen=True):
     unreached: tuple[Unreached, ...]
 
 
-def reached(machines: Iterable[Fsm[Any]], cells: Iterable[Cell]) -> tuple[Reached, ...]:
+def find_reached(machines: Iterable[Fsm[Any]], cells: Iterable[Cell]) -> tuple[Reached, ...]:
     """What of each machine these cells are."""
     known = set(cells)
     return tuple(_reached(machine, known) for machine in machines)

@@ -38,7 +38,7 @@ class Allowed(msgspec.Struct, frozen=True):
     why: str
 
 
-def declared_obligations(system: System) -> tuple[Eventually, ...]:
+def list_obligations(system: System) -> tuple[Eventually, ...]:
     """Those that the system itself declares."""
     return system.obligations
 
@@ -57,7 +57,7 @@ class CheckProtocol(msgspec.Struct, frozen=True, kw_only=True):
     variants: dict[str, str] = msgspec.field(default_factory=lambda: {"settled": "the protocol as it is shipped"})
     orders: tuple[Order, ...] = ()
     bugs: tuple[Bug, ...] = ()
-    obligations_of: Callable[[System], tuple[Eventually, ...]] = declared_obligations
+    obligations_of: Callable[[System], tuple[Eventually, ...]] = list_obligations
     hunted: tuple[Hunt, ...] = ()
     allowed: tuple[Allowed, ...] = ()
     script: Any = None
@@ -118,7 +118,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         return system.obligations if self.part is None else self.part.obligations(system)
 
 
-def chosen(
+def choose_systems(
     name: str, systems: tuple[str, ...] = (), size: str = "", variant: str = "", without: tuple[str, ...] = ()
 ) -> Chosen:
     """The `systems` (none named: all) of the protocol called `name`; or, where `name` is the `module:ATTRIBUTE` of a

@@ -26,7 +26,7 @@ from statemachines.adoption.second_search import (
     search_again,
     summarize,
 )
-from statemachines.adoption.state_search import Bounds, Broken, Found, Leg, Progress, StateSearch, StepDigests
+from statemachines.adoption.state_search import Bounds, Found, FoundViolation, Leg, Progress, StateSearch, StepDigests
 from statemachines.adoption.trigger_arguments import Calls, list_calls
 from statemachines.kernel import ConfigurationError
 from statemachines.registry import unknown
@@ -47,7 +47,7 @@ class Verdict(msgspec.Struct, frozen=True):
     seconds_max: float
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Nothing broke, as far as was looked."""
         return self.found.broken is None
 
@@ -121,7 +121,7 @@ class AdoptedMachine:
         repeated = len(digests.made.keys() & (theirs or {}).keys())
         return Verdict(found, repeated, elsewhere, perf_counter() - began, states_max, seconds)
 
-    def follow(self, calls: Iterable[str]) -> Broken | None:
+    def follow(self, calls: Iterable[str]) -> FoundViolation | None:
         """Take the calls of a run one after the other, each as it is printed; what breaks on the way, or None.
 
         Raises `ConfigurationError` for a call that cannot happen there.
@@ -140,17 +140,17 @@ class AdoptedMachine:
                 legs.append(Leg(actions[call], value, outcome))
                 value = outcome.value
                 if outcome.kind == "raised" and outcome.error_type not in self.request.raises:
-                    broken = Broken(f"raises {outcome.error_type}", outcome.error, tuple(legs))
+                    broken = FoundViolation(f"raises {outcome.error_type}", outcome.error, tuple(legs))
                 else:
                     broken = self._judge(value, tuple(legs))
         return broken
 
-    def _judge(self, value: ModelValue, legs: tuple[Leg, ...]) -> Broken | None:
+    def _judge(self, value: ModelValue, legs: tuple[Leg, ...]) -> FoundViolation | None:
         for one in self.properties:
             with self.stepper.sandbox.enclose():
                 place = one.find_broken(value.origin)
             if place is not None:
-                return Broken(one.name, "does not hold", legs)
+                return FoundViolation(one.name, "does not hold", legs)
         return None
 
     def _compare(self, digests: StepDigests, theirs: dict[bytes, bytes], second: SecondSearch | None) -> None:

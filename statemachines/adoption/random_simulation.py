@@ -18,7 +18,7 @@ from statemachines.adoption.adopted_machine import AdoptedMachine
 from statemachines.adoption.adopted_trace import RowMaker
 from statemachines.adoption.model_step import Outcome, name_action
 from statemachines.adoption.model_value import ModelValue
-from statemachines.adoption.state_search import Broken, Leg
+from statemachines.adoption.state_search import FoundViolation, Leg
 from statemachines.trace import TraceRow, fault_row
 
 MEAN_NS: Final = 1_000_000_000
@@ -46,7 +46,7 @@ class Simulation(msgspec.Struct):
     ended: int = 0
     """Instances that ended, since no row leaves their state."""
     taken: set[int] = msgspec.field(default_factory=set)
-    broken: Broken | None = None
+    broken: FoundViolation | None = None
     instance: str = ""
     rows: list[TraceRow] = msgspec.field(default_factory=list)
 
@@ -136,12 +136,12 @@ def _step(
 def _judge(adopted: AdoptedMachine, found: Simulation, one: _Instance, outcome: Outcome, failed: bool) -> None:
     legs = tuple(one.legs)
     if outcome.kind == "raised" and not failed and outcome.error_type not in adopted.request.raises:
-        found.broken = Broken(f"raises {outcome.error_type}", outcome.error.partition(": ")[2], legs)
+        found.broken = FoundViolation(f"raises {outcome.error_type}", outcome.error.partition(": ")[2], legs)
     for promise in adopted.properties:
         with adopted.stepper.sandbox.enclose():
             broken = promise.find_broken(outcome.value.origin) is not None
         if broken and found.broken is None:
-            found.broken = Broken(promise.name, "does not hold", legs)
+            found.broken = FoundViolation(promise.name, "does not hold", legs)
     found.instance = one.name if found.broken is not None else ""
 
 

@@ -11,13 +11,13 @@ from statemachines.adoption.adopted_machine import AdoptedMachine
 from statemachines.adoption.canonical_value import hide_addresses
 from statemachines.adoption.model_step import ModelStepper, name_action
 from statemachines.adoption.model_value import ModelValue
-from statemachines.adoption.state_search import Broken, Leg
+from statemachines.adoption.state_search import FoundViolation, Leg
 
 SHOWN_MAX: Final = 60
 """Characters of a value that are shown."""
 
 
-def describe_run(stepper: ModelStepper, broken: Broken) -> str:
+def describe_run(stepper: ModelStepper, broken: FoundViolation) -> str:
     """What happened, step by step: states, rows, attributes that changed, calls of ports."""
     lines = []
     for number, leg in enumerate(broken.legs, 1):
@@ -81,7 +81,7 @@ def _short(text: str) -> str:
     return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 3]}..."
 
 
-def draw_run(stepper: ModelStepper, broken: Broken) -> str:
+def draw_run(stepper: ModelStepper, broken: FoundViolation) -> str:
     """A Mermaid sequence diagram: who calls what, the states, what is called on ports."""
     ports = dict.fromkeys(call.port for leg in broken.legs for call in leg.outcome.effects)
     models = [name for place, name in enumerate(stepper.first.names) if place < len(stepper.first.models)]
@@ -113,7 +113,7 @@ def _plain(text: str) -> str:
 # -- a test to paste ------------------------------------------------------------------------------------------------
 
 
-def write_test(adopted: AdoptedMachine, broken: Broken) -> str:
+def write_test(adopted: AdoptedMachine, broken: FoundViolation) -> str:
     """A pytest function that takes the same steps: on the machine itself where that is possible, else by `follow`."""
     name = re.sub(r"\W+", "_", f"{'_'.join(leg.action.name or 'timeout' for leg in broken.legs)}_{broken.name}")
     function = f"test_{name.strip('_').lower()[:80]}"
@@ -142,7 +142,7 @@ def write_test(adopted: AdoptedMachine, broken: Broken) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _is_plain(adopted: AdoptedMachine, broken: Broken, holds: Any) -> bool:
+def _is_plain(adopted: AdoptedMachine, broken: FoundViolation, holds: Any) -> bool:
     """Whether the run can be taken by calling methods of the model, and what breaks be asserted there."""
     subject = adopted.stepper.first
     is_one = len(subject.models) == 1 and len(subject.machines) == 1
@@ -155,7 +155,7 @@ def _is_plain(adopted: AdoptedMachine, broken: Broken, holds: Any) -> bool:
     return is_one and not is_async and is_told and is_called and is_bound and is_real and is_model
 
 
-def _plain_test(adopted: AdoptedMachine, broken: Broken, function: str, module: str, attribute: str) -> str:
+def _plain_test(adopted: AdoptedMachine, broken: FoundViolation, function: str, module: str, attribute: str) -> str:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(adopted.stepper.first.models[0]).__name__).lower().strip("_")
     name = name if name.isidentifier() and name != attribute else "model"
     holds = adopted.request.holds.get(broken.name)

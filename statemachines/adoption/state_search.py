@@ -47,7 +47,7 @@ class Leg(msgspec.Struct, frozen=True):
     fault: str = ""
 
 
-class Broken(msgspec.Struct, frozen=True):
+class FoundViolation(msgspec.Struct, frozen=True):
     """What does not hold: its name, why, and a shortest run to it."""
 
     name: str
@@ -65,7 +65,7 @@ class Found(msgspec.Struct):
     cut: int = 0
     """Steps that lead beyond `within`; those values are not looked at."""
     ended: str = "complete"
-    broken: Broken | None = None
+    broken: FoundViolation | None = None
     taken: set[int] = msgspec.field(default_factory=set)
     """Rows that ran."""
     odd: dict[str, int] = msgspec.field(default_factory=dict)
@@ -227,7 +227,7 @@ class StateSearch:
             if by:
                 self._break(one.name, why, *by)
             else:
-                self._end(Broken(one.name, why, ()))
+                self._end(FoundViolation(one.name, why, ()))
             return
 
     def _break(self, name: str, why: str, number: int, action: Action, outcome: Outcome) -> None:
@@ -240,9 +240,9 @@ class StateSearch:
             before = self._seen[one.parent].value
             legs.append(Leg(one.action, before, self._stepper.step(before, one.action)))
             number = one.parent
-        self._end(Broken(name, why, tuple(reversed(legs))))
+        self._end(FoundViolation(name, why, tuple(reversed(legs))))
 
-    def _end(self, broken: Broken) -> None:
+    def _end(self, broken: FoundViolation) -> None:
         self.found.broken = broken
         self.found.ended = "broken"
         self._until = min(self._until, perf_counter() + AFTER_S)

@@ -130,7 +130,7 @@ def list_verdict(adopted: AdoptedMachine, verdict: Verdict) -> dict[str, Any]:
     found, broken = verdict.found, verdict.found.broken
     made: dict[str, Any] = {
         "machine": adopted.place,
-        "held": verdict.held,
+        "held": verdict.is_held,
         "complete": verdict.is_complete,
         "ended": found.ended,
         "bounds": list_bounds(adopted, verdict),

@@ -37,7 +37,7 @@ class VirtualTimer:
         """Whether it is set."""
         return self.is_set
 
-    def done(self) -> bool:
+    def is_over(self) -> bool:
         """Whether it is not."""
         return not self.is_set
 

@@ -200,7 +200,7 @@ def _progress(states: int, steps: float) -> None:
 def _end(verdict: Verdict) -> None:
     if verdict.found.ended == "interrupted":
         raise typer.Exit(Exit.INTERRUPTED)
-    if not verdict.held:
+    if not verdict.is_held:
         raise typer.Exit(Exit.VIOLATED)
     if not verdict.is_complete:
         raise typer.Exit(Exit.INCONCLUSIVE)

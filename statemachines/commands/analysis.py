@@ -114,9 +114,9 @@ def _find_protocol(name: str) -> Protocol:
 def _say_interrupted(analyses: list[Analysis], traces: int) -> None:
     """What was judged by then has been printed and written."""
     last = analyses[-1]
-    if len(analyses) < traces or last.left:
+    if len(analyses) < traces or last.unjudged_files:
         done = len(last.trace.files)
-        files = f", of the last {done} of {done + last.left} files" if last.left else ""
+        files = f", of the last {done} of {done + last.unjudged_files} files" if last.unjudged_files else ""
         print(f"interrupted: {len(analyses)} of {traces} traces are judged{files}", file=sys.stderr)
         raise typer.Exit(Exit.INTERRUPTED)
 
@@ -135,7 +135,7 @@ def _as_json(sides: dict[str, Analysis], comparison: Comparison | None) -> dict[
             "runs": one.runs,
             "rows": one.rows,
             "coverage": one.coverage,
-            "unjudged": one.unjudged,
+            "unjudged": one.unjudged_steps,
             "absent": one.absent,
         }
         for one in sides.values()
@@ -150,7 +150,7 @@ def _print(sides: dict[str, Analysis], comparison: Comparison | None, judges: Ju
         if comparison is not None:
             print(f"\n{plain_line(name)}")
         print(f"{analysis.runs} runs, {analysis.rows} rows, {analysis.torn} torn lines dropped")
-        for name, count in analysis.unjudged.items():
+        for name, count in analysis.unjudged_steps.items():
             print(
                 f"protocol {plain_line(name)} is not installed here: {count:,} steps of its machines cannot be judged"
             )
@@ -185,9 +185,9 @@ def _print_comparison(comparison: Comparison, judges: Judges) -> None:
 
 
 def _exit(analyses: list[Analysis]) -> None:
-    if not all(analysis.held for analysis in analyses):
+    if not all(analysis.is_held for analysis in analyses):
         raise typer.Exit(Exit.VIOLATED)
-    missing = sorted({name for analysis in analyses for name in analysis.unjudged})
+    missing = sorted({name for analysis in analyses for name in analysis.unjudged_steps})
     if missing:
         said = f"inconclusive: {plain_line(', '.join(missing))} is not installed here, so its steps cannot be judged"
         print(f"{said}; install it, or name it with --protocol module:ATTRIBUTE", file=sys.stderr)

@@ -115,14 +115,14 @@ def check(
         if result.path is not None:
             files.write(one, result.path)
         interrupted = result.ended == "interrupted"
-        if live and result.held and result.ended == "complete":
+        if live and result.is_held and result.ended == "complete":
             verdicts, interrupted = _live(picked, one, engine, states_max, json)
-            met = all(verdict.held for verdict in verdicts or ()) and met
+            met = all(verdict.is_held for verdict in verdicts or ()) and met
             judged = verdicts is not None and judged
             unmet = [run for verdict in verdicts or () if (run := verdict.run) is not None]
             if unmet and files.judge_ends():
                 files.write(one, unmet[0])
-        if certify is not None and result.held and result.ended == "complete" and not interrupted:
+        if certify is not None and result.is_held and result.ended == "complete" and not interrupted:
             path = certificates.write(certify, picked.name, picked.size, picked.variant, result, in_full=in_full)
             print(f"certificate: {path}", file=sys.stderr)
         if interrupted:
@@ -136,21 +136,21 @@ def check(
 
 def _end(results: list[Result], met: bool, judged: bool) -> None:
     """The exit code.  `met`: no obligation stays open for ever; `judged`: every one could be judged."""
-    if not met or not all(result.held for result in results):
+    if not met or not all(result.is_held for result in results):
         raise typer.Exit(Exit.VIOLATED)
-    if not (judged and all(result.ended == "complete" and result.shown for result in results)):
+    if not (judged and all(result.ended == "complete" and result.is_shown for result in results)):
         raise typer.Exit(Exit.INCONCLUSIVE)
 
 
 def _picked(
     protocol: str, names: tuple[str, ...], size: str, variant: str, without: tuple[str, ...]
 ) -> Chosen:  # fmt: skip
-    from statemachines_spec.protocol import all_parts, chosen
+    from statemachines_spec.protocol import all_parts, choose_systems
 
     if not protocol:
         rule = f"must be one of: {', '.join(all_parts())}; or module:ATTRIBUTE, or `list`"
         raise ConfigurationError("protocol", protocol, rule)
-    return chosen(protocol, names, size, variant, without)
+    return choose_systems(protocol, names, size, variant, without)
 
 
 def _explore(system: System, engine: str, states_max: int, threads: int) -> Result:
@@ -211,10 +211,10 @@ def _show(system: System, result: Result, mermaid: bool, test: bool) -> None:
 
 def _reached(picked: Chosen, results: list[Result]) -> tuple[Reached, ...]:
     """After all systems: which rows of the machines they reached."""
-    from statemachines_spec.coverage import machines_in, reached
+    from statemachines_spec.coverage import find_reached, machines_in
 
     machines = catalogue.machines(picked.owner) if picked.owner else machines_in(picked.systems)
-    return reached(machines, (cell for result in results for cell in result.cells))
+    return find_reached(machines, (cell for result in results for cell in result.cells))
 
 
 def _show_all(results: list[Result], rows: tuple[Reached, ...], cells: bool, json: bool) -> None:
@@ -307,7 +307,7 @@ def _list(json: bool) -> None:
     """Every protocol's systems, from its registration; on stderr those that do not load."""
     from statemachines_spec.protocol import all_parts
 
-    for name, error in registry.broken().items():
+    for name, error in registry.find_broken().items():
         print(f"{name} does not load: {error}", file=sys.stderr)
     if json:
         listed = {

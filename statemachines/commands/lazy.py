@@ -28,14 +28,14 @@ class ProtocolCommands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Ours first."""
         own = super().list_commands(ctx)
-        return own + sorted(set(contributed()) - set(own))
+        return own + sorted(set(list_contributed_commands()) - set(own))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """No protocol is looked for where the command is ours."""
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
-        places = contributed().get(cmd_name)
+        places = list_contributed_commands().get(cmd_name)
         if places is None:
             return None
         try:
@@ -44,7 +44,7 @@ class ProtocolCommands(TyperGroup):
             return failing(cmd_name, error)
 
 
-def contributed() -> dict[str, dict[str, str]]:
+def list_contributed_commands() -> dict[str, dict[str, str]]:
     """Command -> protocol -> the place of its typer app."""
     from statemachines import registry
 

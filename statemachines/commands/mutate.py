@@ -18,7 +18,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.whole_file import check_folder
 
 if TYPE_CHECKING:
-    from statemachines.testing.asking import Asked
+    from statemachines.testing.mutant_queue import Asked
     from statemachines_spec.mutants.account import Account
     from statemachines_spec.mutants.campaign import Field, Head, Results
     from statemachines_spec.mutants.judging import Verdict
@@ -81,7 +81,7 @@ def mutate(
     if unknown:
         raise ConfigurationError("group", unknown[0], f"unknown; there are: {', '.join(GROUPS)}")
     field = campaign.Field(campaign.Shape(protocol, tuple(systems or ()), states_max))
-    mutants = campaign.picked(field.mutants, tuple(only or ()), tuple(group or ()), sample, seed)
+    mutants = campaign.pick_mutants(field.mutants, tuple(only or ()), tuple(group or ()), sample, seed)
     if listed:
         _list(mutants, json)
         return
@@ -95,7 +95,7 @@ def mutate(
     results = campaign.Results(path, head, names if survivors else () if report else None)
     stopped = False if report else _judge(field, mutants, results, jobs)
     found = [results.verdicts[name] for name in names if name in results.verdicts]
-    drawn = campaign.picked(mutants, (), (), beside, 0) if beside else []
+    drawn = campaign.pick_mutants(mutants, (), (), beside, 0) if beside else []
     asked = _asked(tuple(tests or ()), seconds, drawn, jobs) if others else None
     notices = _notices(path, head, asked, kept=survivors or report)
     if asked is not None and not stopped:
@@ -126,7 +126,7 @@ def _judge(field: Field, mutants: list[Mutant], results: Results, jobs: int) -> 
     with bar("mutants") as advance:
         done = sum(one.name in results.verdicts for one in mutants)
         try:
-            for _ in campaign.judged(field, mutants, results, jobs, _say):
+            for _ in campaign.judge_mutants(field, mutants, results, jobs, _say):
                 done += 1
                 advance(done, len(mutants))
         except KeyboardInterrupt:
@@ -135,7 +135,7 @@ def _judge(field: Field, mutants: list[Mutant], results: Results, jobs: int) -> 
 
 
 def _asked(tests: tuple[Path, ...], seconds: float, drawn: Iterable[Mutant], jobs: int) -> Asked:
-    from statemachines.testing.asking import Asked
+    from statemachines.testing.mutant_queue import Asked
 
     return Asked(tests, seconds, frozenset(one.name for one in drawn), jobs)
 

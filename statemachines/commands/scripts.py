@@ -13,7 +13,7 @@ from statemachines.commands.exits import Exit
 from statemachines.drivers.plain_text import plain_json
 
 if TYPE_CHECKING:
-    from statemachines_sim.replayed import Replayed
+    from statemachines_sim.replay_result import Replayed
     from statemachines_spec.explorer.path import Path as Run
     from statemachines_spec.explorer.system import System
     from statemachines_spec.script.script import Script
@@ -60,7 +60,7 @@ class CounterexampleFiles:
             scripts.write(script, made)
             print(f"script: {script}; repeat it with: gapless replay {script}", file=sys.stderr)
         if trace is not None:
-            replayed = simulated(made, "", trace, data=False)
+            replayed = simulate_script(made, "", trace, data=False)
             broke = replayed.broken.get(replayed.name, "it does not break there")
             print(f"trace: {trace}; {replayed.breaks}: {broke}", file=sys.stderr)
 
@@ -76,7 +76,7 @@ def replay(path: Path, content: bytes, variant: str, runtime: bool, trace: Path 
         rules = f"as {variant}" if variant else made.variant
         rules = f" ({rules}{bug})" if rules or bug else ""
         print(f"script of {made.system}{rules}, {len(made.steps)} steps, breaks {made.breaks}: {made.why}")
-    replayed = on_asyncio(made, variant, trace) if runtime else simulated(made, variant, trace, data=data)
+    replayed = on_asyncio(made, variant, trace) if runtime else simulate_script(made, variant, trace, data=data)
     if json:
         print(plain_json(replayed))
     else:
@@ -87,7 +87,7 @@ def replay(path: Path, content: bytes, variant: str, runtime: bool, trace: Path 
         raise typer.Exit(Exit.INCONCLUSIVE)
 
 
-def simulated(made: Script, variant: str, trace: Path | None, *, data: bool) -> Replayed:
+def simulate_script(made: Script, variant: str, trace: Path | None, *, data: bool) -> Replayed:
     """In the simulator; its trace goes to the directory `trace`."""
     follow = registry.load(made.part.simulator, object, "scripts in the simulator")
     run = follow(made, variant, data=data)  # type: ignore[operator]

@@ -66,14 +66,14 @@ def simulate(
     """
     from statemachines_sim.fault import draw
     from statemachines_sim.override import override
-    from statemachines_sim.scenario import named
+    from statemachines_sim.scenario import find_scenario
 
     if scenario == LIST:
         show_scenarios()
         return
     begin_work()
     given = tuple(settings or ())
-    chosen = override(named(scenario), given)
+    chosen = override(find_scenario(scenario), given)
     if trace is not None:
         check_folder(trace, "--trace")
     if not json:
@@ -82,7 +82,7 @@ def simulate(
     schedule = draw(chosen, seed)
     outcome = run_one(chosen, seed, schedule, trace, data, given)
     show(outcome, json)
-    if not outcome.held:
+    if not outcome.is_held:
         keep_failure(chosen, outcome, schedule)
         raise typer.Exit(Exit.VIOLATED)
 
@@ -137,7 +137,7 @@ def replay(
         print(f"note: kept with tables {in_words(run.fingerprints)}; these are {in_words(tables)}", file=sys.stderr)
     outcome = run_one(run.scenario, run.seed, run.schedule, trace, data)
     show(outcome, json)
-    if not outcome.held:
+    if not outcome.is_held:
         raise typer.Exit(Exit.VIOLATED)
 
 
@@ -159,14 +159,14 @@ def campaign(
     from statemachines_sim.campaign import campaign_parts
     from statemachines_sim.fault import draw
     from statemachines_sim.override import override
-    from statemachines_sim.scenario import named
+    from statemachines_sim.scenario import find_scenario
 
     if scenario == LIST:
         show_scenarios()
         return
     begin_work()
     given = tuple(settings or ())
-    chosen = override(named(scenario), given)
+    chosen = override(find_scenario(scenario), given)
     if trace is not None:
         check_folder(trace, "--trace")
     if not json:
@@ -177,7 +177,7 @@ def campaign(
         for done in campaign_parts(chosen, numbers, out=trace, processes=processes, settings=given):
             outcomes += done
             advance(len(outcomes), seeds)
-    failed = [outcome for outcome in outcomes if not outcome.held]
+    failed = [outcome for outcome in outcomes if not outcome.is_held]
     print(plain_json(outcomes)) if json else print(totals(outcomes))
     if failed:
         for outcome in failed[1:10]:
@@ -210,7 +210,7 @@ def run_one(
             with TraceWriter(trace, f"{scenario.name}-{seed}") as writer:
                 writer.add(run_row(scenario, outcome, 0, settings), world.rows)
         except (OSError, ConfigurationError) as error:
-            if outcome.held:
+            if outcome.is_held:
                 raise
             print(f"there is no trace of it: {error}", file=sys.stderr)  # the verdict is what counts
     return outcome
@@ -228,14 +228,14 @@ def show(outcome: Outcome, json: bool) -> None:
     print(f"{outcome.lasted_ns / 1e9:.1f} s simulated, {outcome.rows} rows of trace")
     for name, times in outcome.noted.items():
         print(f"{name} is out of scope here, and was broken {times} times")
-    print("held" if outcome.held else f"VIOLATED {outcome.monitor}: {outcome.detail}")
+    print("held" if outcome.is_held else f"VIOLATED {outcome.monitor}: {outcome.detail}")
 
 
 def show_swarm(scenario: Scenario, seed: int) -> None:
     """What the seed drew, if the scenario lets it."""
-    from statemachines_sim.swarm import drawn
+    from statemachines_sim.swarm import draw_values
 
-    for name, value in drawn(scenario, seed).items():
+    for name, value in draw_values(scenario, seed).items():
         text = ", ".join(str(one) for one in value) if isinstance(value, list | tuple) else str(value)
         print(f"  {name}: {text or 'none'}")
 
@@ -248,7 +248,7 @@ def totals(outcomes: list[Outcome]) -> str:
     for outcome in outcomes:
         for kind, count in outcome.faults.items():
             faults[kind] = faults.get(kind, 0) + count
-    held = sum(outcome.held for outcome in outcomes)
+    held = sum(outcome.is_held for outcome in outcomes)
     counted = [
         f"{name} {sum(outcome.tally[name] for outcome in outcomes)} "
         f"(at least {min(outcome.tally[name] for outcome in outcomes)} a run)"
@@ -300,9 +300,9 @@ def describe(scenario: Scenario, fault: Fault) -> str:
 
 def show_scenarios() -> None:
     """What comes with each protocol, under the shortest name that serves."""
-    from statemachines_sim.scenario import read, shipped
+    from statemachines_sim.scenario import list_shipped, read
 
-    known = shipped()
+    known = list_shipped()
     short = [name.partition("/")[2] for name in known]
     for name, path in known.items():
         own = name.partition("/")[2]

@@ -123,7 +123,7 @@ def is_aged(word: int, threshold_ns: int, now_ns: int) -> bool:
 # -- what a trace shows of words and bytes --------------------------------------------------------------------------
 
 
-def signed(word: int) -> int:
+def sign_word(word: int) -> int:
     """The word as a column of a trace holds it: the same 64 bits with a sign, so NONE is -1."""
     return word - (1 << 64) if word >> 63 else word
 
@@ -155,7 +155,7 @@ class Store(Request, frozen=True, gc=False):
     @property
     def word(self) -> int:
         """What it is set to, as a trace shows it."""
-        return signed(self.value)
+        return sign_word(self.value)
 
 
 class CompareAndSwap(Request, frozen=True, gc=False):
@@ -174,12 +174,12 @@ class CompareAndSwap(Request, frozen=True, gc=False):
     @property
     def before(self) -> int:
         """What is expected, as a trace shows it."""
-        return signed(self.expected)
+        return sign_word(self.expected)
 
     @property
     def after(self) -> int:
         """What it is set to, as a trace shows it."""
-        return signed(self.value)
+        return sign_word(self.value)
 
     @property
     def slot(self) -> int | None:
@@ -236,7 +236,7 @@ class Loaded(Answer, frozen=True, gc=False):
     @property
     def word(self) -> int:
         """The value, as a trace shows it."""
-        return signed(self.value)
+        return sign_word(self.value)
 
 
 class Stored(Answer, frozen=True, gc=False):
@@ -288,18 +288,18 @@ class Memory:
             case Load(address):
                 return state, (Loaded(state.get(address, 0), now_ns),)
             case Store(address, value):
-                return state.set(address, checked(address, value)), (Stored(),)
+                return state.set(address, check_word(address, value)), (Stored(),)
             case CompareAndSwap(address, expected, value):
                 if state.get(address, 0) != expected:
                     return state, (Swapped(False),)
-                return state.set(address, checked(address, value)), (Swapped(True),)
+                return state.set(address, check_word(address, value)), (Swapped(True),)
             case CopyIn(position, data):
-                return self.filled(state, position, data, len(data)), (Stored(),)
+                return self.fill(state, position, data, len(data)), (Stored(),)
             case CopyOut(position, size):
                 return state, (Copied(self.read(state, position, size)),)
         raise TypeError(f"{self.name} does not take a {type(request).__name__}")
 
-    def filled(self, state: Map[str, int], position: int, data: bytes, size: int) -> Map[str, int]:
+    def fill(self, state: Map[str, int], position: int, data: bytes, size: int) -> Map[str, int]:
         """The memory after the first `size` bytes of `data`, in whole cells: a copy that somebody died in."""
         for at in range(0, min(size, len(data)), CELL):
             state = state.set(self.queue.address(position + at), int.from_bytes(data[at : at + CELL], "little"))
@@ -311,7 +311,7 @@ class Memory:
         return b"".join(cell.to_bytes(CELL, "little") for cell in cells)[:size]
 
 
-def checked(address: str, value: int) -> int:
+def check_word(address: str, value: int) -> int:
     """`value`, if it fits the word."""
     bits = 8 * CELL if address.startswith("data/") else 64
     if not 0 <= value < 1 << bits:

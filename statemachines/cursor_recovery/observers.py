@@ -51,7 +51,7 @@ class Observers:
         }
         self.blocks: dict[int, Node[BlockRecord]] = {}
 
-    def accessed(self, slot: int, incarnation: int, request: Request, answer: Answer, now_ns: int) -> None:
+    def observe_access(self, slot: int, incarnation: int, request: Request, answer: Answer, now_ns: int) -> None:
         """The owner has made an access, and got this answer; loads change nothing."""
         match request:
             case CompareAndSwap(address) if isinstance(answer, Swapped) and answer.done:
@@ -68,7 +68,7 @@ class Observers:
             case CopyIn():
                 self._feed_block(slot, incarnation, memory_block.Filled(), f"{len(request.data)} bytes")
 
-    def died(self, slot: int, incarnation: int) -> None:
+    def observe_death(self, slot: int, incarnation: int) -> None:
         """The process is dead: all that it had is orphaned."""
         for node in self.cursors.values():
             if node.record.is_of(slot, incarnation) and node.record.status in cursor.OWNED:

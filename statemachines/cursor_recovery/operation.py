@@ -72,7 +72,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     write_head: int = 0
 
     @property
-    def judged(self) -> tuple[str, int]:
+    def judged_cursor(self) -> tuple[str, int]:
         """The pool and the number of the cursor that is judged."""
         return (self.other_pool, self.other) if self.recovers else (self.pool, self.own)
 
@@ -221,13 +221,13 @@ def give_back(record: T, event: Event, now_ns: int) -> tuple[T, Effects]:
 # -- a cursor that is aged ------------------------------------------------------------------------------------------
 
 
-def seen_own(record: T, event: Loaded) -> T:
+def note_own_word(record: T, event: Loaded) -> T:
     return replace(record, seen=event.value, seen_ns=event.time_ns, recovers=False)
 
 
 def ask_lock(record: T, event: Loaded, now_ns: int) -> tuple[T, Effects]:
     """Of the owner of the cursor of our own pool just seen."""
-    return load_lock(seen_own(record, event), event, now_ns)
+    return load_lock(note_own_word(record, event), event, now_ns)
 
 
 def load_lock(record: T, event: Loaded, now_ns: int) -> tuple[T, Effects]:
@@ -239,19 +239,19 @@ def ask_life(record: T, event: Loaded, now_ns: int) -> tuple[T, Effects]:
 
 
 def reclaim_seen(record: T, event: Loaded, now_ns: int) -> tuple[T, Effects]:
-    return reclaim(seen_own(record, event), event, now_ns)
+    return reclaim(note_own_word(record, event), event, now_ns)
 
 
 def ask_lost_position(record: T, event: Loaded, now_ns: int) -> tuple[T, Effects]:
-    return load_lost_position(seen_own(record, event), event, now_ns)
+    return load_lost_position(note_own_word(record, event), event, now_ns)
 
 
 def load_lost_position(record: T, event: Loaded, now_ns: int) -> tuple[T, Effects]:
-    return load(record, position_of(*record.judged))
+    return load(record, position_of(*record.judged_cursor))
 
 
 def load_lost_messages(record: T, event: Loaded, now_ns: int) -> tuple[T, Effects]:
-    return load(replace(record, taken=event.value), messages_of(record.judged[1]))
+    return load(replace(record, taken=event.value), messages_of(record.judged_cursor[1]))
 
 
 def load_lost_head(record: T, event: Loaded, now_ns: int) -> tuple[T, Effects]:
@@ -267,7 +267,7 @@ def add_lost(record: T, event: Loaded, now_ns: int) -> tuple[T, Effects]:
 
 
 def reclaim(record: T, event: Event, now_ns: int) -> tuple[T, Effects]:
-    return swap(record, state_of(*record.judged), record.seen, FREE)
+    return swap(record, state_of(*record.judged_cursor), record.seen, FREE)
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def is_dead(record: Operation, event: Loaded) -> bool:
 
 
 def is_dead_reader(record: Operation, event: Loaded) -> bool:
-    return record.judged[0] == READ and is_dead(record, event)
+    return record.judged_cursor[0] == READ and is_dead(record, event)
 
 
 def is_reborn(record: Operation, event: Loaded) -> bool:
@@ -325,7 +325,7 @@ def is_reborn(record: Operation, event: Loaded) -> bool:
 
 
 def is_reborn_reader(record: Operation, event: Loaded) -> bool:
-    return record.judged[0] == READ and is_reborn(record, event)
+    return record.judged_cursor[0] == READ and is_reborn(record, event)
 
 
 def is_in_the_way(record: Operation, event: Event) -> bool:

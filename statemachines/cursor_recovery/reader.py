@@ -85,7 +85,7 @@ class ReadDone(Event, frozen=True, gc=False):
     """To the host: how it ended; when DELIVERED or DISCARDED, the position of the block (else -1) and how many messages
     it holds; when DELIVERED, their bytes."""
 
-    columns: ClassVar = TraceColumns(key="ended", grant="messages", first="position", last="end")
+    columns: ClassVar = TraceColumns(key="outcome_text", grant="messages", first="position", last="end")
 
     outcome: ReadOutcome
     position: int = -1
@@ -93,7 +93,7 @@ class ReadDone(Event, frozen=True, gc=False):
     payload: bytes = b""
 
     @property
-    def ended(self) -> str:
+    def outcome_text(self) -> str:
         """The outcome, as a trace shows it."""
         return self.outcome.value
 

@@ -91,13 +91,13 @@ class Reserved(Event, frozen=True, gc=False):
 class WriteDone(Event, frozen=True, gc=False):
     """To the host: how it ended, and (when WRITTEN) the position of the block, else -1."""
 
-    columns: ClassVar = TraceColumns(key="ended", first="position")
+    columns: ClassVar = TraceColumns(key="outcome_text", first="position")
 
     outcome: Outcome
     position: int = -1
 
     @property
-    def ended(self) -> str:
+    def outcome_text(self) -> str:
         """The outcome, as a trace shows it."""
         return self.outcome.value
 

@@ -32,7 +32,7 @@ def simulate(
 ) -> tuple[Simulated, list[Outcome]]:
     """Run it; `too_tame(outcome)` says what a run that shows too little lacks ("": nothing)."""
     from statemachines_sim.campaign import campaign
-    from statemachines_sim.scenario import named
+    from statemachines_sim.scenario import find_scenario
 
     say(f"simulated: {seeds} seeds of the scenario {scenario!r}")
     begin = time.monotonic()
@@ -43,8 +43,10 @@ def simulate(
         done += more
         advance(done, seeds)
 
-    outcomes = campaign(named(scenario), range(seeds), out=out, processes=os.cpu_count() or 1, progress=progress)
-    wrong = [f"seed {one.seed}: {one.monitor}: {one.detail}" for one in outcomes if not one.held]
+    outcomes = campaign(
+        find_scenario(scenario), range(seeds), out=out, processes=os.cpu_count() or 1, progress=progress
+    )
+    wrong = [f"seed {one.seed}: {one.monitor}: {one.detail}" for one in outcomes if not one.is_held]
     wrong += [f"seed {one.seed} was too tame: {lack}" for one in outcomes if (lack := too_tame(one))]
     faults: Counter[str] = Counter()
     for one in outcomes:

@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from statemachines.wire import FrameError, Hello, decode_hello, encode_hello, frame, shown
+from statemachines.wire import FrameError, Hello, decode_hello, encode_hello, frame, quote_for_log
 
 NONCE_SIZE: Final = 32
 PROOF_SIZE: Final = hashlib.sha256().digest_size
@@ -90,7 +90,7 @@ class Greeting:
         return b"" if self._dialled else self._prove()
 
     @property
-    def told_proof(self) -> bool:
+    def has_sent_proof(self) -> bool:
         """We have proved that we know the secret, and the peer has not."""
         return self._dialled and bool(self._terms.secrets) and self.peer is not None and not self.done
 
@@ -117,8 +117,8 @@ class Greeting:
         if names is not None and peer.node not in names:
             listed = ", ".join(sorted(names)) or "nobody"
             raise FrameError(
-                f"says it is {peer.node}, and its certificate is for {shown(listed)}; give it one for {peer.node}, or "
-                "start it under a name of its certificate"
+                f"says it is {peer.node}, and its certificate is for {quote_for_log(listed)}; give it one for "
+                f"{peer.node}, or start it under a name of its certificate"
             )
 
     def _check_role(self, peer: Hello) -> None:
@@ -156,7 +156,7 @@ class Greeting:
         try:
             told = msgspec.msgpack.decode(body, type=bytes)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise FrameError(f"not a proof: {shown(error)}") from error
+            raise FrameError(f"not a proof: {quote_for_log(error)}") from error
         for key in self._keys:
             if hmac.compare_digest(told, self._proof(key, not self._dialled, self.peer, self.mine)):
                 self._shown = key
@@ -170,7 +170,7 @@ class Greeting:
     @staticmethod
     def _proof(key: bytes, dialled: bool, speaker: Hello, listener: Hello) -> bytes:
         """What only one who knows the secret can say; MessagePack, so that no two inputs are the same bytes."""
-        said = ("gapless proof", dialled, *said_of(speaker), *said_of(listener))
+        said = ("gapless proof", dialled, *read_hello(speaker), *read_hello(listener))
         return hmac.digest(key, msgspec.msgpack.encode(said), "sha256")
 
 
@@ -184,7 +184,7 @@ def option_of(role: str) -> str:
     return f"--{role}-secret-file"
 
 
-def said_of(hello: Hello) -> tuple[int, str, str, bytes, bool, str]:
+def read_hello(hello: Hello) -> tuple[int, str, str, bytes, bool, str]:
     """All that a hello says."""
     return hello.version, hello.role, hello.life, hello.nonce, hello.mutual, hello.store
 
@@ -192,7 +192,7 @@ def said_of(hello: Hello) -> tuple[int, str, str, bytes, bool, str]:
 def check_store(ours: str, theirs: str) -> None:
     """Raises `FrameError` unless both work on one store: what a peer says of the streams of another is true there."""
     if theirs != ours:
-        names = f"it has {shown(theirs) or 'none'}, and this node {ours or 'none'}"
+        names = f"it has {quote_for_log(theirs) or 'none'}, and this node {ours or 'none'}"
         raise FrameError(f"works on another store: {names}; start both with the same --store")
 
 

@@ -22,7 +22,7 @@ from statemachines.drivers.greeting import check_store
 from statemachines.drivers.role import Role
 from statemachines.drivers.tcp import BUFFER_MAX, Address
 from statemachines.kernel import ConfigurationError, life_of, node_of
-from statemachines.wire import LENGTH_SIZE, Codec, FrameError, Packet, shown
+from statemachines.wire import LENGTH_SIZE, Codec, FrameError, Packet, quote_for_log
 
 logger = logging.getLogger("gapless")
 
@@ -77,14 +77,16 @@ class MemoryNetwork:
 
     # -- connections --------------------------------------------------------------------------------------------
 
-    def opened(self, transport: MemoryTransport) -> None:
+    def add_transport(self, transport: MemoryTransport) -> None:
         """It takes part from now on; an older one of the same node is replaced."""
         older = self._open.get(transport.node)
         if older is not None:
             if not older.closing:
-                logger.warning("%s has connected again, its connection from before is closed", shown(transport.life))
+                logger.warning(
+                    "%s has connected again, its connection from before is closed", quote_for_log(transport.life)
+                )
             older.closing = True
-            self.closed(older)
+            self.remove_transport(older)
         self._open[transport.node] = transport
         wanted = transport.listen
         if wanted is None:
@@ -100,7 +102,7 @@ class MemoryNetwork:
         transport.listen = (host, port)
         self._listening[host, port] = transport
 
-    def closed(self, transport: MemoryTransport) -> None:
+    def remove_transport(self, transport: MemoryTransport) -> None:
         """It takes part no more."""
         if self._open.get(transport.node) is transport:
             del self._open[transport.node]
@@ -172,7 +174,7 @@ class MemoryTransport:
 
     async def __aenter__(self) -> MemoryTransport:
         self._loop = asyncio.get_running_loop()
-        self._network.opened(self)
+        self._network.add_transport(self)
         return self
 
     async def __aexit__(
@@ -181,7 +183,7 @@ class MemoryTransport:
         """What was sent before arrives still, what is on its way here does not."""
         self.closing = True
         if not self.killed:
-            self._network.closed(self)
+            self._network.remove_transport(self)
 
     def is_peer_of(self, role: str, party: str) -> bool:
         """Whether the party lives on a node that is connected and has this role."""
@@ -231,7 +233,7 @@ class MemoryTransport:
                 packet = self.codec.decode(encoded[LENGTH_SIZE:])
                 self._check_parties(sender, packet)
             except FrameError as error:
-                logger.warning("%s: dropped what it sent: %s", shown(sender.life), error)
+                logger.warning("%s: dropped what it sent: %s", quote_for_log(sender.life), error)
                 continue
             self.receive(packet)
 
@@ -239,6 +241,6 @@ class MemoryTransport:
         """A party of this life of the sender speaks, to one of ours; a name without a life is one that it dials us
         under."""
         if not f"{packet.sender}/".startswith(f"{sender.life}/"):
-            raise FrameError(f"sent a message as {shown(packet.sender)}, which does not live on it")
+            raise FrameError(f"sent a message as {quote_for_log(packet.sender)}, which does not live on it")
         if not packet.to.startswith(f"{self.node}~") and "~" in packet.to:
-            raise FrameError(f"sent a message to {shown(packet.to)}, which does not live here")
+            raise FrameError(f"sent a message to {quote_for_log(packet.to)}, which does not live here")

@@ -135,7 +135,7 @@ class MachineNode:
             self._services,
             handle=self._hear,
             answered=self._answered,
-            told=self._told,
+            route_tell=self._told,
             log=life.log,
             clock=environment.steady_ns,
             offset_ns=environment.time_ns() - environment.steady_ns(),
@@ -185,7 +185,7 @@ class MachineNode:
 
     async def run(self) -> None:
         """Until the application has ended, or the node cannot go on: then raise why."""
-        waiting = [asyncio.ensure_future(self.failed())]
+        waiting = [asyncio.ensure_future(self.wait_for_failure())]
         if self._application is not None:
             waiting.append(asyncio.ensure_future(self._application(self)))
         try:
@@ -197,7 +197,7 @@ class MachineNode:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def failed(self) -> None:
+    async def wait_for_failure(self) -> None:
         """Wait until the node cannot go on, and raise why."""
         await self._failure.wait()
         assert self._runtime.failed is not None

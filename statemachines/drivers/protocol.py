@@ -66,7 +66,7 @@ def _drivers(protocol: str) -> DriverProtocol:
 def _loaded() -> tuple[dict[str, DriverProtocol], dict[str, ConfigurationError]]:
     """The drivers of every protocol that has some, and why those of others cannot be had."""
     found: dict[str, DriverProtocol] = {}
-    lost = dict(registry.broken())
+    lost = dict(registry.find_broken())
     for one in registry.protocols():
         if "drivers" in one.areas:
             try:

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 
 from statemachines.drivers.clock import LOOK_AGAIN_S, Clock, steady_ns, wall_offset_ns
+from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.port import Service, Transport
 from statemachines.drivers.sql.failure import StoreDamaged
-from statemachines.drivers.standing import Standing
 from statemachines.kernel import (
     Answer,
     Ask,
@@ -38,7 +38,7 @@ from statemachines.kernel import (
 from statemachines.kernel.node import Observer
 from statemachines.trace import TraceRow, event_row, step_rows
 from statemachines.trace.log import TraceLog
-from statemachines.wire import Packet, shown
+from statemachines.wire import Packet, quote_for_log
 
 logger = logging.getLogger("gapless")
 
@@ -61,7 +61,7 @@ class Runtime:
     have patience wait for what came before they were due.
 
     `receive(packet)` is what a transport calls; `handle(sender, to, message, now_ns)` and `answered(party, answer,
-    now_ns)` feed the host; `told(party, event)` is the application's side.
+    now_ns)` feed the host; `route_tell(party, event)` is the application's side.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class Runtime:
         *,
         handle: Callable[[str, str, Any, int], list[Outgoing]],
         answered: Callable[[str, Answer, int], list[Outgoing]],
-        told: Callable[[str, Event], None],
+        route_tell: Callable[[str, Event], None],
         log: TraceLog | None = None,
         clock: Clock = steady_ns,
         offset_ns: int | None = None,
         observe: Observer | None = None,
         refused: Callable[[RemoteProtocolError], None] | None = None,
-        standing: Standing | None = None,
+        standing: LoopWatchdog | None = None,
     ) -> None:
         self._standing = standing
         self._look_again_s = LOOK_AGAIN_S if standing is None else min(LOOK_AGAIN_S, standing.look_again_s)
@@ -89,7 +89,7 @@ class Runtime:
         self.node = node_of(life)
         self.failed: BaseException | None = None
         self.on_failure: Callable[[], None] = lambda: None
-        self.told = told
+        self.route_tell = route_tell
         self._services = services
         self._handle = handle
         self._answered = answered
@@ -153,7 +153,7 @@ class Runtime:
         try:
             return self._handle(packet.sender, packet.to, packet.message, now_ns)
         except RemoteProtocolError as error:
-            logger.warning("dropped a message of %s: %s", shown(packet.sender), shown(str(error)))
+            logger.warning("dropped a message of %s: %s", quote_for_log(packet.sender), quote_for_log(str(error)))
             if self._refused is not None:
                 self._refused(error)
             return []
@@ -225,7 +225,7 @@ class Runtime:
 
     def _turned(self) -> None:
         if self._standing is not None:
-            self._standing.turned()
+            self._standing.note_turn()
 
     def _fire(self) -> None:
         """What ends a right, or goes on at once, fires now; for other timers the loop turns a few times more."""

@@ -53,7 +53,7 @@ def run_until_signal(work: Coroutine[Any, Any, None], unfinished: Callable[[], s
 
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
-        asyncio.run(unwaited(supervised()))
+        asyncio.run(run_without_waiting(supervised()))
     finally:
         gc.set_threshold(*collected_every)
         if not _kept:  # else one more signal does nothing: the process ends already
@@ -90,7 +90,7 @@ def log_plainly() -> None:
     logging.getLogger("gapless").setLevel(logging.INFO)
 
 
-async def unwaited(work: Coroutine[Any, Any, T]) -> T:
+async def run_without_waiting(work: Coroutine[Any, Any, T]) -> T:
     """`work` in a loop that, at its end, does not wait for what others do in threads for it: who waits for a database
     to be opened can be told to end."""
     asyncio.get_running_loop().set_default_executor(_Unwaited())

@@ -24,7 +24,17 @@ from statemachines.drivers.credentials import NONE, Credentials, names_in, tls_r
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting, Terms
 from statemachines.drivers.role import Role
 from statemachines.kernel import ConfigurationError, life_of, node_of
-from statemachines.wire import Codec, FrameError, Frames, Hello, Packet, encode_refusal, hello_of, refusal_in, shown
+from statemachines.wire import (
+    Codec,
+    FrameError,
+    Frames,
+    Hello,
+    Packet,
+    encode_refusal,
+    hello_of,
+    quote_for_log,
+    refusal_in,
+)
 
 logger = logging.getLogger("gapless")
 
@@ -185,7 +195,7 @@ class TcpTransport:
 
     # -- connections --------------------------------------------------------------------------------------------
 
-    def opened(self, connection: Connection) -> bool:
+    def add_connection(self, connection: Connection) -> bool:
         """A connection was made; whether it may stay."""
         if len(self._connections) >= CONNECTIONS_MAX:
             most = "there are %d connections, which is the most; spread those who dial over more nodes"
@@ -194,7 +204,7 @@ class TcpTransport:
         self._connections.add(connection)
         return True
 
-    def greeted(self, connection: Connection, hello: Hello) -> None:
+    def accept_hello(self, connection: Connection, hello: Hello) -> None:
         """The peer said who it is; an older connection of the same node is replaced."""
         if hello.role == self.role.full_name and not connection.dialled:
             return  # it talks to us; what we have to say to it goes over the connection that we dial
@@ -212,7 +222,7 @@ class TcpTransport:
         if older is not None and older is not connection:
             again = "%s has connected again from %s, its connection from %s is closed; "
             mend = "if this goes on, two processes run under one name: give one another"
-            logger.warning(again + mend, shown(hello.life), connection.peer, older.peer)
+            logger.warning(again + mend, quote_for_log(hello.life), connection.peer, older.peer)
             older.close()
         if self._joined is not None:
             self._joined(hello)
@@ -253,7 +263,7 @@ class TcpTransport:
         self._complaints[about] = now + REPEAT_S
         logger.warning("%s %s", connection.peer, what)
 
-    def gone(self, connection: Connection) -> None:
+    def remove_connection(self, connection: Connection) -> None:
         """A connection was lost."""
         self._connections.discard(connection)
         for name in (connection.dialled, connection.hello.node if connection.hello else ""):
@@ -335,7 +345,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         wire = self._wire = cast(asyncio.Transport, transport)
         self.peer = "{}:{}".format(*(wire.get_extra_info("peername") or ("?", "?"))[:2])
-        if self._owner.closing or not self._owner.opened(self):
+        if self._owner.closing or not self._owner.add_connection(self):
             self.ended = True
             wire.abort()
             return
@@ -383,7 +393,7 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
         if self.hello is None and not self.ended and not self._owner.closing:
             self._explain(exc)
-        self._owner.gone(self)
+        self._owner.remove_connection(self)
         self.closed.set_result(None)
 
     # -- sending ------------------------------------------------------------------------------------------------
@@ -482,15 +492,15 @@ class Connection(asyncio.Protocol):
             self._frames.frame_max = self._codec.frame_max
             if self._timer is not None:
                 self._timer.cancel()
-            self._owner.greeted(self, hello)
+            self._owner.accept_hello(self, hello)
 
     def _check_parties(self, packet: Packet[Any]) -> None:
         """A party of this life of the peer speaks, to one of ours, of whatever life; the pair is remembered, since most
         packets have that of the one before.  A name without a life is one that the peer dials us under."""
         if not f"{packet.sender}/".startswith(self._prefix):
-            raise FrameError(f"sent a message as {shown(packet.sender)}, which does not live on it")
+            raise FrameError(f"sent a message as {quote_for_log(packet.sender)}, which does not live on it")
         if not packet.to.startswith(self._owner.prefix) and "~" in packet.to:
-            raise FrameError(f"sent a message to {shown(packet.to)}, which does not live here")
+            raise FrameError(f"sent a message to {quote_for_log(packet.to)}, which does not live here")
         self._sender, self._to = packet.sender, packet.to
 
     def _cut(self, why: str) -> None:
@@ -520,7 +530,7 @@ class Connection(asyncio.Protocol):
         greeting = self._greeting
         if isinstance(exc, ssl.SSLError):
             self._say(f"ended the connection: {tls_reason(exc)}")
-        elif greeting is not None and greeting.told_proof:
+        elif greeting is not None and greeting.has_sent_proof:
             self._say(f"ended the connection when it had our proof; give both nodes the same {greeting.secret_option}")
         elif greeting is not None and greeting.peer is not None:
             self._say("ended the connection before it proved that it knows the secret; its log says why")

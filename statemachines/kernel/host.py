@@ -41,7 +41,7 @@ class Host:
         self._soon = Deadlines()
         self._owed: list[Outgoing] = []
 
-    def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
+    def route_tell(self, party: str, event: Event, now_ns: int) -> Inward | None:
         """What a `Tell` of `party` means: events for parties here, or None: it is for the application."""
         return None
 
@@ -146,7 +146,7 @@ class Host:
             if kind is Stop:
                 self.remove(party)
                 continue
-            told = self.told(party, effect.event, now_ns) if kind is Tell else None  # type: ignore[union-attr]
+            told = self.route_tell(party, effect.event, now_ns) if kind is Tell else None  # type: ignore[union-attr]
             if told is None:
                 out.append((party, effect))
             else:

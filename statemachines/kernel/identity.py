@@ -18,10 +18,10 @@ def incarnation(node: str, number: int, bits: int = 0) -> str:
     """The name of one life of `node`; `bits`: of chance, or from configuration (0: none)."""
     if not _NODE.match(node):
         raise ConfigurationError("node", node, "1 to 64 letters, digits, '_', '.' or '-'")
-    return f"{node}~{told_apart(number, bits)}"
+    return f"{node}~{make_life_id(number, bits)}"
 
 
-def told_apart(number: int, bits: int) -> str:
+def make_life_id(number: int, bits: int) -> str:
     """What one life of a node has, and no other."""
     return f"{number}.{bits:016x}" if bits else f"{number}"
 

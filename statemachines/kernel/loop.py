@@ -38,7 +38,7 @@ class Port(Protocol):
         """A message of `party` leaves, or a request to a service; answers are fed, at once, later, one or many."""
         ...
 
-    def told(self, party: str, event: Event) -> None:
+    def route_tell(self, party: str, event: Event) -> None:
         """Something for the application; what it does about it waits until the effects before it are performed."""
         ...
 
@@ -59,7 +59,7 @@ class HostLoop:
         self.host = host
         self.now = now
         self._perform = port.perform
-        self._told = port.told
+        self._told = port.route_tell
         self._before = before
         self._running = False
         self._waiting: deque[Act] = deque()

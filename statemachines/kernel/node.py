@@ -191,7 +191,7 @@ class Node(Generic[R]):
         """When this timer is due, in nanoseconds; None: it is not armed."""
         return self._armed.get((timer, key))
 
-    def armed(self) -> dict[tuple[str, str], int]:
+    def armed_timers(self) -> dict[tuple[str, str], int]:
         """The armed timers: (name, key) -> deadline in nanoseconds, sorted."""
         return dict(sorted(self._armed.items()))
 

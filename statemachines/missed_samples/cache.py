@@ -37,9 +37,9 @@ from statemachines.missed_samples.keys import matches
 from statemachines.missed_samples.message import EVERY_SOURCE, OF_SOURCE, check_range
 from statemachines.missed_samples.ranges import size
 from statemachines.missed_samples.recovery import MS
-from statemachines.missed_samples.sample_queue import SampleQueue, chosen, take_in
+from statemachines.missed_samples.sample_queue import SampleQueue, select_ranges, take_in
 from statemachines.missed_samples.selector import Malformed, Selector, parse
-from statemachines.missed_samples.serial_number import WIDTH_MAX, check_width, wrapped
+from statemachines.missed_samples.serial_number import WIDTH_MAX, check_width, wrap_number
 
 
 class Published(Message, frozen=True, gc=False):
@@ -185,8 +185,8 @@ def answers(record: CacheRecord, event: CacheQuery, selector: Selector) -> list[
     found: list[Effect] = []
     for (source, key), queue in in_order(record.queues):
         if event.source in (source, EVERY_SOURCE) and matches(event.expression, key):
-            for first, last in chosen(queue, selector, record.width):
-                sn = wrapped(first, record.width)
+            for first, last in select_ranges(queue, selector, record.width):
+                sn = wrap_number(first, record.width)
                 found.append(Send(event.asker, Reply(event.n, key, source, sn, sn + last - first)))
     return found
 

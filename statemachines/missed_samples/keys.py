@@ -82,24 +82,24 @@ def read_plain(key: str) -> Place:
 # -- advanced -------------------------------------------------------------------------------------------------------
 
 
-def advanced_source(zid: str, eid: int) -> str:
+def make_source_id(zid: str, eid: int) -> str:
     """The id of a source: session and entity, so that two publishers of one session differ; raises `BadKey`."""
     return _checked_source(f"{zid}/{eid}")
 
 
-def advanced_key(source: str, expression: str) -> str:
+def make_source_key(source: str, expression: str) -> str:
     """The one key of a publisher: its cache, its heartbeats and its token; raises `BadKey`."""
     return f"{check_expression(expression)}/@adv/pub/{_checked_source(source)}/_"
 
 
-def advanced_query(source: str, expression: str) -> str:
+def make_query_key(source: str, expression: str) -> str:
     """Where the samples of a source (or of `EVERY_SOURCE`) are asked for; raises `BadKey`."""
     if source == EVERY_SOURCE:
         return f"{check_expression(expression)}/@adv/**"
     return f"{check_expression(expression)}/@adv/*/{_checked_source(source)}/**"
 
 
-def advanced_heartbeats(expression: str) -> str:
+def make_heartbeat_key(expression: str) -> str:
     """Where heartbeats and tokens of all publishers are; raises `BadKey`."""
     return f"{check_expression(expression)}/@adv/pub/**"
 

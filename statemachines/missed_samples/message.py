@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from statemachines.kernel import Answer, Event, Message, Request, TraceColumns
-from statemachines.missed_samples.serial_number import wrapped
+from statemachines.missed_samples.serial_number import wrap_number
 
 OF_SOURCE = TraceColumns(key="source")
 
@@ -86,7 +86,7 @@ class Query(Request, frozen=True, gc=False):
 
     def reach_of(self, sn: int, width: int) -> int:
         """How many numbers there are from its first on to `sn` of the wire; 0: it did not ask for that."""
-        reach = wrapped(sn - self.first, width) + 1
+        reach = wrap_number(sn - self.first, width) + 1
         return reach if not self.has_end or reach <= self.last - self.first + 1 else 0
 
 

@@ -32,7 +32,7 @@ from statemachines.kernel import (
 )
 from statemachines.missed_samples.message import OF_SOURCE, Heartbeat, Sample
 from statemachines.missed_samples.recovery import MS
-from statemachines.missed_samples.serial_number import WIDTH_MAX, check_width, wrapped
+from statemachines.missed_samples.serial_number import WIDTH_MAX, check_width, wrap_number
 
 
 class Declare(Call, frozen=True, gc=False):
@@ -134,14 +134,14 @@ def has_published(record: PublisherRecord, event: HeartbeatDue) -> bool:
 def stamp(record: PublisherRecord, event: Publish, now_ns: int) -> Done:
     """The next numbers: kept first, then sent."""
     first, last = record.next, record.next + event.count - 1
-    sn = wrapped(first, record.width)
+    sn = wrap_number(first, record.width)
     sample = Sample(record.source, sn, sn + event.count - 1)
     kept = Tell(Stamped(record.source, first, last))
     return replace(record, next=last + 1), (kept, Send(record.to, sample))
 
 
 def beat(record: PublisherRecord, event: HeartbeatDue, now_ns: int) -> Done:
-    return record, (Send(record.to, Heartbeat(record.source, wrapped(record.next - 1, record.width))),)
+    return record, (Send(record.to, Heartbeat(record.source, wrap_number(record.next - 1, record.width))),)
 
 
 def beat_again(record: PublisherRecord, event: HeartbeatDue, now_ns: int) -> Done:

@@ -43,6 +43,6 @@ class Recovery(msgspec.Struct, frozen=True):
                 raise ConfigurationError(key, getattr(self, key), f"at least {least.get(key, 0)}")
 
 
-def doubled_ms(recovery: Recovery, attempts: int) -> int:
+def backoff_ms(recovery: Recovery, attempts: int) -> int:
     """The pause after so many attempts in milliseconds: it doubles, up to the greatest."""
     return min(recovery.backoff_ms << min(max(attempts - 1, 0), 20), recovery.backoff_max_ms)

@@ -14,7 +14,7 @@ import msgspec
 from statemachines.kernel import Map
 from statemachines.missed_samples.ranges import Range, Ranges, add, overlap
 from statemachines.missed_samples.selector import Selector
-from statemachines.missed_samples.serial_number import origin, unwrapped
+from statemachines.missed_samples.serial_number import origin, unwrap_number
 
 
 class SampleQueue(msgspec.Struct, frozen=True, gc=False):
@@ -34,7 +34,7 @@ class SampleQueue(msgspec.Struct, frozen=True, gc=False):
 def take_in(queue: SampleQueue, sn: int, count: int, *, history: int, width: int, t_ns: int) -> SampleQueue:
     """With `count` samples from the wire's number `sn` on, published at `t_ns` (0: nobody says), and no more than
     `history` of them all."""
-    first = unwrapped(sn, queue.top, width) if queue.kept else origin(width) + sn
+    first = unwrap_number(sn, queue.top, width) if queue.kept else origin(width) + sn
     last = first + count - 1
     first = max(first, last - history + 1)  # of a range that is longer than the queue the rest would go at once
     if queue.count >= history:
@@ -49,12 +49,12 @@ def take_in(queue: SampleQueue, sn: int, count: int, *, history: int, width: int
     return _within(SampleQueue(add(queue.kept, first, last), queue.count + new, times), history)
 
 
-def chosen(queue: SampleQueue, selector: Selector, width: int) -> tuple[Range, ...]:
+def select_ranges(queue: SampleQueue, selector: Selector, width: int) -> tuple[Range, ...]:
     """What the selector is about, in the order of numbers."""
     if not queue.kept:
         return ()
-    low = queue.kept[0][0] if selector.first is None else unwrapped(selector.first, queue.top, width)
-    high = queue.top if selector.last is None else unwrapped(selector.last, queue.top, width)
+    low = queue.kept[0][0] if selector.first is None else unwrap_number(selector.first, queue.top, width)
+    high = queue.top if selector.last is None else unwrap_number(selector.last, queue.top, width)
     found = [(max(first, low), min(last, high)) for first, last in queue.kept if first <= high and last >= low]
     if selector.begin_ns is not None or selector.end_ns is not None:
         found = [part for one in found for part in _timely(queue, one, selector)]

@@ -15,7 +15,7 @@ import re
 import msgspec
 
 from statemachines.missed_samples.message import EVERY_SOURCE, Query
-from statemachines.missed_samples.serial_number import is_range, wrapped
+from statemachines.missed_samples.serial_number import is_range, wrap_number
 
 TEXT_MAX = 4_096
 """Characters of all parameters of a query."""
@@ -78,8 +78,8 @@ def query_text(query: Query, width: int) -> str:
     if query.source == EVERY_SOURCE:
         return history_text(query.newest, query.age_ms)
     has_end = query.has_end and not (query.last - query.first) >> (width - 1)
-    last = wrapped(query.last, width) if has_end else None
-    text = range_text(wrapped(query.first, width), last)
+    last = wrap_number(query.last, width) if has_end else None
+    text = range_text(wrap_number(query.first, width), last)
     return f"{text};_max={query.newest}" if query.newest else text
 
 

@@ -19,17 +19,17 @@ def check_width(width: int) -> None:
         raise ConfigurationError("width", width, f"2 to {WIDTH_MAX} bits")
 
 
-def wrapped(number: int, width: int) -> int:
+def wrap_number(number: int, width: int) -> int:
     """What the wire says of a number."""
     return number & ((1 << width) - 1)
 
 
-def unwrapped(sn: int, near: int, width: int) -> int:
+def unwrap_number(sn: int, near: int, width: int) -> int:
     """The number nearest to `near` of which the wire says `sn`; one that is as far behind as ahead is behind."""
     if width == WIDTH_MAX:
         return sn
     half = 1 << (width - 1)
-    ahead = wrapped(sn - near, width)
+    ahead = wrap_number(sn - near, width)
     return near + (ahead if ahead < half else ahead - 2 * half)
 
 
@@ -40,4 +40,4 @@ def origin(width: int) -> int:
 
 def is_range(first: int, last: int, width: int) -> bool:
     """Whether `last` is `first` or comes after it."""
-    return first <= last if width == WIDTH_MAX else wrapped(last - first, width) < 1 << (width - 1)
+    return first <= last if width == WIDTH_MAX else wrap_number(last - first, width) < 1 << (width - 1)

@@ -16,7 +16,7 @@ from statemachines.missed_samples.message import (
     Sample,
 )
 from statemachines.missed_samples.ranges import add, overlap
-from statemachines.missed_samples.recovery import MS, doubled_ms
+from statemachines.missed_samples.recovery import MS, backoff_ms
 from statemachines.missed_samples.source_record import (
     NOTHING_ASKED,
     UNKNOWN,
@@ -37,8 +37,8 @@ from statemachines.missed_samples.source_windows import (
     NEWEST,
     count_failure,
     end_window,
-    failed_top,
     fill,
+    find_failed_top,
     has_open,
     hear_end,
     hear_reply,
@@ -53,7 +53,7 @@ from statemachines.missed_samples.source_windows import (
 # -- what an event makes of the record ------------------------------------------------------------------------------
 
 
-def heard_of(record: SourceRecord, first: int, last: int) -> SourceRecord:
+def extend_known(record: SourceRecord, first: int, last: int) -> SourceRecord:
     """Numbers up to `last` exist; a source that was not known begins, with `first` or with the first there is."""
     if record.status is UNKNOWN:
         begin = record.origin if record.from_start else first
@@ -61,12 +61,12 @@ def heard_of(record: SourceRecord, first: int, last: int) -> SourceRecord:
     return replace(record, top=max(record.top, last + 1), heard=True)
 
 
-def arrived(record: SourceRecord, event: Sample) -> SourceRecord:
+def receive_samples(record: SourceRecord, event: Sample) -> SourceRecord:
     """Keep what is new of the range, count the rest."""
     first, last = event.first, event.last
     if record.windows:
         record = fill(record, first, last)
-    record = heard_of(record, first, last)
+    record = extend_known(record, first, last)
     if record.history and first < record.expected:
         record = replace(record, expected=first)  # a source begins with the lowest that came, the order apart
     first = max(first, record.expected)
@@ -133,7 +133,7 @@ def conclude(record: SourceRecord, silent: bool = False) -> Done:
         effects = (*effects, *more)
     if has_open(record):
         return record, effects
-    top = failed_top(record, silent)
+    top = find_failed_top(record, silent)
     if top > record.expected:
         record = count_failure(record if silent else with_asking(record, vain=top), top)
         if len(record.asking.asked) > record.recovery.retries:
@@ -165,7 +165,7 @@ def shows_new_hole(record: SourceRecord, event: Sample) -> bool:
 
 def leaves_nothing(record: SourceRecord, event: Sample) -> bool:
     """After it nothing is missing: it fills every hole, or the holes are given up."""
-    record = arrived(record, event)
+    record = receive_samples(record, event)
     if record.missing and record.held_count > record.recovery.pending:
         record, _ = settle(record)
     return not record.missing
@@ -193,7 +193,7 @@ def has_history_open(record: SourceRecord, event: Event) -> bool:
 
 def fills_history(record: SourceRecord, event: Sample) -> bool:
     """More would be held than may be while the first query is open."""
-    return record.history and arrived(record, event).held_count > record.recovery.history_limit
+    return record.history and receive_samples(record, event).held_count > record.recovery.history_limit
 
 
 def is_new_in_history(record: SourceRecord, event: Heartbeat) -> bool:
@@ -276,16 +276,16 @@ def deliver(record: SourceRecord, event: Sample, now_ns: int) -> Done:
 
 
 def take(record: SourceRecord, event: Sample, now_ns: int) -> Done:
-    return settle(arrived(record, event))
+    return settle(receive_samples(record, event))
 
 
 def take_the_rest(record: SourceRecord, event: Sample, now_ns: int) -> Done:
     """Nothing is missing now."""
-    return live(*settle(arrived(record, event)), now_ns)
+    return live(*settle(receive_samples(record, event)), now_ns)
 
 
 def take_and_ask(record: SourceRecord, event: Sample, now_ns: int) -> Done:
-    return ask(*settle(arrived(record, event)), now_ns)
+    return ask(*settle(receive_samples(record, event)), now_ns)
 
 
 def note_top(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
@@ -298,16 +298,16 @@ def note_top_live(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
 
 
 def hear(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
-    return heard_of(record, event.last + 1, event.last), ()
+    return extend_known(record, event.last + 1, event.last), ()
 
 
 def miss_and_ask(record: SourceRecord, event: Heartbeat, now_ns: int) -> Done:
-    return ask(heard_of(record, event.last + 1, event.last), (), now_ns)
+    return ask(extend_known(record, event.last + 1, event.last), (), now_ns)
 
 
 def take_reply(record: SourceRecord, event: Sample, now_ns: int) -> Done:
     """What an open query asks for restarts the wait for its next word."""
-    after, effects = settle(arrived(record, event))
+    after, effects = settle(receive_samples(record, event))
     if after.windows == record.windows:
         return after, effects
     after, more = wait_on(after, event, now_ns)
@@ -374,7 +374,7 @@ def ask_for_newest(record: SourceRecord) -> Done:
 
 
 def hold(record: SourceRecord, event: Sample, now_ns: int) -> Done:
-    return arrived(record, event), ()
+    return receive_samples(record, event), ()
 
 
 def close_history(record: SourceRecord, event: Event, now_ns: int) -> Done:
@@ -394,11 +394,11 @@ def close_history_and_ask(record: SourceRecord, event: HistoryEnded, now_ns: int
 
 
 def fill_history_live(record: SourceRecord, event: Sample, now_ns: int) -> Done:
-    return live(*settle(replace(arrived(record, event), history=False)), now_ns)
+    return live(*settle(replace(receive_samples(record, event), history=False)), now_ns)
 
 
 def fill_history_and_ask(record: SourceRecord, event: Sample, now_ns: int) -> Done:
-    return ask(*settle(replace(arrived(record, event), history=False)), now_ns)
+    return ask(*settle(replace(receive_samples(record, event), history=False)), now_ns)
 
 
 def appear(record: SourceRecord, event: Appeared, now_ns: int) -> Done:
@@ -428,4 +428,4 @@ def retention_ns(record: SourceRecord) -> int:
 
 def backoff_ns(record: SourceRecord) -> int:
     """Doubling with the attempts, up to the greatest."""
-    return doubled_ms(record.recovery, record.attempts) * MS
+    return backoff_ms(record.recovery, record.attempts) * MS

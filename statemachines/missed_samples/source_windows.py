@@ -176,7 +176,7 @@ def silence_windows(record: SourceRecord) -> SourceRecord:
     return with_asking(record, windows=tuple(one for one in windows if one is not None))
 
 
-def failed_top(record: SourceRecord, silent: bool) -> int:
+def find_failed_top(record: SourceRecord, silent: bool) -> int:
     """Below it everything that is missing was asked for in vain by this round; `silent`: nobody has said a word, so
     nobody would have said one to more queries."""
     top = record.expected

@@ -17,8 +17,8 @@ from statemachines.missed_samples.message import (
     TurnedAway,
     Unnumbered,
 )
-from statemachines.missed_samples.recovery import MS, doubled_ms
-from statemachines.missed_samples.serial_number import origin, unwrapped
+from statemachines.missed_samples.recovery import MS, backoff_ms
+from statemachines.missed_samples.serial_number import origin, unwrap_number
 from statemachines.missed_samples.source import SOURCE
 from statemachines.missed_samples.source_record import GONE, UNKNOWN, Appeared, Disappeared, HistoryEnded, SourceRecord
 from statemachines.missed_samples.subscriber_record import BEFORE, HistoryTimeout, Subscribe, SubscriberRecord
@@ -57,7 +57,7 @@ def number_of(record: SubscriberRecord, source: SourceRecord, sn: int) -> int:
     """The number that the wire's `sn` stands for."""
     if source.status is UNKNOWN:
         return source.origin + sn
-    return unwrapped(sn, source.top, record.width)
+    return unwrap_number(sn, source.top, record.width)
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def wait_for_history(record: SubscriberRecord, event: QueryGoesOn, now_ns: int) 
 
 
 def history_backoff_ns(record: SubscriberRecord) -> int:
-    return doubled_ms(record.recovery, record.tries) * MS
+    return backoff_ms(record.recovery, record.tries) * MS
 
 
 def deliver_unnumbered(record: SubscriberRecord, event: Unnumbered, now_ns: int) -> Done:

@@ -120,7 +120,7 @@ def scan(record: CollectorRecord, event: RowsRead, now_ns: int) -> Done:
     return scan_messages(replace(record, after=None))
 
 
-def counted(record: CollectorRecord, event: Deleted) -> tuple[CollectorRecord, Effects]:
+def count_deleted(record: CollectorRecord, event: Deleted) -> tuple[CollectorRecord, Effects]:
     """The first is done with, whether it was there or not; what a client will miss is told."""
     first, rest = record.todo[0], record.todo[1:]
     if isinstance(first, ForgetClient):
@@ -132,19 +132,19 @@ def counted(record: CollectorRecord, event: Deleted) -> tuple[CollectorRecord, E
 
 
 def count_and_forget(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
-    return delete_first(counted(record, event)[0])
+    return delete_first(count_deleted(record, event)[0])
 
 
 def count_and_find(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
-    return find(counted(record, event)[0])
+    return find(count_deleted(record, event)[0])
 
 
 def count_and_delete(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
-    return delete_first(counted(record, event)[0])
+    return delete_first(count_deleted(record, event)[0])
 
 
 def count_and_read(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
-    return read(counted(record, event)[0])
+    return read(count_deleted(record, event)[0])
 
 
 def remove_messages(record: CollectorRecord, event: MessagesRead, now_ns: int) -> Done:
@@ -156,25 +156,25 @@ def scan_on(record: CollectorRecord, event: MessagesRead, now_ns: int) -> Done:
 
 
 def count_and_remove(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
-    record, told = counted(record, event)
+    record, told = count_deleted(record, event)
     record, effects = delete_first(record)
     return record, (*told, *effects)
 
 
 def count_and_scan(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
-    record, told = counted(record, event)
+    record, told = count_deleted(record, event)
     record, effects = scan_messages(record)
     return record, (*told, *effects)
 
 
-def round_ended(record: CollectorRecord, *, whole: bool) -> RoundEnded:
+def make_round_ended(record: CollectorRecord, *, whole: bool) -> RoundEnded:
     return RoundEnded(record.rows, record.messages, whole, record.clients)
 
 
 def end_round(record: CollectorRecord, event: Event, now_ns: int) -> Done:
-    return replace(record, last=""), (Tell(round_ended(record, whole=True)),)
+    return replace(record, last=""), (Tell(make_round_ended(record, whole=True)),)
 
 
 def break_off(record: CollectorRecord, event: Event, now_ns: int) -> Done:
     """What is left waits for the next round, which begins where this one was."""
-    return replace(record, todo=()), (Tell(round_ended(record, whole=False)),)
+    return replace(record, todo=()), (Tell(make_round_ended(record, whole=False)),)

@@ -100,7 +100,7 @@ def has_over_and_more(record: DeliveryRecord, event: StateCommitted) -> bool:
     """The same; and what waits for a commit, or for the room that this leaves."""
     if not has_over(record, event):
         return False
-    return has_more(passed_over(record, event, 0)[0], event)
+    return has_more(finish_delivered(record, event, 0)[0], event)
 
 
 def is_held(record: DeliveryRecord, event: Acknowledgement) -> bool:
@@ -166,7 +166,7 @@ def step_packets(record: DeliveryRecord, several: Iterable[InFlightRecord], even
     return replace(record, state=state), tuple(effects), tuple(seen)
 
 
-def taken(record: DeliveryRecord, event: Take) -> DeliveryRecord:
+def take_rows(record: DeliveryRecord, event: Take) -> DeliveryRecord:
     """The rows are in the state; one whose message retention has removed counts as lost."""
     state = record.state
     there = tuple(row for row in event.rows if row.message)
@@ -188,7 +188,7 @@ def with_receipts(record: DeliveryRecord) -> SessionState:
     return record.state
 
 
-def admitted(record: DeliveryRecord) -> DeliveryRecord:
+def admit_queued(record: DeliveryRecord) -> DeliveryRecord:
     """What is queued goes out, in order, as far as the client receives it."""
     packets, places = record.state.packets.mutate(), record.state.places
     outgoing: list[Outgoing] = []
@@ -211,17 +211,17 @@ def commit(record: DeliveryRecord, changes: tuple[Change, ...], now_ns: int) -> 
     seen: tuple[ChildStep, ...] = ()
     for change in changes:
         if change.take is not None:
-            record = taken(record, change.take)
+            record = take_rows(record, change.take)
         if change.received is not None:
             record, _, steps = step_packet(
                 record, record.state.packets[change.received.packet], change.received, now_ns
             )
             seen = (*seen, *steps)
-    record = replace(admitted(record), inbox=())
+    record = replace(admit_queued(record), inbox=())
     return record, (Ask(DATABASE, CommitState(record.session, record.token, record.state)),), seen
 
 
-def passed_over(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
+def finish_delivered(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
     """What is over is done: nobody is sent it, its packet is free, and its row is marked with the others."""
     effects: list[Effect] = []
     seen: list[ChildStep] = []
@@ -296,7 +296,7 @@ def send_and_commit(record: DeliveryRecord, event: StateCommitted, now_ns: int) 
 
 
 def pass_over(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
-    record, effects, seen = passed_over(record, event, now_ns)
+    record, effects, seen = finish_delivered(record, event, now_ns)
     record, more, steps = send_committed(record, event, now_ns)
     return record, (*effects, *more), (*seen, *steps)
 

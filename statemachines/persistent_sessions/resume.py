@@ -74,9 +74,9 @@ from statemachines.persistent_sessions.resume_record import (
 )
 from statemachines.persistent_sessions.resume_takeover import (
     begin_flows_and_end,
-    begun_without_writers,
     fall_back,
     has_begun,
+    has_no_writers,
     is_answered,
     is_live_elsewhere,
     is_taking,
@@ -110,10 +110,10 @@ from statemachines.persistent_sessions.yield_actions import (
     answer_begun,
     claims_anew,
     comes_after,
+    count_held_rows,
     hand_over,
     has_claimed,
     has_room,
-    held,
     hold_live,
     refuse,
     stop_orphaned,
@@ -142,7 +142,7 @@ ROWS = (
     Row(TakeoverRefused, TAKING,      LOADING,     Delegate(fall_back),            is_answered,           "PS-173"),
     Row(BeginTimeout,    TAKING,      LOADING,     Delegate(fall_back),            None,                  "PS-173"),
     Row(PendingRead,     READING,     SUBSCRIBING, subscribe,                      None,                  "PS-63"),
-    Row(SubscribedLive,  SUBSCRIBING, NORMAL,      Delegate(tell_resumed_and_end), begun_without_writers, "PS-174"),
+    Row(SubscribedLive,  SUBSCRIBING, NORMAL,      Delegate(tell_resumed_and_end), has_no_writers,        "PS-174"),
     Row(SubscribedLive,  SUBSCRIBING, SYNCING,     Delegate(begin_flows_and_end),  has_begun,             "PS-174"),
     Row(SubscribedLive,  SUBSCRIBING, NORMAL,      tell_resumed,                   needs_no_writer,       "PS-64"),
     Row(SubscribedLive,  SUBSCRIBING, SYNCING,     Delegate(begin_flows),          None,                  "PS-64"),
@@ -239,7 +239,7 @@ def keeps_silent(record: ResumeRecord) -> bool:
     if record.status is not YIELDING:
         return record.status is STOPPED or not record.claim
     is_silent = record.delivery is None and record.takeover is None and not record.flows
-    return is_silent and held(record) <= record.times.handover
+    return is_silent and count_held_rows(record) <= record.times.handover
 
 
 def sends_nothing_yet(record: ResumeRecord) -> bool:

@@ -225,7 +225,7 @@ def load(record: ResumeRecord, event: Event, now_ns: int) -> Done:
     return record, (Ask(DATABASE, LoadSession(record.client, record.id, record.token)),)
 
 
-def loaded(record: ResumeRecord, event: SessionLoaded) -> ResumeRecord:
+def load_session(record: ResumeRecord, event: SessionLoaded) -> ResumeRecord:
     most = record.times.receive_maximum
     delivery = DeliveryRecord(
         event.session, record.client, record.token, most, event.state, loaded_ns=event.time_ns
@@ -235,7 +235,7 @@ def loaded(record: ResumeRecord, event: SessionLoaded) -> ResumeRecord:
 
 def restore(record: ResumeRecord, event: SessionLoaded, now_ns: int) -> Delegated:
     """What is in flight goes out first, under its old packet ids."""
-    record, effects, seen = step_delivery(loaded(record, event), Resend(event.time_ns), now_ns)
+    record, effects, seen = step_delivery(load_session(record, event), Resend(event.time_ns), now_ns)
     return record, (*effects, Ask(DATABASE, ReadPending(record.session, rows=record.times.page))), seen
 
 

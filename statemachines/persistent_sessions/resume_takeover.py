@@ -17,7 +17,7 @@ from statemachines.persistent_sessions.request import (
 from statemachines.persistent_sessions.resume_actions import (
     begin_flows,
     load,
-    loaded,
+    load_session,
     needs_no_writer,
     step_delivery,
     step_flow,
@@ -98,7 +98,7 @@ def has_begun(record: ResumeRecord, event: SubscribedLive) -> bool:
     return record.takeover is not None and record.takeover.status is BEGUN
 
 
-def begun_without_writers(record: ResumeRecord, event: SubscribedLive) -> bool:
+def has_no_writers(record: ResumeRecord, event: SubscribedLive) -> bool:
     return has_begun(record, event) and needs_no_writer(resend(record, 0)[0], event)
 
 
@@ -107,7 +107,7 @@ def begun_without_writers(record: ResumeRecord, event: SubscribedLive) -> bool:
 
 def start_takeover(record: ResumeRecord, event: SessionLoaded, now_ns: int) -> Delegated:
     """Loaded under our token; nothing is sent to the client until the owner of before says that it yields."""
-    record = loaded(record, event)
+    record = load_session(record, event)
     takeover = TakeoverRecord(record.session, record.client, record.id, record.token, record.old, record.times)
     return step_takeover(replace(record, takeover=takeover), StartTakeover(), now_ns)
 

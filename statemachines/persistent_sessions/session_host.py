@@ -258,7 +258,7 @@ class SessionHost(Host):
             return self.feed(to, message, now_ns)
         raise RemoteProtocolError("session_host", "-", name_of(type(message)), "", "is not between nodes")
 
-    def answered(self, party: str, answer: Answer, now_ns: int) -> list[Outgoing]:
+    def route_answer(self, party: str, answer: Answer, now_ns: int) -> list[Outgoing]:
         """An answer of the database."""
         if not isinstance(answer, OwnerFound):
             return self.feed(party, answer, now_ns)
@@ -335,7 +335,7 @@ class SessionHost(Host):
     def fire_first(self, now_ns: int) -> list[Outgoing]:
         return self._end_closed(super().fire_first(now_ns), now_ns)
 
-    def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
+    def route_tell(self, party: str, event: Event, now_ns: int) -> Inward | None:
         match event:
             case SessionOpened(_, token, present, live):
                 owner = owner_of(party)

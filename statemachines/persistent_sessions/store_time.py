@@ -28,7 +28,7 @@ class StoreTime(msgspec.Struct, frozen=True, gc=False):
     stopped_ns: int = 0
     """Ages count up to this store time, and no further (0: they count up to now)."""
 
-    def aged_ns(self, now_ns: int) -> int:
+    def age_limit_ns(self, now_ns: int) -> int:
         """Up to when ages count, at store time `now_ns`."""
         return min(now_ns, self.stopped_ns) if self.stopped_ns else now_ns
 
@@ -41,7 +41,7 @@ class Steady(msgspec.Struct, frozen=True, gc=False):
     steady_ns: int
     """When it looked last."""
 
-    def expected_ns(self, steady_ns: int) -> int:
+    def expected_time_ns(self, steady_ns: int) -> int:
         """Store time now, if nobody has set the clock."""
         return steady_ns + self.lead_ns
 

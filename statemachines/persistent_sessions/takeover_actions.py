@@ -10,7 +10,7 @@ from statemachines.persistent_sessions.takeover_message import (
     TakeoverBegun,
     TakeoverEnded,
     TakeoverRefused,
-    bounded,
+    limit_rows,
 )
 from statemachines.persistent_sessions.takeover_record import Done, HandedOver, TakenOver, TakeoverRecord
 from statemachines.persistent_sessions.times import MS
@@ -26,7 +26,7 @@ def is_ours(record: TakeoverRecord, event: FromOld) -> bool:
 
 
 def brings_rows(record: TakeoverRecord, event: TakeoverEnded) -> bool:
-    return is_ours(record, event) and bool(bounded(event.found, record.times.handover))
+    return is_ours(record, event) and bool(limit_rows(event.found, record.times.handover))
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def ask_end_again(record: TakeoverRecord, event: Event, now_ns: int) -> Done:
 
 def confirm(record: TakeoverRecord, event: TakeoverEnded, now_ns: int) -> Done:
     """Nothing is believed: the database says what of it is stored, and as what."""
-    found = bounded(event.found, record.times.handover)
+    found = limit_rows(event.found, record.times.handover)
     return record, (Ask(DATABASE, ConfirmRows(record.session, record.token, found)),)
 
 

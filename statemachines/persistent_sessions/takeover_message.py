@@ -61,7 +61,7 @@ class TakeoverRefused(Message, frozen=True, gc=False):
     token: Count
 
 
-def bounded(found: tuple[EpochRows, ...], limit: int) -> tuple[EpochRows, ...]:
+def limit_rows(found: tuple[EpochRows, ...], limit: int) -> tuple[EpochRows, ...]:
     """The first `limit` rows, without what can be no row: numbers and epochs that no database counts to."""
     kept: list[EpochRows] = []
     for one in found:

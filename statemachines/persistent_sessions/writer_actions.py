@@ -79,7 +79,7 @@ def is_of_the_owner(record: WriterRecord, event: LiveGone) -> bool:
 # -- the serial order -----------------------------------------------------------------------------------------------
 
 
-def numbered(record: WriterRecord) -> Queued:
+def number_message(record: WriterRecord) -> Queued:
     """The message under way, with the next number."""
     assert record.job is not None
     assert record.job.hand is not None
@@ -93,7 +93,7 @@ def put(record: WriterRecord) -> Done:
     marker = record.job.marker
     session, writer, epoch = record.session, record.writer, record.epoch
     if marker is None:
-        return record, (Ask(DATABASE, PutRow(session, writer, epoch, numbered(record))),)
+        return record, (Ask(DATABASE, PutRow(session, writer, epoch, number_message(record))),)
     return record, (Ask(DATABASE, PutMarker(session, writer, epoch, record.last + 1, marker.token, marker.n)),)
 
 
@@ -108,15 +108,15 @@ def take_next(record: WriterRecord) -> Done:
     return put(record)
 
 
-def sent(record: WriterRecord) -> tuple[WriterRecord, Effects]:
+def send_stored(record: WriterRecord) -> tuple[WriterRecord, Effects]:
     """The row is stored: it is sent live, where somebody is, and its publisher is answered."""
-    queued = numbered(record)
+    queued = number_message(record)
     live = Send(record.to, Live(record.session, record.writer, record.epoch, queued))
     effects = (live,) if record.to else ()
     return replace(record, last=queued.number), (*effects, Tell(Written(queued.message, queued.filter)))
 
 
-def shown(record: WriterRecord, marker: MarkerWanted) -> Send:
+def send_marker(record: WriterRecord, marker: MarkerWanted) -> Send:
     k = record.k
     return Send(marker.to, LiveMarker(record.session, record.writer, record.epoch, k, marker.token, marker.n))
 
@@ -151,11 +151,11 @@ def queue_marker(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done
 
 
 def show_again(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
-    return record, (shown(record, event),)
+    return record, (send_marker(record, event),)
 
 
 def send_and_go_on(record: WriterRecord, event: Event, now_ns: int) -> Done:
-    record, effects = sent(record)
+    record, effects = send_stored(record)
     record, more = take_next(record)
     return record, (*effects, *more)
 
@@ -165,7 +165,7 @@ def show_and_go_on(record: WriterRecord, event: Event, now_ns: int) -> Done:
     assert record.job.marker is not None
     marker = record.job.marker
     record = replace(record, k=record.last + 1)
-    effect = shown(record, marker)
+    effect = send_marker(record, marker)
     record, more = take_next(record)
     return record, (effect, *more)
 

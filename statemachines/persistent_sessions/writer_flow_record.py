@@ -80,7 +80,9 @@ class MarkerTimeout(TimerFired, frozen=True, gc=False):
 class Take(Event, frozen=True, gc=False):
     """To the session state: these are next, of one epoch of a writer, and without a hole behind those before."""
 
-    columns: ClassVar = TraceColumns(key="writer", term="epoch", grant="lost", first="first_number", last="last_number")
+    columns: ClassVar = TraceColumns(
+        key="writer", term="epoch", grant="lost_rows", first="first_number", last="last_number"
+    )
 
     writer: str
     epoch: int
@@ -97,7 +99,7 @@ class Take(Event, frozen=True, gc=False):
         return self.rows[-1].number
 
     @property
-    def lost(self) -> int:
+    def lost_rows(self) -> int:
         """Of how many of them retention has removed the message."""
         return sum(not row.message for row in self.rows)
 

@@ -21,7 +21,7 @@ from statemachines.persistent_sessions.takeover_message import (
     TakeoverBegun,
     TakeoverEnded,
     TakeoverRefused,
-    bounded,
+    limit_rows,
 )
 from statemachines.persistent_sessions.times import MS
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
@@ -50,7 +50,7 @@ def places(record: ResumeRecord) -> Iterable[Place]:
         yield from ((flow.writer, flow.epoch, row) for row in flow.buffer)
 
 
-def gathered(found: Iterable[Place]) -> tuple[EpochRows, ...]:
+def gather_rows(found: Iterable[Place]) -> tuple[EpochRows, ...]:
     """In the order of their places, each number once."""
     epochs: dict[tuple[str, int], dict[int, Queued]] = {}
     for writer, epoch, row in found:
@@ -61,7 +61,7 @@ def gathered(found: Iterable[Place]) -> tuple[EpochRows, ...]:
     )
 
 
-def held(record: ResumeRecord) -> int:
+def count_held_rows(record: ResumeRecord) -> int:
     """How many rows it keeps while it yields."""
     return sum(len(one.rows) for one in record.pending)
 
@@ -83,7 +83,7 @@ def has_claimed(record: ResumeRecord, event: BeginTakeover | EndTakeover) -> boo
 
 
 def has_room(record: ResumeRecord, event: Live) -> bool:
-    return held(record) < record.times.handover
+    return count_held_rows(record) < record.times.handover
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def fall_silent(record: ResumeRecord) -> Done:
         cancels = (*cancels, *timers_back(WRITER_FLOW, record.flows[writer].status, writer))
     if record.takeover is not None:
         cancels = (*cancels, *timers_back(TAKEOVER, record.takeover.status, record.takeover.old))
-    kept = bounded(gathered(places(record)), record.times.handover)
+    kept = limit_rows(gather_rows(places(record)), record.times.handover)
     record = replace(record, pending=kept, flows=Map(), delivery=None, takeover=None)
     return record, (*cancels, Tell(Yielded(record.session)))
 
@@ -128,7 +128,7 @@ def yield_to_next(record: ResumeRecord, event: BeginTakeover, now_ns: int) -> Do
 
 
 def hold_live(record: ResumeRecord, event: Live, now_ns: int) -> Done:
-    found = gathered((*places(record), (event.writer, event.epoch, event.queued)))
+    found = gather_rows((*places(record), (event.writer, event.epoch, event.queued)))
     return replace(record, pending=found), ()
 
 

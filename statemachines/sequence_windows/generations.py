@@ -28,7 +28,7 @@ class Generations(Generic[E]):
         self._old_bytes = 0
 
     @property
-    def kept(self) -> int:
+    def size_bytes(self) -> int:
         """Bytes of both."""
         return self._bytes + self._old_bytes
 

@@ -40,12 +40,12 @@ class Join(Enum):
 class Joining(Event, frozen=True, gc=False):
     """To the host: what the first message is; in a trace it stands in `key`."""
 
-    columns: ClassVar = TraceColumns(key="said")
+    columns: ClassVar = TraceColumns(key="word")
 
     join: Join
 
     @property
-    def said(self) -> str:
+    def word(self) -> str:
         """The word."""
         return self.join.value
 

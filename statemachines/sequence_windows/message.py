@@ -60,7 +60,7 @@ class Numbered(Message, frozen=True, gc=False):
         return number_of(self.frame, self.last)
 
     @property
-    def told_ns(self) -> int:
+    def begin_ns(self) -> int:
         """When the stream began, as far as it can be believed: within its frame; else 0."""
         return self.time_ns if self.time_ns and frame_at(self.time_ns) == self.frame else 0
 
@@ -75,7 +75,7 @@ class Numbered(Message, frozen=True, gc=False):
     @property
     def strange(self) -> bool:
         """It carries a time or a chain that cannot be, and is ignored."""
-        return self.told_ns != self.time_ns or self.before != self.chain
+        return self.begin_ns != self.time_ns or self.before != self.chain
 
 
 def fold(numbers: Iterable[int]) -> tuple[Numbered, ...]:
@@ -112,7 +112,7 @@ class Judged(Event, frozen=True, gc=False):
     """To the host: what messages `first`..`last` are.  `lost`: how many are missing before them, at most `LOSS_MAX`;
     1 where it is `unknown` how many.  In a trace the verdict stands in `key`, the loss in `grant`."""
 
-    columns: ClassVar = TraceColumns(key="said", term="frame", grant="lost")
+    columns: ClassVar = TraceColumns(key="verdict_text", term="frame", grant="lost")
 
     verdict: Verdict
     frame: int
@@ -122,12 +122,12 @@ class Judged(Event, frozen=True, gc=False):
     unknown: bool = False
 
     @property
-    def delivered(self) -> bool:
+    def is_delivered(self) -> bool:
         """The application gets them."""
         return self.verdict in DELIVERED
 
     @property
-    def said(self) -> str:
+    def verdict_text(self) -> str:
         """The verdict, and whether its loss is unknown."""
         return f"{self.verdict.value} unknown" if self.unknown else self.verdict.value
 

@@ -74,7 +74,7 @@ class PublisherTable:
 
     def tick(self, now_ns: int) -> bool:
         """Flip if it is time; whether it did."""
-        event = Tick(now_ns, self.subjects.kept, max(self._old_frames, default=0))
+        event = Tick(now_ns, self.subjects.size_bytes, max(self._old_frames, default=0))
         step = ROTATION.step(self.rotation, event, 0)
         self.rotation = step.record
         if step.effects:

@@ -186,7 +186,7 @@ class SubscriberTable:
 
     def tick(self, now_ns: int) -> bool:
         """Flip if it is time; whether it did."""
-        step = ROTATION.step(self.rotation, Tick(now_ns, self.subjects.kept), 0)
+        step = ROTATION.step(self.rotation, Tick(now_ns, self.subjects.size_bytes), 0)
         self.rotation = step.record
         if step.effects:
             self.subjects.flip()

@@ -125,7 +125,7 @@ def is_crowded(record: SubscriberWindowRecord, event: Event) -> bool:
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
-def judged(
+def tell_verdict(
     verdict: Verdict, event: Numbered, *, first: int = 0, last: int = 0, lost: int = 0, unknown: bool = False
 ) -> Tell:
     """What messages `first`..`last` are (0: as the event has it)."""
@@ -133,55 +133,57 @@ def judged(
     return Tell(Judged(verdict, event.frame, first or event.first, last or event.last, lost, unknown))
 
 
-def moved(record: SubscriberWindowRecord, event: Numbered) -> SubscriberWindowRecord:
+def advance_window(record: SubscriberWindowRecord, event: Numbered) -> SubscriberWindowRecord:
     """Up to the end of the event.  Where it is a jump the run before it is kept, and so is the run after a jump where
     the publisher goes on before it."""
-    time_ns = event.told_ns or (record.time_ns if event.frame == frame_of(record.last) else 0)
+    time_ns = event.begin_ns or (record.time_ns if event.frame == frame_of(record.last) else 0)
     runs = (record.last, record.other, record.jumped)
     last, other, jumped = runs_after(*runs, since(record, event), event.number, event.end)
     return replace(record, last=last, time_ns=time_ns, other=other, jumped=jumped, crowded=0)
 
 
 def drop_unsubscribed(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    return record, (judged(Verdict.NOT_SUBSCRIBED, event),)
+    return record, (tell_verdict(Verdict.NOT_SUBSCRIBED, event),)
 
 
 def drop_repeat(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    return record, (judged(Verdict.REPEAT, event),)
+    return record, (tell_verdict(Verdict.REPEAT, event),)
 
 
 def take_rest(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
     base = base_of(since(record, event))
-    again, rest = judged(Verdict.REPEAT, event, last=base), judged(Verdict.NEXT, event, first=base + 1)
-    return moved(record, event), (again, rest)
+    again, rest = tell_verdict(Verdict.REPEAT, event, last=base), tell_verdict(Verdict.NEXT, event, first=base + 1)
+    return advance_window(record, event), (again, rest)
 
 
 def take_first(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    return moved(record, event), (judged(Verdict.FIRST, event),)
+    return advance_window(record, event), (tell_verdict(Verdict.FIRST, event),)
 
 
 def take_first_after_unknown(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    return moved(record, event), (judged(Verdict.FIRST, event, lost=1, unknown=True),)
+    return advance_window(record, event), (tell_verdict(Verdict.FIRST, event, lost=1, unknown=True),)
 
 
 def take_next(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    return moved(record, event), (judged(Verdict.NEXT, event),)
+    return advance_window(record, event), (tell_verdict(Verdict.NEXT, event),)
 
 
 def take_skip(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    return moved(record, event), (judged(Verdict.SKIP, event, lost=event.number - since(record, event) - 1),)
+    return advance_window(record, event), (
+        tell_verdict(Verdict.SKIP, event, lost=event.number - since(record, event) - 1),
+    )
 
 
 def take_after_tail(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    return moved(record, event), (judged(Verdict.SKIP, event, lost=event.before - since(record, event)),)
+    return advance_window(record, event), (tell_verdict(Verdict.SKIP, event, lost=event.before - since(record, event)),)
 
 
 def take_unknown(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    return moved(record, event), (judged(Verdict.SKIP, event, lost=1, unknown=True),)
+    return advance_window(record, event), (tell_verdict(Verdict.SKIP, event, lost=1, unknown=True),)
 
 
 def take_cycle(record: SubscriberWindowRecord, event: Numbered, now_ns: int) -> Done:
-    return moved(record, event), (judged(Verdict.CYCLE, event),)
+    return advance_window(record, event), (tell_verdict(Verdict.CYCLE, event),)
 
 
 def forget(record: SubscriberWindowRecord, event: Event, now_ns: int) -> Done:

@@ -12,7 +12,7 @@ PROTOCOL = Protocol(
         "borrower": f"{_HERE}.borrower:BORROWER",
         "stream": f"{_HERE}.stream:STREAM",
         "session": f"{_HERE}.session:SESSION",
-        "private": f"{_HERE}.private:PRIVATE",
+        "private": f"{_HERE}.private_subscription:PRIVATE",
         "leader": f"{_HERE}.leader:LEADER",
         "member": f"{_HERE}.member:MEMBER",
         "assignment": f"{_HERE}.assignment:ASSIGNMENT",

@@ -185,11 +185,11 @@ class Agent(RelayingHost):
             farewell = Disconnect(said.borrower, said.epoch, said.registration, reports)
             back = Send(speaker_of(sender, message), farewell)
             if isinstance(message, RelayedToBorrower):
-                back = self.relayed(said.borrower, message.via, back)
+                back = self.relay_message(said.borrower, message.via, back)
             out.append((said.borrower, back))
         return out
 
-    def relayed(self, speaker: str, via: str, effect: Send) -> Send:
+    def relay_message(self, speaker: str, via: str, effect: Send) -> Send:
         return Send(via, RelayedToLeader(effect.to, via, effect.message))  # type: ignore[arg-type]
 
     def party_of(self, subscription: str) -> str:
@@ -210,7 +210,7 @@ class Agent(RelayingHost):
         """What a store answered to one of our parties."""
         return self.feed(party, answer, now_ns)
 
-    def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
+    def route_tell(self, party: str, event: Event, now_ns: int) -> Inward | None:
         if isinstance(event, GroupDeclared):
             subscription = self.parties.pop(party)
             return self._borrow(subscription, subscription, 0, now_ns)

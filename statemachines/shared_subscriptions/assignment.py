@@ -93,7 +93,7 @@ def keep_and_send_revoked(
     record: AssignmentRecord, event: UpdateProgress, now_ns: int
 ) -> tuple[AssignmentRecord, Effects]:
     record = replace(record, progress=max(record.progress, event.progress))
-    return record, (revoked(record),)
+    return record, (make_revoked(record),)
 
 
 def send_grant(record: AssignmentRecord, event: Event, now_ns: int) -> tuple[AssignmentRecord, Effects]:
@@ -105,7 +105,7 @@ def send_revoke(record: AssignmentRecord, event: Event, now_ns: int) -> tuple[As
 
 
 def send_revoked(record: AssignmentRecord, event: Event, now_ns: int) -> tuple[AssignmentRecord, Effects]:
-    return record, (revoked(record),)
+    return record, (make_revoked(record),)
 
 
 def resend_grant(record: AssignmentRecord, event: ResendTimer, now_ns: int) -> tuple[AssignmentRecord, Effects]:
@@ -117,7 +117,7 @@ def resend_revoke(record: AssignmentRecord, event: ResendTimer, now_ns: int) -> 
 
 
 def resend_revoked(record: AssignmentRecord, event: ResendTimer, now_ns: int) -> tuple[AssignmentRecord, Effects]:
-    return record, (again(record, now_ns), revoked(record))
+    return record, (again(record, now_ns), make_revoked(record))
 
 
 def again(record: AssignmentRecord, now_ns: int) -> SetTimer:
@@ -138,7 +138,7 @@ def revoke(record: AssignmentRecord) -> Send:
     return Send(to.borrower, Revoke(to.borrower, to.epoch, to.registration, record.stream, record.grant))
 
 
-def revoked(record: AssignmentRecord) -> Send:
+def make_revoked(record: AssignmentRecord) -> Send:
     """The final progress has arrived."""
     to = record.link
     return Send(to.borrower, Revoked(to.borrower, to.epoch, to.registration, record.stream, record.grant))

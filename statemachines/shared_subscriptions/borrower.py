@@ -183,7 +183,7 @@ class BorrowerRecord(msgspec.Struct, frozen=True, gc=False):
 Paired = PingResponse | Grant | Revoke | Revoked | Invalidate | LeaderConnectResponse
 
 
-def linked(record: BorrowerRecord) -> Link:
+def require_link(record: BorrowerRecord) -> Link:
     """The link of a borrower that is connected."""
     assert record.link is not None
     return record.link
@@ -193,12 +193,12 @@ def linked(record: BorrowerRecord) -> Link:
 
 
 def is_mine(record: BorrowerRecord, event: Paired) -> bool:
-    link = linked(record)
+    link = require_link(record)
     return event.epoch == link.epoch and event.registration == link.registration
 
 
 def is_above(record: BorrowerRecord, event: Paired) -> bool:
-    link = linked(record)
+    link = require_link(record)
     return (event.epoch, event.registration) > (link.epoch, link.registration)
 
 
@@ -207,7 +207,7 @@ def is_mine_or_above(record: BorrowerRecord, event: Paired) -> bool:
 
 
 def is_below(record: BorrowerRecord, event: Paired) -> bool:
-    link = linked(record)
+    link = require_link(record)
     return (event.epoch, event.registration) < (link.epoch, link.registration)
 
 
@@ -241,7 +241,7 @@ def finishes_all(record: BorrowerRecord, event: StreamProgress) -> bool:
         and event.progress >= child.progress
         and record.unfinished == 1
         and event.grant == child.grant
-        and child.unfinished
+        and child.is_unfinished
     )
 
 
@@ -253,7 +253,7 @@ def removes_last(record: BorrowerRecord, event: Revoked) -> bool:
         and child is not None
         and event.grant >= child.grant
         and record.unfinished == 1
-        and child.unfinished
+        and child.is_unfinished
     )
 
 
@@ -261,16 +261,16 @@ def removes_last(record: BorrowerRecord, event: Revoked) -> bool:
 
 
 def ask_for_leader(record: BorrowerRecord, event: Start, now_ns: int) -> tuple[BorrowerRecord, Effects]:
-    return wanted(record)
+    return make_leader_wanted(record)
 
 
 def ask_again(record: BorrowerRecord, event: FindLeaderTimer, now_ns: int) -> tuple[BorrowerRecord, Effects]:
     again = SetTimer("find_leader", now_ns + record.configuration.find_leader_ms * MS)
-    record, effects = wanted(record)
+    record, effects = make_leader_wanted(record)
     return record, (again, *effects)
 
 
-def wanted(record: BorrowerRecord) -> tuple[BorrowerRecord, Effects]:
+def make_leader_wanted(record: BorrowerRecord) -> tuple[BorrowerRecord, Effects]:
     """Ask the registry whose turn it is."""
     ask = Send(record.registries[record.turn], LeaderWanted(record.id, record.group, record.filter))
     return replace(record, turn=(record.turn + 1) % len(record.registries)), (ask,)
@@ -289,7 +289,7 @@ def ping(record: BorrowerRecord, event: PingTimer, now_ns: int) -> tuple[Borrowe
 
 def send_ping(record: BorrowerRecord, now_ns: int) -> tuple[BorrowerRecord, Effects]:
     """Number, stamp and send the next ping; what it reports is carried until a ping is answered."""
-    link = linked(record)
+    link = require_link(record)
     record = choose_reports(record)
     streams = record.streams
     reports = tuple([streams[name].report() for name in keys_in_order(record.carried)])
@@ -335,7 +335,7 @@ def without(names: Map[str, bool], name: str) -> Map[str, bool]:
     return names.delete(name) if name in names else names
 
 
-def answered(record: BorrowerRecord, event: PingResponse, now_ns: int) -> tuple[BorrowerRecord, Effects]:
+def accept_ping_response(record: BorrowerRecord, event: PingResponse, now_ns: int) -> tuple[BorrowerRecord, Effects]:
     """The ping is answered: its reports are confirmed, the lease reaches from its sending time."""
     configuration = record.configuration
     effects: tuple[Effect, ...] = (
@@ -348,7 +348,9 @@ def answered(record: BorrowerRecord, event: PingResponse, now_ns: int) -> tuple[
     return replace(record, outstanding=False, leased=True, carried=Map()), effects
 
 
-def answered_late(record: BorrowerRecord, event: PingResponse, now_ns: int) -> tuple[BorrowerRecord, Effects]:
+def accept_late_ping_response(
+    record: BorrowerRecord, event: PingResponse, now_ns: int
+) -> tuple[BorrowerRecord, Effects]:
     """As `answered`, without a lease: while unsubscribing nothing is delivered."""
     again = SetTimer("ping", now_ns + record.configuration.ping_interval_ms * MS)
     return replace(record, outstanding=False, carried=Map()), (CancelTimer("ping_timeout"), again)
@@ -364,7 +366,7 @@ def pass_on(
     """To the Stream machine that the event is about: the instance that is held, else that of the event's grant."""
     child = record.streams.get(event.stream)
     if child is None:
-        child = StreamRecord(linked(record), event.stream)
+        child = StreamRecord(require_link(record), event.stream)
     grant = event.grant if child.status is ABSENT else child.grant
     after, effects, seen = STREAM.child_step(child, event, now_ns, grant)
     if after is not child:
@@ -385,7 +387,7 @@ def keep(record: BorrowerRecord, before: StreamRecord, after: StreamRecord) -> B
     """With the stream as it is now; the next ping reports it, if it is still held."""
     stream = after.stream
     streams = record.streams.set(stream, after)
-    unfinished = record.unfinished + (after.unfinished - before.unfinished)
+    unfinished = record.unfinished + (after.is_unfinished - before.is_unfinished)
     if after.status is ABSENT:
         changed, carried = without(record.changed, stream), without(record.carried, stream)
         late = without(record.late, stream)
@@ -462,7 +464,7 @@ def leave_for_now(
 def say_farewell(
     record: BorrowerRecord, recreate: bool, now_ns: int
 ) -> tuple[BorrowerRecord, Effects, tuple[ChildStep, ...]]:
-    link = linked(record)
+    link = require_link(record)
     reports = last_reports(record)
     farewell = Send(link.leader, Disconnect(record.id, link.epoch, link.registration, reports))
     record, effects, children = step_held(record, Dropped(), now_ns)
@@ -507,7 +509,7 @@ ROWS = (
 
     Row(LeaderConnectResponse, CONNECTED,     DESTROYED,     Delegate(invalidate_itself), is_above,           "SS-06"),
     Row(PingTimer,             LINKED,        STAY,          ping,                        None,               "SS-07"),
-    Row(PingResponse,          CONNECTED,     STAY,          answered,                    is_outstanding,     "SS-08"),
+    Row(PingResponse,          CONNECTED,     STAY,          accept_ping_response,        is_outstanding,     "SS-08"),
     Row(PingResponse,          CONNECTED,     DESTROYED,     Delegate(invalidate_itself), is_above,           "SS-15"),
     Row(PingTimeout,           CONNECTED,     DESTROYED,     Delegate(invalidate_itself), None,               "SS-09"),
     Row(LeaseEnd,              CONNECTED,     STAY,          end_lease,                   None,               "SS-10"),
@@ -524,7 +526,7 @@ ROWS = (
     Row(OnUnsubscribe,         CONNECTED,     UNSUBSCRIBING, Delegate(finish_all),        None,               "SS-14"),
     Row(OnDisconnect,          LINKED,        DESTROYED,     Delegate(leave),             None,               "SS-17"),
 
-    Row(PingResponse,          UNSUBSCRIBING, STAY,          answered_late,               is_outstanding,     "SS-08"),
+    Row(PingResponse,          UNSUBSCRIBING, STAY,          accept_late_ping_response,   is_outstanding,     "SS-08"),
     Row(PingTimeout,           UNSUBSCRIBING, DESTROYED,     Delegate(leave),             None,               "SS-18"),
     Row(Revoked,               UNSUBSCRIBING, DESTROYED,     Delegate(pass_on_and_leave), removes_last,       "SS-19"),
     Row(Revoked,               UNSUBSCRIBING, STAY,          Delegate(pass_on),           is_mine,            "SS-20"),
@@ -568,7 +570,7 @@ TIMERS = (
 
 def counts_unfinished(record: BorrowerRecord) -> bool:
     """`unfinished` is what counting says."""
-    return record.unfinished == sum(child.unfinished for _, child in in_order(record.streams))
+    return record.unfinished == sum(child.is_unfinished for _, child in in_order(record.streams))
 
 
 def is_leased_connected(record: BorrowerRecord) -> bool:

@@ -167,7 +167,7 @@ def can_commit_staged(record: LeaderRecord, event: CommitTimer) -> bool:
     return record.root_known and record.trial is None and bool(record.staged)
 
 
-def happened(record: LeaderRecord, event: ReadDone) -> bool:
+def is_written(record: LeaderRecord, event: ReadDone) -> bool:
     """What we tried to write is there."""
     if not is_check(record, event):
         return False
@@ -176,7 +176,7 @@ def happened(record: LeaderRecord, event: ReadDone) -> bool:
     return claim is not None and root is not None and (claim.value, root.value) == (trial.claim, trial.root)
 
 
-def happened_not(record: LeaderRecord, event: ReadDone) -> bool:
+def is_unwritten(record: LeaderRecord, event: ReadDone) -> bool:
     """The old values are there, exactly."""
     return is_check(record, event) and event.records == (record.claim, record.root)
 
@@ -372,11 +372,11 @@ def heartbeat_later(record: LeaderRecord, event: HeartbeatTimer, now_ns: int) ->
     return record, (SetTimer("heartbeat", now_ns + record.configuration.commit_interval_ms * MS),)
 
 
-def renewed(record: LeaderRecord, event: Committed, now_ns: int) -> tuple[LeaderRecord, Effects]:
+def renew_claim(record: LeaderRecord, event: Committed, now_ns: int) -> tuple[LeaderRecord, Effects]:
     return keep(record, event.stamp, event.stamp, now_ns)
 
 
-def renewed_after_all(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
+def renew_confirmed_claim(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
     claim, root = event.records
     assert claim is not None
     assert root is not None

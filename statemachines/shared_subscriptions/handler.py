@@ -18,7 +18,7 @@ from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions.agent import Agent, Shared
 from statemachines.shared_subscriptions.borrower import Destroyed, GiveBack, LeaseBegan, LeaseEnded, Start
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.private import NOW, PRIVATE, PrivateRecord
+from statemachines.shared_subscriptions.private_subscription import NOW, PRIVATE, PrivateRecord
 from statemachines.shared_subscriptions.session import (
     SESSION,
     Ack,
@@ -31,7 +31,7 @@ from statemachines.shared_subscriptions.session import (
     SessionRecord,
     Take,
     check_ack,
-    kept,
+    list_kept,
 )
 from statemachines.shared_subscriptions.standby import STANDBY, Resume, StandbyRecord
 from statemachines.shared_subscriptions.stream import Finish, Install, StreamProgress, Uninstall
@@ -115,7 +115,7 @@ class Handler(Agent):
         """Messages were fetched: what to do, and what of them the session has counted (their payloads are the
         driver's)."""
         out = self.fire_first(now_ns)  # it may end a lease, and then nothing is counted
-        counted = kept(self.reads, answer)
+        counted = list_kept(self.reads, answer)
         return out + self.feed(self.session, answer, now_ns), counted
 
     @property
@@ -134,7 +134,7 @@ class Handler(Agent):
 
     # -- between the machines -----------------------------------------------------------------------------------
 
-    def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
+    def route_tell(self, party: str, event: Event, now_ns: int) -> Inward | None:
         if isinstance(event, TO_SESSION):
             return ((self.session, event),)
         if isinstance(event, Progressed):
@@ -146,9 +146,9 @@ class Handler(Agent):
             return [(party, Resume()) for party in self.parties if self.nodes[party].fsm is STANDBY]
         if isinstance(event, Destroyed):
             ended = "" if event.recreate else self.parties[party]
-            followed = super().told(party, event, now_ns)
+            followed = super().route_tell(party, event, now_ns)
             return ((self.session, Dismiss(party, ended)), *(followed or ()))
-        return super().told(party, event, now_ns)
+        return super().route_tell(party, event, now_ns)
 
     def _borrow(self, subscription: str, borrower: str, seen: int, now_ns: int) -> Inward:
         """Where the session cannot read, somebody stands by in the place of the borrower."""

@@ -53,7 +53,6 @@ from statemachines.shared_subscriptions.group_store import (
     Scanned,
     StoreFailed,
 )
-from statemachines.shared_subscriptions.holding import MeasureTimer
 from statemachines.shared_subscriptions.leader_record import (
     CANDIDATE,
     CLAIMED,
@@ -83,14 +82,6 @@ from statemachines.shared_subscriptions.listing import (
     load_streams,
     try_load_later,
     try_renew_later,
-)
-from statemachines.shared_subscriptions.measuring import (
-    hold_progress,
-    is_beyond,
-    is_measure,
-    judge_held,
-    measure_again,
-    measure_later,
 )
 from statemachines.shared_subscriptions.member import MEMBER, REGISTERED, ExpiryTimer, HandOverTimer
 from statemachines.shared_subscriptions.membership import (
@@ -129,6 +120,15 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.plan import COUNTED, Draft, has_ended, reassign
+from statemachines.shared_subscriptions.progress_cover import MeasureTimer
+from statemachines.shared_subscriptions.stream_measure import (
+    hold_progress,
+    is_beyond,
+    is_measure,
+    judge_held,
+    measure_again,
+    measure_later,
+)
 from statemachines.shared_subscriptions.stream_store import FetchFailed, Measured, StreamsListed
 
 ASKERS_MAX = 1_000
@@ -206,7 +206,7 @@ def relay_to_borrower(record: LeaderRecord, event: RelayedToBorrower, now_ns: in
 
 def refuse_undeclared(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
     told = tuple(Send(borrower, Undeclared(borrower)) for borrower in keys_in_order(record.askers))
-    return record, (*told, *gone(record, "the group is not declared"))
+    return record, (*told, *tell_resigned(record, "the group is not declared"))
 
 
 # -- being idle -----------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def end_grace_and_share(record: LeaderRecord, event: GraceEnd, now_ns: int) -> O
     """The leader leads from here on, so that the plan may assign."""
     draft = Draft(replace(record, grace=False, status=LEADING), now_ns)
     reassign(draft)
-    return draft.done()
+    return draft.finish()
 
 
 # -- the end --------------------------------------------------------------------------------------------------------
@@ -243,25 +243,25 @@ def farewell(record: LeaderRecord) -> Effects:
     )
 
 
-def gone(record: LeaderRecord, why: str) -> tuple[Effect, ...]:
+def tell_resigned(record: LeaderRecord, why: str) -> tuple[Effect, ...]:
     return (Tell(Resigned(record.id, record.group, record.filter, why, record.unfit)), Stop())
 
 
 def resign(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
     """The claim is lost, or may be."""
-    return record, (*farewell(record), *gone(record, "the claim is lost"))
+    return record, (*farewell(record), *tell_resigned(record, "the claim is lost"))
 
 
 def resign_unclaimed(record: LeaderRecord, event: Halt | IdleTimer, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    return record, gone(record, "it never led")
+    return record, tell_resigned(record, "it never led")
 
 
 def refuse_group(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    return record, gone(record, "the group lives by other ping or claim times")
+    return record, tell_resigned(record, "the group lives by other ping or claim times")
 
 
 def resign_released(record: LeaderRecord, event: Event, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    return record, gone(record, "it cannot serve, and gave the claim up" if record.unfit else "released")
+    return record, tell_resigned(record, "it cannot serve, and gave the claim up" if record.unfit else "released")
 
 
 def say_farewell(record: LeaderRecord, event: Halt, now_ns: int) -> tuple[LeaderRecord, Effects]:
@@ -295,7 +295,7 @@ def say_farewell_disowned(record: LeaderRecord, event: Refused, now_ns: int) -> 
 
 
 def release_now(record: LeaderRecord, event: Committed, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    record, kept = claim.renewed(record, event, now_ns)
+    record, kept = claim.renew_claim(record, event, now_ns)
     record, asked = claim.release(record, now_ns)
     return record, (*kept, *asked)
 
@@ -368,14 +368,14 @@ ROWS = (
     Row(HeartbeatTimer, CLAIMED,   STAY,      claim.commit,                claim.can_commit,          "SS-127"),
     Row(HeartbeatTimer, CLAIMED,   STAY,      claim.heartbeat_later,       None,                      "SS-127"),
     Row(CommitTimer,   SERVING,    STAY,      claim.commit,                claim.can_commit_staged,   "SS-128"),
-    Row(Committed,     CLAIMED,    STAY,      claim.renewed,               claim.is_trial,            "SS-129"),
+    Row(Committed,     CLAIMED,    STAY,      claim.renew_claim,           claim.is_trial,            "SS-129"),
     Row(Refused,       CLAIMED,    RELEASING, say_farewell_disowned,       claim.was_destroyed,       "SS-139"),
     Row(Refused,       CLAIMED,    RESIGNED,  resign,                      claim.is_trial,            "SS-130"),
     Row(StoreFailed,   CLAIMED,    STAY,      claim.recheck_later,         claim.is_trial,            "SS-131"),
     Row(StoreFailed,   CLAIMED,    STAY,      claim.recheck_later,         claim.is_check,            "SS-131"),
     Row(RecheckTimer,  CLAIMED,    STAY,      claim.check,                 claim.is_in_doubt,         "SS-131"),
-    Row(ReadDone,      CLAIMED,    STAY,      claim.renewed_after_all,     claim.happened,            "SS-131"),
-    Row(ReadDone,      CLAIMED,    STAY,      claim.commit_again,          claim.happened_not,        "SS-131"),
+    Row(ReadDone,      CLAIMED,    STAY,      claim.renew_confirmed_claim, claim.is_written,          "SS-131"),
+    Row(ReadDone,      CLAIMED,    STAY,      claim.commit_again,          claim.is_unwritten,        "SS-131"),
     Row(ReadDone,      CLAIMED,    RESIGNED,  resign,                      claim.is_check,            "SS-130"),
     Row(ClaimEnd,      HOLDING,    RESIGNED,  resign,                      None,                      "SS-132"),
 
@@ -432,7 +432,7 @@ def has_owner(record: LeaderRecord, stream: str) -> bool:
     return member is not None and member.grants.get(assignment.grant) == stream
 
 
-def touched_has_owner(record: LeaderRecord, event: Event) -> bool:
+def has_owner_of_touched(record: LeaderRecord, event: Event) -> bool:
     stream = getattr(event, "stream", None)
     return stream is None or has_owner(record, stream)
 
@@ -447,7 +447,7 @@ def counts_agree(record: LeaderRecord) -> bool:
         all(member.count == counted.get(borrower, 0) for borrower, member in in_order(record.members))
         and record.live == sum(rank.live for _, rank in in_order(record.ranks) if rank.open)
         and all(rank.live == count_unread(record, rank) for _, rank in in_order(record.ranks))
-        and record.live == len(waiting(record)) + len(held(record) | unjudged(record))
+        and record.live == len(waiting(record)) + len(list_held_streams(record) | list_unjudged_streams(record))
     )
 
 
@@ -460,7 +460,7 @@ def waiting(record: LeaderRecord) -> set[str]:
     return {stream for _, stream in in_order(record.free.items) if stream in record.streams}
 
 
-def held(record: LeaderRecord) -> set[str]:
+def list_held_streams(record: LeaderRecord) -> set[str]:
     """Unread streams that members hold, or may still hold."""
     return {
         stream
@@ -470,7 +470,7 @@ def held(record: LeaderRecord) -> set[str]:
     }
 
 
-def unjudged(record: LeaderRecord) -> set[str]:
+def list_unjudged_streams(record: LeaderRecord) -> set[str]:
     """Unread streams of open ranks of which something is said that is not believed yet."""
     streams = ((stream, record.streams[stream]) for stream in keys_in_order(record.held))
     return {stream for stream, known in streams if record.ranks[known.rank].open and not has_ended(record, stream)}
@@ -487,7 +487,7 @@ LEADER = Fsm(
     timers=TIMERS,
     children=(MEMBER, ASSIGNMENT),
     invariants=(
-        Invariant("assignments-have-owners", "SS-160", assignments_have_owners, touched_has_owner),
+        Invariant("assignments-have-owners", "SS-160", assignments_have_owners, has_owner_of_touched),
         Invariant("counts-agree", "SS-161", counts_agree, lambda record, event: record.live >= 0),
     ),
 )

@@ -15,11 +15,11 @@ from statemachines.shared_subscriptions.assignment import Vanish
 from statemachines.shared_subscriptions.claim import PAGE, can_commit, idle_later, keep_page, look_later, stage
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.group_store import Properties, Scanned
-from statemachines.shared_subscriptions.holding import StreamBehind, covers
 from statemachines.shared_subscriptions.leader_record import Held, Known, LeaderRecord, Rank
 from statemachines.shared_subscriptions.membership import Outcome
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.plan import Draft, reassign
+from statemachines.shared_subscriptions.progress_cover import StreamBehind, covers
 from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
     FetchFailed,
@@ -125,7 +125,7 @@ def learn_and_share(record: LeaderRecord, event: StreamsListed, now_ns: int) -> 
         draft.effects.append(renew_later(record, now_ns))
     if draft.record.live != record.live or draft.record.free is not record.free:
         reassign(draft)
-    return draft.done()
+    return draft.finish()
 
 
 def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
@@ -142,7 +142,7 @@ def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
             if (info.count, info.ended) > (known.count, known.ended):
                 streams = streams.set(info.stream, replace(known, count=info.count, ended=info.ended))
             continue
-        known = found(loaded, info)
+        known = make_known_stream(loaded, info)
         streams = streams.set(info.stream, known)
         if is_behind(known):
             held = held.set(info.stream, Held("", 0, known.progress))
@@ -171,7 +171,7 @@ def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
     )
 
 
-def found(loaded: Map[str, int], info: StreamInfo) -> Known:
+def make_known_stream(loaded: Map[str, int], info: StreamInfo) -> Known:
     """A stream that is new to this leader."""
     progress = max(loaded.get(info.stream, 0), info.first)
     return Known(progress, info.shard, info.generation, info.count, info.ended)
@@ -188,7 +188,7 @@ def behind(record: LeaderRecord, event: StreamsListed) -> tuple[Tell, ...]:
         Tell(StreamBehind(record.id, info.stream, known.progress, info.count))
         for info in event.streams
         if info.stream not in record.streams and info.generation >= max(record.oldest, event.oldest)
-        for known in (found(record.loaded, info),)
+        for known in (make_known_stream(record.loaded, info),)
         if is_behind(known)
     )
 

@@ -111,25 +111,25 @@ def has_no_lease_and_few(record: MemberRecord, event: Event) -> bool:
 def connect(record: MemberRecord, event: LeaderWanted, now_ns: int) -> tuple[MemberRecord, Effects]:
     link = record.link
     response = LeaderConnectResponse(link.borrower, link.leader, link.epoch, link.registration)
-    return record, (heard_until(record, now_ns), Send(link.borrower, response))
+    return record, (set_silence_timer(record, now_ns), Send(link.borrower, response))
 
 
 def refresh(record: MemberRecord, event: Heard, now_ns: int) -> tuple[MemberRecord, Effects]:
-    return record, (heard_until(record, now_ns),)
+    return record, (set_silence_timer(record, now_ns),)
 
 
 def answer_ping(record: MemberRecord, event: Ping, now_ns: int) -> tuple[MemberRecord, Effects]:
     link = record.link
     response = PingResponse(link.borrower, link.epoch, link.registration, event.n)
     record = replace(record, answered=True, answered_at_ns=now_ns)
-    return record, (heard_until(record, now_ns), Send(link.borrower, response))
+    return record, (set_silence_timer(record, now_ns), Send(link.borrower, response))
 
 
 def invalidate(record: MemberRecord, event: Event, now_ns: int) -> tuple[MemberRecord, Effects]:
     return record, (invalidation(record.link),)
 
 
-def heard_until(record: MemberRecord, now_ns: int) -> SetTimer:
+def set_silence_timer(record: MemberRecord, now_ns: int) -> SetTimer:
     return SetTimer("expiry", now_ns + record.configuration.validity_ms * MS, record.link.borrower)
 
 

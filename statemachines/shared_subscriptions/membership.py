@@ -20,7 +20,6 @@ from statemachines.shared_subscriptions.assignment import (
     TakeBack,
 )
 from statemachines.shared_subscriptions.configuration import MS
-from statemachines.shared_subscriptions.holding import hold, is_covered
 from statemachines.shared_subscriptions.leader_record import LEADING, Held, LeaderRecord
 from statemachines.shared_subscriptions.member import (
     FREED_MAX,
@@ -45,6 +44,7 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.plan import Draft, hand_out, reassign, take_back
+from statemachines.shared_subscriptions.progress_cover import hold, is_covered
 from statemachines.shared_subscriptions.stream import Link
 
 MEMBERS_MAX = 100_000
@@ -126,7 +126,7 @@ def register(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> Outcome:
     draft.effects.extend((*first, *MEMBER.start(member, now_ns)))
     draft.step_member(event.borrower, event)
     reassign(draft)
-    return draft.done()
+    return draft.finish()
 
 
 def hear_by(record: LeaderRecord, now_ns: int) -> SetTimer:
@@ -139,7 +139,7 @@ def hear_by(record: LeaderRecord, now_ns: int) -> SetTimer:
 def answer_again(record: LeaderRecord, event: LeaderWanted, now_ns: int) -> Outcome:
     draft = Draft(record, now_ns)
     draft.step_member(event.borrower, event)
-    return draft.done()
+    return draft.finish()
 
 
 def take_ping(record: LeaderRecord, event: Ping, now_ns: int) -> Outcome:
@@ -155,7 +155,7 @@ def take_ping(record: LeaderRecord, event: Ping, now_ns: int) -> Outcome:
             reassign(draft)
         elif draft.record.status is LEADING:
             hand_out(draft)
-    return draft.done()
+    return draft.finish()
 
 
 def take_report(draft: Draft, ping: Ping, report: Report) -> bool:
@@ -186,7 +186,7 @@ def take_progress(record: LeaderRecord, event: UpdateProgress, now_ns: int) -> O
     step_owned(draft, event)
     if draft.record.status is LEADING:
         hand_out(draft)  # an answered grant makes room for the next
-    return draft.done()
+    return draft.finish()
 
 
 def step_owned(draft: Draft, event: UpdateProgress) -> None:
@@ -208,14 +208,14 @@ def take_end(record: LeaderRecord, event: UpdateProgress, now_ns: int) -> Outcom
     step_owned(draft, event)
     if draft.record.live < live:
         reassign(draft)
-    return draft.done()
+    return draft.finish()
 
 
 def hear(record: LeaderRecord, event: UpdateProgress | RevokeFinished, now_ns: int) -> Outcome:
     """Of a grant that is over: it shows that the borrower lives, nothing more."""
     draft = Draft(record, now_ns)
     draft.step_member(event.borrower, HEARD)
-    return draft.done()
+    return draft.finish()
 
 
 def take_back_finished(record: LeaderRecord, event: RevokeFinished, now_ns: int) -> Outcome:
@@ -229,7 +229,7 @@ def take_back_finished(record: LeaderRecord, event: RevokeFinished, now_ns: int)
     if draft.record.status is LEADING:
         take_back(draft, event.borrower)
         hand_out(draft)
-    return draft.done()
+    return draft.finish()
 
 
 def say_invalid(record: LeaderRecord, event: Ping | UpdateProgress, now_ns: int) -> tuple[LeaderRecord, Effects]:
@@ -249,7 +249,7 @@ def take_farewell(record: LeaderRecord, event: Disconnect, now_ns: int) -> Outco
         else:
             hold(draft, report.stream, Held(event.borrower, report.grant, report.progress, report.finished))
     step_out(draft, event.borrower, event)
-    return draft.done()
+    return draft.finish()
 
 
 def take_last_word(draft: Draft, report: Report) -> None:
@@ -328,13 +328,13 @@ def step_out(draft: Draft, borrower: str, event: Event) -> None:
 def expire(record: LeaderRecord, event: ExpiryTimer | HandOverTimer, now_ns: int) -> Outcome:
     draft = Draft(record, now_ns)
     step_out(draft, event.key, event)
-    return draft.done()
+    return draft.finish()
 
 
 def resend(record: LeaderRecord, event: ResendTimer, now_ns: int) -> Outcome:
     draft = Draft(record, now_ns)
     draft.step_assignment(event.key, event)
-    return draft.done()
+    return draft.finish()
 
 
 def give_up(record: LeaderRecord, event: GrantTimeout | RevokeTimeout, now_ns: int) -> Outcome:
@@ -344,4 +344,4 @@ def give_up(record: LeaderRecord, event: GrantTimeout | RevokeTimeout, now_ns: i
     draft.step_assignment(event.key, event)
     if event.key not in draft.record.assignments:
         step_out(draft, borrower, Kick())
-    return draft.done()
+    return draft.finish()

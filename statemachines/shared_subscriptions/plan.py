@@ -55,7 +55,7 @@ class Draft:
         self.effects: list[Effect] = []
         self.children: list[ChildStep] = []
 
-    def done(self) -> tuple[LeaderRecord, tuple[Effect, ...], tuple[ChildStep, ...]]:
+    def finish(self) -> tuple[LeaderRecord, tuple[Effect, ...], tuple[ChildStep, ...]]:
         """The outcome, as a delegating action returns it."""
         return self.record, tuple(self.effects), tuple(self.children)
 

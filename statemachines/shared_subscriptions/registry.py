@@ -98,14 +98,14 @@ class Registry(RelayingHost):
         """Every leader gives its claim up; whoever asks next starts another."""
         return [one for party in sorted(self.nodes) for one in self.feed(party, Halt(), now_ns)]
 
-    def told(self, party: str, event: Event, now_ns: int) -> Inward | None:
+    def route_tell(self, party: str, event: Event, now_ns: int) -> Inward | None:
         if isinstance(event, Resigned) and self.leaders.get((event.group, event.filter)) == event.leader:
             self.leaders.pop((event.group, event.filter), None)
             if event.unfit and not self.alone:
                 self._hold_back(event, now_ns)
         return None
 
-    def relayed(self, speaker: str, via: str, effect: Send) -> Send:
+    def relay_message(self, speaker: str, via: str, effect: Send) -> Send:
         return Send(via, RelayedToBorrower(speaker, via, effect.message))  # type: ignore[arg-type]
 
     def _hear_around(self, event: RelayedToLeader, now_ns: int) -> list[Outgoing]:

@@ -71,7 +71,7 @@ class RelayingHost(Host):
         self._detours: dict[str, tuple[str, int]] = {}
         self._answers_around = False
 
-    def relayed(self, speaker: str, via: str, effect: Send) -> Send:
+    def relay_message(self, speaker: str, via: str, effect: Send) -> Send:
         """What `speaker` says, as it goes through the follower `via`."""
         raise NotImplementedError
 
@@ -122,7 +122,7 @@ class RelayingHost(Host):
                 if not self._answers_around:
                     continue
                 doubled.pop()
-            doubled.append((party, self.relayed(party, via, effect)))
+            doubled.append((party, self.relay_message(party, via, effect)))
         return doubled
 
     def _answer_around(self, act: Callable[[], list[Outgoing]]) -> list[Outgoing]:

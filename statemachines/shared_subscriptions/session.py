@@ -66,7 +66,7 @@ from statemachines.shared_subscriptions.session_record import Take as Take
 from statemachines.shared_subscriptions.session_record import UnreadableTimer as UnreadableTimer
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
 from statemachines.shared_subscriptions.stream_store import SERVICE, Batch, Fetch, Fetched, FetchFailed, Slice
-from statemachines.shared_subscriptions.unreadable import (
+from statemachines.shared_subscriptions.unreadable_session import (
     give_up_open_read,
     give_up_reads,
     is_failing,
@@ -363,7 +363,7 @@ def continues(record: SessionRecord, reading: Reading, batch: Batch) -> bool:
     )
 
 
-def kept(record: SessionRecord, event: Fetched) -> tuple[Kept, ...]:
+def list_kept(record: SessionRecord, event: Fetched) -> tuple[Kept, ...]:
     """What the step on this answer will count, for whoever has the payloads."""
     if record.status is not FETCHING or not is_answer(record, event):
         return ()
@@ -405,13 +405,15 @@ def hand_over(record: SessionRecord, event: Take, now_ns: int) -> tuple[SessionR
             more = last + 1 < reading.fetched
             readings = readings.set(key, replace(reading, delivered=last + 1, waiting=more))
             record = replace(record, readings=readings, to_take=queue.push(key) if more else queue)
-            return told(record, Deliver(reading.owner, reading.stream, reading.grant, reading.delivered, last), now_ns)
+            return deliver(
+                record, Deliver(reading.owner, reading.stream, reading.grant, reading.delivered, last), now_ns
+            )
         if reading is not None:
             readings = readings.set(key, replace(reading, waiting=False))
     return replace(record, readings=readings, to_take=queue), ()
 
 
-def told(record: SessionRecord, event: Deliver, now_ns: int) -> tuple[SessionRecord, Effects]:
+def deliver(record: SessionRecord, event: Deliver, now_ns: int) -> tuple[SessionRecord, Effects]:
     """What is delivered; acknowledged in the same step where nobody else will."""
     if not record.leases[event.owner].at_delivery:
         return record, (Tell(event),)
@@ -530,7 +532,7 @@ def keeps_order(record: SessionRecord, reading: Reading | None) -> bool:
     )
 
 
-def touched_in_order(record: SessionRecord, event: Event) -> bool:
+def is_touched_in_order(record: SessionRecord, event: Event) -> bool:
     owner, stream = getattr(event, "owner", None), getattr(event, "stream", None)
     return owner is None or stream is None or keeps_order(record, record.readings.get(reading_key(owner, stream)))
 
@@ -541,7 +543,7 @@ def owners_match(record: SessionRecord) -> bool:
     return listed == set(record.readings)
 
 
-def touched_matches(record: SessionRecord, event: Event) -> bool:
+def is_touched_matching(record: SessionRecord, event: Event) -> bool:
     owner, stream = getattr(event, "owner", None), getattr(event, "stream", None)
     if owner is None or stream is None:
         return True
@@ -558,7 +560,7 @@ SESSION = Fsm(
     rows=ROWS,
     timers=(Timer("poll", PollTimer, (WAITING,)), Timer("unreadable", UnreadableTimer, EVERY)),
     invariants=(
-        Invariant("offsets-in-order", "SS-106", offsets_in_order, touched_in_order),
-        Invariant("owners-match", "SS-112", owners_match, touched_matches),
+        Invariant("offsets-in-order", "SS-106", offsets_in_order, is_touched_in_order),
+        Invariant("owners-match", "SS-112", owners_match, is_touched_matching),
     ),
 )

@@ -130,7 +130,7 @@ class StreamRecord(msgspec.Struct, frozen=True, gc=False):
     finished: bool = False
 
     @property
-    def unfinished(self) -> bool:
+    def is_unfinished(self) -> bool:
         """Held, and the final progress is not known."""
         return self.status is not ABSENT and not self.finished
 

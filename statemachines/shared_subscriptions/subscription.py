@@ -43,7 +43,7 @@ class Subscription(Handler):
         return self.borrower_of(self.id)
 
     @property
-    def ended(self) -> bool:
+    def is_ended(self) -> bool:
         """The last borrower is gone for good: nothing will be delivered any more."""
         return self.id != "" and self.id not in self.shared
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from statemachines.adoption import AdoptedMachine, NotRepeatable
 from statemachines.adoption.model_step import name_action
 from statemachines.adoption.run_text import describe_run
-from statemachines.adoption.state_search import Broken, Leg
+from statemachines.adoption.state_search import FoundViolation, Leg
 
 STEPS = 30
 EXAMPLES = 50
@@ -89,7 +89,7 @@ class AdoptedTest(RuleBasedStateMachine):
                 self._fail(promise.name, "does not hold")
 
     def _fail(self, name: str, why: str) -> None:
-        raise Breaks(describe_run(self.adopted.stepper, Broken(name, why, tuple(self.legs))))
+        raise Breaks(describe_run(self.adopted.stepper, FoundViolation(name, why, tuple(self.legs))))
 
 
 def find_failure(adopted: AdoptedMachine, examples: int = EXAMPLES) -> str | None:

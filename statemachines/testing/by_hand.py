@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from statemachines.kernel import ConfigurationError, name_of, node_of
-from statemachines.testing.broken import broken_type
 from statemachines.testing.closed_run import (
     CALL,
     CRASH,
@@ -31,8 +30,9 @@ from statemachines.testing.closed_run import (
     Closed,
     ClosedRun,
     Fate,
-    told,
+    tell_story,
 )
+from statemachines.testing.property_broken import broken_type
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.system import System
 
@@ -166,13 +166,13 @@ class ByHand:
         return sorted({self._words(choice) for choice in self.play.choices(*every)})
 
     @property
-    def shown(self) -> set[str]:
+    def seen_properties(self) -> set[str]:
         """The properties that must happen sometimes, and have happened."""
         return self.play.shown
 
-    def told(self) -> str:
+    def tell_story(self) -> str:
         """What happened so far, as the explorer tells it."""
-        return told(self.closed.system, tuple(self.play.script))
+        return tell_story(self.closed.system, tuple(self.play.script))
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class ByHand:
     def _check(self) -> None:
         if self.play.broken:
             name = self.play.broken[0]
-            raise broken_type(name)(f"{name}\n\n{self.told()}")
+            raise broken_type(name)(f"{name}\n\n{self.tell_story()}")
 
     def _fate_of(self, message: int) -> Fate | None:
         envelope = self.closed.entries.envelopes[message]

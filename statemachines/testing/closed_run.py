@@ -18,7 +18,7 @@ from statemachines_spec.explorer import counterexample
 from statemachines_spec.explorer.actor import Crash, Hear, PassAll, PassLease, Pause, Restart, Wake
 from statemachines_spec.explorer.entries import FREE, WAITS, Entries, digest
 from statemachines_spec.explorer.fsm_actor import Pass
-from statemachines_spec.explorer.moves import Kind, Moves, State, mixed
+from statemachines_spec.explorer.moves import Kind, Moves, State, mix_edge
 from statemachines_spec.explorer.path import Path, ScriptLine, follow
 from statemachines_spec.explorer.property import NO_ERROR, Always
 from statemachines_spec.explorer.system import System
@@ -111,7 +111,7 @@ class Closed:
         """The properties over states that do not hold there."""
         return tuple(one.name for one, holds in self._judged(state) if isinstance(one, Always) and not holds)
 
-    def shown_in(self, state: State) -> tuple[str, ...]:
+    def list_sometimes(self, state: State) -> tuple[str, ...]:
         """What must happen sometimes, and happens there."""
         return tuple(one.name for one, hit in self._judged(state) if not isinstance(one, Always) and hit)
 
@@ -181,7 +181,7 @@ class Closed:
 
 def pair_digest(entries: Entries, event: int, local: int) -> int:
     """64 bits of an (event, local state) that do not depend on the order of discovery."""
-    return mixed(entries.digests[event], entries.components[entries.dest[event]].digests[local])
+    return mix_edge(entries.digests[event], entries.components[entries.dest[event]].digests[local])
 
 
 class ClosedRun:
@@ -208,7 +208,7 @@ class ClosedRun:
         self.state = closed.first
         self.script: list[ScriptLine] = []
         self.broken = closed.broken_in(self.state)
-        self.shown: set[str] = set(closed.shown_in(self.state))
+        self.shown: set[str] = set(closed.list_sometimes(self.state))
         self.pairs: set[Pair] = set()
         self.held: dict[int, int] = {}
         self._fates = fates or {}
@@ -239,7 +239,7 @@ class ClosedRun:
         self._often[choice.event] += 1
         if way.target is not None:
             self.state = way.target
-            self.shown.update(self.closed.shown_in(self.state))
+            self.shown.update(self.closed.list_sometimes(self.state))
         self._look_at_network()
 
     def hold_back(self, event: int, moves: int) -> None:
@@ -267,7 +267,7 @@ class ClosedRun:
         return bool(found)
 
     def _turn(self, choice: Choice) -> tuple[int, int]:
-        return self._often[choice.event], mixed(self._order, self.closed.entries.digests[choice.event])
+        return self._often[choice.event], mix_edge(self._order, self.closed.entries.digests[choice.event])
 
     def _hand_over(self, message: Choice) -> None:
         """As it is foreseen for the message, where the network does such things."""
@@ -282,7 +282,7 @@ class ClosedRun:
 
     def _take_some_way(self, choice: Choice) -> None:
         """Who finds room in the network changes from move to move, or the same message might never do."""
-        self.take(choice, mixed(len(self.script), self.closed.entries.digests[choice.event]))
+        self.take(choice, mix_edge(len(self.script), self.closed.entries.digests[choice.event]))
 
     def _look_at_network(self) -> None:
         now = len(self.script)
@@ -302,7 +302,7 @@ class ClosedRun:
         self._foreseen = {message: fate for message, fate in self._foreseen.items() if message in there}
 
 
-def replayed(closed: Closed, script: Iterable[ScriptLine], name: str) -> tuple[ScriptLine, ...] | None:
+def replay_script(closed: Closed, script: Iterable[ScriptLine], name: str) -> tuple[ScriptLine, ...] | None:
     """The lines of `script` up to where the property breaks, without those that cannot happen; None: it holds."""
     run = ClosedRun(closed)
     for line in script:
@@ -323,16 +323,16 @@ def shorten(closed: Closed, script: tuple[ScriptLine, ...], name: str) -> tuple[
     def fails(lines: tuple[ScriptLine, ...]) -> bool:
         nonlocal left
         left -= 1
-        return left >= 0 and replayed(closed, lines, name) is not None
+        return left >= 0 and replay_script(closed, lines, name) is not None
 
     while True:
-        shorter = replayed(closed, leave_out(script, fails), name) or script
+        shorter = replay_script(closed, leave_out(script, fails), name) or script
         if len(shorter) >= len(script) or left < 0:
             return shorter
         script = shorter
 
 
-def told(system: System, script: tuple[ScriptLine, ...]) -> str:
+def tell_story(system: System, script: tuple[ScriptLine, ...]) -> str:
     """What happens by the script, as the explorer tells a counterexample; and the script, to paste into a test."""
     path = follow(system, script)
     return f"{counterexample.text(path)}\n\nTo paste into a file of tests:\n\n{_to_paste(system, path)}"
@@ -345,7 +345,7 @@ def _to_paste(system: System, path: Path) -> str:
     return f"SCRIPT = (\n{lines}\n)\n\nassert follow(system, SCRIPT).broken == {path.broken!r}\n"
 
 
-def resized(system: System, **network: Any) -> System:
+def resize_network(system: System, **network: Any) -> System:
     """The same system over a network that differs in these fields; no other process can make it."""
     changed = msgspec.structs.replace(system.network, **network).check()
     return msgspec.structs.replace(system, network=changed, origin=None)

@@ -58,20 +58,22 @@ class EntryCount:
         return {name: (taken, len(known)) for name, taken, known in three}
 
 
-def counted(name: str, system: System) -> EntryCount:
+def count_entries(name: str, system: System) -> EntryCount:
     """The count of that name, printed at the end of a test run; made once."""
     if name not in COUNTS:
         COUNTS[name] = EntryCount(name, system)
     return COUNTS[name]
 
 
-def printed(name: str, by_component: dict[str, tuple[int, int]]) -> str:
+def format_entries(name: str, by_component: dict[str, tuple[int, int]]) -> str:
     """Taken and tabulated entries, all together and by component."""
     taken, known = (sum(pair[place] for pair in by_component.values()) for place in (0, 1))
     parts = ", ".join(f"{component} {some} of {all_}" for component, (some, all_) in by_component.items())
-    return f"{name}: {grouped(taken)} of {grouped(known)} ({100 * taken // known if known else 100} %): {parts}"
+    return (
+        f"{name}: {group_digits(taken)} of {group_digits(known)} ({100 * taken // known if known else 100} %): {parts}"
+    )
 
 
-def grouped(number: int) -> str:
+def group_digits(number: int) -> str:
     """An integer in groups of three digits."""
     return f"{number:,}".replace(",", " ")

@@ -20,7 +20,7 @@ NO_CONSTANTS = Constants()
 
 
 @contextmanager
-def fixed_draws() -> Iterator[None]:
+def fix_draws() -> Iterator[None]:
     """In the block, draws rest on the strategies and the seed alone; blocks may be nested."""
     with patch.object(providers, "_get_local_constants", lambda: NO_CONSTANTS):
         _forget()  # what may be drawn is remembered by the bounds of a draw, and not by where constants came from

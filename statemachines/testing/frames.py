@@ -20,8 +20,8 @@ import msgspec
 
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting, Terms
 from statemachines.kernel import GaplessError
-from statemachines.testing.drawing import example
 from statemachines.testing.protocol import Reader
+from statemachines.testing.struct_values import example
 from statemachines.wire import (
     FRAME_MAX,
     VERSION,
@@ -127,7 +127,7 @@ def inputs(readers: Readers, seed: int, count: int) -> Iterator[Input]:
         yield Input(kind, side.role, *make(chance, side, sides))
 
 
-def mutated(chance: random.Random, data: bytes) -> bytes:
+def mutate_bytes(chance: random.Random, data: bytes) -> bytes:
     """With some bytes changed, taken out, put in, or doubled."""
     body = bytearray(data)
     for _ in range(chance.randint(1, 6)):
@@ -153,16 +153,16 @@ def random_body(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes,
     return frame(chance.randbytes(chance.randint(0, 60))), chance.random() < 0.5
 
 
-def mutated_packet(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
-    return mutated(chance, side.packet(chance)), True
+def mutate_packet(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
+    return mutate_bytes(chance, side.packet(chance)), True
 
 
-def mutated_body(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
+def mutate_body(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
     """Whose length is right: it reaches the decoder."""
-    return frame(mutated(chance, side.packet(chance)[4:])), True
+    return frame(mutate_bytes(chance, side.packet(chance)[4:])), True
 
 
-def truncated(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
+def truncate_frame(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
     whole = side.packet(chance)
     return whole[: chance.randrange(len(whole))], True
 
@@ -194,8 +194,10 @@ def wrong_hello(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes,
     return frame(msgspec.msgpack.encode(hello)), False
 
 
-def mutated_hello(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
-    return mutated(chance, encode_hello(side.speaker, side.speaker_life, nonce=chance.randbytes(NONCE_SIZE))), False
+def mutate_hello(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
+    return mutate_bytes(
+        chance, encode_hello(side.speaker, side.speaker_life, nonce=chance.randbytes(NONCE_SIZE))
+    ), False
 
 
 def wrong_proof(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]:
@@ -213,13 +215,13 @@ def whole(chance: random.Random, side: Side, sides: Sides) -> tuple[bytes, bool]
 KINDS: Final[tuple[tuple[str, Callable[[random.Random, Side, Sides], tuple[bytes, bool]]], ...]] = (
     ("random", random_bytes),
     ("random body", random_body),
-    ("mutated", mutated_packet),
-    ("mutated body", mutated_body),
-    ("truncated", truncated),
+    ("mutated", mutate_packet),
+    ("mutated body", mutate_body),
+    ("truncated", truncate_frame),
     ("oversize", oversize),
     ("wrong role", wrong_role),
     ("wrong hello", wrong_hello),
-    ("mutated hello", mutated_hello),
+    ("mutated hello", mutate_hello),
     ("wrong proof", wrong_proof),
     ("whole", whole),
 )

@@ -184,7 +184,7 @@ class MachineTest(RuleBasedStateMachine):
         snapshot = self.node.snapshot()
         restored = Node.restore(self.fsm, snapshot, observe=self._observe, check=True)
         assert restored.record == self.node.record
-        assert restored.armed() == self.node.armed()
+        assert restored.armed_timers() == self.node.armed_timers()
         assert restored.stopped == self.node.stopped
         assert restored.snapshot() == snapshot
         self.node = restored
@@ -209,8 +209,8 @@ class MachineTest(RuleBasedStateMachine):
         assert [step.row for step in self.steps] == [step.row for step in self.twin_steps]
         shifted = [_unshifted(step, SHIFT_NS) for step in self.twin_steps]
         assert [_unshifted(step, 0) for step in self.steps] == shifted
-        ahead = {slot: deadline - SHIFT_NS for slot, deadline in self.twin.armed().items()}
-        assert self.node.armed() == ahead
+        ahead = {slot: deadline - SHIFT_NS for slot, deadline in self.twin.armed_timers().items()}
+        assert self.node.armed_timers() == ahead
         self.steps.clear()
         self.twin_steps.clear()
 
@@ -232,12 +232,12 @@ class MachineTest(RuleBasedStateMachine):
         self._perform(due, twin_due)
         if self.node.stopped:
             return
-        record, armed = self.node.record, self.node.armed()
+        record, armed = self.node.record, self.node.armed_timers()
         ours = self._outcome(self.node, event, self.now)
         twins = self._outcome(self.twin, event, self.now + SHIFT_NS)
         if isinstance(ours, ProtocolError):
             assert (type(ours), str(ours)) == (type(twins), str(twins))
-            assert (self.node.record, self.node.armed()) == (record, armed)
+            assert (self.node.record, self.node.armed_timers()) == (record, armed)
             expected = _refusal(lambda: self.fsm.reference_step(record, event, self.now))
             assert (type(expected), str(expected)) == (type(ours), str(ours))
         else:

@@ -144,7 +144,7 @@ class PostgresServer:
 
     def _launch(self, port: int) -> subprocess.Popen[bytes]:
         command = [
-            *bound_to_us(),
+            *make_bound_command(),
             str(self._binaries / "postgres"),
             "-D",
             str(self.data),
@@ -211,7 +211,7 @@ def run_as() -> dict[str, Any]:
     return {"user": USER, "group": USER, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
-def bound_to_us() -> list[str]:
+def make_bound_command() -> list[str]:
     """What begins a command that is told to stop (SIGINT) when we are gone: `setpriv`, which every Linux has.  To the
     system "we" are the thread that starts it."""
     program = shutil.which("setpriv")
@@ -252,7 +252,7 @@ def run_sql(url: str, statement: str) -> list[tuple[Any, ...]]:
 
 
 @contextmanager
-def shared_server(directory: Path) -> Iterator[str]:
+def share_server(directory: Path) -> Iterator[str]:
     """The URL of a server that all processes with this `directory` share (of its database "postgres").
 
     `start.lock` is held while somebody decides whether to start it; `users.lock` is shared by those who use it, and

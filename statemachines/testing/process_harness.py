@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from statemachines.interrupts import held_back
+from statemachines.interrupts import defer_interrupts
 from statemachines.kernel import ConfigurationError, GaplessError
 
 NODE = (sys.executable, "-m", "statemachines", "node")
@@ -89,7 +89,7 @@ class NodeProcess:
         return self._process.pid
 
     @property
-    def ended(self) -> int | None:
+    def exit_code(self) -> int | None:
         """The exit code (negative: the signal that ended it); None: it runs."""
         return self._process.poll()
 
@@ -101,11 +101,11 @@ class NodeProcess:
     def _number(self) -> str:
         return self._life.read_text() if self._life.exists() else ""
 
-    def said(self) -> str:
+    def read_output(self) -> str:
         """What it printed so far."""
         return self._out.read_bytes()[self._out_from :].decode(errors="replace")
 
-    def logged(self) -> str:
+    def read_log(self) -> str:
         """What it wrote to its log so far."""
         return self._err.read_bytes()[self._err_from :].decode(errors="replace")
 
@@ -140,24 +140,24 @@ class NodeProcess:
 
     def tail(self) -> str:
         """The end of its messages, for an error."""
-        return self.logged()[-SAID_MAX:].strip() or "nothing"
+        return self.read_log()[-SAID_MAX:].strip() or "nothing"
 
     def reap(self) -> str:
         """End it whatever it does; what was wrong with that ("": nothing)."""
-        if self.ended is None:
+        if self.exit_code is None:
             if self.stopped:
                 self.resume()
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_S)
-            if self.ended is None:
+            if self.exit_code is None:
                 self._process.kill()
                 self._process.wait()
                 return f"{self.name} did not stop on SIGTERM"
         good = (0, -signal.SIGKILL) if self.began else (0, -signal.SIGKILL, -signal.SIGTERM)
         if self._process.returncode not in good:
             return f"{self.name} ended with {self._process.returncode}; it said: {self.tail()}"
-        if "Traceback (most recent call last)" in self.logged():
+        if "Traceback (most recent call last)" in self.read_log():
             return f"{self.name} went on after an error that nobody expected; it said: {self.tail()}"
         return ""
 
@@ -215,7 +215,7 @@ class ProcessHarness:
     def start(self, role: str, name: str, *arguments: str, says: str = "", ends: bool = False) -> NodeProcess:
         """`gapless node ROLE ARGUMENTS`, under this name; with `says` it has said so when this returns, and the word
         after it is its `address`.  `ends`: that it ends by itself, well, is expected."""
-        if name in self.nodes and self.nodes[name].ended is None:
+        if name in self.nodes and self.nodes[name].exit_code is None:
             raise ConfigurationError("name", name, "a process of this name runs; kill it first, or take another name")
         command = [*self._program, role, *arguments, *self._common]
         command += ["--name", name]
@@ -223,12 +223,12 @@ class ProcessHarness:
             command += ["--state", str(self.folder)]
         if self.trace is not None:
             command += ["--trace", str(self.trace)]
-        with held_back():
+        with defer_interrupts():
             node = self.nodes[name] = NodeProcess(role, name, command, self.folder, ends=ends)
             self._all.append(node)
         if says:
-            self.until(lambda: said_whole(node, says), f"{name} to say {says.strip()!r}")
-            node.address = node.said().partition(says)[2].split()[0]
+            self.until(lambda: has_printed_line(node, says), f"{name} to say {says.strip()!r}")
+            node.address = node.read_output().partition(says)[2].split()[0]
         return node
 
     # -- watching -----------------------------------------------------------------------------------------------
@@ -241,8 +241,8 @@ class ProcessHarness:
     def check_alive(self) -> None:
         """Raises `HarnessError` if somebody has ended whom nobody killed."""
         for name, node in self.nodes.items():
-            if node.ended is not None and not node.expected and not (node.ends and node.ended == 0):
-                raise HarnessError(f"{name} ended with {node.ended}; it said: {node.tail()}")
+            if node.exit_code is not None and not node.expected and not (node.ends and node.exit_code == 0):
+                raise HarnessError(f"{name} ended with {node.exit_code}; it said: {node.tail()}")
 
     def until(self, holds: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
         """Wait until `holds()`; raises `HarnessError` if it does not, or if somebody ends meanwhile."""
@@ -255,9 +255,9 @@ class ProcessHarness:
             time.sleep(POLL_S)
 
 
-def said_whole(node: NodeProcess, text: str) -> bool:
+def has_printed_line(node: NodeProcess, text: str) -> bool:
     """Whether it has said the line in which `text` stands, to its end."""
-    return "\n" in node.said().partition(text)[2]
+    return "\n" in node.read_output().partition(text)[2]
 
 
 def free_port(host: str = "127.0.0.1") -> int:

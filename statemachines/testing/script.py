@@ -21,7 +21,7 @@ REPLAYS_MAX = 600
 """Shortening ends after so many repetitions."""
 
 
-class Broken(Protocol):
+class BrokenProperty(Protocol):
     """A property that broke, and how."""
 
     @property
@@ -40,7 +40,7 @@ class Stage(Protocol):
     moves stays one when some are left out."""
 
     @property
-    def broken(self) -> Broken | None:
+    def find_broken(self) -> BrokenProperty | None:
         """The first property that broke."""
         ...
 
@@ -156,7 +156,7 @@ def _smaller(script: Script, fails: Callable[[Script], bool]) -> Script:
     return script
 
 
-def told(new_stage: NewStage, script: Script) -> str:
+def tell_counterexample(new_stage: NewStage, script: Script) -> str:
     """What breaks by the script: the property, the moves as Python, the story."""
     stage, failure = replay(new_stage, script)
     assert failure is not None

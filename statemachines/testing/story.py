@@ -44,7 +44,7 @@ class Story:
         return "\n".join(lines)
 
     @staticmethod
-    def told(value: Any) -> str:
+    def describe_value(value: Any) -> str:
         """A message, event or request in one line: its name and its fields."""
         fields = ", ".join(f"{field}={getattr(value, field)!r}" for field in value.__struct_fields__)
         return f"{name_of(type(value))}({fields})"
@@ -65,7 +65,7 @@ class Story:
     def _short(cls, event: Event) -> str:
         if len(event.__struct_fields__) > 6:
             return name_of(type(event))
-        return cls.told(event)
+        return cls.describe_value(event)
 
     @staticmethod
     def _row(fsm: Any, row: int) -> str:

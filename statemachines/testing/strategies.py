@@ -28,9 +28,9 @@ from hypothesis.strategies._internal import types  # the one place to be asked f
 from msgspec import inspect
 
 from statemachines.kernel import Answer, Call, ConfigurationError, Event, Fifo, Fsm, Map, Message, Request, TimerFired
-from statemachines.testing.drawing import Drawing, Refused, type_of
 from statemachines.testing.pool import EMPTY, Pool
 from statemachines.testing.protocol import Values, home_of
+from statemachines.testing.struct_values import Drawing, Refused, type_of
 
 S = TypeVar("S", bound=msgspec.Struct)
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -76,13 +76,13 @@ def register_all() -> None:
     """Hypothesis calls this when it is imported.  No protocol is: a type is looked at when a strategy for it is wanted,
     and then its protocol is there."""
     lookup: dict[str, Any] = getattr(types, "_global_extra_lookup", {})  # without it `of` and `register` do the same
-    lookup[KERNEL] = known
+    lookup[KERNEL] = find_strategy
     st.register_type_strategy(Map, _maps)
     for base in BASES:
         st.register_type_strategy(base, _no_value_of)
 
 
-def known(kind: Any) -> st.SearchStrategy[Any] | None:
+def find_strategy(kind: Any) -> st.SearchStrategy[Any] | None:
     """The strategy of an event, a request, or a Struct that stands beside a protocol's machines; None for others."""
     if not isinstance(kind, type) or not issubclass(kind, msgspec.Struct):
         return None

@@ -20,7 +20,7 @@ def disagreements(scenario: Scenario, seeds: Iterable[int], folder: Path) -> lis
         (outcome,) = campaign(scenario, range(seed, seed + 1), out=folder / "trace", processes=1)
         checks = analyze(folder / "trace", folder / "report", spark=False).checks
         wrong = [check.name for check in checks if not check.held and check.name != "monitors"]
-        if bool(wrong) == outcome.held:
+        if bool(wrong) == outcome.is_held:
             monitor = outcome.monitor or "held"
             found.append(f"{scenario.name}, seed {seed}: monitors: {monitor}; judge: {', '.join(wrong) or 'held'}")
     return found

@@ -26,7 +26,7 @@ import msgspec
 from statemachines.kernel import ConfigurationError, GaplessError, life_number, life_of, node_of
 from statemachines.trace.append_whole import append_whole
 from statemachines.trace.row import COLUMNS, ROW, Column, TraceRow, fault_row
-from statemachines.trace.tables import joined
+from statemachines.trace.tables import join_fingerprints
 from statemachines.whole_file import make_folder, naming
 
 FORMAT: Final = 3
@@ -285,7 +285,7 @@ def read_logs(directory: Path) -> list[Log]:
     if not paths:
         raise ConfigurationError("trace", str(directory), "holds no logs (*.ndjson)")
     logs = [read_log(path) for path in paths]
-    joined(str(directory), (log.head.fingerprints for log in logs))
+    join_fingerprints(str(directory), (log.head.fingerprints for log in logs))
     check_run(directory, logs)
     numbers: dict[int, str] = {}
     lives: dict[str, str] = {}

@@ -32,7 +32,7 @@ def fingerprints(protocols: Iterable[str]) -> dict[str, str]:
     return {name: fingerprint(catalogue.machines(name)) for name in protocols}
 
 
-def joined(where: str, tables: Iterable[dict[str, str]]) -> dict[str, str]:
+def join_fingerprints(where: str, tables: Iterable[dict[str, str]]) -> dict[str, str]:
     """The fingerprints of several runs or logs together; raises `ConfigurationError` where two are of other tables of
     one protocol, naming both."""
     found: dict[str, str] = {}

@@ -426,7 +426,7 @@ def test_an_exception_is_a_counterexample_and_the_state_after_it_is_read_back():
     assert (broken.name, broken.why) == ("raises ValueError", "no")
     assert dict(broken.legs[0].outcome.value.parts)["state"] == b"str:'b';"
     expected = adopt(model_with("fail", "after"), raises=[ValueError]).search()
-    assert expected.held
+    assert expected.is_held
     assert expected.found.expected == {"ValueError": 1}
 
 

@@ -17,7 +17,7 @@ def test_every_machine_of_the_readme_is_adopted(factory):
     verdict = adopted.search(elsewhere=False)
     found = verdict.found
     declared = {number for number, row in enumerate(adopted.stepper.rows) if not row.automatic}
-    assert verdict.held
+    assert verdict.is_held
     assert verdict.is_complete
     assert verdict.repeated == found.steps > 0
     assert (found.states, len(declared - found.taken)) == EXPECTED[factory]

@@ -20,7 +20,7 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.stream import STREAM, StreamProgress
-from statemachines_bench.borrower_mix import PAIR, connecting, held_record, mix, new_record, stream_name
+from statemachines_bench.borrower_mix import PAIR, connecting, make_held_record, mix, new_record, stream_name
 from statemachines_bench.dispatch import by_transitions, hand_borrower
 from statemachines_bench.leader_mix import hand_leader, leading_record, updating
 
@@ -99,7 +99,7 @@ def test_transitions_steps_children_too_and_lets_go_afterwards(monkeypatch):
         monkeypatch.setattr(
             fsm, "reference_step", lambda *a, fsm=fsm, reference=reference: asked.append(fsm.name) or reference(*a)
         )
-    record = held_record(3)
+    record = make_held_record(3)
     event = StreamProgress(stream_name(1), 2, 5)
     with by_transitions(BORROWER, STREAM):
         BORROWER.step(record, event, 0)

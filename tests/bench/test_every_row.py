@@ -29,7 +29,7 @@ def test_a_row_gives_values(row):
 def test_what_nodes_are_asked_for_is_noted_and_does_the_same_again():
     """Steps and nodes are those of the run; afterwards nothing is noted any more."""
     methods = {name: getattr(Node, name) for name in ("__init__", *stormy.CALLS)}
-    with stormy.noted() as life:
+    with stormy.note_lives() as life:
         world = stormy.stormy_run(0)
     assert {name: getattr(Node, name) for name in methods} == methods
     assert [node.record for node in life.replay()] == [node.record for node in life.nodes]

@@ -68,7 +68,7 @@ def test_the_relay_takes_its_time_in_both_directions():
 
 def test_halves_are_told_from_other_shares():
     def seen(topics):
-        one = failover.Seen()
+        one = failover.DeliveryTimes()
         for topic in topics:
             one.got(topic)
         return one

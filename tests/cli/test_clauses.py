@@ -26,7 +26,7 @@ def run(*arguments):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_clause_has_a_test_that_is_named_after_it(protocol):
-    modelled = [clause.id for clause in catalogue.clauses(protocol).values() if clause.modelled]
+    modelled = [clause.id for clause in catalogue.clauses(protocol).values() if clause.is_modelled]
     assert [clause for clause in modelled if not tests_of(clause)] == []
     assert len(modelled) > 20
 
@@ -52,7 +52,7 @@ def test_what_never_ends_is_ended_though_a_callback_of_its_loop_keeps_the_error(
         asyncio.get_running_loop().call_soon(spin)
         await asyncio.Event().wait()
 
-    with pytest.raises(tool.TooLong), tool.limited(0.1):
+    with pytest.raises(tool.TooLong), tool.limit_time(0.1):
         asyncio.run(wait_for_ever())
 
 

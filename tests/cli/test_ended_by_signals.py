@@ -21,7 +21,7 @@ LINES = 5_000
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_publisher_that_is_ended_says_how_many_messages_are_stored(tmp_path, capsys, monkeypatch, number):
     """In this process: the signal comes when 1 600 messages are stored."""
-    from statemachines.drivers.shared_subscriptions.publish import Publisher
+    from statemachines.drivers.shared_subscriptions.publisher import Publisher
 
     path, store = tmp_path / "lines.txt", tmp_path / "s.db"
     path.write_text("line\n" * LINES)

@@ -31,12 +31,12 @@ def test_what_an_analysis_prints_is_plain(capsys, unjudged, absent):
     )
     unheard = SimpleNamespace(**{**vars(check), "verdict": f"not judged: no log of {EVIL}"})
     found = SimpleNamespace(
-        held=True,
+        is_held=True,
         runs=1,
         rows=1,
         torn=0,
         checks=[check, unheard],
-        unjudged=unjudged,
+        unjudged_steps=unjudged,
         absent=absent,
         tables={"findings": [{"run": 0, "seq": 1, "promised": True, "detail": f"{EVIL} came twice"}]},
     )

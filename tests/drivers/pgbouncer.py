@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
-from statemachines.testing.postgres import bound_to_us, run_as
+from statemachines.testing.postgres import make_bound_command, run_as
 from statemachines.testing.process_harness import free_port
 
 PROGRAM = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
@@ -44,7 +44,7 @@ def pgbouncer(url, directory, *, more=""):
     for parent in settings.parents[:4]:
         with suppress(PermissionError):
             parent.chmod(parent.stat().st_mode | 0o055)
-    command = [*bound_to_us(), PROGRAM, str(settings)]
+    command = [*make_bound_command(), PROGRAM, str(settings)]
     with (Path(directory) / f"pgbouncer-{listen}.log").open("wb") as log:
         child = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **run_as())
     try:

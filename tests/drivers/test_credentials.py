@@ -9,8 +9,8 @@ from certificates import Authority
 
 from statemachines import cli
 from statemachines.drivers.credentials import Credentials, names_in, units_in
-from statemachines.drivers.shared_subscriptions.lead import LeaderNode
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
+from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
+from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
 from statemachines.kernel import ConfigurationError
 
 

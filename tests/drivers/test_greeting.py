@@ -46,7 +46,7 @@ def test_both_prove_the_secret_the_one_who_dialled_first():
     assert proof
     assert not here.done
     assert not there.done
-    assert there.told_proof
+    assert there.has_sent_proof
     answer = here.feed(proof[4:])
     assert here.done
     assert there.feed(answer[4:]) == b""

@@ -12,10 +12,10 @@ from msgspec.structs import asdict
 
 from statemachines.drivers import tcp
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.shared_subscriptions.lead import LeaderNode
-from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
+from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
 from statemachines.drivers.tcp import TcpTransport
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderWanted, Undeclared

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statemachines.drivers.locker import Locker
+from statemachines.drivers.payload_buffer import PayloadBuffer
 
 
 def filled():
-    locker = Locker()
+    locker = PayloadBuffer()
     locker.put("a", 1, 5, ["five", "six"])
     locker.put("a", 1, 7, ["seven"])
     return locker
@@ -61,7 +61,7 @@ def test_what_is_of_nobody_any_more_is_forgotten():
 
 @given(st.lists(st.integers(1, 5), max_size=8), st.data())
 def test_however_it_is_put_and_taken_everything_comes_out_once_in_order(sizes, data):
-    locker, number = Locker(), 0
+    locker, number = PayloadBuffer(), 0
     for size in sizes:
         locker.put("k", 3, number, list(range(number, number + size)))
         number += size

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from statemachines.drivers.missed_samples.declared import Declared
+from statemachines.drivers.missed_samples.declaration import Declared
 from statemachines.drivers.opening import finish_in_thread, open_in_thread
 
 

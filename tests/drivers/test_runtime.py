@@ -101,7 +101,7 @@ class Bench:
             services,
             handle=lambda sender, to, message, now: self.host.feed(to, message, now),
             answered=lambda party, event, now: self.host.feed(party, event, now),
-            told=lambda party, event: self.told(party, event),
+            route_tell=lambda party, event: self.told(party, event),
             log=self,
             offset_ns=0,
         )
@@ -262,7 +262,7 @@ class Waiting(Host):
 
 def waiting(at_ns, clock):
     host = Waiting(at_ns)
-    runtime = Runtime("a~1", NUMBER, {}, handle=None, answered=None, told=None, clock=clock, offset_ns=0)
+    runtime = Runtime("a~1", NUMBER, {}, handle=None, answered=None, route_tell=None, clock=clock, offset_ns=0)
     runtime.attach(host, transport=None)
     runtime.run(lambda now: [])
     return host, runtime

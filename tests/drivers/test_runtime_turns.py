@@ -78,7 +78,7 @@ class Bench:
     def __init__(self):
         self.now_ns, self.seen = 0, []
         self.runtime = Runtime(
-            "a~1", 1, {}, handle=None, answered=self._answered, told=None, clock=lambda: self.now_ns, offset_ns=0
+            "a~1", 1, {}, handle=None, answered=self._answered, route_tell=None, clock=lambda: self.now_ns, offset_ns=0
         )
         self.host = Host()
         self.host.add(Node(ASKER, Record(), name="a~1", now_ns=0, observe=self._note()))

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from statemachines.drivers.standing import Standing
+from statemachines.drivers.loop_watchdog import LoopWatchdog
 
 S = 1_000_000_000
 
@@ -28,7 +28,7 @@ def clock():
 
 def standing(clock):
     """Of a host with a lease of 8 s, so that it looks every second."""
-    return Standing("c1", 8 * S, clock, "do something")
+    return LoopWatchdog("c1", 8 * S, clock, "do something")
 
 
 def said(caplog):
@@ -37,7 +37,7 @@ def said(caplog):
 
 def blocked(one, clock, seconds):
     """The loop turns, is to come by in a second, and does so later."""
-    one.turned()
+    one.note_turn()
     one.plan(clock.now + S)
     clock.now += round(seconds * S)
 
@@ -53,7 +53,7 @@ def test_a_host_that_owes_nothing_is_never_late(clock, caplog):
     one = standing(clock)
     clock.now += 1_000 * S
     assert not one.is_late()
-    one.turned()
+    one.note_turn()
     assert said(caplog) == []
 
 
@@ -62,7 +62,7 @@ def test_a_plan_that_is_overdue_stays_until_the_loop_turns(clock):
     blocked(one, clock, 3)
     one.plan(clock.now + S)
     assert one.is_late()
-    one.turned()
+    one.note_turn()
     assert not one.is_late()
 
 
@@ -79,7 +79,7 @@ def test_SS_184_more_than_half_a_lease_is_said(clock, caplog, seconds, lines):
     one = standing(clock)
     blocked(one, clock, seconds)
     with caplog.at_level(logging.WARNING, "gapless"):
-        one.turned()
+        one.note_turn()
     assert (
         said(caplog)
         == ["node c1: its loop stood still for 4.1 s or more, and its leases last 8.0 s: do something"] * lines
@@ -91,5 +91,5 @@ def test_SS_184_once_a_minute(clock, caplog):
     with caplog.at_level(logging.WARNING, "gapless"):
         for _ in range(14):
             blocked(one, clock, 10)
-            one.turned()
+            one.note_turn()
         assert len(said(caplog)) == 3, "at 10 s, 70 s and 130 s"

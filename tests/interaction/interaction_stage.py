@@ -74,7 +74,7 @@ class Place:
             for answer in self._stage.ask(effect.service, effect.request):
                 feed(party, answer)
 
-    def told(self, party: str, event: Event) -> None:
+    def route_tell(self, party: str, event: Event) -> None:
         """Something for the application."""
         self._stage.tell(self._node, event)
 

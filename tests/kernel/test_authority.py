@@ -165,7 +165,7 @@ def test_what_is_due_at_the_same_moment_waits_for_what_ends_a_right():
 def test_what_goes_on_afterwards_loses_no_timer():
     one = Node(keeper(), Holder(), name="a~1", now_ns=0)
     one.fire(500)
-    assert one.armed() == {("again", ""): 600}
+    assert one.armed_timers() == {("again", ""): 600}
     assert one.fire(600) == [Tell(Again())]
 
 

@@ -184,7 +184,7 @@ def test_a_snapshot_of_before_knows_of_nothing_that_goes_on():
     node = Node(READER, Held(), name="a~1", now_ns=0)
     old = msgspec.json.decode(node.snapshot())
     del old["soon"]
-    assert Node.restore(READER, msgspec.json.encode(old)).armed() == node.armed()
+    assert Node.restore(READER, msgspec.json.encode(old)).armed_timers() == node.armed_timers()
 
 
 def test_what_goes_on_at_another_node_comes_before_the_event_too():

@@ -114,7 +114,7 @@ class Desk:
             self.done.append(f"ask {effect.request.n}")
             self.answer(effect.request.n, lambda n: feed(party, Found(n)))
 
-    def told(self, party, event):
+    def route_tell(self, party, event):
         self.done.append(f"told {event.n}")
         self.hear(event.n)
 

@@ -74,7 +74,7 @@ def test_a_snapshot_restores_record_and_timers():
     node.feed(Push(force=2), 10)
     node.feed(Knock("ann"), 20)
     twin = Node.restore(DOOR, node.snapshot())
-    assert (twin.record, twin.armed(), twin.name) == (node.record, node.armed(), node.name)
+    assert (twin.record, twin.armed_timers(), twin.name) == (node.record, node.armed_timers(), node.name)
     assert twin.snapshot() == node.snapshot()
     assert twin.fire(25) == node.fire(25)
 
@@ -93,7 +93,7 @@ def test_many_rearmed_timers_do_not_pile_up():
     for turn in range(10_000):
         node.feed(Pull(), turn)
     assert len(node._heap) < 100
-    assert node.armed() == {("draught", ""): 10_099}
+    assert node.armed_timers() == {("draught", ""): 10_099}
 
 
 def test_effects_of_due_timers_are_not_lost_when_the_event_behind_them_is_refused():

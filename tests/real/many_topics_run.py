@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from statemachines.demo.shared_subscriptions.account import acknowledged
+from statemachines.demo.shared_subscriptions.account import count_acknowledged
 from statemachines.drivers.shared_subscriptions import consumer_file
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteStreamStore
 from statemachines.kernel import GaplessError
@@ -108,17 +108,17 @@ def run(folder: Path, topics: int, processes: int, patience_s: float = PATIENCE_
         with busy(processes):
             began = time.monotonic()
             join("consumer-1")
-            first_s = until(lambda: acknowledged(files) > 0, "the first message")
-            until(lambda: 2 * acknowledged(files) >= topics, "half of the messages")
+            first_s = until(lambda: count_acknowledged(files) > 0, "the first message")
+            until(lambda: 2 * count_acknowledged(files) >= topics, "half of the messages")
             join("consumer-2")
-            all_s = until(lambda: acknowledged(files) >= topics, f"all {topics} messages")
+            all_s = until(lambda: count_acknowledged(files) >= topics, f"all {topics} messages")
             shared_s = until(
-                lambda: granted("".join(one.logged() for one in leaders)) >= topics + topics // 2,
+                lambda: granted("".join(one.read_log() for one in leaders)) >= topics + topics // 2,
                 "half of the streams moved",
             )
             asyncio.run(publish(Path(nodes.store), topics, AGAIN, b"second"))
-            until(lambda: acknowledged(files) >= topics + again, f"{again} more messages")
-        log = "".join(one.logged() for one in leaders)
+            until(lambda: count_acknowledged(files) >= topics + again, f"{again} more messages")
+        log = "".join(one.read_log() for one in leaders)
         wrong = list(nodes.wrong)
     lines = {name: consumer_file.read_file(path) for name, path in files.items()}
     got = Counter((one.stream, one.offset) for each in lines.values() for one in each if one.what == consumer_file.GOT)

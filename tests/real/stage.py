@@ -14,7 +14,7 @@ from itertools import pairwise
 from statemachines.demo.shared_subscriptions import account
 from statemachines.drivers.lives import begin_log
 from statemachines.drivers.shared_subscriptions import consumer_file
-from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Scan
@@ -161,7 +161,7 @@ class Stage:
 
     def acked(self):
         """How many different messages are acknowledged."""
-        return account.acknowledged(self.files)
+        return account.count_acknowledged(self.files)
 
     def got(self, name):
         """The messages it was handed, in order."""

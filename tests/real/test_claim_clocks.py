@@ -13,7 +13,7 @@ from stage import TENTH
 
 from statemachines.drivers.environment import REAL
 from statemachines.drivers.shared_subscriptions.groups import declare, destroy
-from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
 from statemachines.drivers.shared_subscriptions.open_stores import Stores
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore
 from statemachines.shared_subscriptions.configuration import Configuration

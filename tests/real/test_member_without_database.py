@@ -10,12 +10,12 @@ from outside import Process
 from sqlalchemy import make_url
 from stage import TENTH
 
-from statemachines.drivers.shared_subscriptions.lead import LeaderNode
-from statemachines.drivers.shared_subscriptions.publish import Publisher
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
+from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
+from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.testing.fault_proxy import FaultProxy
-from statemachines.testing.postgres import run_sql, shared_server
+from statemachines.testing.postgres import run_sql, share_server
 from statemachines.testing.process_harness import free_port
 
 TIMES = {**TENTH, "ping_timeout_ms": 1_000, "validity_ms": 1_500}
@@ -29,7 +29,7 @@ def url(tmp_path_factory):
     """An empty database of PostgreSQL."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with shared_server(shared / "postgres") as server:
+    with share_server(shared / "postgres") as server:
         name = f"without_{os.getpid()}"
         run_sql(server, f"CREATE DATABASE {name} TEMPLATE template0")
         yield f"{server.rpartition('/')[0]}/{name}"

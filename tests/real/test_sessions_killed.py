@@ -8,14 +8,14 @@ import pytest
 from clean_starts_run import run_crowd
 from sessions_run import EACH, Got, judge, run_seed
 
-from statemachines.testing.postgres import run_sql, shared_server
+from statemachines.testing.postgres import run_sql, share_server
 
 
 @pytest.fixture(scope="module")
 def sessions_server(tmp_path_factory):
     """The URL of a PostgreSQL server; the workers of a run share it."""
     base = tmp_path_factory.getbasetemp()
-    with shared_server((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "postgres") as url:
+    with share_server((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "postgres") as url:
         yield url
 
 

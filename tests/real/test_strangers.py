@@ -45,9 +45,9 @@ def test_a_consumer_without_the_secret_is_told_so_and_gets_nothing(tmp_path, key
         stage.lead(*secret)
         stage.join(TWO)
         leader, stranger = (stage.nodes.nodes[name] for name in ("leader-1", TWO))
-        stage.until(lambda: "(consumer-2) is cut off: shows no secret" in leader.logged(), "the leader to say it")
-        stage.until(lambda: "(leader-1) is cut off: asks for a secret" in stranger.logged(), "the consumer to say it")
+        stage.until(lambda: "(consumer-2) is cut off: shows no secret" in leader.read_log(), "the leader to say it")
+        stage.until(lambda: "(leader-1) is cut off: asks for a secret" in stranger.read_log(), "the consumer to say it")
         stage.join(ONE, *secret)
         stage.until_done()
         assert stage.got(TWO) == []
-        assert "of this test alone" not in leader.logged() + stranger.logged()
+        assert "of this test alone" not in leader.read_log() + stranger.read_log()

@@ -83,9 +83,9 @@ async def read(session, count):
 
 async def shared_subscriptions(folder):
     """Two consumers; one is killed, and the other takes its streams over."""
-    from statemachines.drivers.shared_subscriptions.lead import LeaderNode
-    from statemachines.drivers.shared_subscriptions.publish import Publisher
-    from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
+    from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
+    from statemachines.drivers.shared_subscriptions.publisher import Publisher
+    from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
     from statemachines.shared_subscriptions.configuration import Configuration
 
     times = {
@@ -249,7 +249,7 @@ async def cursor_recovery(folder):
                 os.kill(os.getpid(), signal.SIGKILL)
 
         with OperationLog(folder, node, life) as log:
-            instruments = Instruments(hook=hook, observe=log.observe, attached=log.attached)
+            instruments = Instruments(hook=hook, observe=log.observe, attached=log.note_attached)
             with CircularQueue.attach(name, instruments=instruments) as queue:
                 work(queue)
 

@@ -21,7 +21,7 @@ from statemachines import cli, registry
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.session import Session
 from statemachines_sim.campaign import run_row
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
 HERE = Path(__file__).parent
@@ -76,7 +76,7 @@ def checks(summary):
 def both(tmp_path_factory):
     """A directory with runs of two protocols."""
     directory = tmp_path_factory.mktemp("both")
-    world = World(named("quiet"), 1)
+    world = World(find_scenario("quiet"), 1)
     outcome = world.run()
     with TraceWriter(directory, "ours") as writer:
         writer.add(run_row(world.scenario, outcome, 0), world.rows)

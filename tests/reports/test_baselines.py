@@ -12,15 +12,15 @@ from statemachines_bench.judge_baselines import duckdb_judge, our_judge, polars_
 from statemachines_bench.repeat import repeat
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 
 
 @pytest.fixture(scope="module")
 def corrupt(tmp_path_factory):
     """Two files of two runs each; in one of them a row, a state and an owner are wrong."""
     directory = tmp_path_factory.mktemp("trace")
-    campaign(named("storm"), range(2), out=directory, processes=1)
-    campaign(named("kills"), range(2), out=directory, processes=1, first_run=100)
+    campaign(find_scenario("storm"), range(2), out=directory, processes=1)
+    campaign(find_scenario("kills"), range(2), out=directory, processes=1, first_run=100)
     path = sorted(directory.glob("trace-*"))[0]
     table = pq.read_table(path)
     rows = table.to_pylist()
@@ -48,11 +48,11 @@ def test_the_baselines_count_the_same(corrupt, judge):
 
 
 def test_a_repeated_trace_is_a_trace(tmp_path):
-    campaign(named("quiet"), range(2), out=tmp_path / "short", processes=1)
+    campaign(find_scenario("quiet"), range(2), out=tmp_path / "short", processes=1)
     rows = repeat(tmp_path / "short", tmp_path / "long", copies=3, files=2)
     short = analyze(tmp_path / "short", tmp_path / "out", spark=False)
     long = analyze(tmp_path / "long", tmp_path / "out", spark=False)
-    assert long.held
+    assert long.is_held
     assert (long.runs, long.rows) == (3 * short.runs, 3 * short.rows) == (6, rows)
     assert [line["run"] for line in long.tables["runs"]] == list(range(6))
 

@@ -15,7 +15,7 @@ from statemachines_reports.pipeline import NOT_PROMISED, analyze
 from statemachines_reports.trace_set import parameters, read_runs
 from statemachines_sim.campaign import campaign
 from statemachines_sim.override import override
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.swarm import settle
 
 OFF = ("configuration.exclusive=false",)
@@ -37,7 +37,7 @@ def overlapping(path):
 def traces(tmp_path_factory):
     """The same seed with and without exclusive hand-over; without, two deliver a stream at a time."""
     directory = tmp_path_factory.mktemp("traces")
-    scenario = named("kills")
+    scenario = find_scenario("kills")
     campaign(scenario, range(1), out=directory / "on", processes=1)
     campaign(override(scenario, OFF), range(1), out=directory / "off", processes=1, settings=OFF)
     overlapping(directory / "off" / "trace-kills-000000.parquet")
@@ -47,7 +47,7 @@ def traces(tmp_path_factory):
 def test_what_is_not_promised_is_a_counterexample_and_no_failure(traces, tmp_path):
     analysis = analyze(traces[1], tmp_path, spark=False)
     checks = {check.name: check for check in analysis.checks}
-    assert analysis.held
+    assert analysis.is_held
     for name in ("exclusivity", "duplicates"):
         assert (checks[name].verdict, checks[name].wrong) == (NOT_PROMISED, 0)
     assert checks["exclusivity"].waived >= 1
@@ -101,7 +101,7 @@ def test_the_settings_of_a_run_are_in_its_parameters(traces):
 
 def test_the_settings_of_a_swarm_are_those_that_its_seed_drew(tmp_path):
     """What a judge reckons with is what the run had."""
-    scenario = named("cursor_recovery/any_queue")
+    scenario = find_scenario("cursor_recovery/any_queue")
     campaign(scenario, range(4), out=tmp_path, processes=1)
     found = {}
     for number, run in read_runs(tmp_path).items():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from statemachines.shared_subscriptions.assignment import ASSIGNMENT
-from statemachines_reports.coverage import coverage_of, never_taken, pairs_of, takeable
+from statemachines_reports.coverage import coverage_of, list_untaken, pairs_of, takeable
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 
 ASSIGN, RESEND_GRANT, END_WHILE_GRANTING, ANSWERED = 0, 1, 4, 5
 
@@ -17,7 +17,7 @@ ASSIGN, RESEND_GRANT, END_WHILE_GRANTING, ANSWERED = 0, 1, 4, 5
 def quiet(tmp_path_factory):
     """A run in which nothing goes wrong."""
     directory = tmp_path_factory.mktemp("trace")
-    campaign(named("quiet"), range(1), out=directory, processes=1)
+    campaign(find_scenario("quiet"), range(1), out=directory, processes=1)
     return analyze(directory, tmp_path_factory.mktemp("out"), spark=False)
 
 
@@ -34,7 +34,7 @@ def test_pairs_are_those_that_the_table_lets_follow_each_other():
 def test_nothing_taken_is_nothing_covered():
     (covered,) = coverage_of([], [], [ASSIGNMENT])
     assert (covered.taken, covered.pairs_taken) == (0, 0)
-    assert covered.rows == len(takeable(ASSIGNMENT)) == len(never_taken([], [ASSIGNMENT]))
+    assert covered.rows == len(takeable(ASSIGNMENT)) == len(list_untaken([], [ASSIGNMENT]))
     assert covered.pairs == len(pairs_of(ASSIGNMENT))
 
 

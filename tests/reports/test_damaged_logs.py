@@ -27,7 +27,7 @@ from statemachines.trace.log import read_log
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.trace_set import read_real_run
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 
 PROTOCOLS = ("cursor_recovery", "missed_samples", "persistent_sessions", "sequence_windows", "shared_subscriptions")
 
@@ -241,4 +241,4 @@ def test_logs_beside_a_trace_are_refused_with_both_names(tmp_path, recorded):
 @pytest.mark.parametrize("scenario", ["missed_samples/only_tokens", "sequence_windows/fair"])
 def test_the_judge_of_a_trace_and_the_monitors_of_its_run_agree(tmp_path, scenario):
     """All scenarios of all protocols: `tools/soak.py`."""
-    assert disagreements(named(scenario), (1, 3), tmp_path) == []
+    assert disagreements(find_scenario(scenario), (1, 3), tmp_path) == []

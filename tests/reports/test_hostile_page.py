@@ -10,7 +10,7 @@ from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import run_row
 from statemachines_sim.override import override
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
 EVIL = "a\x1b[2J\x07\u202e\x9b\x7f\u2028"
@@ -30,10 +30,10 @@ def test_json_says_the_same_and_is_plain():
 
 
 def test_the_page_and_the_summary_of_a_hostile_trace_are_plain(tmp_path):
-    scenario = override(named("quiet"), ("shared_subscriptions.load.messages=40",))
+    scenario = override(find_scenario("quiet"), ("shared_subscriptions.load.messages=40",))
     world = World(scenario, 1)
     outcome = world.run()
-    assert outcome.held
+    assert outcome.is_held
     evil = [(*row[:5], row[5], *row[6:]) for row in world.rows]
     at = next(place for place, row in enumerate(evil) if row[4] == "send")
     evil[at] = tuple(f"{value}{EVIL}" if value == evil[at][3] else value for value in evil[at])

@@ -16,7 +16,7 @@ from statemachines_reports.pipeline import analyze, analyze_all
 from statemachines_reports.session import Session
 from statemachines_sim.campaign import run_row
 from statemachines_sim.override import override
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
 SEEDS = range(3)
@@ -26,11 +26,11 @@ SEEDS = range(3)
 def trace(tmp_path_factory):
     """Three runs, a file each."""
     directory = tmp_path_factory.mktemp("trace")
-    scenario = override(named("quiet"), ("shared_subscriptions.load.messages=40",))
+    scenario = override(find_scenario("quiet"), ("shared_subscriptions.load.messages=40",))
     for seed in SEEDS:
         world = World(scenario, seed)
         outcome = world.run()
-        assert outcome.held
+        assert outcome.is_held
         with TraceWriter(directory, f"quiet-{seed}") as writer:
             writer.add(run_row(scenario, outcome, seed), world.rows)
     return directory
@@ -65,7 +65,7 @@ def test_the_files_that_are_judged_by_then_count(monkeypatch, capsys, trace, tmp
     summary = json.decode((tmp_path / "out" / "summary.json").read_bytes())
     assert (summary["runs"], summary["left"], summary["held"]) == (2, 1, True)
     assert 0 < summary["rows"] < whole.rows
-    assert whole.left == 0
+    assert whole.unjudged_files == 0
     assert "acknowledged" in (tmp_path / "out" / "index.html").read_text()
     assert not [path for path in (tmp_path / "out").rglob("*") if path.name.endswith(".partial")]
 
@@ -109,6 +109,6 @@ def test_on_spark_the_tasks_that_are_done_count(monkeypatch, trace, tmp_path):
 
     monkeypatch.setattr(Session, "_made", interrupted)
     (found,) = analyze_all([(trace, tmp_path / "spark")], partly=True)
-    assert (found.runs, found.left) == (2, 1)
-    assert found.held
+    assert (found.runs, found.unjudged_files) == (2, 1)
+    assert found.is_held
     assert [line["run"] for line in found.tables["runs"]] == sorted(found.trace.runs) == [1, 2]

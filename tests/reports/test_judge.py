@@ -18,14 +18,14 @@ from statemachines.trace import COLUMNS, fingerprint
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports import columns as columns_module
 from statemachines_reports.columns import Segment, read_columns
-from statemachines_reports.judge import Absent, Judges, counts, used_rows
+from statemachines_reports.judge import Absent, Judges, counts, list_used_rows
 from statemachines_reports.protocol import Finding
 from statemachines_reports.shared_subscriptions.account import account_for
 from statemachines_reports.shared_subscriptions.latencies import latencies
 from statemachines_reports.shared_subscriptions.resends import count_resends
 from statemachines_reports.trace_set import TraceSet
 from statemachines_sim.campaign import run_row
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
 SS = "shared_subscriptions"
@@ -37,7 +37,7 @@ MESSAGES = 500
 
 def stormy(number: int) -> World:
     """A run of `storm` with a few messages: as many faults, and a fifth of the rows."""
-    scenario = named("storm")
+    scenario = find_scenario("storm")
     load = replace(scenario.own.load, messages=MESSAGES)
     return World(replace(scenario, own=replace(scenario.own, load=load)), number)
 
@@ -359,7 +359,7 @@ def test_measures(trace):
     found = latencies(segment)
     assert {latency.measure for latency in found} == {"grant", "revoke"}
     assert all(latency.value_ns >= 0 for latency in found)
-    used = used_rows(steps, LOOKUP)
+    used = list_used_rows(steps, LOOKUP)
     assert sum(one.count for one in used) == len(steps.index)
     assert {one.machine for one in used} == set(LOOKUP.machines) - {f"{SS}/private", f"{SS}/standby"}, (
         "the runs have no private subscription, and no member that cannot read"
@@ -412,7 +412,7 @@ def test_a_trace_is_opened(trace, tmp_path):
     opened_set.check_runs([0, 1])
     assert [protocol.name for protocol in opened_set.protocols] == [SS]
     assert opened_set.missing == []
-    assert JUDGES.waived(opened_set) == dict.fromkeys((name for name, _, _ in JUDGES.checks), frozenset())
+    assert JUDGES.list_waived_runs(opened_set) == dict.fromkeys((name for name, _, _ in JUDGES.checks), frozenset())
 
 
 def test_rows_out_of_order_are_named(trace, tmp_path):

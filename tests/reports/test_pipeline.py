@@ -21,7 +21,7 @@ from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign, run_row
 from statemachines_sim.runfile import tables
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
 CHECKS = ["rows", "continuity", "assignments", "exclusivity", "duplicates", "acknowledged", "granted", "monitors"]
@@ -38,8 +38,8 @@ def spark_kept():
 def simulated(spark_kept, tmp_path_factory):
     """Two files of runs, their analysis, and where it was written."""
     directory, out = tmp_path_factory.mktemp("trace"), tmp_path_factory.mktemp("out")
-    campaign(named("storm"), range(2), out=directory, processes=1)
-    campaign(named("kills"), range(2), out=directory, processes=1, first_run=100)
+    campaign(find_scenario("storm"), range(2), out=directory, processes=1)
+    campaign(find_scenario("kills"), range(2), out=directory, processes=1, first_run=100)
     return directory, out, analyze(directory, out)
 
 
@@ -97,7 +97,7 @@ def test_the_page_opens_in_a_browser_and_shows_everything(simulated, tmp_path):
 
 def corrupted(directory):
     """A run in which a step of a borrower takes another row than the table has."""
-    world = World(named("quiet"), 1)
+    world = World(find_scenario("quiet"), 1)
     outcome = world.run()
     rows = list(world.rows)
     place = next(n for n, row in enumerate(rows) if row[2].endswith("/borrower") and row[5] == "ping_response")
@@ -122,8 +122,8 @@ def test_the_command_judges_a_corrupt_trace_and_exits_with_1(tmp_path, capsys):
 
 def test_the_command_merges_the_logs_of_a_real_run(tmp_path, capsys):
     """A simulated run, written as the logs of its nodes, is judged as the run that it was."""
-    world = World(named("quiet"), 2)
-    assert world.run().held
+    world = World(find_scenario("quiet"), 2)
+    assert world.run().is_held
     logs = {}
     for row in world.rows:
         node = row[1] or "nemesis"
@@ -157,7 +157,7 @@ def test_missing_java_is_named(monkeypatch):
 
 def spoilt(tmp_path, change):
     """A quiet run whose trace table was changed."""
-    world = World(named("quiet"), 3)
+    world = World(find_scenario("quiet"), 3)
     outcome = world.run()
     with TraceWriter(tmp_path / "trace", "spoilt") as writer:
         writer.add(run_row(world.scenario, outcome, 0), world.rows)

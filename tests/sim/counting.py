@@ -182,7 +182,7 @@ class CountingWatch(Watch):
     def tell(self, process, party, event, now_ns):
         self.told[party, event.n] += 1
         if self.told[party, event.n] > 1:
-            self.judge.broken("S1", f"{party} was told {event.n} again")
+            self.judge.report_broken("S1", f"{party} was told {event.n} again")
 
     def missing(self, world):
         waiting = [name for name, one in sorted(world.processes.items()) if one.record.status is WAITING]

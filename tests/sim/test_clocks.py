@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import PPM, LocalClock
-from statemachines_sim.scenario import Net, Phases, named
+from statemachines_sim.scenario import Net, Phases, find_scenario
 from statemachines_sim.shared_subscriptions import Load, Members, scenario
 from statemachines_sim.units import S
 from statemachines_sim.world import World
@@ -66,17 +66,17 @@ def test_the_trace_is_in_true_time_whatever_the_clocks_show():
     far = 10_000 * S
     nodes = ("leader-1", "consumer-1", "consumer-2", "group_store")
     schedule = tuple(Fault("skew", 0, S, node, amount=far) for node in nodes)
-    world = World(named("quiet"), 1, schedule=schedule)
+    world = World(find_scenario("quiet"), 1, schedule=schedule)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     times = [row[0] for row in world.rows]
     assert times == sorted(times)
     assert times[-1] <= outcome.lasted_ns < 100 * S
 
 
 def test_a_shift_of_all_clocks_of_a_node_changes_nothing_but_times_it_tells_nobody():
-    plain = World(named("quiet"), 1, schedule=())
-    shifted = World(named("quiet"), 1, schedule=(Fault("skew", 0, S, "consumer-1", amount=77 * S),))
+    plain = World(find_scenario("quiet"), 1, schedule=())
+    shifted = World(find_scenario("quiet"), 1, schedule=(Fault("skew", 0, S, "consumer-1", amount=77 * S),))
     assert replace(plain.run(), faults={}, rows=0) == replace(shifted.run(), faults={}, rows=0)
     assert [row for row in shifted.rows if row[4] != "fault"] == [row for row in plain.rows if row[4] != "fault"]
 

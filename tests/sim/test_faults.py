@@ -28,9 +28,9 @@ from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.fault import Fault, draw
 from statemachines_sim.faults import kinds_of
 from statemachines_sim.local_clock import LocalClock
-from statemachines_sim.scenario import Net, Phases, named, shipped_with
+from statemachines_sim.scenario import Net, Phases, find_scenario, list_shipped_with
 from statemachines_sim.shared_subscriptions import SIM, Load, Members, scenario
-from statemachines_sim.shared_subscriptions.sim import Batch, failed
+from statemachines_sim.shared_subscriptions.sim import Batch, make_failed_answer
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 
@@ -60,7 +60,7 @@ def test_each_kind_of_fault_takes_effect_and_is_in_the_trace(kind):
     chosen = replace(SHORT, faults={kind: (2, 2)}, out_of_scope=beyond)
     world = World(chosen, 3)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.tally["acknowledged"] == 800
     rows = rows_of(world, kind)
     assert 1 <= outcome.faults[kind] == len(rows) <= 2
@@ -70,8 +70,8 @@ def test_each_kind_of_fault_takes_effect_and_is_in_the_trace(kind):
 
 
 def test_every_kind_is_documented_and_some_shipped_scenario_draws_it():
-    ours = [f"{SIM.name}/{name}" for name in shipped_with(SIM.name)]
-    drawn = {one.kind for name in ours for seed in range(12) for one in draw(named(name), seed)}
+    ours = [f"{SIM.name}/{name}" for name in list_shipped_with(SIM.name)]
+    drawn = {one.kind for name in ours for seed in range(12) for one in draw(find_scenario(name), seed)}
     assert drawn == set(KINDS)
 
 
@@ -80,7 +80,7 @@ def test_every_kind_is_documented_and_some_shipped_scenario_draws_it():
 
 def test_who_loses_the_disk_never_comes_back_under_its_name():
     world = World(SHORT, 1, schedule=(Fault("lost_disk", 5 * S, 2 * S, "consumer-1"),))
-    assert world.run().held
+    assert world.run().is_held
     assert sorted(world.processes) == ["consumer-1-new", "consumer-2", "consumer-3", "leader-1"]
     (row,) = rows_of(world, "lost_disk")
     assert data_of(row) == {"lost": ["memory", "number of lives"]}
@@ -90,14 +90,14 @@ def test_who_loses_the_disk_never_comes_back_under_its_name():
 
 def test_who_only_crashes_comes_back_as_its_next_life():
     world = World(SHORT, 1, schedule=(Fault("crash", 5 * S, 2 * S, "consumer-1"),))
-    assert world.run().held
+    assert world.run().is_held
     (row,) = rows_of(world, "crash")
     assert data_of(row) == {"lost": ["memory"]}
     assert world.processes["consumer-1"].life == "consumer-1~2"
 
 
 def test_a_long_pause_is_longer_than_every_timeout_and_ends_before_the_healing():
-    freezes = named("freezes")
+    freezes = find_scenario("freezes")
     times = [getattr(Configuration(), name) for name in Configuration.__struct_fields__ if name.endswith("_ms")]
     longest = max(time for time in times if time != Configuration().idle_stop_ms) * MS
     for pause in (one for seed in range(20) for one in draw(freezes, seed)):
@@ -113,7 +113,7 @@ def test_a_machine_that_slept_looks_at_its_clock_within_a_second_and_not_at_once
 
     def first_timer(schedule):
         world = World(SHORT, 1, schedule=schedule)
-        assert world.run().held
+        assert world.run().is_held
         return min(row[0] for row in world.rows if row[1] == "consumer-1" and row[4] == "timer" and row[0] > 5 * S)
 
     assert first_timer(stopped) == 10 * S
@@ -131,7 +131,7 @@ def test_a_machine_that_slept_for_a_moment_has_lost_no_timer():
     )
     schedule = (Fault("leader_crash", S // 100, 20 * S, "leader-1"), Fault("sleep", 5 * S, MS, "consumer-1"))
     world = World(patient, 1, schedule=schedule)
-    assert world.run().held
+    assert world.run().is_held
     asked = [row[0] // S for row in world.rows if row[1] == "consumer-1" and row[4] == "timer" and row[0] < 20 * S]
     assert asked == [4, 8, 12, 16]
 
@@ -139,8 +139,8 @@ def test_a_machine_that_slept_for_a_moment_has_lost_no_timer():
 def test_a_slow_consumer_takes_its_time_and_no_more_when_it_is_over():
     schedule = (Fault("slow_consumer", 4 * S, 4 * S, "consumer-1", amount=30),)
     plain, slow = World(SHORT, 1, schedule=()), World(SHORT, 1, schedule=schedule)
-    assert plain.run().held
-    assert slow.run().held
+    assert plain.run().is_held
+    assert slow.run().is_held
 
     def taken(world, begin, end):
         return sum(row[1] == "consumer-1" and begin < row[0] < end for row in rows_of(world, "deliver", "tell"))
@@ -153,7 +153,7 @@ def test_a_slow_consumer_takes_its_time_and_no_more_when_it_is_over():
 def test_reordered_messages_are_overtaken():
     def overtaken(schedule):
         world = World(SHORT, 1, schedule=schedule)
-        assert world.run().held
+        assert world.run().is_held
         sent = {row[10]: row[0] for row in world.rows if row[4] == "send"}
         last: dict[tuple[str, str], int] = {}
         count = 0
@@ -176,7 +176,7 @@ def test_a_wall_clock_that_is_set_takes_no_claim_and_no_time_back():
     steps = ((5, day), (8, -2 * day), (11, 2 * day))
     schedule = tuple(Fault("wall_step", at * S, 0, "group_store", amount=by) for at, by in steps)
     world = World(SHORT, 1, schedule=schedule)
-    assert world.run().held
+    assert world.run().is_held
     assert [data_of(row) for row in rows_of(world, "wall_step")] == [{"by_ns": by} for _, by in steps]
     stored = dict(world.devices["group_store"].state.items()).values()
     assert day + 11 * S < max(one.stamp for one in stored) < day + 60 * S
@@ -184,7 +184,7 @@ def test_a_wall_clock_that_is_set_takes_no_claim_and_no_time_back():
 
 
 def test_drift_and_jumps_are_drawn_within_what_the_protocol_tolerates():
-    jumps = named("jumps")
+    jumps = find_scenario("jumps")
     d, configuration, far = Configuration().clock_drift, Configuration(), []
     for seed in range(40):
         faults = [one for one in draw(jumps, seed) if one.kind in ("skew", "drift", "jump")]
@@ -194,12 +194,12 @@ def test_drift_and_jumps_are_drawn_within_what_the_protocol_tolerates():
         far += [one.amount for one in faults if one.kind == "jump" and one.target == "group_store"]
         assert all(one.at_ns == 0 for one in faults if one.kind == "skew")
     assert max(far) > 30 * S, "of the store's clock any leap is tolerated"
-    beyond = [one for seed in range(10) for one in draw(named("leaps"), seed) if one.kind == "far_jump"]
+    beyond = [one for seed in range(10) for one in draw(find_scenario("leaps"), seed) if one.kind == "far_jump"]
     assert min(one.amount for one in beyond) > configuration.claim_ttl_ms * MS * d
 
 
 def test_leaps_break_what_the_scenario_says_they_may_break():
-    noted = {name for seed in (3, 6, 10, 11) for name in World(named("leaps"), seed).run().noted}
+    noted = {name for seed in (3, 6, 10, 11) for name in World(find_scenario("leaps"), seed).run().noted}
     assert noted >= {"S5"}
 
 
@@ -212,7 +212,7 @@ BATCH = Commit(1, (("a", None),), (("a", 1), ("b", 2), ("c", 3)))
 def group_store(seed=1):
     clock = Clock()
     watched = []
-    store = RemoteStore(clock, GroupStore(), seed, failed, lambda *seen: watched.append(seen), Batch())
+    store = RemoteStore(clock, GroupStore(), seed, make_failed_answer, lambda *seen: watched.append(seen), Batch())
     return clock, store, watched
 
 
@@ -250,7 +250,7 @@ def test_a_batch_is_torn_at_every_place():
 def test_what_is_not_torn_in_time_is_not_torn():
     schedule = (Fault("torn_write", 2_200 * MS, 5 * MS, "group_store"),)
     world = World(replace(SHORT, own=replace(SHORT.own, load=Load(messages=0))), 1, schedule=schedule)
-    assert world.run().held
+    assert world.run().is_held
     assert rows_of(world, "torn_write")
     assert not rows_of(world, "restart")
 

@@ -9,7 +9,7 @@ from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import run_row
 from statemachines_sim.override import override
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
 RUNS = {
@@ -24,7 +24,7 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_the_tables_and_the_campaign_count_the_same_faults(tmp_path, name):
     few = ("load.messages=50",) if name.startswith("shared") else ()
-    scenario = override(named(name), few)
+    scenario = override(find_scenario(name), few)
     world = World(scenario, 1)
     outcome = world.run()
     with TraceWriter(tmp_path / "trace", "one") as writer:
@@ -38,6 +38,6 @@ def test_the_tables_and_the_campaign_count_the_same_faults(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["cursor_recovery/deaths", "persistent_sessions/calm_sessions"])
 def test_without_monitors_a_run_comes_to_its_end_and_nothing_breaks(name):
-    outcome = World(named(name), 1, monitors=False).run()
+    outcome = World(find_scenario(name), 1, monitors=False).run()
     assert (outcome.monitor, outcome.detail) == ("", "")
     assert sum(outcome.tally.values()) > 0, "its watch has heard of what happened"

@@ -10,7 +10,7 @@ import pytest
 
 from statemachines.kernel import Message
 from statemachines.shared_subscriptions.message import BorrowerMessage, LeaderMessage, Number, Ping, Report
-from statemachines_sim.forged import Forger
+from statemachines_sim.forged_message import Forger
 
 KINDS = (*BorrowerMessage.__args__, *LeaderMessage.__args__)
 

@@ -8,12 +8,12 @@ from statemachines import cli
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.keys import values
 from statemachines_sim.override import override
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 
 
 def test_settings_are_values_of_toml():
     scenario = override(
-        named("storm"),
+        find_scenario("storm"),
         [
             "configuration.exclusive=false",
             "faults.crash = [0, 1]",
@@ -27,7 +27,7 @@ def test_settings_are_values_of_toml():
     assert scenario.faults["crash"] == (0, 1)
     assert (scenario.own.load.topics, scenario.network.tail) == (3, 0.5)
     assert scenario.own.subscription == "$shared/others/#"
-    assert scenario.faults["pause"] == named("storm").faults["pause"]
+    assert scenario.faults["pause"] == find_scenario("storm").faults["pause"]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_settings_are_values_of_toml():
 )
 def test_what_cannot_be_set_is_named(setting, says, capsys):
     with pytest.raises(ConfigurationError) as raised:
-        override(named("storm"), [setting])
+        override(find_scenario("storm"), [setting])
     assert says in str(raised.value)
     assert cli.run(["simulate", "storm", "--set", setting]) == cli.Exit.USAGE
     assert says in capsys.readouterr().err
@@ -59,7 +59,7 @@ def test_what_cannot_be_set_is_named(setting, says, capsys):
 def test_every_key_can_be_set_to_the_value_that_it_has():
     import msgspec
 
-    scenario = named("storm")
+    scenario = find_scenario("storm")
     known = values(scenario)
     assert len(known) > 50
     for key, value in known.items():

@@ -12,13 +12,13 @@ import pytest
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault, draw
 from statemachines_sim.faults import kinds_of
-from statemachines_sim.scenario import named, shipped_with
+from statemachines_sim.scenario import find_scenario, list_shipped_with
 from statemachines_sim.shared_subscriptions import SIM
 from statemachines_sim.shrink import leave_out, shrink, weaken
 from statemachines_sim.swarm import settle
 from statemachines_sim.units import S
 from statemachines_sim.world import World
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 
 SEEDS = range(2)
 ALL_ONCE = {"delivered": 2_500, "duplicates": 0, "acknowledged": 2_500}
@@ -28,18 +28,18 @@ def digest(world):
     return hashlib.sha256(repr(world.rows).encode()).hexdigest()
 
 
-OURS = [f"{SIM.name}/{name}" for name in shipped_with(SIM.name)]
+OURS = [f"{SIM.name}/{name}" for name in list_shipped_with(SIM.name)]
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
 def test_every_scenario_holds(name):
-    for outcome in campaign(named(name), SEEDS, processes=1):
-        assert outcome.held, outcome
-        assert outcome.tally["acknowledged"] == settle(named(name), outcome.seed).own.load.messages
+    for outcome in campaign(find_scenario(name), SEEDS, processes=1):
+        assert outcome.is_held, outcome
+        assert outcome.tally["acknowledged"] == settle(find_scenario(name), outcome.seed).own.load.messages
 
 
 def test_without_faults_every_message_is_delivered_exactly_once():
-    outcome = World(named("quiet"), 5).run()
+    outcome = World(find_scenario("quiet"), 5).run()
     assert (outcome.tally, outcome.faults) == (ALL_ONCE, {})
 
 
@@ -47,9 +47,9 @@ def test_a_quick_resubscribe_loses_nothing_and_delivers_nothing_twice():
     """Ten times, 5 ms apart, under load: old borrowers finish while the next one of the same filter already reads."""
     seen = 0
     for seed in range(6):
-        world = World(named("resubscribes"), seed)
+        world = World(find_scenario("resubscribes"), seed)
         outcome = world.run()
-        assert outcome.held, outcome
+        assert outcome.is_held, outcome
         assert outcome.tally == ALL_ONCE
         steps = [(row[3], row[5], row[7]) for row in world.rows if row[2].endswith("/borrower")]
         assert len({party for party, _, _ in steps}) >= 33, "three consumers, eleven borrowers each"
@@ -70,14 +70,14 @@ def beside(steps):
 
 def test_storm_is_a_storm():
     """What the demo promises of each of its runs."""
-    for outcome in campaign(named("storm"), range(5), processes=1):
+    for outcome in campaign(find_scenario("storm"), range(5), processes=1):
         assert outcome.tally["delivered"] >= 2_000
         assert sum(outcome.faults.values()) >= 10
         assert len(outcome.faults) >= 3
 
 
 def test_the_same_seed_is_the_same_run():
-    one, two = World(named("storm"), 3), World(named("storm"), 3)
+    one, two = World(find_scenario("storm"), 3), World(find_scenario("storm"), 3)
     assert one.run() == two.run()
     assert one.rows == two.rows
 
@@ -108,16 +108,16 @@ def test_a_run_does_not_depend_on_the_hash_seed():
 
 
 def test_monitors_and_data_do_not_change_the_run():
-    plain, bare = World(named("storm"), 2), World(named("storm"), 2, monitors=False)
-    assert plain.run().held
+    plain, bare = World(find_scenario("storm"), 2), World(find_scenario("storm"), 2, monitors=False)
+    assert plain.run().is_held
     bare.run()
     assert plain.rows[: len(bare.rows)] == bare.rows  # with monitors it goes on until they have seen the end of resets
 
 
 def test_a_schedule_is_drawn_from_its_seed_alone():
-    assert draw(named("storm"), 9) == draw(named("storm"), 9)
-    assert draw(named("storm"), 9) != draw(named("storm"), 10)
-    drawn = {fault.kind for name in OURS for seed in range(30) for fault in draw(named(name), seed)}
+    assert draw(find_scenario("storm"), 9) == draw(find_scenario("storm"), 9)
+    assert draw(find_scenario("storm"), 9) != draw(find_scenario("storm"), 10)
+    drawn = {fault.kind for name in OURS for seed in range(30) for fault in draw(find_scenario(name), seed)}
     assert drawn == set(kinds_of(SIM))
 
 
@@ -138,9 +138,9 @@ def test_a_schedule_is_drawn_from_its_seed_alone():
 )
 def test_planted_bugs_are_caught(bug, scenario, caught):
     found = set()
-    with planted(bug):
+    with plant_bug(bug):
         for seed in range(6):
-            found |= {World(named(scenario), seed).run().monitor} - {""}
+            found |= {World(find_scenario(scenario), seed).run().monitor} - {""}
             if found & caught:
                 break
     assert found & caught, found
@@ -151,8 +151,8 @@ def test_planted_bugs_are_caught(bug, scenario, caught):
 
 
 def test_a_failing_schedule_is_shrunk_to_what_matters():
-    scenario = named("partitions")
-    with planted("short-validity"):
+    scenario = find_scenario("partitions")
+    with plant_bug("short-validity"):
         failed = next(one for one in (World(scenario, seed).run() for seed in range(6)) if one.monitor)
         schedule = draw(scenario, failed.seed)
         smaller, outcome = shrink(scenario, failed, schedule)
@@ -182,4 +182,4 @@ def test_what_remains_is_made_as_short_and_as_little_as_it_may_be():
 
 def test_a_fault_on_a_node_that_is_down_is_no_fault():
     schedule = (Fault("crash", S, 5 * S, "consumer-1"), Fault("pause", 2 * S, S, "consumer-1"))
-    assert World(named("quiet"), 1, schedule=schedule).run().faults == {"crash": 1}
+    assert World(find_scenario("quiet"), 1, schedule=schedule).run().faults == {"crash": 1}

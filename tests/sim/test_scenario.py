@@ -11,15 +11,15 @@ from statemachines.kernel import ConfigurationError
 from statemachines_sim import runfile
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import draw
-from statemachines_sim.scenario import Phases, named, read, shipped
+from statemachines_sim.scenario import Phases, find_scenario, list_shipped, read
 from statemachines_sim.shared_subscriptions import Load, Members, scenario
 from statemachines_sim.world import World
 
 
 def test_the_shipped_scenarios_are_named_like_their_files():
-    assert {name.partition("/")[2] for name in shipped()} >= {"quiet", "storm", "kills", "network", "source"}
-    for name in shipped():
-        scenario = named(name)
+    assert {name.partition("/")[2] for name in list_shipped()} >= {"quiet", "storm", "kills", "network", "source"}
+    for name in list_shipped():
+        scenario = find_scenario(name)
         assert name == f"{scenario.sim.name}/{scenario.name}"
         assert scenario.about
 
@@ -76,13 +76,13 @@ def test_an_error_of_a_process_of_a_campaign_comes_back_whole():
 
 def test_an_unknown_or_missing_scenario_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match=r"did you mean .storm.\? there are: .*storm"):
-        named("strom")
+        find_scenario("strom")
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        named(str(tmp_path / "none.toml"))
+        find_scenario(str(tmp_path / "none.toml"))
 
 
 def test_a_run_file_repeats_its_run(tmp_path):
-    scenario = named("storm")
+    scenario = find_scenario("storm")
     world = World(scenario, 4)
     outcome = world.run()
     path = tmp_path / "deep" / "run.json"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
 
 def test_without_rows_a_run_comes_to_the_same():
-    traced, silent = World(named("storm"), 5), World(named("storm"), 5, trace=False)
+    traced, silent = World(find_scenario("storm"), 5), World(find_scenario("storm"), 5, trace=False)
     outcome = traced.run()
     assert outcome.rows == len(traced.rows) > 0
     assert silent.run() == msgspec.structs.replace(outcome, rows=0)

@@ -10,7 +10,7 @@ import pytest
 
 from statemachines import registry
 from statemachines_sim.faults import NEUTRAL, kinds_of, table
-from statemachines_sim.scenario import named, shipped, shipped_with, sim_of
+from statemachines_sim.scenario import find_scenario, list_shipped, list_shipped_with, sim_of
 
 HOME = Path(__file__).parents[2]
 SOURCES = HOME / "sim" / "statemachines_sim"
@@ -65,15 +65,15 @@ def test_the_page_of_a_protocol_has_its_kinds_of_faults_as_they_are(sim):
 def test_every_kind_is_named_once_and_its_own_are_drawn_by_some_shipped_scenario(sim):
     names = [kind.name for kind in (*NEUTRAL, *sim.faults)]
     assert len(names) == len(set(names)) == len(kinds_of(sim))
-    drawn = {kind for name in shipped_with(sim.name) for kind in named(f"{sim.name}/{name}").faults}
+    drawn = {kind for name in list_shipped_with(sim.name) for kind in find_scenario(f"{sim.name}/{name}").faults}
     assert {kind.name for kind in sim.faults} <= drawn <= set(names)
 
 
 def test_every_kind_of_all_protocols_is_drawn_by_some_shipped_scenario():
-    drawn = {kind for name in shipped() for kind in named(name).faults}
+    drawn = {kind for name in list_shipped() for kind in find_scenario(name).faults}
     assert {kind.name for kind in NEUTRAL} <= drawn
 
 
 def test_no_two_shipped_scenarios_have_the_same_short_name():
-    names = [name.partition("/")[2] for name in shipped()]
+    names = [name.partition("/")[2] for name in list_shipped()]
     assert sorted(names) == sorted(set(names))

@@ -12,7 +12,7 @@ from statemachines_sim.scenario import Net, Phases, Scenario
 from statemachines_sim.slow_link import HEADER_BYTES, PAYLOAD_BYTES, QUEUE_BYTES, SlowLink, size_of
 from statemachines_sim.units import S
 from statemachines_sim.world import World
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 
 ONE = HEADER_BYTES + PAYLOAD_BYTES
 
@@ -70,5 +70,5 @@ def test_a_slow_link_shows_who_takes_a_slow_answer_for_none():
     keys = {"publish_ms": (20, 30), "own_history": 100_000, "whole": True}
     recovery = replace(CALM.own.recovery, retries=1, timeout_ms=400, timeout_max_ms=400)
     assert run(cut, slow, recovery=recovery, **keys)[1].held
-    with planted("missed_samples/silence-from-the-beginning"), planted("missed_samples/progress-is-a-failed-try"):
+    with plant_bug("missed_samples/silence-from-the-beginning"), plant_bug("missed_samples/progress-is-a-failed-try"):
         assert run(cut, slow, recovery=recovery, **keys)[1].monitor == "HASTY"

@@ -20,9 +20,9 @@ from statemachines_sim.campaign import campaign, run_row
 from statemachines_sim.fault import draw
 from statemachines_sim.faults import NEUTRAL, kinds_of
 from statemachines_sim.override import override
-from statemachines_sim.scenario import Phases, Scenario, Swarm, from_plain, named, read, sim_of, to_plain
+from statemachines_sim.scenario import Phases, Scenario, Swarm, find_scenario, from_plain, read, sim_of, to_plain
 from statemachines_sim.shrink import shrink
-from statemachines_sim.swarm import drawn, settle
+from statemachines_sim.swarm import draw_values, settle
 from statemachines_sim.world import World
 
 HERE = Path(__file__).parent
@@ -70,7 +70,7 @@ def test_every_kind_of_fault_hits_it_or_is_refused(kind):
         return
     world = World(scenario.check(), 3)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.faults[kind] >= 1
     assert [row for row in world.rows if row[4] == "fault" and row[5] == kind]
 
@@ -119,7 +119,7 @@ def test_a_broken_promise_is_found_shrunk_and_kept(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(counting, "CLIENT", bad)
     scenario = replace(SHORT, faults={"duplicate": (2, 3), "hold_back": (2, 3), "pause": (1, 2)})
-    failed = next(one for seed in range(20) if not (one := World(scenario, seed).run()).held)
+    failed = next(one for seed in range(20) if not (one := World(scenario, seed).run()).is_held)
     assert failed.monitor == "S1"
     schedule, outcome = shrink(scenario, failed, draw(scenario, failed.seed))
     assert outcome.monitor == "S1"
@@ -127,7 +127,7 @@ def test_a_broken_promise_is_found_shrunk_and_kept(tmp_path, monkeypatch):
 
 
 def test_a_scenario_file_names_the_protocol_by_its_place(file):
-    scenario = named(str(file))
+    scenario = find_scenario(str(file))
     assert (scenario.sim, scenario.own) == (SIM, Section(clients=3, counts=10))
     assert from_plain(to_plain(scenario)) == scenario
     outcomes = campaign(scenario, range(2), processes=1)
@@ -166,7 +166,7 @@ def test_settings_and_swarms_reach_into_its_section(file):
     assert {one.own.clients for one in settled} == set(range(1, 7))
     assert all(one.own.work_ms[0] == 10 and 20 <= one.own.work_ms[1] <= 90 for one in settled)
     assert len({one.network.tail for one in settled}) > 20
-    assert drawn(swarm, 7)["clients"] == settled[7].own.clients
+    assert draw_values(swarm, 7)["clients"] == settled[7].own.clients
 
 
 def test_its_scenarios_come_with_it(tmp_path, registered, monkeypatch):
@@ -177,10 +177,10 @@ def test_its_scenarios_come_with_it(tmp_path, registered, monkeypatch):
     (folder.parent / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(type(SIM), "scenarios", "counting_files:scenarios")
-    assert named("few").own == named("counting/few").own == Section(clients=3, counts=10)
+    assert find_scenario("few").own == find_scenario("counting/few").own == Section(clients=3, counts=10)
     with pytest.raises(ConfigurationError, match="say counting/storm or shared_subscriptions/storm"):
-        named("storm")
-    assert named("counting/storm").sim is SIM
+        find_scenario("storm")
+    assert find_scenario("counting/storm").sim is SIM
 
 
 def test_the_commands_run_it(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from statemachines.trace import parquet
 from statemachines.trace.parquet import SCHEMA, SOUGHT, TraceWriter
 from statemachines_sim.campaign import run_row
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
 SEEDS = (3, 4)
@@ -16,7 +16,7 @@ SEEDS = (3, 4)
 
 @pytest.fixture(scope="module")
 def worlds():
-    scenario = named("storm")
+    scenario = find_scenario("storm")
     made = [World(scenario, seed, trace=True, data=True) for seed in SEEDS]
     return scenario, made, [world.run() for world in made]
 

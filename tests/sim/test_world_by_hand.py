@@ -228,7 +228,7 @@ def test_no_answer_comes_after_the_end():
 def test_faults_are_drawn_for_those_who_are_there_when_they_begin():
     role = machine_role("client", CLIENT, ClientRecord, count=1, joins_ns=(S // 2, 5 * S))
     assert role.nodes == ("client-1", "client-2", "client-3")
-    assert role.exposed == ("client-1", "client-2")
+    assert role.exposed_nodes == ("client-1", "client-2")
 
 
 def overtaken(fifo):
@@ -314,7 +314,7 @@ def test_a_service_that_nobody_gave_is_named():
 
 def test_a_protocol_is_run_without_a_scenario_file():
     outcome = World(SIM, 3, own=Section(clients=3, counts=5)).run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.tally == {"counted": 15}
 
 

@@ -7,14 +7,14 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.moves import Moves
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.path import along
 from statemachines_spec.script.path_to_script import script_of
-from statemachines_spec.shared_subscriptions.systems import SYSTEMS, Setting, build, system
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, GroupSetting, build, system
 
 NETWORKS = ("late-copies", "without-copies", "reordering")
 """In each of them the source's rules let two consumers hold one stream."""
@@ -32,7 +32,7 @@ def stale_grant(network):
     """The source's stale grant, in one of the networks."""
     if network == "without-copies":
         one = build(
-            "late-copies", SYSTEMS["late-copies"][0], Setting(network=Network(2, duplicating=False)), "as_written"
+            "late-copies", SYSTEMS["late-copies"][0], GroupSetting(network=Network(2, duplicating=False)), "as_written"
         )
     else:
         one = system(network, "small", "as_written")
@@ -42,7 +42,7 @@ def stale_grant(network):
 @cache
 def of_bug(bug):
     """The shortest run to what a planted bug breaks."""
-    with planted(bug):
+    with plant_bug(bug):
         return scripted(system(PLANTED[bug][0], "small"), bug=bug)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statemachines_spec.explorer.entries import encoded
+from statemachines_spec.explorer.entries import encode_value
 from statemachines_spec.explorer.moves import Moves
 
 
@@ -24,6 +24,6 @@ def _projected(entries, state, names):
     for component, local in zip(entries.components, state, strict=False):
         value = component.locals[local]
         rename = names.get(type(component.actor))
-        locals_named.append(encoded(value if rename is None else rename(component.actor, value)))
+        locals_named.append(encode_value(value if rename is None else rename(component.actor, value)))
     rest = state[len(entries.components) :]
     return (*locals_named, *sorted(str(entries.envelopes[one]) for one in rest if one))

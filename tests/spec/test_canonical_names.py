@@ -11,7 +11,7 @@ from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
 from statemachines_spec.explorer.direct import search
 from statemachines_spec.explorer.entries import Entries, Nondeterministic
 from statemachines_spec.explorer.explore import explore
-from statemachines_spec.explorer.naming import by_first_use, rebased
+from statemachines_spec.explorer.naming import by_first_use, rebase_queue
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.system import System
 
@@ -120,8 +120,8 @@ def test_names_that_change_when_given_twice_are_refused():
 def test_a_queue_is_numbered_from_its_head():
     queue = Fifo().push("a").push("b").push("c")
     _, later = queue.pop()
-    assert (later.head, rebased(later)) == (1, Fifo().push("b").push("c"))
-    assert rebased(queue) is queue
+    assert (later.head, rebase_queue(later)) == (1, Fifo().push("b").push("c"))
+    assert rebase_queue(queue) is queue
 
 
 def test_numbers_go_by_first_use():

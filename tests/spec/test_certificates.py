@@ -164,7 +164,7 @@ def test_one_of_a_system_that_is_gone_is_stale_and_cannot_be_explored(kept):
 
 
 def test_what_breaks_gets_no_certificate(kept, monkeypatch):
-    from statemachines_spec.sequence_windows.turning import WindowHost
+    from statemachines_spec.sequence_windows.window_turns import WindowHost
 
     monkeypatch.setattr(WindowHost, "react", lambda self, local, envelope, watch=None: 1 / 0)
     before = kept.path.read_bytes()
@@ -198,9 +198,9 @@ def test_processes_share_the_work(kept):
 def test_a_system_that_comes_from_a_module_of_its_own_rests_on_that_module():
     """What is added there makes no certificate of the other systems stale."""
     apart = "statemachines_spec.shared_subscriptions.unreachable"
-    made = certificates.system_named("shared_subscriptions", "leader-to-member", size="small", variant="settled")
+    made = certificates.find_system("shared_subscriptions", "leader-to-member", size="small", variant="settled")
     kept = certificates.read(folder_of("shared_subscriptions") / "leader-to-member-small.json")
-    words = {**made.described(), "system": kept.system, "size": kept.size, "variant": kept.variant}
+    words = {**made.describe_bounds(), "system": kept.system, "size": kept.size, "variant": kept.variant}
     assert certificates.fingerprint_now(kept) == fingerprint(apart, words)
     others = certificates.read(folder_of("shared_subscriptions") / "pause-small.json")
     assert apart not in modules_of("statemachines_spec.shared_subscriptions.timed")

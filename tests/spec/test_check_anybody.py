@@ -13,7 +13,7 @@ from statemachines import cli, registry
 from statemachines.kernel import Protocol
 from statemachines_spec import CheckProtocol, Eventually, System, bug, certificates
 from statemachines_spec.hunt import look
-from statemachines_spec.protocol import all_parts, chosen, of_protocol
+from statemachines_spec.protocol import all_parts, choose_systems, of_protocol
 
 MINE = """
 import sys
@@ -151,14 +151,14 @@ def test_bugs_are_found_through_the_registration(mine):
     assert "lock_made_up/any-answer" in bug.bugs()
     (hunt,) = of_protocol("lock_made_up").hunts()
     assert look(hunt).what == ""
-    with bug.planted("any-answer") as planted:
+    with bug.plant_bug("any-answer") as planted:
         assert planted.clause == "LK-12"
-    assert bug.bug_named("lock_made_up/any-answer") is planted
-    assert bug.bug_named("late-timer") is bug.bug_named("shared_subscriptions/late-timer")
+    assert bug.find_bug("lock_made_up/any-answer") is planted
+    assert bug.find_bug("late-timer") is bug.find_bug("shared_subscriptions/late-timer")
 
 
 def test_obligations_may_stand_in_the_system(mine):
-    picked = chosen(f"{mine}:SYSTEM")
+    picked = choose_systems(f"{mine}:SYSTEM")
     one = Eventually("L9", "", (), lambda: True)
     assert picked.obligations(msgspec.structs.replace(picked.systems[0], obligations=(one,))) == (one,)
 

@@ -316,7 +316,7 @@ def test_silent_timers_never_fire_and_the_bounds_say_so():
     actor = holder(silent=("lease",), faults=(Pause,), lives=3)
     assert actor.inputs(held(actor)) == (Pause(),)
     assert actor.inputs(took(actor, held(actor), Pause())) == (Wake(),)
-    lines = System("s", "", (actor,), Network(1)).described()
+    lines = System("s", "", (actor,), Network(1)).describe_bounds()
     assert lines["holder-1: timers that never fire"] == "lease"
     assert lines["holder-1: lives"] == "3"
 
@@ -341,9 +341,9 @@ def named_only(record):
 def test_the_bound_of_a_component_stands_among_the_bounds(bound, said):
     """Of a machine and of a service alike."""
     system = System("s", "", (holder(bound=bound), ServiceActor(TokenStore(True), bound=bound)), Network(1))
-    lines = system.described()
+    lines = system.describe_bounds()
     assert [value for key, value in lines.items() if key.endswith(": bound")] == [said, said]
-    assert not [key for key in System("s", "", (holder(),), Network(1)).described() if "bound" in key]
+    assert not [key for key in System("s", "", (holder(),), Network(1)).describe_bounds() if "bound" in key]
 
 
 def test_what_is_cut_says_at_whose_bounds():

@@ -29,20 +29,20 @@ def test_one_word_where_it_fits():
 
 def test_fields_only_grow():
     layout = Layout([4, 4])
-    assert layout.grown([15, 3]) is layout
-    assert layout.grown([16, 3]).bits == (6, 4)
+    assert layout.widen([15, 3]) is layout
+    assert layout.widen([16, 3]).bits == (6, 4)
 
 
 def test_what_grows_gets_a_bit_to_spare_only_within_one_word():
-    assert Layout([32, 31]).grown([1 << 32, 1]).bits == (33, 31)
-    assert Layout([32, 31]).grown([1 << 32, 1]).words == 1
-    assert Layout([32, 30]).grown([1 << 32, 1]).bits == (34, 30)
-    assert Layout([32, 32]).grown([1 << 32, (1 << 32) - 1]).bits == (33, 32)
+    assert Layout([32, 31]).widen([1 << 32, 1]).bits == (33, 31)
+    assert Layout([32, 31]).widen([1 << 32, 1]).words == 1
+    assert Layout([32, 30]).widen([1 << 32, 1]).bits == (34, 30)
+    assert Layout([32, 32]).widen([1 << 32, (1 << 32) - 1]).bits == (33, 32)
 
 
 def test_bits_to_spare_are_given_back_before_a_second_word_is_taken():
-    assert Layout([32, 32]).grown([1 << 32, 1 << 30]).bits == (33, 31)
-    assert Layout([32, 32]).grown([1 << 32, 1 << 30]).words == 1
+    assert Layout([32, 32]).widen([1 << 32, 1 << 30]).bits == (33, 31)
+    assert Layout([32, 32]).widen([1 << 32, 1 << 30]).words == 1
 
 
 def test_beyond_two_words_is_refused():

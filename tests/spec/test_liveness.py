@@ -19,21 +19,21 @@ def silent_until(number):
 
 def test_an_obligation_that_everything_leads_to_is_met():
     (result,) = live(toy({"in_flight": 1, "lossy": False, "duplicating": False}, last=1), [silent_until(10)])
-    assert result.held
+    assert result.is_held
     assert result.open_states == 2
 
 
 def test_a_message_that_was_lost_and_is_never_sent_again():
     (result,) = live(toy({"in_flight": 1, "duplicating": False}, last=1), [silent_until(10)])
     # At the bound the talker may say no more: nothing is claimed of a talker that might say more beyond it.
-    assert result.held
+    assert result.is_held
     assert result.bounded == 1
 
 
 def test_standing_still_for_ever_is_found():
     system = toy({"in_flight": 1, "duplicating": False}, last=1, hushes=1)
     (result,) = live(system, [silent_until(10)])
-    assert not result.held
+    assert not result.is_held
     assert result.way.last["talker"].n == -1
     assert result.then.legs == result.round.legs == ()
     longer = msgspec.structs.replace(result, then=result.way)
@@ -58,7 +58,7 @@ def test_going_round_for_ever_is_found():
     one = toy({"in_flight": 2}, last=2)
     one = msgspec.structs.replace(one, actors=(Chattering(2), one.actors[1]))
     (result,) = live(one, [silent_until(99)])
-    assert not result.held
+    assert not result.is_held
     assert len(result.round.legs) >= 4  # two words, and both are taken: nothing that stays possible is left out
     taken = {leg.envelope.event for leg in result.round.legs}
     assert {getattr(event, "n", 0) for event in taken} >= {10, 20}
@@ -83,10 +83,10 @@ def waiting_ends(system):
 
 def test_a_declared_machine_meets_its_obligations_and_not_without_the_timer_that_it_rests_on():
     system = lock_system(asks=1)
-    assert live(system, [waiting_ends(system)])[0].held
+    assert live(system, [waiting_ends(system)])[0].is_held
     silent = lock_system(asks=1)
     for actor in silent.actors:
         actor.silent = frozenset({"lease"})
     (result,) = live(silent, [waiting_ends(silent)])
-    assert not result.held
+    assert not result.is_held
     assert result.then is not None

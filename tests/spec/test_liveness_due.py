@@ -66,7 +66,7 @@ BORED = Eventually("bored", "whoever talks is given up", (WAITS,), bool)
 
 def test_of_a_timer_with_a_budget_nothing_is_known():
     (result,) = live(patience(None), [LEFT])
-    assert (result.held, result.bounded > 0) == (True, True)
+    assert (result.is_held, result.bounded > 0) == (True, True)
 
 
 @pytest.mark.parametrize("limit", [0, 1], ids=["limit 0", "limit 1"])
@@ -74,18 +74,18 @@ def test_of_a_timer_with_a_budget_nothing_is_known():
 def test_once_it_is_due_it_happens_whatever_is_left_of_the_budget(due, limit):
     (result,) = live(patience(due, limit=limit), [LEFT])
     assert result.open_states > 0
-    assert (result.held, result.bounded) == (True, 0)
+    assert (result.is_held, result.bounded) == (True, 0)
 
 
 def test_as_long_as_it_is_not_due_it_is_a_fault():
     (result,) = live(patience(DUE), [BORED])
-    assert not result.held
+    assert not result.is_held
     assert {type(leg.envelope.event) for leg in result.then.legs + result.round.legs} <= {Note}
 
 
 def test_what_never_happens_in_a_system_never_does_unless_it_is_due():
     (result,) = live(patience(None, limit=0), [LEFT])
-    assert (result.held, result.bounded) == (False, 0)
+    assert (result.is_held, result.bounded) == (False, 0)
 
 
 def test_the_way_may_lead_over_what_is_due():
@@ -93,7 +93,7 @@ def test_the_way_may_lead_over_what_is_due():
     silent = Eventually("silent", "", (View("talker", 2, lambda local: int(local.n < 0)),), bool)
     (result,) = live(patience(DUE, limit=0), [silent])
     events = [type(leg.envelope.event) for leg in result.then.legs]
-    assert not result.held
+    assert not result.is_held
     assert events[-1] is GiveUp
     assert result.then.last["listener"].n == GAVE_UP
 

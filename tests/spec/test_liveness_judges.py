@@ -237,11 +237,11 @@ def test_three_judges_agree(system, opens):
     third = Judge(system)
     for some, one, other in zip(opens, plain, compiled, strict=True):
         expected = third.verdict(lambda world, some=some: (world[0][0].n, world[0][1].n) in some)
-        assert (one.open_states, one.bounded, one.held) == expected
-        assert (other.open_states, other.bounded, other.held) == expected
+        assert (one.open_states, one.bounded, one.is_held) == expected
+        assert (other.open_states, other.bounded, other.is_held) == expected
         scripts = [[path and path.script for path in (run.way, run.then, run.round)] for run in (one, other)]
         assert scripts[0] == scripts[1]
-        if not one.held:
+        if not one.is_held:
             is_a_counterexample(third, some, one)
 
 
@@ -320,7 +320,7 @@ def test_systems_that_are_made_up_are_no_empty_ones(engine):
     @given(systems(), OPEN)
     def look(system, some):
         (one,) = live(system, [obligation(some)], engine=engine)
-        found.add((one.open_states > 0, one.bounded > 0, one.held))
+        found.add((one.open_states > 0, one.bounded > 0, one.is_held))
 
     look()
     assert found >= {(True, True, True), (True, False, True), (True, False, False)}

@@ -13,7 +13,7 @@ from statemachines_spec.explorer.actor import Actor, Reaction
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.network import Network
-from statemachines_spec.explorer.party import Party, stepped
+from statemachines_spec.explorer.party import Party, step_party
 from statemachines_spec.explorer.property import Always
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.explorer.system import System
@@ -164,7 +164,7 @@ class Twice(Actor):
 
     def react(self, local, envelope, watch=None):
         for event in (Jump(), Add()):
-            local, _ = stepped(self.fsm_used, local, event, "twice", watch)
+            local, _ = step_party(self.fsm_used, local, event, "twice", watch)
         return Reaction(local)
 
 

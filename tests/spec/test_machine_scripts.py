@@ -324,4 +324,4 @@ def test_an_unknown_word_is_refused_with_those_there_are():
     with pytest.raises(ConfigurationError, match="nobody can do that; there are: start, crash"):
         replace(made, steps=steps).check()
     raw = msgspec.to_builtins(made)
-    assert scripts.decoded(raw) == made
+    assert scripts.decode_script(raw) == made

@@ -13,11 +13,11 @@ from tank_protocol import EMPTY, FULL, TANK, Drain, Fill, TankRecord
 from statemachines import catalogue, registry
 from statemachines.cli import run
 from statemachines.kernel import ConfigurationError, GaplessError
-from statemachines.testing import noticing
+from statemachines.testing import mutant_judges
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.mutants import apart, campaign
 from statemachines_spec.mutants.account import account_of, page, text
-from statemachines_spec.mutants.campaign import Field, Head, Results, Shape, picked
+from statemachines_spec.mutants.campaign import Field, Head, Results, Shape, pick_mutants
 from statemachines_spec.mutants.judging import LIVED, PROPERTY, UNJUDGED, Verdict
 from statemachines_spec.mutants.kept_entries import KeptEntries, print_of
 from statemachines_spec.mutants.mutant import plant
@@ -230,9 +230,9 @@ def asked(monkeypatch, tmp_path):
             print(mutant.name, judge, file=to)
         return Notice(mutant.name, judge, "S1" if (mutant.name, judge) == ("tank/3/deleted", "simulation") else "")
 
-    monkeypatch.setattr(noticing, "notice", seen)
-    monkeypatch.setattr(noticing, "check_tests", lambda seconds, tests: 0.0)
-    monkeypatch.setattr(noticing, "judges_of", lambda protocol, tests: noticing.JUDGES)
+    monkeypatch.setattr(mutant_judges, "notice", seen)
+    monkeypatch.setattr(mutant_judges, "check_tests", lambda seconds, tests: 0.0)
+    monkeypatch.setattr(mutant_judges, "judges_of", lambda protocol, tests: mutant_judges.JUDGES)
     return lambda: [tuple(line.split()) for line in file.read_text().splitlines()]
 
 
@@ -246,14 +246,16 @@ def asking(out, *more):
 def test_who_lives_is_shown_to_one_judge_after_the_other_until_one_notices(asked, tmp_path, capsys):
     assert run(asking(tmp_path)) == 1
     assert asked()[:2] == [("tank/3/deleted", "tests"), ("tank/3/deleted", "simulation")]
-    assert asked()[2:] == [("tank/3/to-full", judge) for judge in noticing.JUDGES]
+    assert asked()[2:] == [("tank/3/to-full", judge) for judge in mutant_judges.JUDGES]
     said = capsys.readouterr().out
     assert "noticed by simulation: tank/3/deleted: S1" in said
     assert "ALIVE tank/3/to-full" in said
     assert run(asking(tmp_path)) == 1
     assert len(asked()) == 5, "who was asked once is not asked again"
     assert run(asking(tmp_path, "--beside", "1000")) == 1
-    assert sorted(asked()) == sorted((one, judge) for one in THREE for judge in noticing.JUDGES), "all, by everybody"
+    assert sorted(asked()) == sorted((one, judge) for one in THREE for judge in mutant_judges.JUDGES), (
+        "all, by everybody"
+    )
     without = ["mutate", NAME, "--out", str(tmp_path), "--only", "tank/3/deleted"]
     assert run(without) == 0, "what was noticed before counts"
     assert run([*without, "--again"]) == 1
@@ -261,7 +263,7 @@ def test_who_lives_is_shown_to_one_judge_after_the_other_until_one_notices(asked
 
 def test_as_many_look_at_a_time_as_are_told_to(asked, monkeypatch, tmp_path):
     """Each of two waits until the other has begun."""
-    seen = noticing.notice
+    seen = mutant_judges.notice
     gate = multiprocessing.get_context("fork").Barrier(2)
 
     def met(protocol, mutant, judge, seconds, tests):
@@ -269,7 +271,7 @@ def test_as_many_look_at_a_time_as_are_told_to(asked, monkeypatch, tmp_path):
             gate.wait(60)
         return seen(protocol, mutant, judge, seconds, tests)
 
-    monkeypatch.setattr(noticing, "notice", met)
+    monkeypatch.setattr(mutant_judges, "notice", met)
     assert run(asking(tmp_path, "--jobs", "2")) == 1
     assert {mutant for mutant, _ in asked()} == {"tank/3/deleted", "tank/3/to-full"}
 
@@ -278,10 +280,10 @@ def test_what_a_process_that_asks_cannot_do_is_said(asked, monkeypatch, tmp_path
     def refused(*args):
         raise ConfigurationError("tests", "here", "fail without any mutant; mend that first")
 
-    monkeypatch.setattr(noticing, "notice", refused)
+    monkeypatch.setattr(mutant_judges, "notice", refused)
     assert run(asking(tmp_path)) == 2
     assert "fail without any mutant; mend that first" in capfd.readouterr().err
-    monkeypatch.setattr(noticing, "notice", lambda *args: os._exit(3))
+    monkeypatch.setattr(mutant_judges, "notice", lambda *args: os._exit(3))
     assert run(asking(tmp_path)) not in (0, 1)
     assert "the process that asks about tank/3/deleted ended: 3" in capfd.readouterr().err
 
@@ -323,10 +325,10 @@ def test_tests_that_fail_or_are_never_done_without_a_mutant_are_refused(tmp_path
     file = tmp_path / "test_wrong.py"
     file.write_text("def test_wrong():\n    assert False\n")
     with pytest.raises(ConfigurationError, match=r"test_wrong\.py::test_wrong: fail without any mutant"):
-        noticing.check_tests(20, (file,))
+        mutant_judges.check_tests(20, (file,))
     file.write_text("def test_wrong():\n    while True:\n        pass\n")
     with pytest.raises(ConfigurationError, match="take longer without any mutant"):
-        noticing.check_tests(1, (file,))
+        mutant_judges.check_tests(1, (file,))
 
 
 def test_an_original_that_breaks_is_refused(field, monkeypatch):
@@ -350,7 +352,7 @@ def test_what_is_kept_is_what_would_be_made_anew():
     judge = field.judge(lambda text: None)
     original = judge.originals[0]
     compared = 0
-    for one in picked(field.mutants, (), (), 70, 3):
+    for one in pick_mutants(field.mutants, (), (), 70, 3):
         with plant(one):
             kept = come_to(lambda one=one: judge._entries(original, one), original)
             anew = come_to(lambda: Entries(original.make()), original)
@@ -396,7 +398,7 @@ def test_a_footprint_names_the_rows_that_are_asked_and_taken_and_the_lines_that_
 def test_a_campaign_that_was_stopped_goes_on_where_it_was(field, verdicts, tmp_path):
     path, head = tmp_path / "tank.jsonl", Head("tank", field.print())
     some = list(field.mutants)[:12]
-    going = campaign.judged(field, some, Results(path, head), 1, lambda text: None)
+    going = campaign.judge_mutants(field, some, Results(path, head), 1, lambda text: None)
     for _ in range(5):
         next(going)
     going.close()
@@ -404,7 +406,7 @@ def test_a_campaign_that_was_stopped_goes_on_where_it_was(field, verdicts, tmp_p
         file.write(b'{"name":"tank/5/del')  # a line that was torn
     results = Results(path, head)
     assert list(results.verdicts) == [one.name for one in some[:5]]
-    names = [one.name for one in campaign.judged(field, some, results, 1, lambda text: None)]
+    names = [one.name for one in campaign.judge_mutants(field, some, results, 1, lambda text: None)]
     assert names == [one.name for one in some[5:]]
     again = Results(path, head).verdicts
     assert {name: one.verdict for name, one in again.items()} == {one.name: verdicts[one.name].verdict for one in some}
@@ -424,14 +426,16 @@ def test_verdicts_on_other_machines_or_systems_do_not_count_unless_they_are_kept
 def test_two_processes_say_what_one_says(field, verdicts, tmp_path):
     results = Results(tmp_path / "tank.jsonl", Head("tank", field.print()))
     some = [one for one in field.mutants if one.name in EXPECTED]
-    said = {one.name: (one.verdict, one.by) for one in campaign.judged(field, some, results, 2, lambda text: None)}
+    said = {
+        one.name: (one.verdict, one.by) for one in campaign.judge_mutants(field, some, results, 2, lambda text: None)
+    }
     assert said == EXPECTED
 
 
 def test_a_mutant_that_eats_memory_or_ends_its_process_is_not_judged_and_all_others_are(tmp_path):
     field = Field(Shape("glutton_protocol:PROTOCOL"))
     results = Results(tmp_path / "glutton.jsonl", Head("glutton", field.print()))
-    said = {one.name: one for one in campaign.judged(field, field.mutants, results, 2, lambda text: None)}
+    said = {one.name: one for one in campaign.judge_mutants(field, field.mutants, results, 2, lambda text: None)}
     assert said.keys() == {one.name for one in field.mutants}
     hungry, dead = said["glutton_protocol.eat/5/1-is-2"], said["glutton_protocol.bite/1/lt-is-lte"]
     assert (hungry.verdict, hungry.by, hungry.where) == ("not judged", "too much memory", "feast")
@@ -444,7 +448,7 @@ def test_a_process_that_hangs_ends_by_its_processor_time():
     """Where no signal of Python's is heard, as in native code."""
 
     def hang():
-        apart.bound_seconds(0)
+        apart.limit_processor_time(0)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPROF})
         while True:
             pass
@@ -458,7 +462,7 @@ def test_a_process_that_hangs_ends_by_its_processor_time():
 def test_systems_that_break_without_a_mistake_are_said_in_a_line(field, tmp_path):
     with (
         pytest.raises(ConfigurationError, match=r"^system 'flood' = 'CUPS': breaks without any mistake"),
-        apart.judged_apart(breaking, 1, lambda text: None) as words,
+        apart.judge_apart(breaking, 1, lambda text: None) as words,
     ):
         list(words)
 
@@ -470,7 +474,7 @@ def breaking(say):
 def test_a_process_that_explores_and_dies_is_said(tmp_path):
     with (
         pytest.raises(GaplessError, match=r"ended .exit code 9.; what was judged is kept"),
-        apart.judged_apart(dying, 1, lambda text: None) as words,
+        apart.judge_apart(dying, 1, lambda text: None) as words,
     ):
         list(words)
 
@@ -513,7 +517,7 @@ def test_the_command_lists_what_it_would_judge(tmp_path, capsys):
 
 
 def test_a_sample_is_drawn_by_its_seed(field):
-    one, same, other = (picked(field.mutants, (), (), 10, seed) for seed in (1, 1, 2))
+    one, same, other = (pick_mutants(field.mutants, (), (), 10, seed) for seed in (1, 1, 2))
     assert [each.name for each in one] == [each.name for each in same]
     assert [each.name for each in one] != [each.name for each in other]
     assert len(one) == 10

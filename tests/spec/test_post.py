@@ -68,10 +68,10 @@ def test_spin_counts_the_same(tmp_path):
 
 
 def test_what_it_may_do_is_printed():
-    lines = talk(delay=0, loses=True).described()
+    lines = talk(delay=0, loses=True).describe_bounds()
     assert lines["post: messages"] == "loses, copies nothing, reorders; at most 3 on their way"
     assert lines["post: takes"] == "no tick: whatever is sent arrives before the next"
-    assert talk(delay=2).described()["post: takes"] == "2 ticks at most"
+    assert talk(delay=2).describe_bounds()["post: takes"] == "2 ticks at most"
 
 
 @pytest.mark.parametrize("given", [{"delay": -1}, {"places": 0}, {"places": 9}])

@@ -41,7 +41,7 @@ def test_the_other_process_goes_on_for_the_next_system_and_is_another_where_the_
     monkeypatch.syspath_prepend(tmp_path)
     assert purity._other() is not first
     with pytest.raises(ValueError, match="closed"):
-        first.made(entries.system.origin, [])
+        first.make_digests(entries.system.origin, [])
 
 
 def test_what_the_other_process_dies_of_is_told_and_the_next_is_another():

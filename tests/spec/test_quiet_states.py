@@ -22,7 +22,7 @@ def all_taken(quiet):
 @ENGINES
 def test_what_is_in_flight_is_no_disagreement(engine):
     certain = {"in_flight": 1, "lossy": False, "duplicating": False}
-    assert explore(toy(certain, properties=(all_taken(True),)), engine=engine).held
+    assert explore(toy(certain, properties=(all_taken(True),)), engine=engine).is_held
     always = explore(toy(certain, properties=(all_taken(False),)), engine=engine)
     assert (always.path.broken, len(always.path.legs), always.path.quiet) == ("all taken", 1, False)
 

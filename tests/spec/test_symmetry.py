@@ -19,7 +19,7 @@ from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.order import Order
 from statemachines_spec.explorer.path import follow
 from statemachines_spec.explorer.property import Always, Stepwise, View
-from statemachines_spec.explorer.symmetry import Asymmetric, Symmetry, one_after_another, renamed, renamings
+from statemachines_spec.explorer.symmetry import Asymmetric, Symmetry, one_after_another, rename_value, renamings
 from statemachines_spec.explorer.walker_plain import PlainWalker
 
 STATES_MAX = 3_000
@@ -107,7 +107,7 @@ def test_the_verdicts_are_those_of_the_full_search(drawn):
     )
     if full.ended not in (COMPLETE, VIOLATED):
         return
-    assert (reduced.ended, reduced.always, reduced.shown) == (full.ended, full.always, full.shown)
+    assert (reduced.ended, reduced.always, reduced.is_shown) == (full.ended, full.always, full.is_shown)
     assert len(reduced.levels) == len(full.levels)
     if full.path is None:
         assert reduced.stand_for == full.states
@@ -227,7 +227,7 @@ def test_a_step_property_of_one_peer_alone_is_refused():
 def test_a_renaming_that_is_none_is_refused():
     def forgetful(value, names):
         """Everybody's friend becomes p1."""
-        after = renamed(value, names)
+        after = rename_value(value, names)
         return replace(after, friend="p1") if getattr(after, "friend", "") else after
 
     assert refused(replace(chatty(), symmetries=(Symmetry(("p1", "p2", "p3"), forgetful),)))
@@ -270,8 +270,8 @@ class Register(msgspec.Struct, frozen=True):
 
     names: tuple[str, ...]
 
-    def renamed(self, names):
-        return Register(tuple(sorted(renamed(self.names, names))))
+    def rename(self, names):
+        return Register(tuple(sorted(rename_value(self.names, names))))
 
 
 @pytest.mark.parametrize(
@@ -294,13 +294,13 @@ class Register(msgspec.Struct, frozen=True):
     ],
 )
 def test_names_are_replaced_wherever_they_stand(value, expected):
-    assert renamed(value, SWAP) == expected
-    assert renamed(expected, SWAP) == value
+    assert rename_value(value, SWAP) == expected
+    assert rename_value(expected, SWAP) == value
 
 
 def test_what_holds_no_name_stays_the_same_object():
     value = PeerLocal(1, "p3")
-    assert renamed(value, SWAP) is value
+    assert rename_value(value, SWAP) is value
 
 
 def test_renamings_are_all_permutations_and_closed():

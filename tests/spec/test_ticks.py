@@ -332,7 +332,7 @@ def test_a_lease_ends_before_the_lock_expires_and_not_if_that_is_a_tick_shorter(
     system = timed_lock(**given)
     result = explore(system, engine="plain")
     assert ("" if result.path is None else result.path.broken) == broken
-    assert result.shown
+    assert result.is_shown
     if broken:
         assert replay(system, result.path).broken == broken
         assert follow(system, result.path.script).last == result.path.last
@@ -352,12 +352,12 @@ def test_spin_counts_the_same(tmp_path):
 
 
 def test_what_bounds_it_is_printed():
-    lines = timed_lock(drift=LAGS, late={"lease": 1}).described()
+    lines = timed_lock(drift=LAGS, late={"lease": 1}).describe_bounds()
     assert lines["clock: tick"] == f"{TICK} ns"
     assert lines["clock: drift of holder-1"] == "in any 5 ticks at most 1 fewer"
     assert lines["lock: timed"] == "expiry"
     assert lines["holder-1: timed"] == "lease (late by 1 ticks at most)"
-    assert hearts(asks=True).described()["heart: stamps"] == "asked_ns (up to 3 ns, 3 ticks)"
+    assert hearts(asks=True).describe_bounds()["heart: stamps"] == "asked_ns (up to 3 ns, 3 ticks)"
 
 
 # -- what is refused ------------------------------------------------------------------------------------------------

@@ -227,7 +227,7 @@ def test_an_interrupted_exploration_says_what_it_knows(engine, threads):
     system = toy({"in_flight": 4}, last=60)
     result = explore(system, engine=engine, threads=threads, progress=interrupt, partly=True)
     assert result.ended == INTERRUPTED
-    assert result.held
+    assert result.is_held
     assert result.states >= 1
     with pytest.raises(KeyboardInterrupt):
         explore(system, engine=engine, threads=threads, progress=interrupt)  # who does not ask for a part has none

@@ -10,9 +10,9 @@ import pytest
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing import by_hand
-from statemachines.testing.broken import PropertyBroken
 from statemachines.testing.by_hand import ByHand, delay, drop, duplicate
-from statemachines.testing.closed import SystemTest
+from statemachines.testing.property_broken import PropertyBroken
+from statemachines.testing.system_test import SystemTest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spec"))
 from lock_toy import FREE, HELD, HOLDING, IDLE, WAITING, lock_system

@@ -11,9 +11,9 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.closed import CLOSED, PropertyBroken, SystemTest
-from statemachines.testing.closed_run import Closed, ClosedRun, Fate, replayed, shorten
-from statemachines.testing.entry_count import EntryCount, printed
+from statemachines.testing.closed_run import Closed, ClosedRun, Fate, replay_script, shorten
+from statemachines.testing.entry_count import EntryCount, format_entries
+from statemachines.testing.system_test import CLOSED, PropertyBroken, SystemTest
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.path import follow
 from statemachines_spec.explorer.property import NO_ERROR
@@ -109,16 +109,16 @@ def test_a_script_is_shortened_by_its_meaning():
     closed = Closed(one)
     path = explore(one, engine="plain").path
     long = (path.script[0], ("input", "0" * 16, 1), *path.script[1:])
-    assert replayed(closed, long, "in order") == path.script
+    assert replay_script(closed, long, "in order") == path.script
     assert shorten(closed, long, "in order") == path.script
-    assert replayed(closed, path.script[:-1], "in order") is None
+    assert replay_script(closed, path.script[:-1], "in order") is None
 
 
 # -- counting -------------------------------------------------------------------------------------------------------
 
 
 def test_a_count_is_printed_with_its_denominators():
-    assert printed("toy", {"talker": (900, 1_000), "listener": (1_100, 2_377)}) == (
+    assert format_entries("toy", {"talker": (900, 1_000), "listener": (1_100, 2_377)}) == (
         "toy: 2 000 of 3 377 (59 %): talker 900 of 1000, listener 1100 of 2377"
     )
 

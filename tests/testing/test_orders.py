@@ -44,11 +44,11 @@ def test_verdicts_are_read_and_a_test_that_ends_badly_has_not_passed(tmp_path):
 def test_what_differs_is_named_with_every_verdict_and_what_never_passes_too():
     given = {"one": "passed", "two": "passed", "three": "failed", "four": "passed"}
     other = {"one": "passed", "two": "failed", "three": "failed"}
-    assert ORDERS.compared({"given-2": given, "reverse-0": other}) == (
+    assert ORDERS.compare_verdicts({"given-2": given, "reverse-0": other}) == (
         ["four: given-2 passed, reverse-0 did not run", "two: given-2 passed, reverse-0 failed"],
         ["three: failed in all of them"],
     )
-    assert ORDERS.compared({"given-2": given, "reverse-0": given}) == ([], ["three: failed in all of them"])
+    assert ORDERS.compare_verdicts({"given-2": given, "reverse-0": given}) == ([], ["three: failed in all of them"])
 
 
 class Config:

@@ -40,7 +40,7 @@ def nodes(tmp_path):
 def test_a_process_is_waited_for_until_it_has_said_its_line(nodes):
     node = nodes.start("server", "server-1", says="here at ")
     assert (node.role, node.name, node.address) == ("server", "server-1", "server-1:7")
-    assert node.said() == "server: here at server-1:7\n"
+    assert node.read_output() == "server: here at server-1:7\n"
     with pytest.raises(ConfigurationError, match="a process of this name runs"):
         nodes.start("server", "server-1")
 
@@ -52,7 +52,7 @@ def test_whoever_is_killed_may_come_back_under_its_name(nodes):
     assert not lives(first.pid)
     nodes.check_alive()  # it was we who killed it
     again = nodes.start("server", "server-1", says="here at ")
-    assert again.said() == "server: here at server-1:7\n", "of its own part of the file"
+    assert again.read_output() == "server: here at server-1:7\n", "of its own part of the file"
     nodes.close()
     assert nodes.wrong == []
     assert (again.ended, lives(again.pid)) == (0, False)
@@ -73,7 +73,7 @@ def test_whoever_stands_still_is_woken_to_end(nodes):
     node.stop()
     nodes.close()
     assert nodes.wrong == []
-    assert node.said().endswith("goodbye\n")
+    assert node.read_output().endswith("goodbye\n")
 
 
 def test_who_ends_by_itself_is_named_with_what_it_said(nodes):

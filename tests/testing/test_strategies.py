@@ -19,10 +19,10 @@ from statemachines import registry
 from statemachines.catalogue import machine, names
 from statemachines.kernel import Call, ConfigurationError, Fifo, Map, Message, Node, TimerFired
 from statemachines.kernel.pmap import dec_hook, enc_hook
-from statemachines.testing.drawing import HIGHEST, Refused, example
 from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import Values, home_of
 from statemachines.testing.strategies import BASES, events, of, register, starting
+from statemachines.testing.struct_values import HIGHEST, Refused, example
 
 FEW = settings(max_examples=15)
 
@@ -111,7 +111,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from statemachines import registry
 registry.protocol("house_machines:HOUSE")
 import house_machines
-from statemachines.testing.drawing import example
+from statemachines.testing.struct_values import example
 drawn = [example(kind, random.Random(n)) for n in range(50) for kind in (house_machines.Knock, house_machines.Guest)]
 assert {{knock.knocks for knock in drawn[::2]}} == {{7, 11}}, drawn
 assert {{knock.door for knock in drawn[::2]}} == {{"front", "back"}}, drawn

@@ -84,30 +84,32 @@ class LockWatch(Watch):
         self._holding[name] = node.name
         if type(event) is not Granted and type(event) is not Put:
             return  # only who acts is judged
-        others = [other for other in self._holding if other != name and not self._world.processes[other].paused]
+        others = [other for other in self._holding if other != name and not self._world.processes[other].is_paused]
         if others:
-            self.judge.broken("S1", f"{node.name} has the lock, and so does {self._holding[others[0]]}")
+            self.judge.report_broken("S1", f"{node.name} has the lock, and so does {self._holding[others[0]]}")
 
     def tell(self, process: Process, party: str, event: Event, now_ns: int) -> None:
         if isinstance(event, Locked):
             self._counts["locked"] += 1
             self._served.add(process.node)
 
-    def carried_out(self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int) -> None:
+    def observe_request(
+        self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int
+    ) -> None:
         if service != VAULT or not isinstance(request, Write):
             return
         self._counts["fenced"] += isinstance(answers[0], Fenced)
         if isinstance(answers[0], Wrote):
             self._counts["written"] += 1
             if request.token < self._token:
-                self.judge.broken("S2", f"{party} writes under token {request.token}, after {self._token}")
+                self.judge.report_broken("S2", f"{party} writes under token {request.token}, after {self._token}")
             self._token = request.token
 
     def fault(self, kind: str, node: str, now_ns: int) -> None:
         if kind == "heal":
             self._served.clear()
 
-    def died(self, process: Process, now_ns: int) -> None:
+    def observe_death(self, process: Process, now_ns: int) -> None:
         self._holding.pop(process.node, None)
 
     def missing(self, world: World) -> tuple[str, str] | None:

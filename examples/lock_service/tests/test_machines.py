@@ -136,7 +136,7 @@ def test_lk_21_the_lease_counts_from_the_sending_and_only_the_last_attempt():
     assert node.fire(retry) == [Send("server", Acquire("a~1/1", 2))]
     assert node.feed(Granted(1, 7), retry + 1) == []
     assert node.feed(Granted(2, 7), retry + 1) == [Tell(Locked(7))]
-    assert node.armed()["lease", ""] == retry + LEASE
+    assert node.armed_timers()["lease", ""] == retry + LEASE
 
 
 def test_lk_22_a_renewal_extends_the_lease_from_when_it_was_sent():
@@ -144,9 +144,9 @@ def test_lk_22_a_renewal_extends_the_lease_from_when_it_was_sent():
     renew = Times().renew_ms * MS
     assert node.fire(renew) == [Send("server", Renew("a~1/1", 2, 7))]
     node.feed(Granted(1, 7), renew + 5)
-    assert node.armed()["lease", ""] == LEASE
+    assert node.armed_timers()["lease", ""] == LEASE
     node.feed(Granted(2, 7), renew + 5)
-    assert node.armed()["lease", ""] == renew + LEASE
+    assert node.armed_timers()["lease", ""] == renew + LEASE
 
 
 def test_lk_23_a_lease_that_ends_is_the_end():

@@ -21,7 +21,7 @@ class Holds:
         columns, operations = segment.columns, operations_of(segment)
         swaps = operations.swaps(*operations.cursors)
         rows = operations.row[swaps]
-        takes = swaps[(columns["last"][rows] != FREE) & (operations.answered(swaps) == 1)]
+        takes = swaps[(columns["last"][rows] != FREE) & (operations.read_swap_answers(swaps) == 1)]
         gives = swaps[columns["last"][rows] == FREE]
         cursor = columns["key"][operations.row[takes]]
         end, given = operations.end[takes].copy(), np.zeros(len(takes), bool)

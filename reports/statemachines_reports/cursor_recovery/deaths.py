@@ -9,9 +9,9 @@ import numpy as np
 
 from statemachines_reports.columns import Columns
 from statemachines_reports.cursor_recovery.cursors import Holds
-from statemachines_reports.cursor_recovery.messages import DELIVERED, ended
+from statemachines_reports.cursor_recovery.messages import DELIVERED, find_ended_rows
 from statemachines_reports.cursor_recovery.operations import FREE, Ranges, operations_of, tells_of
-from statemachines_reports.cursor_recovery.positions import consumed, reserved
+from statemachines_reports.cursor_recovery.positions import find_consumed_ranges, find_reserved_ranges
 from statemachines_reports.protocol import Latency, Segment
 
 DEATHS = ("crash", "cut", "kill", "lost_disk")
@@ -72,7 +72,7 @@ def _freed(segment: Segment) -> dict[tuple[int, int], np.ndarray]:
     """(run, cursor) -> the rows that learn that it was freed."""
     columns, operations = segment.columns, operations_of(segment)
     swaps = operations.swaps(*operations.cursors)
-    swaps = swaps[(columns["last"][operations.row[swaps]] == FREE) & (operations.answered(swaps) == 1)]
+    swaps = swaps[(columns["last"][operations.row[swaps]] == FREE) & (operations.read_swap_answers(swaps) == 1)]
     asked = operations.row[swaps]
     return _grouped(columns["run"][asked], columns["key"][asked], operations.row[swaps + 1])
 
@@ -96,9 +96,9 @@ class Fates:
 
     def __init__(self, segment: Segment) -> None:
         columns = segment.columns
-        came = ended(columns, "read_done", DELIVERED)
+        came = find_ended_rows(columns, "read_done", DELIVERED)
         delivered = set(zip(columns["run"][came].tolist(), columns["first"][came].tolist(), strict=True))
-        blocks, over = reserved(segment), consumed(segment)
+        blocks, over = find_reserved_ranges(segment), find_consumed_ranges(segment)
         skips = columns.is_one_of("event", ("skipped",), over.row)
         self._of = dict.fromkeys(_groups(columns, blocks), "unread")
         self._blocks = {

@@ -7,13 +7,13 @@ import numpy as np
 
 from statemachines_reports.columns import STEPS, Columns
 from statemachines_reports.cursor_recovery.operations import READER, WRITER, Ranges, tells_of
-from statemachines_reports.cursor_recovery.positions import consumed, reserved
+from statemachines_reports.cursor_recovery.positions import find_consumed_ranges, find_reserved_ranges
 from statemachines_reports.protocol import Segment, Verdict, verdict
 
 DELIVERED, WRITTEN = ("delivered",), ("written",)
 
 
-def ended(columns: Columns, event: str, outcomes: tuple[str, ...]) -> np.ndarray:
+def find_ended_rows(columns: Columns, event: str, outcomes: tuple[str, ...]) -> np.ndarray:
     """Rows of operations that were told so."""
     rows = tells_of(columns, event)
     return np.asarray(rows[columns.is_one_of("key", outcomes, rows)])
@@ -22,11 +22,11 @@ def ended(columns: Columns, event: str, outcomes: tuple[str, ...]) -> np.ndarray
 def judge_acknowledged(segment: Segment) -> Verdict:
     """No reader skipped what was acknowledged, and what it moved over begins with it."""
     columns = segment.columns
-    written = ended(columns, "write_done", WRITTEN)
+    written = find_ended_rows(columns, "write_done", WRITTEN)
     run, position = columns["run"][written], columns["first"][written]
     told = tells_of(columns, "skipped")
     skipped = Ranges(columns, told, columns["last"][told], np.ones(len(told), bool))
-    over = consumed(segment)
+    over = find_consumed_ranges(segment)
     at = _range_at(columns, over, run, position)
     begins = (at < 0) | (over.first[at] == position) if len(over.run) else np.ones(len(written), bool)
     wrong = (_range_at(columns, skipped, run, position) >= 0) | ~begins
@@ -51,7 +51,7 @@ def _range_at(columns: Columns, ranges: Ranges, run: np.ndarray, position: np.nd
 def judge_deliveries(segment: Segment) -> Verdict:
     """Nothing comes twice, and to one life of a reader positions come in rising order."""
     columns = segment.columns
-    came = ended(columns, "read_done", DELIVERED)
+    came = find_ended_rows(columns, "read_done", DELIVERED)
     run, position = columns["run"][came], columns["first"][came]
     order = np.lexsort((came, position, run))
     twice = order[1:][(run[order][1:] == run[order][:-1]) & (position[order][1:] == position[order][:-1])]
@@ -78,10 +78,10 @@ def lives_of(columns: Columns, rows: np.ndarray) -> np.ndarray:
 def judge_contents(segment: Segment) -> Verdict:
     """What comes from a position is, byte for byte, what the operation wrote that had reserved it."""
     columns = segment.columns
-    blocks = reserved(segment)
+    blocks = find_reserved_ranges(segment)
     lift = _lift(columns)
     place = blocks.run * lift + blocks.first
-    came = ended(columns, "read_done", DELIVERED)
+    came = find_ended_rows(columns, "read_done", DELIVERED)
     wanted = columns["run"][came] * lift + columns["first"][came]
     at = np.minimum(np.searchsorted(place, wanted), max(len(place) - 1, 0))
     if not len(place):

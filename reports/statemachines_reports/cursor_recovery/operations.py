@@ -45,7 +45,7 @@ class Operations:
         asked = self.is_ask & columns.is_one_of("event", ("compare_and_swap",), self.row)
         return np.asarray(np.flatnonzero(asked & columns.is_one_of("key", keys, self.row)))
 
-    def answered(self, places: np.ndarray) -> np.ndarray:
+    def read_swap_answers(self, places: np.ndarray) -> np.ndarray:
         """Of swaps: 1 it was done, 0 it was not, -1 nobody knows: it is the last that the operation asked."""
         followed = np.minimum(places + 1, max(len(self.row) - 1, 0))
         done = np.where(self.columns["first"][self.row[followed]] == 1, 1, 0)
@@ -92,7 +92,7 @@ def tells_of(columns: Columns, *events: str) -> np.ndarray:
     return np.asarray(rows[columns.is_one_of("machine", (WRITER, READER), rows)])
 
 
-def passed(segment: Segment, head: str, *events: str) -> Ranges:
+def find_passed_ranges(segment: Segment, head: str, *events: str) -> Ranges:
     """What the head was moved over: what operations told, and what may have been moved by those that died over it.
 
     A swap that nobody answered was done if a block that somebody moved over begins where it ends, and none where it
@@ -101,7 +101,7 @@ def passed(segment: Segment, head: str, *events: str) -> Ranges:
     columns, operations = segment.columns, operations_of(segment)
     told = tells_of(columns, *events)
     swaps = operations.swaps(head)
-    open_ = operations.row[swaps[operations.answered(swaps) < 0]]
+    open_ = operations.row[swaps[operations.read_swap_answers(swaps) < 0]]
     row = np.concatenate((told, open_))
     last = np.concatenate((columns["last"][told], columns["last"][open_] - 1))
     sure = np.concatenate((np.ones(len(told), bool), np.zeros(len(open_), bool)))

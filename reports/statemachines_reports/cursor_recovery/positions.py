@@ -10,30 +10,30 @@ from statemachines_reports.cursor_recovery.operations import (
     READ_HEAD,
     WRITE_HEAD,
     Ranges,
+    find_passed_ranges,
     operations_of,
-    passed,
 )
 from statemachines_reports.protocol import Segment, Verdict
 
 
 def judge_reserved(segment: Segment) -> Verdict:
     """Each reserved block begins where the one before it ends."""
-    return _tiles(segment, reserved(segment), "reserved")
+    return _tiles(segment, find_reserved_ranges(segment), "reserved")
 
 
 def judge_passed(segment: Segment) -> Verdict:
     """The same of what readers took or skipped."""
-    return _tiles(segment, consumed(segment), "taken or skipped")
+    return _tiles(segment, find_consumed_ranges(segment), "taken or skipped")
 
 
-def reserved(segment: Segment) -> Ranges:
+def find_reserved_ranges(segment: Segment) -> Ranges:
     """The blocks of a segment."""
-    return passed(segment, WRITE_HEAD, "reserved")
+    return find_passed_ranges(segment, WRITE_HEAD, "reserved")
 
 
-def consumed(segment: Segment) -> Ranges:
+def find_consumed_ranges(segment: Segment) -> Ranges:
     """What the read head was moved over.  A block whose copy was not whole is told as taken, then as skipped."""
-    found = passed(segment, READ_HEAD, "taken", "skipped")
+    found = find_passed_ranges(segment, READ_HEAD, "taken", "skipped")
     again = np.zeros(len(found.row), bool)
     columns = segment.columns
     instance = columns["instance"][found.row]
@@ -63,7 +63,7 @@ def _tiles(segment: Segment, ranges: Ranges, what: str) -> Verdict:
 
 def find_absent(segment: Segment) -> Iterator[tuple[int, str]]:
     """Of merged logs, which may not be all: (run, who) of positions that no log accounts for."""
-    written, read = reserved(segment), consumed(segment)
+    written, read = find_reserved_ranges(segment), find_consumed_ranges(segment)
     capacity = capacities(segment, np.array([run for run, _ in segment.columns.runs()], np.int64)).tolist()
     for (run, _), size in zip(segment.columns.runs(), capacity, strict=True):
         if "nodes" not in segment.parameters(run):
@@ -97,7 +97,7 @@ def judge_distance(segment: Segment) -> Verdict:
     The read head is at most where the swaps that were asked until then would have moved it.
     """
     columns, operations = segment.columns, operations_of(segment)
-    blocks = reserved(segment)
+    blocks = find_reserved_ranges(segment)
     blocks = blocks.only(blocks.sure)
     asked = np.sort(operations.row[operations.swaps(READ_HEAD)])
     run = columns["run"]

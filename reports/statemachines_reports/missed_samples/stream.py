@@ -41,7 +41,7 @@ class Hole(NamedTuple):
     outcome: str
 
 
-class Known(NamedTuple):
+class KnownTop(NamedTuple):
     """From this row on it is known that everything below `top` exists."""
 
     top: int
@@ -63,7 +63,7 @@ class Stream:
         self.wrong: list[Wrong] = []
         self.looked: Counter[str] = Counter()
         self._held = HeldNumbers()
-        self._known: list[Known] = []
+        self._known: list[KnownTop] = []
         self._ended = -1
         self._asked: list[tuple[int, int, int]] = []
         self._step = ""
@@ -88,7 +88,7 @@ class Stream:
 
     def _hear(self, row: int, top: int, cause: str) -> None:
         if top > self.top:
-            self._known.append(Known(top, row, cause))
+            self._known.append(KnownTop(top, row, cause))
 
     def ask(self, row: int, first: int, last: int) -> None:
         """A query for `first`..`last` (`last` below `first`: for the newest there are), as an effect of the last step;
@@ -115,7 +115,7 @@ class Stream:
                 self._say("asked", row, f"asks for the newest from {first} on, and nobody waits for that")
             begins = False
 
-    def told(self, row: int, event: str, first: int, last: int) -> None:
+    def tell_range(self, row: int, event: str, first: int, last: int) -> None:
         """The application was told of a range."""
         self._judge_order(row, event, first)
         if event == DELIVER:
@@ -157,7 +157,7 @@ class Stream:
             self._say("given_up", row, f"reports {first}..{last} as missed, and no query for it has ended")
         self._note(first, min(last, self.top - 1), row, MISSED)
 
-    def _known_since(self, number: int) -> Known:
+    def _known_since(self, number: int) -> KnownTop:
         return self._known[bisect_right(self._known, number, key=lambda known: known.top)]
 
     def _note(self, first: int, last: int, until: int, outcome: str, came: int = 1 << 63) -> None:

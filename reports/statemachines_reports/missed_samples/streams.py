@@ -72,7 +72,7 @@ class Streams:
         if kind == "ask":
             self._stream(code).ask(row, first, last)
         else:
-            self._stream(code).told(row, event, first, last)
+            self._stream(code).tell_range(row, event, first, last)
 
     def _code(self, party: int, key: int) -> int:
         """Of the Source of this name at a subscriber; -1: it has none."""

@@ -17,10 +17,10 @@ from statemachines.kernel import life_of, node_of
 from statemachines_reports.columns import STEPS, Columns
 from statemachines_reports.persistent_sessions.findings import EPOCHS, GAP, Findings
 from statemachines_reports.persistent_sessions.measured import Resume, Takeover
-from statemachines_reports.persistent_sessions.owned import Owned
 from statemachines_reports.persistent_sessions.session import Session
+from statemachines_reports.persistent_sessions.session_owner import Owned
 from statemachines_reports.persistent_sessions.writing import Writing
-from statemachines_reports.persistent_sessions.written import Put
+from statemachines_reports.persistent_sessions.written_rows import Put
 from statemachines_reports.protocol import Latency, Segment
 
 WRITER: Final = "persistent_sessions/writer"

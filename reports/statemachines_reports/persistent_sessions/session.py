@@ -6,8 +6,8 @@ from collections import Counter
 
 from statemachines.kernel import node_of
 from statemachines_reports.persistent_sessions.findings import AGED, OWNER, TWICE, Findings
-from statemachines_reports.persistent_sessions.owned import Owned
-from statemachines_reports.persistent_sessions.written import Position, Put, Written
+from statemachines_reports.persistent_sessions.session_owner import Owned
+from statemachines_reports.persistent_sessions.written_rows import Position, Put, Written
 
 Kind = tuple[str, bool]
 """A message, and whether it comes under a packet (QoS 1 and 2)."""

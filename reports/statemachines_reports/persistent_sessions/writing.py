@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from statemachines_reports.persistent_sessions.session import Session
-from statemachines_reports.persistent_sessions.written import Position, Put, Written
+from statemachines_reports.persistent_sessions.written_rows import Position, Put, Written
 
 RESUMING: Final = "resumes"
 CALM: Final = "calm"

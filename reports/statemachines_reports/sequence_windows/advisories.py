@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from statemachines_reports.protocol import Segment, Verdict, verdict
-from statemachines_reports.sequence_windows.hearing import hearing_of, odd_clocks
+from statemachines_reports.sequence_windows.receiver_log import hearing_of, odd_clocks
 
 SECOND_NS = 1_000_000_000
 

@@ -9,8 +9,8 @@ import msgspec
 
 from statemachines_reports.columns import Columns
 from statemachines_reports.protocol import Segment
-from statemachines_reports.sequence_windows.hearing import Said, heard_in, hearing_of
 from statemachines_reports.sequence_windows.network import Dropped, Place
+from statemachines_reports.sequence_windows.receiver_log import Said, hearing_of, read_hearing
 
 S = 1_000_000_000
 TOLD, UNKNOWN, WRONG, MISSED = "told", "unknown", "wrong", "missed"
@@ -80,7 +80,7 @@ def find_losses(segment: Segment) -> Iterator[Loss]:
 
 def losses_of(columns: Columns) -> Iterator[Loss]:
     """The same of columns; seconds count from the first row of the run."""
-    hearing = heard_in(columns)
+    hearing = read_hearing(columns)
     began = {run: int(columns["t_ns"][columns["run"] == run].min()) // S for run, _ in columns.runs()}
     found: Counter[tuple[int, int, str, str, str]] = Counter()
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from statemachines_reports.protocol import Segment, Verdict, verdict
-from statemachines_reports.sequence_windows.hearing import (
+from statemachines_reports.sequence_windows.network import BASE_BITS, Place
+from statemachines_reports.sequence_windows.receiver_log import (
     CROWDED_OUT,
     FIRSTS,
     KNOWN,
@@ -17,7 +18,6 @@ from statemachines_reports.sequence_windows.hearing import (
     odd_clocks,
     stamps_of,
 )
-from statemachines_reports.sequence_windows.network import BASE_BITS, Place
 
 
 def _judge(segment: Segment, which: Callable[[Said], bool], wrong: Callable[[Said], bool], what: str) -> Verdict:

@@ -54,7 +54,7 @@ class Ranges:
         group, place = np.unique(self.group[order], return_index=True)
         return dict(zip(group.tolist(), self.first[order][place].tolist(), strict=True))
 
-    def reached(self) -> dict[int, int]:
+    def find_reached(self) -> dict[int, int]:
         """Group -> the first offset behind its first that is not covered."""
         order = np.lexsort((self.first, self.group))
         group, first, last = self.group[order], self.first[order], self.last[order]
@@ -70,7 +70,7 @@ class Ranges:
             found.setdefault(one, end + 1)
         return found
 
-    def covered(self) -> dict[int, int]:
+    def count_covered(self) -> dict[int, int]:
         """Group -> number of different offsets."""
         order = np.lexsort((self.first, self.group))
         group, first, last = self.group[order], self.first[order], self.last[order]
@@ -82,12 +82,12 @@ class Ranges:
 def account_for(columns: Columns) -> list[Stream]:
     """The account of every stream of every run in the segment."""
     keys, texts = len(columns.texts["key"]) + 1, [*columns.texts["key"], ""]
-    published = Ranges(columns, "published").covered()
+    published = Ranges(columns, "published").count_covered()
     delivered = Ranges(columns, "deliver")
-    total, different = delivered.total(), delivered.covered()
-    acknowledged = Ranges(columns, "acknowledged").covered()
-    wanted = Ranges(columns, "published", "acknowledged").covered()
-    known = Ranges(columns, "published", "acknowledged", "deliver").covered()
+    total, different = delivered.total(), delivered.count_covered()
+    acknowledged = Ranges(columns, "acknowledged").count_covered()
+    wanted = Ranges(columns, "published", "acknowledged").count_covered()
+    known = Ranges(columns, "published", "acknowledged", "deliver").count_covered()
     return [
         Stream(
             run=group // keys,

@@ -28,7 +28,7 @@ from statemachines_reports.shared_subscriptions.account import (
 from statemachines_reports.shared_subscriptions.assignments import judge_assignments
 from statemachines_reports.shared_subscriptions.duplicates import judge_duplicates
 from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
-from statemachines_reports.shared_subscriptions.granted import judge_granted
+from statemachines_reports.shared_subscriptions.granted_progress import judge_granted
 from statemachines_reports.shared_subscriptions.latencies import latencies
 from statemachines_reports.shared_subscriptions.page import CHARTS, STORY, show_recovery, show_resends
 from statemachines_reports.shared_subscriptions.recovery import SILENCE, Recovery, follow

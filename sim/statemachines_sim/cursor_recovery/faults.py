@@ -12,7 +12,7 @@ from statemachines_sim.faults.clocks import Drift, Skew
 from statemachines_sim.local_clock import PPM
 
 if TYPE_CHECKING:
-    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.faults.fault_sampler import FaultSampler
     from statemachines_sim.world import World
 
 
@@ -28,7 +28,7 @@ class Cut(Crash):
     about = "dies before one of its next accesses, and comes back as its next life"
     unit = "accesses"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         amount = pot.chance.randint(1, MOST_ACCESSES)
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), amount=amount)
 
@@ -53,7 +53,7 @@ class StoppedClock(Drift):
     hits = "the memory"
     about = "the clock that all processes share stands still, while they go on"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), amount=-PPM)
 
 
@@ -64,7 +64,7 @@ class ApartClock(Skew):
     hits = "a process"
     about = "its clock is ahead of the others' by a constant, by up to three thresholds"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         own: Section = pot.scenario.own
         return Fault(self.name, 0, pot.end_ns, pot.target(), amount=pot.chance.randrange(3 * own.queue.threshold_ns))
 

@@ -78,10 +78,10 @@ class QueueProcess(Process):
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         return []
 
-    def answered(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
+    def route_answer(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
         return self.host.feed(party, answer, now_ns)
 
-    def told(self, party: str, event: Event) -> None:
+    def route_tell(self, party: str, event: Event) -> None:
         now_ns = self._env.now
         self._recorder.tell(now_ns, self.node, party, self.machine.full_name, event)
         self.world.watch.tell(self, party, event, now_ns)
@@ -136,7 +136,7 @@ class QueueWriter(QueueProcess):
     """What it is about to write, until it is out of its hands: bytes, and how many messages."""
 
     @property
-    def left(self) -> int:
+    def unwritten_count(self) -> int:
         """How many messages its application still has."""
         return self.own.messages - self.memory.files.get(self.node, 0) + (self.block[1] if self.block else 0)
 

@@ -88,7 +88,9 @@ class QueueWatch(protocol.Watch):
         if type(event) is Write:
             self._calls[life_of(node.name)] = event
 
-    def carried_out(self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int) -> None:
+    def observe_request(
+        self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int
+    ) -> None:
         if not party:
             return  # the operating system, with a lock
         self._began.setdefault(party, now_ns)
@@ -109,15 +111,17 @@ class QueueWatch(protocol.Watch):
     def _reserve(self, life: str, start: int, end: int) -> None:
         call = self._calls[life]
         if end > self.word(READ_HEAD) + self.queue.capacity:
-            self.judge.broken("BOUND", f"{life} moves the write head to {end}, read head {self.word(READ_HEAD)}")
+            self.judge.report_broken("BOUND", f"{life} moves the write head to {end}, read head {self.word(READ_HEAD)}")
         if end - start != length_of(len(data_of(call.payload, call.messages))):
-            self.judge.broken("SPACE", f"{life} reserves {start}..{end - 1} for {call.payload!r}")
+            self.judge.report_broken("SPACE", f"{life} reserves {start}..{end - 1} for {call.payload!r}")
         self.books.reserve(Block(start, end, life, call.payload, call.messages))
 
     def _move(self, life: str, start: int, end: int) -> None:
         """The read head goes over a block that is taken (the cursor says so), or over what is skipped."""
         if end > self.word(WRITE_HEAD):
-            self.judge.broken("BOUND", f"{life} moves the read head to {end}, write head {self.word(WRITE_HEAD)}")
+            self.judge.report_broken(
+                "BOUND", f"{life} moves the read head to {end}, write head {self.word(WRITE_HEAD)}"
+            )
         cursor = int(self._cursors[life].split("/")[1])
         if self.word(position_of(READ, cursor)) == start:
             self._take(life, start, end)
@@ -128,16 +132,16 @@ class QueueWatch(protocol.Watch):
     def _take(self, life: str, start: int, end: int) -> None:
         block = self.books.blocks.get(start)
         if block is None or block.end != end:
-            self.judge.broken("INTEG", f"{life} takes {start}..{end - 1}, which is no block")
+            self.judge.report_broken("INTEG", f"{life} takes {start}..{end - 1}, which is no block")
             return
         block.fate = Fate.TAKEN
         self.books.taken[life] = block
 
     def _skip(self, life: str, block: Block) -> None:
         if block.acknowledged:
-            self.judge.broken("ACK", f"{life} skips {block}, which is acknowledged")
+            self.judge.report_broken("ACK", f"{life} skips {block}, which is acknowledged")
         if self.books.writing.get(block.life) is block:
-            self.judge.broken("ACK", f"{life} skips {block}, which its writer is about to fill")
+            self.judge.report_broken("ACK", f"{life} skips {block}, which its writer is about to fill")
         self.books.settle(block, Fate.SKIPPED)
 
     def _own(self, life: str, address: str, value: int) -> None:
@@ -145,7 +149,7 @@ class QueueWatch(protocol.Watch):
         holder = self._holders.pop(address, None)
         dead = self._dead.pop(address, None) is not None
         if holder is not None and (value != FREE or (holder != life and not dead)):
-            self.judge.broken("EXCL", f"{life} {'takes' if value else 'frees'} {address}, which {holder} holds")
+            self.judge.report_broken("EXCL", f"{life} {'takes' if value else 'frees'} {address}, which {holder} holds")
         if value != FREE:
             self._holders[address] = life
             self._cursors[life] = address
@@ -153,14 +157,14 @@ class QueueWatch(protocol.Watch):
     def _check_space(self, life: str, position: int, size: int) -> None:
         block = self.books.writing.get(life)
         if block is None or not block.start + HEADER <= position <= position + size <= block.end:
-            self.judge.broken("SPACE", f"{life} writes {size} bytes at {position}, beside its block")
+            self.judge.report_broken("SPACE", f"{life} writes {size} bytes at {position}, beside its block")
         elif block.end > self.books.furthest(self.word(READ_HEAD)) + self.queue.capacity:
-            self.judge.broken("SPACE", f"{life} writes over what is not read yet, or is being read")
+            self.judge.report_broken("SPACE", f"{life} writes over what is not read yet, or is being read")
 
     def _check_header(self, life: str, cell: int) -> None:
         block = self.books.writing.get(life)
         if block is None or (cell - block.start) % self.queue.capacity >= HEADER:
-            self.judge.broken("SPACE", f"{life} writes cell {cell}, which is not in a header of its own")
+            self.judge.report_broken("SPACE", f"{life} writes cell {cell}, which is not in a header of its own")
 
     # -- what is told -----------------------------------------------------------------------------------------------
 
@@ -187,14 +191,14 @@ class QueueWatch(protocol.Watch):
 
     def _check_range(self, life: str, block: Block | None, first: int, last: int) -> None:
         if block is None or (block.start, block.end) != (first, last + 1):
-            self.judge.broken("SPACE", f"{life} says that {first}..{last} is its own, and has {block}")
+            self.judge.report_broken("SPACE", f"{life} says that {first}..{last} is its own, and has {block}")
 
     def _check_dead(self, life: str, pool: str, began_ns: int) -> None:
         """STALE: nobody goes without a cursor while a dead one holds one that was aged when it began."""
         for address, word in self._dead.items():
             held = address.startswith(pool) and self.word(address) == word
             if held and is_aged(word, self.queue.threshold_ns, began_ns):
-                self.judge.broken("STALE", f"{life} finds no cursor, and {address} is a dead one's")
+                self.judge.report_broken("STALE", f"{life} finds no cursor, and {address} is a dead one's")
 
     def _write_done(self, life: str, event: WriteDone) -> None:
         if event.outcome is not Outcome.WRITTEN:
@@ -202,9 +206,9 @@ class QueueWatch(protocol.Watch):
             return
         block = self.books.acknowledge(life)
         if block is None or block.start != event.position:
-            self.judge.broken("INTEG", f"{life} is told that it wrote at {event.position}, and had {block}")
+            self.judge.report_broken("INTEG", f"{life} is told that it wrote at {event.position}, and had {block}")
         elif block.fate is Fate.SKIPPED:
-            self.judge.broken("ACK", f"{life} is told WRITTEN of {block}, which was skipped")
+            self.judge.report_broken("ACK", f"{life} is told WRITTEN of {block}, which was skipped")
 
     def _read_done(self, life: str, event: ReadDone) -> None:
         block = self.books.taken.pop(life, None)
@@ -215,22 +219,22 @@ class QueueWatch(protocol.Watch):
 
     def _deliver(self, life: str, event: ReadDone, block: Block | None) -> None:
         if block is None or block.start != event.position:
-            self.judge.broken("INTEG", f"{life} gets a block at {event.position}, and had taken {block}")
+            self.judge.report_broken("INTEG", f"{life} gets a block at {event.position}, and had taken {block}")
             return
         if (event.payload, event.messages) != (block.payload, block.messages):
             name = "KEPT" if block.acknowledged else "INTEG"
-            self.judge.broken(name, f"{life} gets {event.payload!r} of {block}")
+            self.judge.report_broken(name, f"{life} gets {event.payload!r} of {block}")
         if event.payload in self._delivered:
-            self.judge.broken("ONCE", f"{life} gets {event.payload!r} again")
+            self.judge.report_broken("ONCE", f"{life} gets {event.payload!r} again")
         if event.position <= self._last.get(life, -1):
-            self.judge.broken("ORDER", f"{life} gets {event.position} after {self._last[life]}")
+            self.judge.report_broken("ORDER", f"{life} gets {event.position} after {self._last[life]}")
         self._delivered.add(event.payload)
         self._last[life] = event.position
         self.books.settle(block, Fate.DELIVERED)
 
     # -- the dead -----------------------------------------------------------------------------------------------------
 
-    def died(self, process: Process, now_ns: int) -> None:
+    def observe_death(self, process: Process, now_ns: int) -> None:
         life = process.life
         self.books.writing.pop(life, None)
         if (block := self.books.taken.pop(life, None)) is not None:
@@ -243,8 +247,8 @@ class QueueWatch(protocol.Watch):
 
     def missing(self, world: World) -> protocol.Missing | None:
         for node, process in sorted(world.processes.items()):
-            if isinstance(process, QueueWriter) and process.left:
-                return "WRITE", f"{node} has {process.left} messages left"
+            if isinstance(process, QueueWriter) and process.unwritten_count:
+                return "WRITE", f"{node} has {process.unwritten_count} messages left"
         if self.books.open:
             return "READ", f"{self.books.open} acknowledged blocks have not come"
         if self.word(LOST) < self._taken_along and not any(one.startswith(READ) for one in self._dead):

@@ -240,7 +240,7 @@ def remote_store(
     """The service as a device behind a network."""
 
     def make(world: World) -> RemoteStore:
-        watched = world.watch.carried_out if world.watching else None
+        watched = world.watch.observe_request if world.watching else None
         return RemoteStore(world.env, service, world.seed, failed, watched, batches, world.network.cuts)
 
     return Fixture(service.name, make, faults, clock or Tolerance())

@@ -80,7 +80,7 @@ class SharedMemory:
         now_ns = world.now if clock is None else clock.local(world.now)
         self.state, answers = self._service.apply(self.state, request, now_ns)
         if world.watching:
-            world.watch.carried_out(self._service.name, party, request, answers, now_ns)
+            world.watch.observe_request(self._service.name, party, request, answers, now_ns)
         return answers
 
     def heal(self) -> None:

@@ -8,7 +8,7 @@ from statemachines_sim.faults.clocks import Drift, FarJump, Jump, Skew
 from statemachines_sim.faults.kind import FaultKind as FaultKind
 from statemachines_sim.faults.network import Duplicate, HoldBack, Loss, Partition, Reorder, Slow, Unreachable
 from statemachines_sim.faults.processes import Crash as Crash
-from statemachines_sim.faults.processes import LateTimer, LongPause, LostDisk, Sleep, Twin
+from statemachines_sim.faults.processes import DuplicateNode, LateTimer, LongPause, LostDisk, Sleep
 from statemachines_sim.faults.processes import Pause as Pause
 from statemachines_sim.faults.stores import PowerLoss, SlowStore, StoreCrash, StoreCut, StoreFails, TornWrite, WallStep
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statemachines_sim.protocol import SimProtocol
 
 NEUTRAL: Final[tuple[FaultKind, ...]] = (
-    Crash(), LostDisk(), Twin(), Pause(), LongPause(), Sleep(), LateTimer(),
+    Crash(), LostDisk(), DuplicateNode(), Pause(), LongPause(), Sleep(), LateTimer(),
     Loss(), Duplicate(), Reorder(), HoldBack(), Partition(), Unreachable(), Slow(),
     Skew(), Drift(), Jump(), FarJump(), WallStep(),
     StoreFails(), SlowStore(), StoreCut(), StoreCrash(), TornWrite(), PowerLoss(),

@@ -9,7 +9,7 @@ from statemachines_sim.faults.kind import FaultKind
 from statemachines_sim.units import S
 
 if TYPE_CHECKING:
-    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.faults.fault_sampler import FaultSampler
     from statemachines_sim.world import World
 
 
@@ -29,7 +29,7 @@ class Jump(OfClock):
     name = "jump"
     about = "leaps ahead, by no more than the protocol tolerates"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         target = pot.target()
         bounds = pot.tolerance(target)
         most = max(bounds.jumps_ns // max(pot.count, 1), 2) if bounds.jumps_ns else bounds.jump_ns
@@ -47,7 +47,7 @@ class FarJump(Jump):
     name = "far_jump"
     about = "leaps ahead by seconds, by more than the protocol tolerates"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, 0, pot.target(), amount=pot.chance.randrange(S, 60 * S))
 
 
@@ -58,7 +58,7 @@ class Skew(Jump):
     about = "is ahead by a constant, from the beginning on"
     from_start = True
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, 0, pot.end_ns, pot.target(), amount=pot.chance.randrange(3_600 * S))
 
 
@@ -69,7 +69,7 @@ class Drift(OfClock):
     about = "runs fast or slow, within what the protocol tolerates"
     unit = "ppm"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         target = pot.target()
         jumps = pot.scenario.faults.get("jump", (0, 0))[1] > 0
         most = pot.tolerance(target).drift_ppm // (1 + jumps)

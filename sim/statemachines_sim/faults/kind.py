@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from statemachines_sim.fault import Fault
 
 if TYPE_CHECKING:
-    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.faults.fault_sampler import FaultSampler
     from statemachines_sim.world import World
 
 
@@ -25,11 +25,11 @@ class FaultKind(ABC):
     from_start: bool = False
     lasting: bool = False
 
-    def possible(self, pot: Pot) -> bool:
+    def possible(self, pot: FaultSampler) -> bool:
         """Whether there is somebody to hit."""
         return bool(pot.targets())
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         """One fault of this kind."""
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target())
 

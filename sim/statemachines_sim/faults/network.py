@@ -11,7 +11,7 @@ from statemachines_sim.slow_link import SlowLink
 from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
-    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.faults.fault_sampler import FaultSampler
     from statemachines_sim.world import World
 
 OVERTAKEN_NS = 400 * MS
@@ -24,10 +24,10 @@ class OfNetwork(FaultKind):
 
     hits = "the network"
 
-    def possible(self, pot: Pot) -> bool:
+    def possible(self, pot: FaultSampler) -> bool:
         return True
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, rate=pot.rate())
 
     def begin(self, world: World, fault: Fault) -> bool:
@@ -93,10 +93,10 @@ class Unreachable(FaultKind):
     about = "what nodes of one role say to a node of another (or ask a store) never arrives, and nothing heals that"
     lasting = True
 
-    def possible(self, pot: Pot) -> bool:
+    def possible(self, pot: FaultSampler) -> bool:
         return bool(pot.scenario.unreachable)
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.end_ns, *pot.one_way())
 
     def begin(self, world: World, fault: Fault) -> bool:
@@ -112,10 +112,10 @@ class Slow(FaultKind):
     about = "carries so many bytes a second: what is sent to the node waits for what is before it, or finds no room"
     unit = "bytes/s"
 
-    def possible(self, pot: Pot) -> bool:
+    def possible(self, pot: FaultSampler) -> bool:
         return bool(pot.everybody())
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         target = pot.chance.choice(pot.everybody())
         return Fault(self.name, pot.at_ns, pot.for_ns, target, amount=int(10 ** pot.chance.uniform(4, 6)))
 
@@ -136,10 +136,10 @@ class Partition(FaultKind):
     hits = "one direction"
     about = "what one node sends to another never arrives; the other direction is whole"
 
-    def possible(self, pot: Pot) -> bool:
+    def possible(self, pot: FaultSampler) -> bool:
         return bool(pot.sides())
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, *pot.ends())
 
     def begin(self, world: World, fault: Fault) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from statemachines_sim.fault import Fault
+from statemachines_sim.faults.fault_sampler import BEGIN_NS
 from statemachines_sim.faults.kind import FaultKind
-from statemachines_sim.faults.pot import BEGIN_NS
 
 if TYPE_CHECKING:
-    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.faults.fault_sampler import FaultSampler
     from statemachines_sim.world import World
 
 
@@ -42,21 +42,21 @@ class LostDisk(Crash):
     def begin(self, world: World, fault: Fault) -> bool:
         if not super().begin(world, fault):
             return False
-        world.bury(fault.target)
+        world.lose_disk(fault.target)
         return True
 
 
-class Twin(FaultKind):
+class DuplicateNode(FaultKind):
     """A life that comes twice, as from a copy of a disk or of a whole machine."""
 
     name = "twin"
     about = "a second process begins as the same life; the first goes on beside it, and ends when it learns of that"
 
     def begin(self, world: World, fault: Fault) -> bool:
-        if world.living(fault.target) is None or fault.target in world.elders:
+        if world.living(fault.target) is None or fault.target in world.earlier_lives:
             return False
         world.note(self.name, fault.target)
-        world.double(fault.target)
+        world.start_duplicate(fault.target)
         return True
 
     def end(self, world: World, fault: Fault) -> None:
@@ -72,7 +72,7 @@ class Pause(FaultKind):
 
     def begin(self, world: World, fault: Fault) -> bool:
         process = world.living(fault.target)
-        if process is None or process.paused:
+        if process is None or process.is_paused:
             return False
         world.note(self.name, fault.target)
         process.pause()
@@ -80,7 +80,7 @@ class Pause(FaultKind):
 
     def end(self, world: World, fault: Fault) -> None:
         process = world.living(fault.target)
-        if process is not None and process.paused:
+        if process is not None and process.is_paused:
             world.note("resume", fault.target)
             process.resume()
 
@@ -91,7 +91,7 @@ class LongPause(Pause):
     name = "long_pause"
     about = "stands still for longer than every timeout of the protocol"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         lasts = int(pot.longest_ns() * (1.05 + 0.5 * pot.chance.random()))
         return Fault(self.name, min(pot.at_ns, max(BEGIN_NS, pot.end_ns - lasts)), lasts, pot.target())
 
@@ -104,7 +104,7 @@ class Sleep(Pause):
 
     def begin(self, world: World, fault: Fault) -> bool:
         process = world.living(fault.target)
-        if process is None or process.paused:
+        if process is None or process.is_paused:
             return False
         world.note(self.name, fault.target)
         process.sleep()
@@ -117,7 +117,7 @@ class LateTimer(FaultKind):
     name = "late_timer"
     about = "a share of the timers that it takes back fires all the same, once, as over the queue of an event loop"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), rate=pot.rate())
 
     def begin(self, world: World, fault: Fault) -> bool:

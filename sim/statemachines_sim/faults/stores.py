@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.fault import Fault
+from statemachines_sim.faults.fault_sampler import BEGIN_NS
 from statemachines_sim.faults.kind import FaultKind
-from statemachines_sim.faults.pot import BEGIN_NS
 from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
-    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.faults.fault_sampler import FaultSampler
     from statemachines_sim.world import World
 
 
@@ -31,7 +31,7 @@ class StoreFails(OfStore):
     hits = "all stores"
     about = "a share of the requests to all stores fails, half of them after they took effect"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, rate=pot.rate())
 
     def begin(self, world: World, fault: Fault) -> bool:
@@ -52,7 +52,7 @@ class SlowStore(OfStore):
     about = "a share of the requests to a store waits before it is carried out; the amount is the most"
     unit = "ns"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         amount = pot.chance.choice((100, 500, 2_000, 20_000)) * MS
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), rate=pot.rate(), amount=amount)
 
@@ -72,10 +72,10 @@ class StoreCut(FaultKind):
     hits = "a node and a store"
     about = "what the node asks of the store never arrives, or what it answers does not come back; others are served"
 
-    def possible(self, pot: Pot) -> bool:
+    def possible(self, pot: FaultSampler) -> bool:
         return bool(pot.nodes() and pot.devices())
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         ends = [pot.chance.choice(pot.nodes()), pot.chance.choice(pot.devices())]
         pot.chance.shuffle(ends)
         return Fault(self.name, pot.at_ns, pot.for_ns, ends[0], ends[1])
@@ -117,7 +117,7 @@ class PowerLoss(StoreCrash):
     about = "dies with the commits of its last moments: there is no disk under them"
     unit = "ns"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         back = pot.chance.choice((100, 1_000, 3_000)) * MS
         # Not so far that what was set up in the beginning is gone: that is as if nobody had come.
         amount = min(back, max(pot.at_ns - BEGIN_NS, 0))
@@ -137,7 +137,7 @@ class WallStep(OfStore):
     about = "its wall clock is set, ahead or back, by a second to a day; what it takes for the time never goes back"
     unit = "ns"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         amount = pot.chance.choice((-1, 1)) * pot.chance.choice((1, 20, 60, DAY_S)) * S
         return Fault(self.name, pot.at_ns, 0, only(pot), amount=amount)
 
@@ -153,7 +153,7 @@ class TornWrite(OfStore):
     name = "torn_write"
     about = "dies in the midst of the next batch, at any record, and undoes what has no end mark"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, only(pot))
 
     def begin(self, world: World, fault: Fault) -> bool:
@@ -171,7 +171,7 @@ def stores(world: World) -> dict[str, RemoteStore]:
     return {name: device for name, device in world.devices.items() if isinstance(device, RemoteStore)}
 
 
-def only(pot: Pot) -> str:
+def only(pot: FaultSampler) -> str:
     """The one store that has the fault, or one of them."""
     targets = pot.targets()
     return targets[0] if len(targets) == 1 else pot.chance.choice(targets)

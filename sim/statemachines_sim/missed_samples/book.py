@@ -228,7 +228,7 @@ class Book:
         """Something is not settled."""
         return self.begin >= 0 and self.next < self.top
 
-    def waited_ns(self, now_ns: int, since_ns: int) -> int:
+    def waiting_ns(self, now_ns: int, since_ns: int) -> int:
         """How long it has been known that `next` exists; not from before `since_ns`."""
         return now_ns - max(self._known_since[0][1], since_ns) if self.has_hole and self._known_since else 0
 

@@ -18,7 +18,7 @@ NumberOf = Callable[[str, int], int]
 """Of a source and a number of the wire, which of the publisher's it is."""
 
 
-class Shelf:
+class CachedSource:
     """One life of a cache.  `queues`: the numbers of each, in order; `heard`: those into which something came since the
     cache is `crowded`; `turning`: what it must say that it does not keep, `going`: whom it must say that it lets go."""
 
@@ -64,11 +64,11 @@ class CacheJudge:
     def __init__(self, check: Check, number: NumberOf) -> None:
         self._check = check
         self._number = number
-        self.shelves: dict[str, Shelf] = {}
+        self.shelves: dict[str, CachedSource] = {}
 
     def step(self, party: str, event: Event, record: CacheRecord) -> None:
         """A cache made a step."""
-        shelf = self.shelves.setdefault(party, Shelf())
+        shelf = self.shelves.setdefault(party, CachedSource())
         self._judge_last(shelf, party)
         if isinstance(event, Published):
             self._publish(shelf, party, event, record)
@@ -78,7 +78,7 @@ class CacheJudge:
 
     def tell(self, party: str, event: NotKept | LetGo) -> None:
         """A cache told its host something."""
-        shelf = self.shelves.setdefault(party, Shelf())
+        shelf = self.shelves.setdefault(party, CachedSource())
         if isinstance(event, NotKept):
             self._check("QUEUES", event == shelf.turning, f"{party} tells {event}, expected {shelf.turning}")
             shelf.turning = None
@@ -86,12 +86,12 @@ class CacheJudge:
             self._check("QUEUES", event in shelf.going, f"{party} lets {event} go, expected {shelf.going}")
             shelf.going.remove(event)
 
-    def died(self, life: str) -> None:
+    def observe_death(self, life: str) -> None:
         """Nothing is left of the caches of this life."""
         for party in [one for one in self.shelves if one.partition("/")[0] == life]:
             del self.shelves[party]
 
-    def _publish(self, shelf: Shelf, party: str, event: Published, record: CacheRecord) -> None:
+    def _publish(self, shelf: CachedSource, party: str, event: Published, record: CacheRecord) -> None:
         place = (event.source, event.key)
         kept = record.queues.get(place)
         count = 0 if kept is None else sum(last - first + 1 for first, last in kept.kept)
@@ -119,11 +119,11 @@ class CacheJudge:
         detail = f"{where}: {count} samples, {low}..{high}, in place of {len(wanted)}, {wanted[0]}..{wanted[-1]}"
         self._check("REPLIES", same, detail)
 
-    def _judge_queues(self, shelf: Shelf, party: str, record: CacheRecord) -> None:
+    def _judge_queues(self, shelf: CachedSource, party: str, record: CacheRecord) -> None:
         names, wanted = sorted(record.queues), sorted(shelf.queues)
         self._check("QUEUES", names == wanted, f"{party} has queues {names} in place of {wanted}")
 
-    def _judge_last(self, shelf: Shelf, party: str) -> None:
+    def _judge_last(self, shelf: CachedSource, party: str) -> None:
         """What the step before should have told."""
         self._check("QUEUES", shelf.turning is None, f"{party} does not tell {shelf.turning}")
         self._check("QUEUES", not shelf.going, f"{party} does not tell {shelf.going}")

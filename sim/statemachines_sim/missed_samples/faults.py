@@ -10,7 +10,7 @@ from statemachines_sim.faults.kind import FaultKind
 from statemachines_sim.missed_samples.subscriber_process import SubscriberProcess
 
 if TYPE_CHECKING:
-    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.faults.fault_sampler import FaultSampler
     from statemachines_sim.world import World
 
 
@@ -19,10 +19,10 @@ class OfQueries(FaultKind):
 
     hits = "queries"
 
-    def possible(self, pot: Pot) -> bool:
+    def possible(self, pot: FaultSampler) -> bool:
         return True
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, rate=pot.rate())
 
     def begin(self, world: World, fault: Fault) -> bool:
@@ -79,10 +79,10 @@ class RouterDeath(FaultKind):
     hits = "a router"
     about = "dies, and those attached to it reach nobody until it comes back"
 
-    def possible(self, pot: Pot) -> bool:
+    def possible(self, pot: FaultSampler) -> bool:
         return True
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         target = f"router-{pot.chance.randint(1, pot.scenario.own.routers)}"
         return Fault(self.name, pot.at_ns, pot.for_ns, target)
 
@@ -105,7 +105,7 @@ class SlowReader(FaultKind):
     about = "reads no more than one message in so many ms, and what comes meanwhile is dropped before it"
     unit = "ms"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), amount=pot.chance.randint(5, 400))
 
     def begin(self, world: World, fault: Fault) -> bool:

@@ -8,7 +8,7 @@ from statemachines.missed_samples.message import QUERY, Sample, Unnumbered
 from statemachines.missed_samples.recovery import MS
 from statemachines_sim import protocol
 from statemachines_sim.missed_samples.book import Book
-from statemachines_sim.missed_samples.owed import Owed
+from statemachines_sim.missed_samples.owed_samples import Owed
 from statemachines_sim.missed_samples.section import Section, number_of
 from statemachines_sim.units import S
 

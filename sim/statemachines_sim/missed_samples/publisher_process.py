@@ -9,7 +9,7 @@ from statemachines.kernel import Event, Host, Node
 from statemachines.missed_samples.cache import CACHE, CacheRecord, Published
 from statemachines.missed_samples.message import QUERY, Unnumbered
 from statemachines.missed_samples.publisher import PUBLISHER, Declare, Publish, PublisherRecord, Stamped
-from statemachines.missed_samples.serial_number import wrapped
+from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source_record import Appeared, Disappeared
 from statemachines_sim.machine_process import MachineProcess, single
 from statemachines_sim.missed_samples.section import Section
@@ -57,13 +57,13 @@ class PublisherProcess(MachineProcess):
         if self.own.tokens:
             self._say(Disappeared(self.source))
 
-    def told(self, party: str, event: Event) -> None:
-        super().told(party, event)
+    def route_tell(self, party: str, event: Event) -> None:
+        super().route_tell(party, event)
         self.heard.clear()
         if isinstance(event, Stamped):
             fabric: Any = self.world.devices[QUERY]
             fabric.disk[self.node] = event.last + 1
-            first = wrapped(event.first, self.own.width)
+            first = wrap_number(event.first, self.own.width)
             last = first + event.last - event.first
             published = Published(self.key, event.source, first, last, True, self._env.now)
             self.feed(published, self.cache)

@@ -16,7 +16,7 @@ from statemachines.kernel import Request, Send
 from statemachines.missed_samples.cache import CacheQuery, Reply
 from statemachines.missed_samples.message import EVERY_SOURCE, QUERY, Query, QueryEnded, QueryGoesOn, Sample
 from statemachines.missed_samples.selector import query_text
-from statemachines.missed_samples.serial_number import wrapped
+from statemachines.missed_samples.serial_number import wrap_number
 from statemachines_sim import protocol
 from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import LocalClock
@@ -71,7 +71,7 @@ class SampleFabric:
         """The query sets out now."""
         assert isinstance(request, Query)
         if self._judging is not None:
-            self._judging.asked(party, request, self._world.now)
+            self._judging.observe_query(party, request, self._world.now)
         if self._is_stuck(request.source) or self._hits("stuck_query"):
             return
         nodes = () if self._hits("empty_end") else tuple(self._reached(request.source, process.node))
@@ -127,7 +127,7 @@ class SampleFabric:
         """A reply comes whole, or sample by sample."""
         if self._chance.random() < 0.5 or reply.last - reply.first > 20:
             return [Sample(reply.source, reply.first, reply.last)]
-        sns = [wrapped(sn, self._own.width) for sn in range(reply.first, reply.last + 1)]
+        sns = [wrap_number(sn, self._own.width) for sn in range(reply.first, reply.last + 1)]
         return [Sample(reply.source, sn, sn) for sn in sns]
 
     def _bring(self, asked: Asked, samples: list[Sample]) -> None:
@@ -228,7 +228,7 @@ def in_parts(reply: Reply, width: int) -> list[Sample]:
     """Over a slow link a reply comes in parts."""
     found = []
     for first in range(reply.first, reply.last + 1, PART):
-        sn, more = wrapped(first, width), min(PART - 1, reply.last - first)
+        sn, more = wrap_number(first, width), min(PART - 1, reply.last - first)
         found.append(Sample(reply.source, sn, sn + more))
     return found
 

@@ -33,7 +33,7 @@ class SubscriberProcess(MachineProcess):
 
     def receive(self, packet: Packet) -> None:
         now_ns = self._env.now
-        if self.read_ms and not self.paused:
+        if self.read_ms and not self.is_paused:
             if now_ns < self._busy_until_ns:
                 self.world.network.drop(packet)
                 return
@@ -44,6 +44,6 @@ class SubscriberProcess(MachineProcess):
         """Everything that comes under a key is for its machine."""
         return self.host.feed(self.main, message, now_ns)
 
-    def told(self, party: str, event: Event) -> None:
-        super().told(party, event)
+    def route_tell(self, party: str, event: Event) -> None:
+        super().route_tell(party, event)
         self.heard.clear()  # a long run tells more than anybody keeps

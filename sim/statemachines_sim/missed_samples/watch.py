@@ -29,10 +29,10 @@ from statemachines_sim import protocol
 from statemachines_sim.judge import Judge
 from statemachines_sim.missed_samples.cache_judge import CacheJudge
 from statemachines_sim.missed_samples.goals import Goals, is_early
-from statemachines_sim.missed_samples.owed import Owed
+from statemachines_sim.missed_samples.owed_samples import Owed
 from statemachines_sim.missed_samples.reader import Reader
 from statemachines_sim.missed_samples.section import Section
-from statemachines_sim.missed_samples.told_judge import ToldJudge
+from statemachines_sim.missed_samples.tell_judge import ToldJudge
 
 if TYPE_CHECKING:
     from statemachines_sim.process import Process
@@ -70,7 +70,7 @@ class SampleWatch(protocol.Watch):
 
     def _check(self, name: str, holds: bool, detail: str) -> None:
         if self.judging and not holds:
-            self.judge.broken(name, detail)
+            self.judge.report_broken(name, detail)
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class SampleWatch(protocol.Watch):
 
     # -- queries ------------------------------------------------------------------------------------------------------
 
-    def asked(self, party: str, query: Query, now_ns: int) -> None:
+    def observe_query(self, party: str, query: Query, now_ns: int) -> None:
         """A subscriber sent a query."""
         self._counts["queries"] += 1
         reader = self.readers[party]
@@ -217,10 +217,10 @@ class SampleWatch(protocol.Watch):
         if kind == "resume" and process is not None and process.life in self.readers:
             self.readers[process.life].free_since_ns = now_ns
 
-    def died(self, process: Process, now_ns: int) -> None:
+    def observe_death(self, process: Process, now_ns: int) -> None:
         self.readers.pop(process.life, None)
-        self.caches.died(process.life)
-        self.owed.died(process.life)
+        self.caches.observe_death(process.life)
+        self.owed.observe_death(process.life)
 
     def missing(self, world: World) -> protocol.Missing | None:
         if is_early(world):

@@ -37,16 +37,16 @@ from statemachines.persistent_sessions.request import (
 from statemachines.persistent_sessions.writer_record import LiveGone, LiveKnown
 from statemachines.wire import Packet
 from statemachines_sim.asyncio_stage import AsyncioNode, AsyncioStage
-from statemachines_sim.persistent_sessions.machine_node import Held, MachineNode
+from statemachines_sim.persistent_sessions.machine_node import HeldSession, MachineNode
 from statemachines_sim.persistent_sessions.script_board import SERVE_NS, SERVES, BoardJudge, ScriptBoard
 from statemachines_sim.persistent_sessions.script_store import ScriptStore
-from statemachines_sim.replayed import Replayed, carry_out
+from statemachines_sim.replay_result import Replayed, carry_out
 from statemachines_spec.explorer.actor import Crash, Envelope, Restart
 from statemachines_spec.explorer.fsm_actor import DOWN, RUNNING, FsmLocal
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions.attached import Attached
 from statemachines_spec.persistent_sessions.database import CarryOut, Database, Lives, Owed
-from statemachines_spec.persistent_sessions.taking import Hosted
+from statemachines_spec.persistent_sessions.takeover_systems import Hosted
 from statemachines_spec.script.origin import system_of
 from statemachines_spec.script.script import Script
 from statemachines_spec.script.script import Step as ScriptStep
@@ -94,7 +94,7 @@ class SessionStage(AsyncioStage):
         self.judged = BoardJudge(system, self.board)
         self.store = ScriptStore(system, directory / "sessions.db", self.time.read_ns)
         self.trace = trace
-        self.held: list[Held] = []
+        self.held: list[HeldSession] = []
         self._calls: list[Envelope] = []
         self._frames: list[tuple[str, Any, Callable[[], None]]] = []
         self._lives: dict[str, int] = {}
@@ -151,7 +151,7 @@ class SessionStage(AsyncioStage):
         if step.do == "call":
             self._call(step)
         else:
-            self.board.happen(step)
+            self.board.carry_out(step)
 
     def end(self, release: Callable[[], None]) -> None:
         """As in the simulator."""
@@ -198,7 +198,7 @@ class SessionStage(AsyncioStage):
             raise CannotFollow(f"{party} does not wait for that")
         self._advance(held)
 
-    def _advance(self, held: Held) -> None:
+    def _advance(self, held: HeldSession) -> None:
         if held.answers is None:
             held.answers = []
             held.node.carry_out(held.request, held.answers)
@@ -213,7 +213,7 @@ class SessionStage(AsyncioStage):
         """Where it listens."""
         return ("memory", PORT + list(self.actors).index(node))
 
-    def committed(self, request: Request) -> None:
+    def observe_commit(self, request: Request) -> None:
         """A node's request is carried out: whoever watches the tables sees what lies there now; writers hear who is
         live."""
         before, self._seen = self._seen, self.store.read()
@@ -226,7 +226,7 @@ class SessionStage(AsyncioStage):
         elif isinstance(request, BeginEpoch) and self._seen.owner:
             self._put_off(Envelope(DATABASE, request.writer, LiveKnown(self._seen.owner, self._seen.token)))
 
-    def told(self, node: str, party: str, event: Event) -> None:
+    def route_tell(self, node: str, party: str, event: Event) -> None:
         """A machine tells something that is for another component."""
         component = self.actors[node].tells.get(type(event))
         if component is not None:

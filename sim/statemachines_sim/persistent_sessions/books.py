@@ -79,7 +79,7 @@ class SessionBook(msgspec.Struct):
         line.places[key] = len(line.rows)
         line.rows.append(key)
 
-    def missed_before(self, key: Key) -> Key | None:
+    def find_missed_before(self, key: Key) -> Key | None:
         """The first row before this one that should have come, and has not."""
         line = self.lines[self.rows[key].writer]
         while line.next < len(line.rows) and self._settled(line.rows[line.next]):
@@ -102,7 +102,7 @@ class SessionBook(msgspec.Struct):
         """What must come, and has not."""
         return (key for key, row in self.rows.items() if row.needed and key not in self.had)
 
-    def stored_between(self, writer: str, before: Place, until: Place) -> Iterator[Key]:
+    def list_stored_between(self, writer: str, before: Place, until: Place) -> Iterator[Key]:
         """The rows of a writer behind one place, up to another."""
         line = self.lines.get(writer)
         for key in reversed(line.rows if line is not None else []):

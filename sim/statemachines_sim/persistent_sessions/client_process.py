@@ -70,7 +70,7 @@ class ClientProcess(Process):
         """The connection is gone."""
         if connection == self.connection:
             self.connection = self.server = ""
-            self.closed()
+            self.handle_close()
             self.dial_in(away_ms or self.chance.randint(*REDIAL_MS))
 
     def say(self, message: Message) -> None:
@@ -78,11 +78,11 @@ class ClientProcess(Process):
         self._network.send(self.node, self.connection, self.server, message, self._env.now)
 
     @abstractmethod
-    def opened(self) -> None:
+    def handle_open(self) -> None:
         """It is connected to a node."""
 
     @abstractmethod
-    def closed(self) -> None:
+    def handle_close(self) -> None:
         """It is not any more."""
 
     @abstractmethod
@@ -102,7 +102,7 @@ class ClientProcess(Process):
         self.connection = incarnation(self.node, self.attempt)
         self.server = there.life
         self._heard_ns = self.local_now()
-        self.opened()
+        self.handle_open()
         self._ping(self.connection)
 
     def _ping(self, connection: str) -> None:
@@ -117,7 +117,7 @@ class ClientProcess(Process):
     # -- as a process ---------------------------------------------------------------------------------------------
 
     def receive(self, packet: Packet) -> None:
-        if self.paused or self.wires.accepts(packet, self):
+        if self.is_paused or self.wires.accepts(packet, self):
             super().receive(packet)
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
@@ -126,8 +126,8 @@ class ClientProcess(Process):
             self.hear(message)
         return []
 
-    def answered(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
+    def route_answer(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
         return []
 
-    def told(self, party: str, event: Event) -> None:
+    def route_tell(self, party: str, event: Event) -> None:
         """It has no machines."""

@@ -15,7 +15,7 @@ from statemachines.drivers.persistent_sessions.store import NodeLife, SessionSto
 from statemachines.kernel import Answer, GaplessError, Request
 from statemachines.persistent_sessions.request import DATABASE, ReadPending
 from statemachines_sim.devices.remote_store import RemoteStore
-from statemachines_sim.persistent_sessions.memory_database import MemoryDatabase, Replica, done, quiet_watch
+from statemachines_sim.persistent_sessions.memory_database import MemoryDatabase, Replica, quiet_watch, run_at_once
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.protocol import OF_STORES, Fixture, Tolerance
 from statemachines_sim.units import S
@@ -95,13 +95,13 @@ class Statements:
 
     def _answer(self, request: Request, now_ns: int) -> Answer:
         if isinstance(request, BeginLife):
-            return LifeBegun(done(self._open(request.node).begin_life(request.node, request.lease_ms)))
+            return LifeBegun(run_at_once(self._open(request.node).begin_life(request.node, request.lease_ms)))
         assert isinstance(request, Batch)
         store = self._store_of(request.life)
         if request.number:
-            answers = done(store.carry_out(request.life, request.number, request.requests))
+            answers = run_at_once(store.carry_out(request.life, request.number, request.requests))
         else:
-            answers = done(store.read(request.life, request.requests))
+            answers = run_at_once(store.read(request.life, request.requests))
         if self._lags:
             answers = [self._seen(*one, now_ns) for one in zip(request.requests, answers, strict=True)]
         return BatchDone(tuple(answers))
@@ -121,7 +121,7 @@ class Statements:
 
     def accept_clock(self) -> None:
         """Ages count again."""
-        done(self._open("").accept_clock())
+        run_at_once(self._open("").accept_clock())
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """What stands in the tables, for who judges."""
@@ -144,7 +144,7 @@ class Database(RemoteStore):
             return world.processes[node].local_now() if node else world.env.now
 
         self.service = Statements(own, world.seed, steady_of)
-        watched = world.watch.carried_out if world.watching else None
+        watched = world.watch.observe_request if world.watching else None
         super().__init__(
             world.env, self.service, world.seed, lambda request: BatchFailed(), watched, cuts=world.network.cuts
         )

@@ -20,14 +20,14 @@ from statemachines_sim.persistent_sessions.wires import NODES, wires_of
 from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
-    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.faults.fault_sampler import FaultSampler
     from statemachines_sim.world import World
 
 HUGE = 1 << 40
 HOUR_NS = 3_600 * S
 
 
-class Liar(FaultKind):
+class ByzantinePeer(FaultKind):
     """What it stores is true, and what it claims of others and hands over is not."""
 
     name = "liar"
@@ -39,7 +39,7 @@ class Liar(FaultKind):
             return False
         world.note(self.name, fault.target)
         chance = Random(f"{world.seed}/{self.name}/{fault.at_ns}")
-        process.forge = lambda to, message: forged(message, chance)
+        process.forge = lambda to, message: forge_message(message, chance)
         return True
 
     def end(self, world: World, fault: Fault) -> None:
@@ -49,7 +49,7 @@ class Liar(FaultKind):
             process.forge = None
 
 
-def forged(message: Message, chance: Random) -> Message:
+def forge_message(message: Message, chance: Random) -> Message:
     """What a liar sends in its place, half of the time."""
     if chance.random() < 0.5:
         return message
@@ -57,11 +57,11 @@ def forged(message: Message, chance: Random) -> Message:
         case BeginTakeover() | EndTakeover() | MarkerWanted():
             return replace(message, token=message.token + chance.choice((-1, 1, 7, HUGE)))
         case TakeoverEnded():
-            return replace(message, found=tuple(falsified(one, chance) for one in message.found))
+            return replace(message, found=tuple(falsify_rows(one, chance) for one in message.found))
     return message
 
 
-def falsified(found: EpochRows, chance: Random) -> EpochRows:
+def falsify_rows(found: EpochRows, chance: Random) -> EpochRows:
     """Rows left out, twice, under other numbers or epochs, or of messages that nobody has."""
     rows = list(found.rows)
     match chance.randrange(5):
@@ -84,7 +84,7 @@ class Stopped(Pause):
     name = "stopped"
     about = "stands still until its leases have ended, goes on for a moment, and stands still again"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, int(1.2 * pot.longest_ns()), pot.target())
 
     def begin(self, world: World, fault: Fault) -> bool:
@@ -96,7 +96,7 @@ class Stopped(Pause):
 
     def _blink(self, world: World, node: str) -> None:
         process = world.living(node)
-        if process is not None and process.paused:
+        if process is not None and process.is_paused:
             process.resume()
             world.after(1 * MS, process.pause)
 
@@ -131,7 +131,7 @@ class SetBack(FaultKind):
     about = "its clock is set back, by a minute at most"
     unit = "ns"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, 0, pot.target(), amount=pot.chance.randrange(S, 60 * S))
 
     def begin(self, world: World, fault: Fault) -> bool:
@@ -148,7 +148,7 @@ class LeapAhead(FaultKind):
     about = "its clock leaps ahead by hours or days, while nodes run"
     unit = "ns"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, 0, pot.target(), amount=pot.chance.randrange(HOUR_NS, 48 * HOUR_NS))
 
     def begin(self, world: World, fault: Fault) -> bool:
@@ -157,6 +157,6 @@ class LeapAhead(FaultKind):
         return True
 
 
-OF_NODES = (Liar(), Stopped(), Reset())
+OF_NODES = (ByzantinePeer(), Stopped(), Reset())
 FAULTS = (*OF_NODES, SetBack(), LeapAhead())
 """In the order of the documents."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def missing(world: World, store: StoreJudge) -> Missing | None:
     """The first that is not true yet."""
-    goals = (connects, complete, counted, ends, vanish)
+    goals = (connects, complete, find_miscounted, ends, vanish)
     return next((found for goal in goals for found in goal(world, store)), None)
 
 
@@ -50,7 +50,7 @@ def complete(world: World, store: StoreJudge) -> Iterator[Missing]:
             yield "COMPLETE", f"{name} ({client.current}) has packets that are not done: {sorted(book.packets)}"
 
 
-def counted(world: World, store: StoreJudge) -> Iterator[Missing]:
+def find_miscounted(world: World, store: StoreJudge) -> Iterator[Missing]:
     """COUNTED: where retention has removed nothing, no owner has counted anything as lost."""
     if store.retained:
         return

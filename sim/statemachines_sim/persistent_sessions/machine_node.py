@@ -10,7 +10,7 @@ import msgspec
 
 from statemachines.drivers.lives import begin_log, node_number
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL
-from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
+from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.port import Feed
 from statemachines.drivers.runtime import Runtime
 from statemachines.kernel import Answer, Host, Node, Request, Step, incarnation
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from statemachines_sim.persistent_sessions.asyncio_stage import SessionStage
 
 
-class Held(msgspec.Struct):
+class HeldSession(msgspec.Struct):
     """What `node` has asked and the script keeps from its desk, or (`answers`) from itself."""
 
     node: MachineNode
@@ -50,7 +50,7 @@ class MachineNode:
         self._loop = asyncio.get_running_loop()
         self._store = stage.store.open()
         held = await self._store.begin_life(actor.name, LEASE_MS)
-        self._desk = RequestDesk(self._store, held)
+        self._desk = RequestQueue(self._store, held)
         if stage.trace is not None:
             self._log = begin_log(stage.trace, self.life, [PROTOCOL])
         read_ns = stage.time.read_ns
@@ -58,7 +58,7 @@ class MachineNode:
             self.life, node_number(self.life), {DATABASE: self._serve},
             handle=lambda sender, to, message, now_ns: self.machines.feed(self.life, message, now_ns),
             answered=self.machines.feed,
-            told=partial(stage.told, actor.name),
+            route_tell=partial(stage.route_tell, actor.name),
             log=self._log, clock=read_ns, offset_ns=0, observe=stage.observe, refused=stage.refused.append,
         )  # fmt: skip
         self._node: Node[Any] = Node(
@@ -114,7 +114,7 @@ class MachineNode:
         if isinstance(request, MarkDelivered) and not database.hides:
             return
         if isinstance(request, database.slow):
-            self._stage.held.append(Held(self, request))
+            self._stage.held.append(HeldSession(self, request))
         else:
             self._desk.serve(party, request, feed, partial(self._answers_of, request))
 
@@ -127,5 +127,5 @@ class MachineNode:
         answers.append(answer)
 
     def _answers_of(self, request: Request, found: Any) -> Any:
-        self._stage.committed(request)
+        self._stage.observe_commit(request)
         return found

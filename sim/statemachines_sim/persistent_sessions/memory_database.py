@@ -97,10 +97,10 @@ class Replica:
             self._primary.connection.backup(self._copy.connection)
             self._until_ns = now_ns + self._chance.randint(*self._lag_ms) * MS
         self._copy.now_ns = now_ns
-        return done(self._store.do(request))
+        return run_at_once(self._store.do(request))
 
 
-def done(work: Coroutine[Any, Any, T]) -> T:
+def run_at_once(work: Coroutine[Any, Any, T]) -> T:
     """What the work comes to: nothing in it waits."""
     try:
         work.send(None)

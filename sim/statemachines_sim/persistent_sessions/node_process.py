@@ -2,7 +2,7 @@
 network and database.
 
 What `SessionNode` does with a loop and sockets this does by the clock of the simulation; everything else is the same
-code: `SessionHost`, `Reception`, `Courier`, `Lookout`.
+code: `SessionHost`, `SessionServer`, `Outbox`, `LagMonitor`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes
-from statemachines.drivers.persistent_sessions.lookout import Lookout
+from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NodeMessage
-from statemachines.drivers.persistent_sessions.reception import Reception
+from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import NodeLife
 from statemachines.kernel import (
     Ask,
@@ -31,7 +31,7 @@ from statemachines.kernel import (
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
-from statemachines_sim.persistent_sessions.desk import Desk
+from statemachines_sim.persistent_sessions.database_queue import DatabaseQueue
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.persistent_sessions.wires import wires_of
 from statemachines_sim.process import Process
@@ -55,7 +55,7 @@ class SessionNodeProcess(Process):
         self.host: Host = Host()
         self.own = own
         self.wires = wires_of(world)
-        self.desk = Desk(self, self._refused)
+        self.desk = DatabaseQueue(self, self._refused)
         self.forge: Callable[[str, Message], Message] | None = None
         self.refused = 0
         """Messages of others that said what nobody may say."""
@@ -88,8 +88,8 @@ class SessionNodeProcess(Process):
             self.life, own.times, own.life_times, graces=own.graces, now_ns=self.local_now(), observe=self._observe
         )
         self.host = self.machines
-        self.lookout = Lookout(self.machines)
-        self.reception = Reception(self.machines, runtime, desk, self._say, self.local_now, own.lease_ms)
+        self.lookout = LagMonitor(self.machines)
+        self.reception = SessionServer(self.machines, runtime, desk, self._say, self.local_now, own.lease_ms)
         self.perform([], self._env.now)
         self._beat()
         self._rest()
@@ -108,7 +108,7 @@ class SessionNodeProcess(Process):
         for gone in sorted(self._alive - alive - {self.node}):
             self.act(partial(self.machines.lose_writer, gone))
         self._alive = alive
-        watched = self.lookout.watched()
+        watched = self.lookout.list_watched()
         if watched:
             self.desk.give(Look(self.node, watched), self._seen)
         else:
@@ -134,7 +134,7 @@ class SessionNodeProcess(Process):
     # -- messages -------------------------------------------------------------------------------------------------
 
     def receive(self, packet: Packet) -> None:
-        if self.paused or self.wires.accepts(packet, self):
+        if self.is_paused or self.wires.accepts(packet, self):
             super().receive(packet)
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
@@ -155,7 +155,7 @@ class SessionNodeProcess(Process):
         """In place of the network's: to the client, to a party here, or to another node."""
         if isinstance(message, Publish | Pubrel):
             self._real_network.note_sent(node, party, to, message, now_ns)
-            self.watch.sent(party, message)
+            self.watch.observe_send(party, message)
             self.reception.bring(party, message)
             return
         self.watch.says(party, message)
@@ -191,15 +191,15 @@ class SessionNodeProcess(Process):
         """As the runtime of a real node."""
         self.perform(act(self.local_now()), self._env.now)
 
-    def answered(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
-        return self.machines.answered(party, answer, now_ns)
+    def route_answer(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
+        return self.machines.route_answer(party, answer, now_ns)
 
-    def told(self, party: str, event: Event) -> None:
+    def route_tell(self, party: str, event: Event) -> None:
         node = self.host.nodes.get(party)
         machine = "" if node is None else node.fsm.full_name
         self._recorder.tell(self._env.now, self.node, party, machine, event)
         self.watch.tell(self, party, event, self._env.now)
-        self.reception.told(party, event)
+        self.reception.route_tell(party, event)
 
     def _ask(self, party: str, effect: Ask, now_ns: int) -> None:
         self._recorder.ask(now_ns, self.node, party, effect.request, effect.service)
@@ -208,7 +208,7 @@ class SessionNodeProcess(Process):
             for answer in self.reception.answers_of(found):
                 self._answer(party, answer)
 
-        self.desk.give(self.reception.asked(effect.request), take)
+        self.desk.give(self.reception.prepare_request(effect.request), take)
 
     def _observe(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         self._recorder.step(node, event, before, step, now_ns)

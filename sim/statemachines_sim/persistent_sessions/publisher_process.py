@@ -43,18 +43,18 @@ class PublisherProcess(ClientProcess):
         super().start()
         self._rest()
 
-    def opened(self) -> None:
+    def handle_open(self) -> None:
         for number in self.unanswered:
             self._hand_over(number)
 
-    def closed(self) -> None:
+    def handle_close(self) -> None:
         """What is unanswered is handed over again."""
 
     def hear(self, message: Message) -> None:
         match message:
             case PublishStored(n):
                 if self.unanswered.pop(n, None) is not None:
-                    self.watch.answered(self._name(n))
+                    self.watch.observe_answer(self._name(n))
             case Refused(n, _):
                 connection = self.connection
                 self.after(AGAIN_NS, lambda: self._again(n, connection))
@@ -88,7 +88,7 @@ class PublisherProcess(ClientProcess):
     def _hand_over(self, number: int) -> None:
         item = self.unanswered[number]
         name = self._name(number)
-        self.watch.published(name, item.topic, again=number <= self._handed)
+        self.watch.observe_publish(name, item.topic, again=number <= self._handed)
         self._handed = max(self._handed, number)
         self.say(PublishWanted(number, item.topic, name.encode(), item.qos, item.expiry_ms))
 

@@ -56,7 +56,7 @@ class ScriptBoard:
         actor = next(one for one in self.system.actors if one.name == name)
         self._hand_on(actor, before, event, Reaction(after))
 
-    def happen(self, step: Step) -> None:
+    def carry_out(self, step: Step) -> None:
         """What a step says happens; raises `CannotFollow` where it cannot."""
         actor, kind = self.actors.get(step.node), HAPPENINGS.get(step.what)
         if actor is None or kind is None:

@@ -22,7 +22,7 @@ from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import BeginEpoch, SessionState
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions.client import CLIENT
-from statemachines_spec.persistent_sessions.database import SESSION, Database, DatabaseLocal, Shelf, Stored
+from statemachines_spec.persistent_sessions.database import SESSION, Database, DatabaseLocal, Stored, StoredRows
 from statemachines_spec.persistent_sessions.publisher import PUBLISHER, Publisher
 
 FILTER: Final = "t"
@@ -93,11 +93,11 @@ class ScriptStore:
             packets = {row[0]: _packet(*row) for row in sql.execute(PACKETS, (SESSION.encode(),))}
         return DatabaseLocal(shelves, SessionState(packets=Map(packets)), token, owner.decode())
 
-    def _shelf(self, sql: sqlite3.Connection, writer: str) -> Shelf:
+    def _shelf(self, sql: sqlite3.Connection, writer: str) -> StoredRows:
         keys = (SESSION.encode(), writer.encode())
         ((epoch,),) = sql.execute("SELECT coalesce(max(epoch), 0) FROM epochs WHERE session = ? AND writer = ?", keys)
         rows = sql.execute(ROWS, keys).fetchall()
-        return Shelf(writer, epoch, tuple(Stored(row[0], _queued(*row[1:]), visible=True) for row in rows))
+        return StoredRows(writer, epoch, tuple(Stored(row[0], _queued(*row[1:]), visible=True) for row in rows))
 
 
 def _queued(number: int, message: bytes, topic: bytes, qos: int) -> Queued:

@@ -15,14 +15,14 @@ from statemachines.kernel import Answer, Event, Message, Request, node_of
 from statemachines_sim.machine_stage import Judge
 from statemachines_sim.machine_world import MachineProcess, MachineWorld
 from statemachines_sim.persistent_sessions.script_board import SERVE_NS, SERVES, BoardJudge, ScriptBoard
-from statemachines_sim.replayed import Simulated, carry_out, parameters_of
+from statemachines_sim.replay_result import Simulated, carry_out, parameters_of
 from statemachines_sim.script_world import ScriptProcess
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.fsm_actor import FsmActor
 from statemachines_spec.explorer.service_actor import ServiceActor
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions.attached import Attached
-from statemachines_spec.persistent_sessions.taking import Hosted, refusal_of
+from statemachines_spec.persistent_sessions.takeover_systems import Hosted, refusal_of
 from statemachines_spec.script.origin import system_of
 from statemachines_spec.script.script import Script
 from statemachines_spec.script.script import Step as ScriptStep
@@ -58,7 +58,7 @@ class SessionWorld(MachineWorld):
         if step.do == "call":
             super().do(step)
         else:
-            self.board.happen(step)
+            self.board.carry_out(step)
 
     def end(self, release: Callable[[], None]) -> None:
         """Whatever has to happen does; then nothing that must be met is open."""
@@ -102,7 +102,7 @@ class SessionWorld(MachineWorld):
         if isinstance(self.actors[node_of(to)], Hosted) and (refused := refusal_of(message)) is not None:
             asker, answer = refused
             words = self._part.words_of(answer, node_of(to), node_of(asker))
-            self.conductor.sent(words, lambda: self._put_off(Envelope(to, asker, answer)), lambda: None)
+            self.conductor.send_message(words, lambda: self._put_off(Envelope(to, asker, answer)), lambda: None)
 
     def _put_off(self, envelope: Envelope) -> None:
         """What is called comes in turn, as in the explorer."""

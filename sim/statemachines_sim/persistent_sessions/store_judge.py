@@ -83,7 +83,7 @@ class StoreJudge:
         """Its book."""
         return self.clients.setdefault(name, ClientBook())
 
-    def carried_out(self, request: Any, answers: tuple[Answer, ...], now_ns: int) -> None:
+    def observe_request(self, request: Any, answers: tuple[Answer, ...], now_ns: int) -> None:
         """A batch is committed; one that is given again was committed before."""
         (answer,) = answers
         if not isinstance(request, Batch) or not isinstance(answer, BatchDone) or not request.number:
@@ -213,7 +213,7 @@ class StoreJudge:
         time_ns = self._time_ns()
         gone = set(book.queued)
         for writer, until in asked.state.taken.items():
-            gone.update(book.stored_between(writer, book.taken.get(writer, (0, 0)), until))
+            gone.update(book.list_stored_between(writer, book.taken.get(writer, (0, 0)), until))
         packets = {self.key_of(one.queued) for one in asked.state.packets.values()}
         found = {key for key in (gone | packets) - stays if key in book.rows and self._is_over(book, key, time_ns)}
         for key in found:
@@ -274,4 +274,4 @@ class StoreJudge:
     def _time_ns(self) -> int:
         """Up to when ages count, when the database has committed last."""
         ((time_ns, stopped_ns),) = self._statements.rows("SELECT time_ns, stopped_ns FROM @store")
-        return StoreTime(time_ns, 0, stopped_ns).aged_ns(time_ns)
+        return StoreTime(time_ns, 0, stopped_ns).age_limit_ns(time_ns)

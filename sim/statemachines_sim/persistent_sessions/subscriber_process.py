@@ -50,15 +50,15 @@ class SubscriberProcess(ClientProcess):
 
     # -- the connection -------------------------------------------------------------------------------------------
 
-    def opened(self) -> None:
+    def handle_open(self) -> None:
         own = self.own
         self.watch.connecting(self, self._clean)
         which = (self.node, self.attempt)
         self.say(ConnectWanted(self.node, self._clean, own.expiry_ms, self.receive_maximum, *which))
 
-    def closed(self) -> None:
+    def handle_close(self) -> None:
         if self.welcome:  # a connection that was none says nothing of when it was there last
-            self.watch.disconnected(self)
+            self.watch.observe_disconnect(self)
         self.welcome = False
         self.open.clear()
         self._asked.clear()
@@ -81,7 +81,7 @@ class SubscriberProcess(ClientProcess):
                 self._end(why)
 
     def _begin(self, session: str, present: bool) -> None:
-        self.watch.welcomed(self, session, present)
+        self.watch.observe_welcome(self, session, present)
         if session != self.session:
             self._subscribed.clear()
             self._exact.clear()
@@ -93,8 +93,8 @@ class SubscriberProcess(ClientProcess):
 
     def _end(self, why: str) -> None:
         if why == "left":
-            self.watch.left(self)
-        self.watch.ended(self, why)
+            self.watch.observe_left(self)
+        self.watch.observe_end(self, why)
         self.hang_up(self._away_ms)
 
     # -- what it does ---------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class SubscriberProcess(ClientProcess):
         wanted = self._asked.pop(n, None)
         if isinstance(wanted, SubscribeWanted):
             self._subscribed.add(wanted.filter)
-            self.watch.subscribed(self, wanted.filter)
+            self.watch.observe_subscription(self, wanted.filter)
 
     def _next(self) -> int:
         self._count += 1
@@ -158,7 +158,7 @@ class SubscriberProcess(ClientProcess):
         packet = message.packet
         if packet:
             self.open.add(packet)
-        self.watch.delivered(self, message)
+        self.watch.observe_delivery(self, message)
         if message.qos == 1:
             self._acknowledge(Puback(packet))
         elif message.qos == 2:

@@ -61,20 +61,22 @@ class SessionWatch(protocol.Watch):
     def check(self, name: str, holds: bool, detail: str) -> None:
         """The property breaks unless it holds."""
         if self.judging and not holds:
-            self.judge.broken(name, detail)
+            self.judge.report_broken(name, detail)
 
-    def carried_out(self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int) -> None:
+    def observe_request(
+        self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int
+    ) -> None:
         # A clock that leaps is no witness of how long something has lived.
-        self.store.carried_out(request, answers, self.world.now if self._leaps else now_ns)
+        self.store.observe_request(request, answers, self.world.now if self._leaps else now_ns)
 
     # -- publishers -----------------------------------------------------------------------------------------------
 
-    def published(self, name: str, topic: str, again: bool) -> None:
+    def observe_publish(self, name: str, topic: str, again: bool) -> None:
         """A message is handed over; `again`: what became of it before nobody knows."""
         self._handed[name] = (topic, self.world.now)
         self._counts["handed_again" if again else "published"] += 1
 
-    def answered(self, name: str) -> None:
+    def observe_answer(self, name: str) -> None:
         """A publisher hears that its message is stored: it is, for every session whose client has known for longer
         that it subscribes it."""
         topic, at_ns = self._handed[name]
@@ -95,11 +97,11 @@ class SessionWatch(protocol.Watch):
         book.clean, book.begun, book.dialled_ns = clean, self._counts["opened"], self.world.now
         book.dropped = book.dropped or clean
 
-    def ended(self, client: SubscriberProcess, why: str) -> None:
+    def observe_end(self, client: SubscriberProcess, why: str) -> None:
         """A client is told that its connection is over, and why: nobody else has its client id, in any run."""
         self.check("SUPERSEDED", why not in ("superseded", "discarded"), f"{client.node} is told that it is {why}")
 
-    def welcomed(self, client: SubscriberProcess, session: str, present: bool) -> None:
+    def observe_welcome(self, client: SubscriberProcess, session: str, present: bool) -> None:
         """A client is told which session it has."""
         book, now_ns = self.store.client(client.node), self.world.now
         found = self.store.sessions.get(session)
@@ -115,7 +117,7 @@ class SessionWatch(protocol.Watch):
         self._counts["resumed"] += present
         book.told, book.seen_ns, book.left_ns, book.dropped = session, now_ns, -1, False
 
-    def disconnected(self, client: SubscriberProcess) -> None:
+    def observe_disconnect(self, client: SubscriberProcess) -> None:
         """A client has no connection any more."""
         book = self.store.client(client.node)
         if book.seen_ns >= 0:
@@ -126,11 +128,11 @@ class SessionWatch(protocol.Watch):
         book = self.store.client(client.node)
         book.dropped = book.dropped or discards
 
-    def left(self, client: SubscriberProcess) -> None:
+    def observe_left(self, client: SubscriberProcess) -> None:
         """It hears that it has left."""
         self.store.client(client.node).left_ns = self.world.now
 
-    def subscribed(self, client: SubscriberProcess, topic_filter: str) -> None:
+    def observe_subscription(self, client: SubscriberProcess, topic_filter: str) -> None:
         """It hears that it subscribes."""
         self.store.sessions[client.session].subscribed[topic_filter] = self.world.now
 
@@ -154,7 +156,7 @@ class SessionWatch(protocol.Watch):
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    def delivered(self, client: SubscriberProcess, message: Delivered) -> None:
+    def observe_delivery(self, client: SubscriberProcess, message: Delivered) -> None:
         """A message comes to a client."""
         key = (message.filter, message.payload.decode())
         book = self._book_of(client, key)
@@ -187,7 +189,7 @@ class SessionWatch(protocol.Watch):
         return None
 
     def _take_first(self, who: str, book: SessionBook, key: Key, packet: int) -> None:
-        missed = book.missed_before(key)
+        missed = book.find_missed_before(key)
         self.check("GAP", missed is None, f"{who} is given {key}, and has not had {missed}")
         self.check("GAP", not book.is_overtaken(key), f"{who} is given {key} after what was stored later")
         topic_filter, name = key
@@ -207,7 +209,7 @@ class SessionWatch(protocol.Watch):
         elif isinstance(message, TakeoverEnded):
             self._counts["taken_over"] += 1
 
-    def sent(self, owner: str, message: Publish | Pubrel) -> None:
+    def observe_send(self, owner: str, message: Publish | Pubrel) -> None:
         """An owner sends something to its client: not after it has yielded."""
         self.check("SPLIT", owner not in self._yielded, f"{owner} has yielded, and sends {message}")
 

@@ -8,7 +8,7 @@ from statemachines.sequence_windows.late_join import Joining
 from statemachines.sequence_windows.loss_notifier import Advisory
 from statemachines.sequence_windows.message import Judged
 from statemachines.sequence_windows.subject_publishers import PLACES
-from statemachines_sim.sequence_windows.carried import Carried
+from statemachines_sim.sequence_windows.carried_message import Carried
 from statemachines_sim.sequence_windows.receiver_process import Receiver
 
 MACHINE = "sequence_windows/subscriber_window"
@@ -33,7 +33,7 @@ class ApplicationProcess(Receiver):
 
     def converge(self, t_ns: int, at_ns: int) -> None:
         self.watch.converge(self, at_ns)
-        self.subscriber.converged(t_ns)
+        self.subscriber.note_convergence(t_ns)
 
     def subscribe(self, subject: str, wanted: bool) -> None:
         (self.subscriber.subscribe if wanted else self.subscriber.unsubscribe)(subject)
@@ -43,8 +43,8 @@ class ApplicationProcess(Receiver):
         self.subscriber.poll()
         self._set_alarm()
 
-    def clock_changed(self) -> None:
-        super().clock_changed()
+    def handle_clock_change(self) -> None:
+        super().handle_clock_change()
         self._wakes = None
         self._set_alarm()
 
@@ -52,7 +52,7 @@ class ApplicationProcess(Receiver):
         assert isinstance(message, Carried)
         self.watch.look_at_window(self)
         self._message = message
-        number = message.numbered.number
+        number = message.numbered_event.number
         parts = (number, b"", message.time_ns, message.chain)
         self.subscriber.receive_message(message.publisher, message.subject, *parts)
         self.watch.end_message(self, message)

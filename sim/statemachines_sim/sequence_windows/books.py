@@ -45,7 +45,7 @@ class Line:
         self.known, self.displaced, self.delivered = False, False, -1
         self.handed.clear()
 
-    def missed(self, ordinal: int) -> int:
+    def count_missed(self, ordinal: int) -> int:
         """How many were lost between the last that its application got and this one."""
         return sum(self.delivered < one < ordinal for one in self.lost)
 

@@ -11,7 +11,7 @@ from statemachines_sim.sequence_windows.operator import NAME
 from statemachines_sim.units import S
 
 if TYPE_CHECKING:
-    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.faults.fault_sampler import FaultSampler
     from statemachines_sim.world import World
 
 STEP_NS = 3_600 * S
@@ -25,7 +25,7 @@ class SetWall(OfClock):
     name = "set_wall"
     about = "the wall's clock is set ahead or back, by up to an hour, while the one that never steps goes on"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         most = pot.chance.choice((5 * S, 60 * S, STEP_NS))
         return Fault(self.name, pot.at_ns, 0, pot.target(), amount=pot.chance.randint(-most, most))
 
@@ -46,7 +46,7 @@ class WrongWall(SetWall):
     about = "the wall's clock is wrong by a constant, by up to twelve hours to either side"
     from_start = True
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, 0, pot.end_ns, pot.target(), amount=pot.chance.randint(-WRONG_NS, WRONG_NS))
 
 
@@ -56,10 +56,10 @@ class Unsettled(Loss):
     name = "unsettled"
     about = "a share of all messages is lost, until the operator says that the network has converged"
 
-    def possible(self, pot: Pot) -> bool:
+    def possible(self, pot: FaultSampler) -> bool:
         return bool(pot.scenario.own.converge_s)
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         end = int(min(pot.scenario.own.converge_s) * S)
         return Fault(self.name, 1, end - 2, rate=pot.rate())
 

@@ -112,10 +112,10 @@ class Peer(Process):
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         return []
 
-    def answered(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
+    def route_answer(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
         return []
 
-    def told(self, party: str, event: Event) -> None:
+    def route_tell(self, party: str, event: Event) -> None:
         self.tell(party, event)
 
     def _poll(self) -> None:

@@ -30,7 +30,7 @@ from statemachines.sequence_windows.subscriber_window import (
     Touched,
     Unsubscribe,
 )
-from statemachines_sim.sequence_windows.carried import Carried
+from statemachines_sim.sequence_windows.carried_message import Carried
 from statemachines_sim.sequence_windows.peer import Peer
 from statemachines_sim.units import MS, S
 
@@ -42,7 +42,7 @@ class Receiver(Peer):
 
     def begin(self) -> None:
         number = int(self.node.rpartition("-")[2]) if self.node[-1].isdigit() else 1
-        self.subjects = self.own.subscribed(number)
+        self.subjects = self.own.list_subscriptions(number)
         self.watch.listen(self, self.subjects)
         self.make()
         self._plan()
@@ -117,7 +117,7 @@ class ReceiverProcess(Receiver):
         assert isinstance(message, Carried)
         self.look()
         name = self._line(message.subject, message.publisher)
-        (told,) = self.feed(name, message.numbered)
+        (told,) = self.feed(name, message.numbered_event)
         assert isinstance(told, Judged)
         for other in self.lines[message.subject]:
             if other != name and message.subject in self.subscribed:

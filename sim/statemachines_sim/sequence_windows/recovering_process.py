@@ -8,8 +8,8 @@ from statemachines.kernel import Message, Outgoing
 from statemachines.sequence_windows.sequence import base_of
 from statemachines.sequence_windows.subject_publishers import PLACES
 from statemachines_sim.sequence_windows.application_process import ApplicationProcess
-from statemachines_sim.sequence_windows.carried import Carried
-from statemachines_sim.sequence_windows.returned import AnswerEnded, Asked, GivenUp, Returned
+from statemachines_sim.sequence_windows.carried_message import Carried
+from statemachines_sim.sequence_windows.recovery_answer import AnswerEnded, Asked, GivenUp, Returned
 from statemachines_sim.units import MS
 
 
@@ -43,7 +43,7 @@ class RecoveringProcess(ApplicationProcess):
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         if isinstance(message, Carried):
-            self._number = message.numbered.number
+            self._number = message.numbered_event.number
             self.watch.recovery.arrive(self, message)
             super().handle(sender, to, message, now_ns)
             self.watch.recovery.look(self)
@@ -72,11 +72,11 @@ class RecoveringProcess(ApplicationProcess):
             if found is not None:
                 found[1].add(message.ordinal)
             self.watch.recovery.bring(self, message, in_time)
-            self.subscriber.recovered(bytes.fromhex(message.data))
+            self.subscriber.receive_recovered(bytes.fromhex(message.data))
         elif found is not None:
             query, came, _ = found
             del self._open[message.run, message.n]
-            self.subscriber.answered(query, len(came) == message.count)
+            self.subscriber.close_query(query, len(came) == message.count)
 
     # -- what it says -----------------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from statemachines.sequence_windows.message import Verdict
 from statemachines.sequence_windows.sequence import number_of
 from statemachines_sim.local_clock import PPM
 from statemachines_sim.sequence_windows.books import Place
-from statemachines_sim.sequence_windows.carried import Carried
-from statemachines_sim.sequence_windows.returned import Returned
+from statemachines_sim.sequence_windows.carried_message import Carried
+from statemachines_sim.sequence_windows.recovery_answer import Returned
 from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.units import MS, S
 
@@ -80,7 +80,7 @@ class RecoveryWatch:
                 line.late.clear()
                 line.holes.clear()
 
-    def died(self, process: Process) -> None:
+    def observe_death(self, process: Process) -> None:
         self._lives.pop(process.life, None)
 
     def resume(self, node: str) -> None:
@@ -163,7 +163,7 @@ class RecoveryWatch:
 
     def look(self, process: Process) -> None:
         """SETTLED: nothing is waited for too long."""
-        if process.paused:
+        if process.is_paused:
             return
         for place, line in self._lives[process.life].items():
             for hole, since in line.holes.items():

@@ -84,7 +84,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def receiver_window(self) -> Window:
         return Window(self.sub_window_bytes, self.sub_window_s * S)
 
-    def subscribed(self, number: int) -> tuple[str, ...]:
+    def list_subscriptions(self, number: int) -> tuple[str, ...]:
         """What the receiver of this number (from 1 on) subscribes."""
         names = self.names
         count = self.interest or len(names)

@@ -17,10 +17,10 @@ from statemachines_sim import protocol
 from statemachines_sim.judge import Judge
 from statemachines_sim.local_clock import PPM
 from statemachines_sim.sequence_windows.books import Hearing, Line, Place, Speaking, Stream
-from statemachines_sim.sequence_windows.carried import Carried
+from statemachines_sim.sequence_windows.carried_message import Carried
 from statemachines_sim.sequence_windows.memory import Memory
 from statemachines_sim.sequence_windows.operator import NAME
-from statemachines_sim.sequence_windows.owed import SECOND_NS, Owed, as_advised
+from statemachines_sim.sequence_windows.owed_advisories import SECOND_NS, Owed, as_advised
 from statemachines_sim.sequence_windows.recovery_watch import PROPERTIES as OF_RECOVERY
 from statemachines_sim.sequence_windows.recovery_watch import RecoveryWatch
 from statemachines_sim.sequence_windows.section import LIMITS, Section
@@ -79,7 +79,7 @@ class LossWatch(protocol.Watch):
 
     def _check(self, name: str, holds: bool, detail: str) -> None:
         if self.judging and not holds:
-            self.judge.broken(name, detail)
+            self.judge.report_broken(name, detail)
 
     # -- publishers -----------------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class LossWatch(protocol.Watch):
     def _judge_verdict(self, line: Line, carried: Carried, told: Judged, wanted: bool, cut: int, where: str) -> None:
         verdict = told.verdict
         new = carried.ordinal > line.delivered
-        missed = line.missed(carried.ordinal)
+        missed = line.count_missed(carried.ordinal)
         if not wanted or verdict is Verdict.NOT_SUBSCRIBED:
             self._check("ONCE", (verdict is Verdict.NOT_SUBSCRIBED) is not wanted, where)
         elif not line.known:
@@ -229,7 +229,7 @@ class LossWatch(protocol.Watch):
 
     def _judge_crowd(self, line: Line, carried: Carried, told: Judged, crowded: bool, where: str) -> None:
         """Who was forgotten for others is told of; where nobody was, nobody is."""
-        begins = carried.first == 1 and not carried.numbered.before
+        begins = carried.first == 1 and not carried.numbered_event.before
         self._check("CROWD", told.unknown or begins or not line.displaced, f"{where}, forgotten for others")
         self._check("NOFALSE", not told.unknown or crowded, f"{where}, and nobody was forgotten")
         self._counts["displaced"] += line.displaced
@@ -303,7 +303,7 @@ class LossWatch(protocol.Watch):
     def _judge_wait(self, process: Process) -> None:
         """NOTIFY: who stands still cannot advise, and does so as soon as it goes on."""
         owed, now_ns = self.owed[process.life], self._world.now
-        if owed.since < 0 or process.paused:
+        if owed.since < 0 or process.is_paused:
             return
         until = max(owed.since + WAIT_NS, self._resumed.get(process.node, 0))
         self._check("NOTIFY", now_ns <= until, f"{process.life} waits for an advisory since {owed.since} ns")
@@ -315,9 +315,9 @@ class LossWatch(protocol.Watch):
             self._resumed[node] = now_ns
             self.recovery.resume(node)
 
-    def died(self, process: Process, now_ns: int) -> None:
+    def observe_death(self, process: Process, now_ns: int) -> None:
         one = self.hearing.pop(process.life, None)
-        self.recovery.died(process)
+        self.recovery.observe_death(process)
         self.owed.pop(process.life, None)
         if one is not None:
             self._end(one)

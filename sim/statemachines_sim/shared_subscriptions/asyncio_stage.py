@@ -14,10 +14,10 @@ from typing import Any, cast
 
 from statemachines.drivers.environment import Environment
 from statemachines.drivers.lives import begin_life
-from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
 from statemachines.drivers.shared_subscriptions.open_stores import Stores
+from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSubscription
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore
-from statemachines.drivers.shared_subscriptions.subscribe import Deliveries, SharedSubscription
 from statemachines.kernel import Answer, Event, Node, Step
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver
@@ -25,12 +25,12 @@ from statemachines.shared_subscriptions.stream_store import Published
 from statemachines.trace import event_row
 from statemachines_sim.asyncio_stage import AsyncioNode, AsyncioStage
 from statemachines_sim.held_store import HeldStore
-from statemachines_sim.replayed import Replayed, carry_out
+from statemachines_sim.replay_result import Replayed, carry_out
 from statemachines_sim.shared_subscriptions.script_world import SERVE_NS, SERVES, TURN_NS, TURNS, watch_of
 from statemachines_spec.script.script import Script
 from statemachines_spec.script.script import Step as ScriptStep
 from statemachines_spec.script.stage import CannotFollow
-from statemachines_spec.shared_subscriptions.script import Group, ruled_by
+from statemachines_spec.shared_subscriptions.script import Group, set_variant
 
 PORT = 7411
 """Leader hosts listen at this port and the next ones; no socket is opened."""
@@ -42,7 +42,7 @@ def run_live(script: Script, variant: str = "", trace: Path | None = None) -> Re
     with ExitStack() as stack:
         stack.enter_context(script.part.rules(script, variant))
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gapless-")))
-        stage = GroupStage(ruled_by(script, variant), directory, trace)
+        stage = GroupStage(set_variant(script, variant), directory, trace)
         stack.callback(stage.close)
         return carry_out(stage, stage.conductor, stage.watch.judge.first, stage.check, stage.refused)
 
@@ -99,7 +99,7 @@ class GroupStage(AsyncioStage):
         one = self.live(node)
         is_host = node in self.own.hosts
         self.watch.fault("leader_crash" if is_host else "crash", node, self.time.now_ns)
-        self.watch.died(one, self.time.now_ns)
+        self.watch.observe_death(one, self.time.now_ns)
         super().crash(node)
         if is_host:
             self.restart(node)
@@ -129,9 +129,9 @@ class GroupStage(AsyncioStage):
             return
         release()
         for _ in range(SERVES):
-            if not self._serve() or not self.watch.unacknowledged():
+            if not self._serve() or not self.watch.list_unacknowledged():
                 return
-        self.watch.judge.broken("L5", f"{self.watch.unacknowledged()[0]}: published and never acknowledged")
+        self.watch.judge.report_broken("L5", f"{self.watch.list_unacknowledged()[0]}: published and never acknowledged")
 
     def _take_turns(self) -> None:
         for _ in range(TURNS):
@@ -181,7 +181,7 @@ class GroupStage(AsyncioStage):
 
         def committed(request: Any, answers: tuple[Answer, ...]) -> None:
             party = self.asking.get(node, node)
-            self.watch.carried_out(group_store.SERVICE, party, request, answers, self.time.now_ns)
+            self.watch.observe_request(group_store.SERVICE, party, request, answers, self.time.now_ns)
 
         common = (node, node in self.own.hosts, self.conductor, self.work.append)
         return Stores(

@@ -21,7 +21,7 @@ from statemachines.shared_subscriptions.relay import check_relay
 from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver, Ready
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines.shared_subscriptions.subscription import Subscription
-from statemachines_sim.forged import Forger
+from statemachines_sim.forged_message import Forger
 from statemachines_sim.process import Process
 from statemachines_sim.shared_subscriptions.leader_host import is_leader_host
 from statemachines_sim.shared_subscriptions.section import Section
@@ -80,10 +80,10 @@ class Consumer(Process):
             return self.host.fire_first(now_ns)  # as a node does with what its protocol does not take
         return self.host.receive(sender, message, now_ns)  # type: ignore[arg-type]
 
-    def answered(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:
+    def route_answer(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:
         return self.host.feed(party, answer, now_ns)  # type: ignore[arg-type]
 
-    def told(self, party: str, event: Event) -> None:
+    def route_tell(self, party: str, event: Event) -> None:
         now = self._env.now
         if isinstance(event, Ready):
             self._go_on()

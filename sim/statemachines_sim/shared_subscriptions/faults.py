@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from statemachines.shared_subscriptions import stream_store
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults import Crash, FaultKind
-from statemachines_sim.forged import Forger
+from statemachines_sim.forged_message import Forger
 from statemachines_sim.shared_subscriptions.consumer import Consumer
 from statemachines_sim.shared_subscriptions.leader_host import LeaderHost
 
 if TYPE_CHECKING:
-    from statemachines_sim.faults.pot import Pot
+    from statemachines_sim.faults.fault_sampler import FaultSampler
     from statemachines_sim.world import World
 
 
@@ -32,7 +32,7 @@ class SlowConsumer(FaultKind):
     about = "its application works slower"
     unit = "times"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), amount=pot.chance.choice((3, 10, 30)))
 
     def begin(self, world: World, fault: Fault) -> bool:
@@ -57,12 +57,12 @@ class Halt(FaultKind):
     hits = "a leader host"
     about = "its leaders are told to stop in good order; who is asked next starts another"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, 0, pot.target())
 
     def begin(self, world: World, fault: Fault) -> bool:
         process = world.living(fault.target)
-        if not isinstance(process, LeaderHost) or process.paused or not process.host.nodes:
+        if not isinstance(process, LeaderHost) or process.is_paused or not process.host.nodes:
             return False
         world.note(self.name, fault.target)
         process.halt()
@@ -98,12 +98,12 @@ class Lie(FaultKind):
     hits = "a consumer"
     about = "it reports more of a stream than is stored, and of another that it has ended"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, 0, pot.target())
 
     def begin(self, world: World, fault: Fault) -> bool:
         process = world.living(fault.target)
-        if not isinstance(process, Consumer) or process.paused or not process.lies():
+        if not isinstance(process, Consumer) or process.is_paused or not process.lies():
             return False
         world.note(self.name, fault.target)
         process.lie()
@@ -117,7 +117,7 @@ class Forge(FaultKind):
     hits = "a consumer"
     about = "of a share of what it says to leaders one field says something else, any field of any message"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), rate=pot.rate())
 
     def begin(self, world: World, fault: Fault) -> bool:
@@ -166,7 +166,7 @@ class Unreadable(FaultKind):
         "what it asks of the stream store fails for twice the longest period; its leader and the others notice nothing"
     )
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, 2 * pot.longest_ns(), pot.target())
 
     def begin(self, world: World, fault: Fault) -> bool:
@@ -184,12 +184,12 @@ class Pretend(FaultKind):
     hits = "a consumer"
     about = "a stranger answers it as the leader of an epoch that nobody will reach, and says whatever a leader may"
 
-    def draw(self, pot: Pot) -> Fault:
+    def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, 0, pot.target())
 
     def begin(self, world: World, fault: Fault) -> bool:
         process = world.living(fault.target)
-        if not isinstance(process, Consumer) or process.paused or not process.host.borrower:
+        if not isinstance(process, Consumer) or process.is_paused or not process.host.borrower:
             return False
         world.note(self.name, fault.target)
         process.hear_pretender()

@@ -35,14 +35,14 @@ class LeaderHost(Process):
                 raise
             return []  # as a node does with what its protocol does not take
 
-    def answered(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:
+    def route_answer(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:
         return self.host.feed(party, answer, now_ns)  # type: ignore[arg-type]
 
     def halt(self) -> None:
         """Every leader stops in good order, as if an operator had asked for it."""
         self._run(lambda: self.perform(self.host.halt(self.local_now()), self._env.now))
 
-    def told(self, party: str, event: Event) -> None:
+    def route_tell(self, party: str, event: Event) -> None:
         """A leader resigned; the next `leader_wanted` starts another."""
 
 

@@ -33,12 +33,12 @@ TIMERS_OF_OTHERS = 5
 """L10: how many timers may be armed: of a leader, more for each member and each assignment that waits for an answer."""
 
 
-def subscribed(processes: Mapping[str, Any]) -> list[Any]:
+def list_subscribers(processes: Mapping[str, Any]) -> list[Any]:
     """Every process that lives and wants messages."""
     return [
         process
         for _, process in sorted(processes.items())
-        if process.alive and isinstance(process.host, Subscription) and not process.host.ended
+        if process.alive and isinstance(process.host, Subscription) and not process.host.is_ended
     ]
 
 
@@ -52,13 +52,13 @@ def able(world: Any) -> list[Any]:
     hosts = [node for node, process in world.processes.items() if isinstance(process.host, Registry)]
     return [
         process
-        for process in subscribed(world.processes)
+        for process in list_subscribers(world.processes)
         if all(meets(world, process.node, store) for store in world.devices)
         and any(meets(world, process.node, host) for host in hosts)
     ]
 
 
-def reached(world: Any, leader: LeaderRecord | None) -> list[Any]:
+def list_connected(world: Any, leader: LeaderRecord | None) -> list[Any]:
     """Those of them that reach the leader, if only through another host."""
     if leader is None or not world.network.lasting:
         return able(world)
@@ -80,7 +80,7 @@ def leaders(processes: Mapping[str, Any]) -> list[LeaderRecord]:
     return sorted(found, key=lambda record: record.epoch)
 
 
-def balanced(members: Map[str, Any]) -> bool:
+def is_balanced(members: Map[str, Any]) -> bool:
     """L4: the numbers of streams of registered members differ by at most one."""
     counts = [member.count for _, member in sorted(members.items()) if member.status is REGISTERED]
     return not counts or max(counts) - min(counts) <= 1
@@ -95,7 +95,7 @@ def is_served(leader: LeaderRecord, stream: str) -> bool:
     return member is not None and member.status is REGISTERED
 
 
-def relayed_in_flight(world: Any) -> set[tuple[str, str]]:
+def list_relayed(world: Any) -> set[tuple[str, str]]:
     """(leader, borrower) of what is on its way through a follower."""
     messages = world.network.messages_in_flight()
     return {(one.leader, one.borrower) for one in messages if isinstance(one, RelayedToLeader | RelayedToBorrower)}
@@ -116,10 +116,10 @@ class Liveness:
         if len(leading) > 1:
             return ("L6", f"{', '.join(one.id for one in leading)} lead the group")
         leader = leading[0] if leading else None
-        left = watch.unacknowledged()
+        left = watch.list_unacknowledged()
         if left:
             return self._unread(world, leader, left)
-        if leader is not None and not balanced(leader.members):
+        if leader is not None and not is_balanced(leader.members):
             return ("L4", "the members' numbers of streams differ by more than one")
         return self._quiet(world, leader) if watch.judging else None
 
@@ -150,7 +150,7 @@ class Liveness:
         )
 
     def _unconnected(self, world: Any, leader: LeaderRecord | None) -> Missing | None:
-        for consumer in reached(world, leader):
+        for consumer in list_connected(world, leader):
             borrower = consumer.host.nodes.get(consumer.host.borrower)
             if borrower is None or borrower.record.status is CONNECTING:
                 return ("L1", f"{consumer.life} has no leader")
@@ -184,8 +184,8 @@ class Liveness:
 
     def _disagreement(self, world: Any, leader: LeaderRecord) -> Missing | None:
         """Every pair of leader and borrower agrees, at some moment at which nothing is on its way between them."""
-        flying = world.network.in_flight() | relayed_in_flight(world)
-        for consumer in reached(world, leader):
+        flying = world.network.in_flight() | list_relayed(world)
+        for consumer in list_connected(world, leader):
             borrower = consumer.host.borrower
             pair = (leader.id, borrower)
             if pair in self._agreed or borrower in self._watch.liars:
@@ -215,7 +215,7 @@ class Liveness:
             if one.status is not ABSENT
         }
         if ours != theirs:
-            self._watch.judge.broken("S10", f"{record.id} sees {ours}, {leader.id} sees {theirs}")
+            self._watch.judge.report_broken("S10", f"{record.id} sees {ours}, {leader.id} sees {theirs}")
         return True
 
     # -- L10 ----------------------------------------------------------------------------------------------------
@@ -231,6 +231,6 @@ class Liveness:
         if isinstance(node.record, LeaderRecord):
             waiting = sum(one.status is not GRANTED for _, one in in_order(node.record.assignments))
             allowed = TIMERS_OF_LEADER + TIMERS_PER_MEMBER * len(node.record.members) + TIMERS_PER_ASSIGNMENT * waiting
-        armed = len(node.armed())
+        armed = len(node.armed_timers())
         if armed > allowed:
-            self._watch.judge.broken("L10", f"{node.name} has {armed} timers armed, and needs {allowed}")
+            self._watch.judge.report_broken("L10", f"{node.name} has {armed} timers armed, and needs {allowed}")

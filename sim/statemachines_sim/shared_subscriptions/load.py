@@ -105,6 +105,6 @@ def leave(world: World, node: str) -> None:
 def resubscribe(world: World, node: str) -> None:
     """Unsubscribe, and subscribe again at once."""
     process = world.living(node)
-    if isinstance(process, Consumer) and not process.host.ended:
+    if isinstance(process, Consumer) and not process.host.is_ended:
         world.note("unsubscribe", node)
         process.resubscribe()

@@ -22,13 +22,13 @@ from statemachines.shared_subscriptions.stream_store import Append, Appended, Pu
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_sim.judge import Judge
 from statemachines_sim.recorder import Recorder
-from statemachines_sim.replayed import Simulated, carry_out, parameters_of
+from statemachines_sim.replay_result import Simulated, carry_out, parameters_of
 from statemachines_sim.script_world import ScriptProcess, ScriptWorld
 from statemachines_sim.shared_subscriptions.watch import PROPERTIES, Watch
 from statemachines_spec.script.script import Script
 from statemachines_spec.script.script import Step as ScriptStep
 from statemachines_spec.script.stage import CannotFollow
-from statemachines_spec.shared_subscriptions.script import Group, ruled_by
+from statemachines_spec.shared_subscriptions.script import Group, set_variant
 
 TURNS, TURN_NS = 2, 1_000
 """At the end every application takes so many messages, in turn; each turn is so much later than the one before."""
@@ -41,7 +41,7 @@ def simulate(script: Script, variant: str = "", *, data: bool = False) -> Simula
     """Follow the script in the simulator, by the rules of `variant` ("" = its own)."""
     with ExitStack() as stack:
         stack.enter_context(script.part.rules(script, variant))
-        ruled = ruled_by(script, variant)
+        ruled = set_variant(script, variant)
         world = GroupWorld(ruled, data)
         replayed = carry_out(world, world.conductor, world.watch.judge.first, world.check)
     ours = ruled.own.configuration
@@ -70,8 +70,8 @@ class GroupWorld(ScriptWorld):
     def is_played(self, node: str) -> bool:
         return node in self.own.hosts
 
-    def carried_out(self, party: str, service: str, request: Request, answers: tuple[Answer, ...]) -> None:
-        self.watch.carried_out(service, party, request, answers, self.now_ns)
+    def observe_request(self, party: str, service: str, request: Request, answers: tuple[Answer, ...]) -> None:
+        self.watch.observe_request(service, party, request, answers, self.now_ns)
 
     def check(self) -> None:
         """After each step: every invariant, and that one leader serves the group."""
@@ -80,7 +80,7 @@ class GroupWorld(ScriptWorld):
         leaders = [node.record for process in hosts for node in process.host.nodes.values()]
         serving = sorted((one.epoch, one.id) for one in leaders if one.status is LEADING)
         if len(serving) > 1:
-            self.watch.judge.broken(
+            self.watch.judge.report_broken(
                 "one leader", f"{' and '.join(name for _, name in serving)} serve the group at the same time"
             )
 
@@ -91,7 +91,7 @@ class GroupWorld(ScriptWorld):
         assert isinstance(consumer, ScriptConsumer)
         if step.do == "acknowledge":
             consumer.take_one(step.about)
-        elif consumer.host.ended:
+        elif consumer.host.is_ended:
             raise CannotFollow(f"{step.node} has unsubscribed already")
         else:
             self.recorder.fault(self.now_ns, step.node, "unsubscribe")
@@ -106,7 +106,7 @@ class GroupWorld(ScriptWorld):
         if is_host:
             self.restart(node)
         else:
-            self.watch.died(process, self.now_ns)
+            self.watch.observe_death(process, self.now_ns)
 
     def end(self, release: Callable[[], None]) -> None:
         """Who holds a stream shows it; where nothing broke, L5: while somebody is left to deliver to, everything that
@@ -116,9 +116,9 @@ class GroupWorld(ScriptWorld):
             return
         release()
         for _ in range(SERVES):
-            if not self._serve() or not self.watch.unacknowledged():
+            if not self._serve() or not self.watch.list_unacknowledged():
                 return
-        self.watch.judge.broken("L5", f"{self.watch.unacknowledged()[0]}: published and never acknowledged")
+        self.watch.judge.report_broken("L5", f"{self.watch.list_unacknowledged()[0]}: published and never acknowledged")
 
     def _take_turns(self) -> None:
         for _ in range(TURNS):
@@ -135,7 +135,7 @@ class GroupWorld(ScriptWorld):
                 self.wake(node)
         self.advance(self.now_ns + SERVE_NS)
         self.settle()
-        consumers = [one for one in self._consumers() if not one.host.ended]
+        consumers = [one for one in self._consumers() if not one.host.is_ended]
         for one in consumers:
             one.serve()
             self.settle()
@@ -166,7 +166,7 @@ class ScriptHost(ScriptProcess):
         out: list[Outgoing] = self.host.receive(to, message, now_ns)
         return out
 
-    def told(self, party: str, event: Event) -> None:
+    def route_tell(self, party: str, event: Event) -> None:
         """A leader resigned; the next `leader_wanted` starts another."""
 
 
@@ -194,7 +194,7 @@ class ScriptConsumer(ScriptProcess):
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         return self.host.receive(sender, message, now_ns)  # type: ignore[arg-type]
 
-    def told(self, party: str, event: Event) -> None:
+    def route_tell(self, party: str, event: Event) -> None:
         world = self.world
         if isinstance(event, Deliver):
             self._taken = event

@@ -98,7 +98,7 @@ class SubscriptionsSim(SimProtocol[Section]):
         """Of the group store's clock any leap is tolerated: nobody is told by it who leads."""
         clock = replace(self._clock(own, 0), jump_ns=60 * S)
         return (
-            remote_store(GroupStore(), failed=failed, batches=Batch(), faults=OF_GROUP_STORE, clock=clock),
+            remote_store(GroupStore(), failed=make_failed_answer, batches=Batch(), faults=OF_GROUP_STORE, clock=clock),
             remote_store(StreamStore(), failed=not_fetched),
         )
 
@@ -123,7 +123,7 @@ class SubscriptionsSim(SimProtocol[Section]):
         return Tolerance(round(drift * PPM), jumps_ns=int(span_ms * MS * drift / 2))
 
 
-def failed(request: Any) -> Answer:
+def make_failed_answer(request: Any) -> Answer:
     """What the group store answers when it cannot."""
     return StoreFailed(request.n)
 

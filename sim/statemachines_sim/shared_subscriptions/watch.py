@@ -95,7 +95,7 @@ class Watch(protocol.Watch):
         leader loses its claim (L6)."""
         self.steady = self.assignments.calm = steady
 
-    def left(self, life: str) -> None:
+    def observe_unsubscribed(self, life: str) -> None:
         """L7: the client of this life has unsubscribed for good; no borrower of it may begin any more."""
         self._left.add(life)
 
@@ -110,7 +110,7 @@ class Watch(protocol.Watch):
             self.answers.hear(node.name, event)  # type: ignore[arg-type]
         if self.liars and type(event) in REPORTING and event.borrower in self.liars:  # type: ignore[attr-defined]
             reports = (event,) if isinstance(event, UpdateProgress) else event.reports  # type: ignore[attr-defined]
-            self.assignments.lied(node.name, event.borrower, reports)  # type: ignore[attr-defined]
+            self.assignments.observe_lie(node.name, event.borrower, reports)  # type: ignore[attr-defined]
         if type(event) in READ:
             self.reads.step(node, event, before, now_ns)
         if node.fsm.name == "leader":
@@ -118,13 +118,13 @@ class Watch(protocol.Watch):
             self.answers.say(node.name, step.effects, now_ns)
         for child in step.children:
             if child.source is not child.record.status:
-                self.statuses.child_moved(node.name, child)
+                self.statuses.observe_child(node.name, child)
             machine = child.fsm.name
             if machine == "assignment":
                 self.assignments.step(node.name, child)
                 self.answers.step(node.name, child, now_ns)
                 if type(child.event) is Assign:
-                    self.lives.assigned(node.name, child, now_ns)
+                    self.lives.observe_assignment(node.name, child, now_ns)
             elif machine == "member":
                 if type(child.event) is Disconnect and child.event.borrower not in self.liars:
                     self.assignments.farewell(node.name, child.event)
@@ -136,7 +136,9 @@ class Watch(protocol.Watch):
     def _connected(self, borrower: str, link: Link) -> None:
         """S17."""
         if (link.leader, link.epoch) not in self.commits.named:
-            self.judge.broken("S17", f"{borrower} follows {link.leader} of epoch {link.epoch}, whom no claim has named")
+            self.judge.report_broken(
+                "S17", f"{borrower} follows {link.leader} of epoch {link.epoch}, whom no claim has named"
+            )
 
     def tell(self, process: Any, party: str, event: Event, now_ns: int) -> None:
         if type(event) is Deliver:
@@ -145,7 +147,9 @@ class Watch(protocol.Watch):
         elif type(event) is Acknowledged:
             self.acknowledge(event)
 
-    def carried_out(self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int) -> None:
+    def observe_request(
+        self, service: str, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int
+    ) -> None:
         if service == group_store.SERVICE:
             self.commits.commit(party, request, answers, now_ns)
 
@@ -154,24 +158,28 @@ class Watch(protocol.Watch):
         if kind in EXCUSES:
             self.deliveries.excuse = self._number
         elif kind == "resume":
-            self.lives.resumed(node, now_ns)
-            self.answers.resumed(node, now_ns)
+            self.lives.observe_resume(node, now_ns)
+            self.answers.observe_resume(node, now_ns)
 
     def hit(self, kind: str, node: str, sender: str, to: str, message: Message, now_ns: int) -> None:
         if kind == "forge":
             self._number += 1
-            self.deliveries.lied(sender, self._number)
+            self.deliveries.observe_lie(sender, self._number)
 
-    def died(self, process: Any, now_ns: int) -> None:
+    def observe_death(self, process: Any, now_ns: int) -> None:
         for party in process.host.nodes:
-            self.lives.died(party, now_ns)
+            self.lives.observe_death(party, now_ns)
             self.answers.forget(party)
 
     def missing(self, world: Any) -> Missing | None:
         return self.liveness.missing(world)
 
     def tally(self) -> dict[str, int]:
-        return {"delivered": self.delivered, "duplicates": self.duplicates, "acknowledged": self.acknowledged}
+        return {
+            "delivered": self.delivered_count,
+            "duplicates": self.duplicates,
+            "acknowledged": self.acknowledged_count,
+        }
 
     def deliver(self, consumer: Any, event: Deliver, now_ns: int) -> None:
         """The application of a process gets messages."""
@@ -187,7 +195,7 @@ class Watch(protocol.Watch):
         self.progress.published[stream] = last + 1
 
     @property
-    def delivered(self) -> int:
+    def delivered_count(self) -> int:
         """Messages that applications got, again and again included."""
         return self.deliveries.delivered
 
@@ -197,23 +205,23 @@ class Watch(protocol.Watch):
         return self.deliveries.duplicates
 
     @property
-    def acknowledged(self) -> int:
+    def acknowledged_count(self) -> int:
         """Messages that are dealt with."""
         return sum(covered.prefix for covered in self.progress.acked.values())
 
-    def unacknowledged(self) -> list[str]:
+    def list_unacknowledged(self) -> list[str]:
         """L5: streams of which something published is not acknowledged."""
-        return self.progress.unacknowledged()
+        return self.progress.list_unacknowledged()
 
     def _moved(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
-        self.statuses.moved(node, before, step)
+        self.statuses.observe_move(node, before, step)
         status = step.record.status
         if status is DESTROYED or status is RESIGNED:
             self.deliveries.excuse = self._number
             self.answers.forget(node.name)
         if self.steady and status is RESIGNED and node.fsm.lines[step.row].clause in CLAIM_LOST:
-            self.judge.broken("L6", f"{node.name} loses its claim, and nothing is wrong")
+            self.judge.report_broken("L6", f"{node.name} loses its claim, and nothing is wrong")
         if node.fsm.name == "borrower":
-            self.lives.moved(node, step, now_ns)
+            self.lives.observe_move(node, step, now_ns)
             if type(event) is Start and node.name.partition("/")[0] in self._left:
-                self.judge.broken("L7", f"{node.name} begins after its client unsubscribed")
+                self.judge.report_broken("L7", f"{node.name} begins after its client unsubscribed")

@@ -59,7 +59,7 @@ MARK = 0x5EED_B10C
 # -- locations ------------------------------------------------------------------------------------------------------
 
 
-def moved(queue: Queue, location: int, by: int) -> int:
+def move_location(queue: Queue, location: int, by: int) -> int:
     """A location so many bytes further; it comes round after two laps."""
     return (location + by) % (2 * queue.capacity)
 
@@ -119,7 +119,7 @@ class OldOperation(Operation, frozen=True, gc=False):
     def end(self) -> int:
         """Where the block ends."""
         begin = self.write_head if self.pool == WRITE else self.read_head
-        return moved(self.queue, begin, length_of(self.size))
+        return move_location(self.queue, begin, length_of(self.size))
 
 
 class OldWriter(OldOperation, frozen=True, gc=False):
@@ -147,7 +147,7 @@ def is_out_of_the_way(record: Any, event: Loaded) -> bool:
     """The end of the block is behind the cursor, in the sense of who has to stay behind."""
     if record.pool == READ:
         return is_not_ahead(record.queue, record.end, event.value)
-    return is_not_ahead(record.queue, record.end, moved(record.queue, event.value, record.queue.capacity))
+    return is_not_ahead(record.queue, record.end, move_location(record.queue, event.value, record.queue.capacity))
 
 
 def is_out_of_the_way_and_more(record: Any, event: Loaded) -> bool:
@@ -159,8 +159,8 @@ def is_young(record: Any, event: Loaded) -> bool:
 
 
 def has_no_room(record: OldWriter, event: Loaded) -> bool:
-    end = moved(record.queue, event.value, length_of(record.size))
-    return not is_not_ahead(record.queue, end, moved(record.queue, record.read_head, record.queue.capacity))
+    end = move_location(record.queue, event.value, length_of(record.size))
+    return not is_not_ahead(record.queue, end, move_location(record.queue, record.read_head, record.queue.capacity))
 
 
 def has_nothing(record: OldReader, event: Loaded) -> bool:
@@ -169,7 +169,7 @@ def has_nothing(record: OldReader, event: Loaded) -> bool:
 
 def is_not_written(record: OldReader, event: Loaded) -> bool:
     """The block would end beyond the write head."""
-    end = moved(record.queue, record.read_head, length_of(event.value))
+    end = move_location(record.queue, record.read_head, length_of(event.value))
     return length_of(event.value) > record.queue.capacity or not is_not_ahead(record.queue, end, record.write_head)
 
 
@@ -178,7 +178,7 @@ def is_marked(record: Any, event: Loaded) -> bool:
 
 
 def has_more(record: OldReader, event: Loaded) -> bool:
-    return moved(record.queue, record.at, CELL) != record.write_head
+    return move_location(record.queue, record.at, CELL) != record.write_head
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def load_mark(record: OldReader, event: Stored, now_ns: int) -> Any:
 
 
 def load_next_mark(record: OldReader, event: Loaded, now_ns: int) -> Any:
-    at = moved(record.queue, record.at, CELL)
+    at = move_location(record.queue, record.at, CELL)
     return load(replace(record, at=at), record.queue.address(at + 2 * CELL))
 
 
@@ -267,7 +267,7 @@ def skip(record: OldReader, event: Loaded, now_ns: int) -> Any:
 
 def tell_skipped(record: OldReader, event: Swapped, now_ns: int) -> Any:
     record, effects = give_back(record, event, now_ns)
-    return record, (Tell(Skipped(record.read_head, moved(record.queue, record.at, -1))), *effects)
+    return record, (Tell(Skipped(record.read_head, move_location(record.queue, record.at, -1))), *effects)
 
 
 def keep(record: OldReader, event: Copied, now_ns: int) -> Any:

@@ -23,7 +23,7 @@ from statemachines.cursor_recovery.reader import READER, ReaderRecord, ReaderSta
 from statemachines.cursor_recovery.writer import WRITER, WriterRecord, WriterStatus
 from statemachines.kernel import Event, Fsm, Row
 from statemachines.kernel.row import AnyRow
-from statemachines_spec.bug import Apply, Bug, action_of, both, called, redeclare
+from statemachines_spec.bug import Apply, Bug, action_of, both, redeclare, replace_call
 
 W, R = WriterStatus, ReaderStatus
 
@@ -124,8 +124,8 @@ BUGS = (
         both(guard(READER, "release", R.COPY_DATA, always), guard(READER, "skip_to_block", R.SCAN_DATA, always))),
     Bug("marks-without-position", "mark and checksum do not say where the block is, so an earlier lap's counts again",
         "CR-44", "the commit word and the checksum",
-        both(*(called(one, "commit_word", lambda position: (7, 7)) for one in (reader, writer)),
-             *(called(one, "checksum", sum_without_position) for one in (reader, writer)))),
+        both(*(replace_call(one, "commit_word", lambda position: (7, 7)) for one in (reader, writer)),
+             *(replace_call(one, "checksum", sum_without_position) for one in (reader, writer)))),
     Bug("one-look", "a reader that finds no block scans without a look at writers behind the write head", "CR-45",
         "the second look", guard(READER, "look_at_all_writers", R.LOAD_COMMIT_LOW, never)),
     Bug("scan-moves-nothing", "a scan that reaches the write head leaves the read head where it is", "CR-46",

@@ -5,7 +5,19 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from statemachines_spec.cursor_recovery.systems import DEAD, EMPTY, LATER, LONG, LONGER, SLOW, A, B, C, Setting, build
+from statemachines_spec.cursor_recovery.systems import (
+    DEAD,
+    EMPTY,
+    LATER,
+    LONG,
+    LONGER,
+    SLOW,
+    A,
+    B,
+    C,
+    QueueSetting,
+    build,
+)
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
 
@@ -16,7 +28,7 @@ class Counterexample(msgspec.Struct, frozen=True):
 
     name: str
     about: str
-    setting: Setting
+    setting: QueueSetting
     breaks: str
 
     def system(self, variant: str = "as_written") -> System:
@@ -32,50 +44,50 @@ COUNTEREXAMPLES = (
     Counterexample(
         "size-before-header",
         "a reader that has read the size before the header was written moves into the middle of a block; nobody dies",
-        Setting(((A,),), 1, capacity=40),
+        QueueSetting(((A,),), 1, capacity=40),
         "INTEG",
     ),
     Counterexample(
         "scan-passes-a-writer",
         "of two writers the scan finds the mark of the second, and skips the block of the first, which is acknowledged",
-        Setting(((A,), (EMPTY,)), 1, capacity=64, instants=LATER),
+        QueueSetting(((A,), (EMPTY,)), 1, capacity=64, instants=LATER),
         "ACK",
     ),
     Counterexample(
         "previous-lap",
         "a writer dies between steps 5 and 6: the message of the lap before is delivered again",
-        Setting(((A, B, C),), 1, capacity=40, crashes=1, instants=LATER),
+        QueueSetting(((A, B, C),), 1, capacity=40, crashes=1, instants=LATER),
         "ONCE",
     ),
     Counterexample(
         "late-writer",
         "a slow writer is taken for dead when its mark is there: what it goes on to write, and is acknowledged, "
         "has come before, as bytes that were not its own",
-        Setting(((LONG,), (LONGER,)), 1, capacity=28, instants=LATER),
+        QueueSetting(((LONG,), (LONGER,)), 1, capacity=28, instants=LATER),
         "KEPT",
     ),
     Counterexample(
         "cursor-reassigned",
         "a slow owner releases the cursor, which has another owner by now",
-        Setting(((A,), (B,)), 1, capacity=64, instants=SLOW, write_cursors=1),
+        QueueSetting(((A,), (B,)), 1, capacity=64, instants=SLOW, write_cursors=1),
         "EXCL",
     ),
     Counterexample(
         "exactly-full",
         "a queue that is exactly full looks empty to readers, for ever",
-        Setting(((A,),), 1, capacity=20),
+        QueueSetting(((A,),), 1, capacity=20),
         "READ",
     ),
     Counterexample(
         "stale-tail",
         "the last block is stale, and leaves no room: nobody writes behind it, so nobody passes it",
-        Setting(((A,), (EMPTY,)), 1, capacity=24, crashes=1, instants=LATER),
+        QueueSetting(((A,), (EMPTY,)), 1, capacity=24, crashes=1, instants=LATER),
         "WRITE",
     ),
     Counterexample(
         "dead-pool",
         "all write cursors were left behind by the dead: on an empty queue nobody meets them",
-        Setting(((A,),), 1, left=DEAD, instants=LATER),
+        QueueSetting(((A,),), 1, left=DEAD, instants=LATER),
         "WRITE",
     ),
 )

@@ -49,7 +49,7 @@ class Lied(Event, frozen=True, gc=False):
     outcome: str
 
 
-class Broken(Enum):
+class QueueViolation(Enum):
     """A promise that was broken."""
 
     INTEG = "delivered what nobody wrote"
@@ -74,7 +74,7 @@ class LedgerLocal(msgspec.Struct, frozen=True, gc=False):
     skipped: tuple[tuple[int, int], ...] = ()
     passed: tuple[tuple[int, int], ...] = ()
     last: tuple[tuple[str, int], ...] = ()
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[QueueViolation, ...] = ()
 
 
 class Ledger(Actor):
@@ -100,7 +100,7 @@ class Ledger(Actor):
                 local = replace(local, blocks=blocks)
                 passed = any(first <= position <= last for first, last in local.skipped)
                 known = self.messages.index(block) in local.came and position not in local.delivered
-                broken = _broken(local, {Broken.ACK: passed, Broken.KEPT: known and not self.wraps})
+                broken = _broken(local, {QueueViolation.ACK: passed, QueueViolation.KEPT: known and not self.wraps})
                 return Reaction(replace(local, acknowledged=_with(local.acknowledged, position), broken=broken))
             case Delivered(ReadOutcome.DELIVERED, position, payload, messages):
                 return Reaction(self._delivered(local, envelope.sender, position, (payload, messages)))
@@ -108,16 +108,16 @@ class Ledger(Actor):
                 taken = local.taken_along + messages
                 there = dict(local.blocks).get(position)
                 wrong = there is not None and self.messages[there][1] != messages
-                broken = _broken(local, {Broken.KEPT: wrong})
+                broken = _broken(local, {QueueViolation.KEPT: wrong})
                 local = replace(local, lost=_with(local.lost, position), taken_along=taken, broken=broken)
                 return Reaction(self._passed(local, position, end - 1))
             case Skipped(first, last):
                 skipped = [at for at in local.acknowledged if first <= at <= last]
-                broken = _broken(local, {Broken.ACK: bool(skipped)})
+                broken = _broken(local, {QueueViolation.ACK: bool(skipped)})
                 local = replace(local, skipped=tuple(sorted({*local.skipped, (first, last)})), broken=broken)
                 return Reaction(self._passed(local, first, last))
             case Lied():
-                return Reaction(replace(local, broken=_broken(local, {Broken.TRUTH: True})))
+                return Reaction(replace(local, broken=_broken(local, {QueueViolation.TRUTH: True})))
         raise TypeError(f"the ledger does not take a {type(envelope.event).__name__}")
 
     def _delivered(self, local: LedgerLocal, reader: str, position: int, block: tuple[bytes, int]) -> LedgerLocal:
@@ -125,11 +125,11 @@ class Ledger(Actor):
         there = dict(local.blocks).get(position)
         number = self.messages.index(block) if block in self.messages else -1
         broken = {
-            Broken.INTEG: number < 0,
-            Broken.KEPT: (there not in (None, number) and (number >= 0 or self._is_as_long(there, block)))
+            QueueViolation.INTEG: number < 0,
+            QueueViolation.KEPT: (there not in (None, number) and (number >= 0 or self._is_as_long(there, block)))
             or (not self.wraps and self._is_elsewhere(local, number, position)),
-            Broken.ONCE: number in local.came or (not self.wraps and position in local.delivered),
-            Broken.ORDER: not self.wraps and position <= last.get(reader, -1),
+            QueueViolation.ONCE: number in local.came or (not self.wraps and position in local.delivered),
+            QueueViolation.ORDER: not self.wraps and position <= last.get(reader, -1),
         }
         last[reader] = position
         came = (number,) if number >= 0 else ()
@@ -169,7 +169,7 @@ class Ledger(Actor):
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
-    def is_broken(self, how: Broken) -> View:
+    def is_broken(self, how: QueueViolation) -> View:
         """Whether this promise was broken."""
         return View(LEDGER, 2, lambda local: int(how in local.broken))
 
@@ -177,11 +177,11 @@ class Ledger(Actor):
         """How many positions there are of a kind."""
         return View(LEDGER, len(self.messages) + 2, lambda local: len(getattr(local, of)))
 
-    def taken_along(self) -> View:
+    def count_taken_along(self) -> View:
         """How many messages readers took along."""
         return View(LEDGER, 2 * len(self.messages) + 2, lambda local: local.taken_along)
 
-    def passed_to(self, size: int) -> View:
+    def count_passed(self, size: int) -> View:
         """How many cells from the beginning applications know of, one after the other; a gap, or a cell that comes
         twice, is as if it were none, and one more than none is 1."""
 
@@ -210,6 +210,6 @@ def _with(positions: tuple[int, ...], one: int) -> tuple[int, ...]:
     return tuple(sorted({*positions, one}))
 
 
-def _broken(local: LedgerLocal, found: dict[Broken, bool]) -> tuple[Broken, ...]:
+def _broken(local: LedgerLocal, found: dict[QueueViolation, bool]) -> tuple[QueueViolation, ...]:
     """Those that were broken before, and those found now."""
-    return tuple(how for how in Broken if how in local.broken or found.get(how, False))
+    return tuple(how for how in QueueViolation if how in local.broken or found.get(how, False))

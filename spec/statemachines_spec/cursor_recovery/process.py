@@ -33,7 +33,7 @@ from statemachines.cursor_recovery.writer import Outcome, Write, WriteDone, Writ
 from statemachines.kernel import Ask, Event, Fsm, Request, Tell
 from statemachines_spec.cursor_recovery.ledger import LEDGER, Acknowledged, Delivered, Gone, Lied
 from statemachines_spec.explorer.actor import Actor, At, Crash, Envelope, Reaction, Watch
-from statemachines_spec.explorer.party import Party, stepped
+from statemachines_spec.explorer.party import Party, step_party
 from statemachines_spec.explorer.property import View
 
 
@@ -68,7 +68,7 @@ class ProcessLocal(msgspec.Struct, frozen=True, gc=False):
     now_ns: int = 0
 
 
-class Process(Actor):
+class QueueActor(Actor):
     """`fsm` with `fresh(queue, slot, incarnation)`, its record; `messages` that it writes (none: it reads): the bytes
     of each block, and how many messages that is; `last_ns`: from then on it does not die any more, since nobody's
     cursor would ever be aged; `never`: outcomes that cannot be true in this system."""
@@ -231,7 +231,7 @@ class Process(Actor):
 
     def _step(self, local: ProcessLocal, event: Event, watch: Watch | None) -> Reaction:
         """One step of the machine: the next access, or the end of the operation."""
-        party, effects = stepped(self.fsm, Party(local.record), event, self.name, watch, local.now_ns)
+        party, effects = step_party(self.fsm, Party(local.record), event, self.name, watch, local.now_ns)
         asked: Request | None = None
         calls: list[Envelope] = []
         done = local.done

@@ -59,7 +59,7 @@ def find_schedule(one: Counterexample) -> Schedule:
     """The shortest run that breaks what the counterexample says."""
     made = one.system()
     if made.obligations:
-        return schedule_of(next(found for found in live(made, made.obligations) if not found.held))
+        return schedule_of(next(found for found in live(made, made.obligations) if not found.is_held))
     return schedule_of(explore(made))
 
 

@@ -32,8 +32,8 @@ from statemachines.cursor_recovery.reader import READER, SLICE_BYTES, ReadOutcom
 from statemachines.cursor_recovery.writer import WRITER, Outcome, new_writer
 from statemachines_spec import Always, Clock, Crash, Eventually, Network, Sometimes, System, View, at_most
 from statemachines_spec.cursor_recovery.as_written import OLD_READER, OLD_WRITER, old_reader, old_writer
-from statemachines_spec.cursor_recovery.ledger import Broken, Ledger
-from statemachines_spec.cursor_recovery.process import Cut, Process, has_taken
+from statemachines_spec.cursor_recovery.ledger import Ledger, QueueViolation
+from statemachines_spec.cursor_recovery.process import Cut, QueueActor, has_taken
 from statemachines_spec.cursor_recovery.word import Word
 from statemachines_spec.explorer.property import Property
 
@@ -45,7 +45,7 @@ Message = tuple[bytes, int]
 DEAD, EARLIER = "a dead process", "an earlier life"
 
 
-class Setting(msgspec.Struct, frozen=True):
+class QueueSetting(msgspec.Struct, frozen=True):
     """What bounds a system.  `messages` of each writer; `begin`: where the heads are at first; `left`: every cursor was
     left behind there by a process that is dead, or by the earlier life of one; `instants` of the clock; `by_age`: age
     alone decides who is stale, and what that cannot keep is not asked for; `slice_bytes` that a read looks through."""
@@ -87,75 +87,75 @@ VARIANTS = {
     "as_written": "the source, word for word",
 }
 
-SYSTEMS: dict[str, tuple[str, dict[str, Setting]]] = {
+SYSTEMS: dict[str, tuple[str, dict[str, QueueSetting]]] = {
     "pools": (
         "every cursor was left behind by processes that are dead by now",
         {
-            "small": Setting(((HUGE, EMPTY),), 1, left=DEAD, begin=32, instants=LATER),
-            "ci": Setting(((A,), (B,)), 2, left=DEAD, begin=32, instants=LATER),
+            "small": QueueSetting(((HUGE, EMPTY),), 1, left=DEAD, begin=32, instants=LATER),
+            "ci": QueueSetting(((A,), (B,)), 2, left=DEAD, begin=32, instants=LATER),
         },
     ),
     "reborn": (
         "every cursor was left behind by an earlier life of a process that lives",
         {
-            "small": Setting(((A,),), 1, left=EARLIER, begin=32, write_cursors=2, instants=LATER),
-            "ci": Setting(((A,), (B,)), 2, left=EARLIER, begin=32, instants=LATER),
+            "small": QueueSetting(((A,),), 1, left=EARLIER, begin=32, write_cursors=2, instants=LATER),
+            "ci": QueueSetting(((A,), (B,)), 2, left=EARLIER, begin=32, instants=LATER),
         },
     ),
     "few": (
         "two writers and two readers share a cursor each; one of them dies at any access",
         {
-            "small": Setting(((A,), (B,)), 2, crashes=1, read_cursors=1, write_cursors=1, instants=LATER),
-            "ci": Setting(((A, C), (B,)), 2, crashes=1, read_cursors=1, write_cursors=1, instants=LATER),
+            "small": QueueSetting(((A,), (B,)), 2, crashes=1, read_cursors=1, write_cursors=1, instants=LATER),
+            "ci": QueueSetting(((A, C), (B,)), 2, crashes=1, read_cursors=1, write_cursors=1, instants=LATER),
         },
     ),
     "one-each": (
         "a writer and a reader; a block lies across the end; one of them dies at any access, data after any cell",
         {
-            "small": Setting(((A, TWO),), 1, crashes=1, instants=LATER),
-            "ci": Setting(((A, LONG, C),), 1, crashes=2, instants=LATER),
+            "small": QueueSetting(((A, TWO),), 1, crashes=1, instants=LATER),
+            "ci": QueueSetting(((A, LONG, C),), 1, crashes=2, instants=LATER),
         },
     ),
     "writers": (
         "two writers and a reader; one of them dies at any access",
         {
-            "small": Setting(((A,), (B,)), 1, crashes=1, instants=LATER, capacity=40),
-            "ci": Setting(((A, C), (B,)), 1, crashes=1, instants=LATER, capacity=40),
+            "small": QueueSetting(((A,), (B,)), 1, crashes=1, instants=LATER, capacity=40),
+            "ci": QueueSetting(((A, C), (B,)), 1, crashes=1, instants=LATER, capacity=40),
         },
     ),
     "readers": (
         "a writer and two readers; one of them dies at any access",
         {
-            "small": Setting(((A, B),), 2, crashes=1, instants=LATER),
-            "ci": Setting(((A, LONG, C),), 2, crashes=1, instants=LATER),
+            "small": QueueSetting(((A, B),), 2, crashes=1, instants=LATER),
+            "ci": QueueSetting(((A, LONG, C),), 2, crashes=1, instants=LATER),
         },
     ),
     "slices": (
         "two writers and a reader that looks through a slice at a time; one of them dies at any access",
         {
-            "small": Setting(((A,), (EMPTY,)), 1, 1, 36, write_cursors=1, instants=LATER, slice_bytes=2 * CELL),
-            "ci": Setting(((A,), (B,)), 1, crashes=1, instants=LATER, capacity=40, slice_bytes=2 * CELL),
+            "small": QueueSetting(((A,), (EMPTY,)), 1, 1, 36, write_cursors=1, instants=LATER, slice_bytes=2 * CELL),
+            "ci": QueueSetting(((A,), (B,)), 1, crashes=1, instants=LATER, capacity=40, slice_bytes=2 * CELL),
         },
     ),
     "many": (
         "two writers and two readers, who live",
         {
-            "small": Setting(((A,), (B,)), 2),
-            "ci": Setting(((A, C), (B,)), 2),
+            "small": QueueSetting(((A,), (B,)), 2),
+            "ci": QueueSetting(((A, C), (B,)), 2),
         },
     ),
     "fenced": (
         "two writers share a cursor, and a reader; age alone decides, and anybody may be slower than the threshold",
         {
-            "small": Setting(((A,), (EMPTY,)), 1, write_cursors=1, instants=LATER, by_age=True, capacity=40),
-            "ci": Setting(((A,), (EMPTY,)), 2, 0, 40, 1, 1, instants=LATER, by_age=True),
+            "small": QueueSetting(((A,), (EMPTY,)), 1, write_cursors=1, instants=LATER, by_age=True, capacity=40),
+            "ci": QueueSetting(((A,), (EMPTY,)), 2, 0, 40, 1, 1, instants=LATER, by_age=True),
         },
     ),
     "slow": (
         "two writers and a reader; anybody may be slower than the threshold, and lives",
         {
-            "small": Setting(((A,), (B,)), 1, instants=SLOW),
-            "ci": Setting(((A, C), (B,)), 1, instants=SLOW),
+            "small": QueueSetting(((A,), (B,)), 1, instants=SLOW),
+            "ci": QueueSetting(((A, C), (B,)), 1, instants=SLOW),
         },
     ),
 }
@@ -168,7 +168,7 @@ def system(name: str, size: str = "small", variant: str = "repaired", without: t
     return build(name, about, sizes[size], variant)
 
 
-def build(name: str, about: str, setting: Setting, variant: str = "repaired") -> System:
+def build(name: str, about: str, setting: QueueSetting, variant: str = "repaired") -> System:
     """The system with these bounds."""
     setting = replace(setting, threshold_only=variant != "repaired")
     queue = setting.queue
@@ -178,13 +178,15 @@ def build(name: str, about: str, setting: Setting, variant: str = "repaired") ->
     made = AS_WRITTEN if old else (SHIPPED[0], (READER, partial(new_reader, slice_bytes=setting.slice_bytes)))
     never = {pool: frozenset() if old else untrue(setting, queue, pool) for pool in (READ, WRITE)}
     writers = [
-        Process(
+        QueueActor(
             f"writer-{n}", n, queue, *made[0], incarnation=life, messages=messages, last_ns=last_ns, never=never[WRITE]
         )
         for n, messages in enumerate(setting.messages)
     ]
     readers = [
-        Process(f"reader-{n}", len(writers) + n, queue, *made[1], incarnation=life, last_ns=last_ns, never=never[READ])
+        QueueActor(
+            f"reader-{n}", len(writers) + n, queue, *made[1], incarnation=life, last_ns=last_ns, never=never[READ]
+        )
         for n in range(setting.readers)
     ]
     ledger = Ledger(tuple(message for messages in setting.messages for message in messages), setting.begin, wraps=old)
@@ -208,7 +210,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "repaired") ->
     )
 
 
-def memory(queue: Queue, processes: int, setting: Setting, nowhere: int) -> list[Word]:
+def memory(queue: Queue, processes: int, setting: QueueSetting, nowhere: int) -> list[Word]:
     """Every word of the queue; the processes hold the locks of their slots, and one more slot is free."""
     left = {"": FREE, DEAD: token(processes, 1, 0), EARLIER: token(0, 1, 0)}[setting.left]
     words = [Word(READ_HEAD, setting.begin), Word(WRITE_HEAD, setting.begin), Word(LOST)]
@@ -221,7 +223,7 @@ def memory(queue: Queue, processes: int, setting: Setting, nowhere: int) -> list
     return [*words, *(Word(queue.address(at)) for at in range(0, queue.capacity, CELL))]
 
 
-def untrue(setting: Setting, queue: Queue, pool: str) -> frozenset[Outcome | ReadOutcome]:
+def untrue(setting: QueueSetting, queue: Queue, pool: str) -> frozenset[Outcome | ReadOutcome]:
     """Outcomes that cannot be true: that others took a cursor, where only the dead lose theirs; that there is no room,
     where there is for everything; no cursor, where there is one for each of two."""
     found: set[Outcome | ReadOutcome] = set()
@@ -238,7 +240,7 @@ def untrue(setting: Setting, queue: Queue, pool: str) -> frozenset[Outcome | Rea
     return frozenset(found)
 
 
-def obligations(writers: list[Process], readers: list[Process], ledger: Ledger) -> list[Eventually]:
+def obligations(writers: list[QueueActor], readers: list[QueueActor], ledger: Ledger) -> list[Eventually]:
     """READ and WRITE, sooner or later, as long as somebody reads."""
     lives = tuple(one.lives() for one in readers)
 
@@ -261,19 +263,19 @@ def obligations_of(made: System) -> tuple[Eventually, ...]:
 
 
 def properties(
-    queue: Queue, writers: list[Process], readers: list[Process], ledger: Ledger, setting: Setting, old: bool
+    queue: Queue, writers: list[QueueActor], readers: list[QueueActor], ledger: Ledger, setting: QueueSetting, old: bool
 ) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     many = sum(length_of(len(data_of(*message))) <= queue.capacity for message in ledger.messages)
     room = setting.begin // CELL + queue.capacity // CELL * (many + 1) + 2
     heads = (View(READ_HEAD, room, _cells), View(WRITE_HEAD, room, _cells))
     lap = queue.capacity // CELL
-    asked = [how for how in Broken if how is not Broken.ACK or not setting.by_age]
+    asked = [how for how in QueueViolation if how is not QueueViolation.ACK or not setting.by_age]
     found: list[Property] = [
         Always(how.name, how.value, (ledger.is_broken(how),), lambda broken: not broken) for how in asked
     ]
     bound = Always("BOUND", "the heads keep their distance", heads, lambda read, written: read <= written <= read + lap)
-    found += [] if old else [bound, told(readers, ledger, room)]
+    found += [] if old else [bound, account_for_all(readers, ledger, room)]
     pools = ((WRITE, queue.write_cursors, writers), (READ, queue.read_cursors, readers))
     for pool, count, processes in pools:
         alone = len(processes) == 1 or setting.by_age
@@ -282,15 +284,15 @@ def properties(
         found += space(writers, readers, room, lap)
         owners = len(writers) + len(readers) + 2
         for pool, count, processes in pools:
-            found += [owned(pool, cursor, processes, owners) for cursor in range(count)]
-        found.append(counted(queue, readers, ledger, owners))
+            found += [check_ownership(pool, cursor, processes, owners) for cursor in range(count)]
+        found.append(count_lost(queue, readers, ledger, owners))
     found.append(Sometimes("all delivered", "every message comes", (ledger.count("delivered"),), lambda n: n == many))
     if setting.crashes:
         found.append(Sometimes("lost", "a reader takes one along", (ledger.count("lost"),), bool))
     return found
 
 
-def space(writers: list[Process], readers: list[Process], room: int, lap: int) -> Iterator[Always]:
+def space(writers: list[QueueActor], readers: list[QueueActor], room: int, lap: int) -> Iterator[Always]:
     """SPACE: who writes a block is at most a lap ahead of the read head, and of every block that is being read."""
     for writer in writers:
         to = writer.view(_writes_to, room)
@@ -302,7 +304,7 @@ def space(writers: list[Process], readers: list[Process], room: int, lap: int) -
             yield Always(name, text, (starts, to), lambda at, end: not at or end <= at - 1 + lap)
 
 
-def told(readers: list[Process], ledger: Ledger, room: int) -> Always:
+def account_for_all(readers: list[QueueActor], ledger: Ledger, room: int) -> Always:
     """TOLD: whatever the read head has passed was delivered, taken along by a reader, or is said to be skipped: there
     is no gap that nobody knows of, as soon as nobody is about to say so."""
     taking = tuple(one.view(has_taken) for one in readers)
@@ -311,16 +313,16 @@ def told(readers: list[Process], ledger: Ledger, room: int) -> Always:
         return any(taken) or passed == head + 1
 
     text = "what is passed is delivered, lost or skipped, and somebody is told"
-    return Always("TOLD", text, (ledger.passed_to(room + 1), View(READ_HEAD, room, _cells), *taking), holds)
+    return Always("TOLD", text, (ledger.count_passed(room + 1), View(READ_HEAD, room, _cells), *taking), holds)
 
 
-def exclusive(pool: str, cursor: int, processes: list[Process]) -> Always:
+def exclusive(pool: str, cursor: int, processes: list[QueueActor]) -> Always:
     """EXCL: one process at a time uses the cursor."""
     uses = tuple(one.view(_uses(cursor)) for one in processes)
     return Always(f"EXCL {pool}/{cursor}", "a cursor has one owner", uses, lambda *using: sum(using) <= 1)
 
 
-def owned(pool: str, cursor: int, processes: list[Process], owners: int) -> Always:
+def check_ownership(pool: str, cursor: int, processes: list[QueueActor], owners: int) -> Always:
     """EXCL, where the death of an owner is known: who uses the cursor has its word there, and nobody has freed it."""
     word = View(state_of(pool, cursor), owners, _owner)
     uses = tuple(one.view(_uses(cursor)) for one in processes)
@@ -331,7 +333,7 @@ def owned(pool: str, cursor: int, processes: list[Process], owners: int) -> Alwa
     return Always(f"EXCL {pool}/{cursor} owned", "nobody frees what the living use", (word, *uses), holds)
 
 
-def counted(queue: Queue, readers: list[Process], ledger: Ledger, owners: int) -> Always:
+def count_lost(queue: Queue, readers: list[QueueActor], ledger: Ledger, owners: int) -> Always:
     """LOST: once the cursors of dead readers are free, all that they had taken is counted."""
     cursors = tuple(View(state_of(READ, cursor), owners, _owner) for cursor in range(queue.read_cursors))
     lives = tuple(one.lives() for one in readers)
@@ -341,7 +343,9 @@ def counted(queue: Queue, readers: list[Process], ledger: Ledger, owners: int) -
         dead = {one.slot + 1 for one, living in zip(readers, rest[len(cursors) :], strict=True) if not living}
         return bool(dead & {*rest[: len(cursors)]}) or count >= taken
 
-    return Always("LOST", "what the dead had taken is counted", (ledger.taken_along(), word, *cursors, *lives), holds)
+    return Always(
+        "LOST", "what the dead had taken is counted", (ledger.count_taken_along(), word, *cursors, *lives), holds
+    )
 
 
 def _cells(local: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from statemachines.cursor_recovery.memory import CompareAndSwap, Load, Loaded, Store, Stored, Swapped, checked
+from statemachines.cursor_recovery.memory import CompareAndSwap, Load, Loaded, Store, Stored, Swapped, check_word
 from statemachines.kernel import Answer
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import View
@@ -35,10 +35,10 @@ class Word(Actor):
             case Load():
                 answer = Loaded(local.value, 0)
             case Store(address, value):
-                local, answer = WordLocal(checked(address, value)), Stored()
+                local, answer = WordLocal(check_word(address, value)), Stored()
             case CompareAndSwap(address, expected, value):
                 answer = Swapped(local.value == expected)
-                local = WordLocal(checked(address, value)) if answer.done else local
+                local = WordLocal(check_word(address, value)) if answer.done else local
             case other:
                 raise TypeError(f"a word does not take a {type(other).__name__}")
         back = (Envelope(self.name, envelope.sender, answer),) if envelope.sender else ()

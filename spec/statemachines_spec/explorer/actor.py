@@ -27,7 +27,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     event: Any
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
+class SeenStep(msgspec.Struct, frozen=True, gc=False):
     """One step of a machine inside a reaction: the row it took (-1: none), and its clause.
 
     `fsm`, `fed`, `before`, `after` are the machine, the event, and its record around the step (None for a child);
@@ -50,7 +50,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     now_ns: int = 0
 
 
-Watch = list[Seen]
+Watch = list[SeenStep]
 """Where a reaction writes down the steps it is made of, when somebody wants to read them."""
 
 

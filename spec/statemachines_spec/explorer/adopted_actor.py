@@ -16,7 +16,7 @@ from statemachines.adoption import AdoptedMachine
 from statemachines.adoption.model_step import Action, name_action
 from statemachines.adoption.model_value import ModelValue
 from statemachines.kernel import Call
-from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Seen, Watch
+from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, SeenStep, Watch
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, View
 from statemachines_spec.explorer.system import System
@@ -72,7 +72,7 @@ class AdoptedActor(Actor):
             name = type(stepper.first.models[0]).__name__.lower()
             for row, trigger, _, source, dest in outcome.rows:
                 label = stepper.rows[row].label if row >= 0 else ""
-                watch.append(Seen(self.name, name, "", trigger, source, dest or source, row, label))
+                watch.append(SeenStep(self.name, name, "", trigger, source, dest or source, row, label))
         return Reaction(AdoptedLocal(outcome.value.code))
 
     def within(self, local: AdoptedLocal) -> bool:

@@ -32,13 +32,15 @@ def mermaid(system: System, path: Path) -> str:
     for number, leg in enumerate(path.legs, 1):
         envelope = leg.envelope
         if leg.kind is Kind.DROP:
-            lines.append(f"    {_id(node_of(envelope))}-x{_id(_to(envelope))}: {number}. {said(envelope)}")
+            lines.append(f"    {_id(node_of(envelope))}-x{_id(_to(envelope))}: {number}. {describe_event(envelope)}")
             continue
         if leg.kind is Kind.INPUT:
-            lines.append(f"    Note over {_id(leg.turns[0].actor)}: {number}. {said(envelope)}")
+            lines.append(f"    Note over {_id(leg.turns[0].actor)}: {number}. {describe_event(envelope)}")
         else:
             arrow = "->>" if leg.kind is Kind.DELIVER else "-->>"
-            lines.append(f"    {_id(node_of(envelope))}{arrow}{_id(leg.turns[0].actor)}: {number}. {said(envelope)}")
+            lines.append(
+                f"    {_id(node_of(envelope))}{arrow}{_id(leg.turns[0].actor)}: {number}. {describe_event(envelope)}"
+            )
         for turn in leg.turns:
             if turn.before != turn.after:
                 lines.append(f"    Note right of {_id(turn.actor)}: {turn.after.replace(';', ',')}")
@@ -76,7 +78,7 @@ def pytest_function(system: System, path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def said(envelope: Envelope) -> str:
+def describe_event(envelope: Envelope) -> str:
     """An event and its fields, in one line; who sends it and who takes it is said elsewhere."""
     event = envelope.event
     if isinstance(event, TimerFired):
@@ -99,13 +101,13 @@ def _leg_lines(number: int, leg: Leg) -> list[str]:
     lines = [f"{number:3}. {_headline(leg)}"]
     for place, turn in enumerate(leg.turns):
         lines += _turn_lines(turn, place > 0)
-    lines += [f"       no room for {said(one)} to {one.to}" for one in leg.left_out]
+    lines += [f"       no room for {describe_event(one)} to {one.to}" for one in leg.left_out]
     return lines
 
 
 def _headline(leg: Leg) -> str:
     envelope = leg.envelope
-    event = said(envelope)
+    event = describe_event(envelope)
     if leg.kind is Kind.INPUT:
         return f"{envelope.to}: {event}"
     if leg.kind is Kind.DROP:
@@ -119,7 +121,7 @@ def _turn_lines(turn: Turn, called: bool) -> list[str]:
     if called:
         if not turn.steps and turn.before == turn.after:
             return []
-        lines.append(f"       then {turn.actor}: {said(turn.envelope)}")
+        lines.append(f"       then {turn.actor}: {describe_event(turn.envelope)}")
     for step in turn.steps:
         where = f"{step.machine} {step.instance}".strip()
         row = f"row {step.row} [{step.clause}]" if step.row >= 0 else "no row"
@@ -127,7 +129,7 @@ def _turn_lines(turn: Turn, called: bool) -> list[str]:
     if turn.before != turn.after:
         lines.append(f"       {turn.actor} was: {turn.before}")
         lines.append(f"       {turn.actor} is:  {turn.after}")
-    lines += [f"       sends {said(one)} to {one.to}" for one in turn.sends]
+    lines += [f"       sends {describe_event(one)} to {one.to}" for one in turn.sends]
     return lines
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from statemachines.kernel import Message, identity
 from statemachines_spec.explorer.actor import Envelope
-from statemachines_spec.explorer.entries import named
+from statemachines_spec.explorer.entries import encode_envelope
 from statemachines_spec.explorer.property import Always
 from statemachines_spec.explorer.system import System
 
@@ -106,7 +106,7 @@ def _handled(system: System, world: World, envelope: Envelope) -> Iterator[World
         local = after[number] = system.actors[number].canonical(reaction.local)
         if not system.actors[number].within(local):
             return
-        sends += system.sent(reaction)
+        sends += system.list_sent(reaction)
         queue += system.calls_after(system.actors[number], before, one.event, reaction, local)
     for messages in _filled(system, world.messages, sends):
         yield World(tuple(after), world.budgets, messages)
@@ -127,7 +127,7 @@ def _filled(system: System, there: tuple[Envelope, ...], sends: list[Envelope]) 
 
 
 def _sorted(system: System, messages: tuple[Envelope, ...]) -> tuple[Envelope, ...]:
-    return tuple(sorted(messages, key=_channel if system.network.ordered else named))
+    return tuple(sorted(messages, key=_channel if system.network.ordered else encode_envelope))
 
 
 def _channel(envelope: Envelope) -> Any:

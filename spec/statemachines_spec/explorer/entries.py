@@ -55,7 +55,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     broken: int = 0
 
 
-def encoded(value: Any) -> bytes:
+def encode_value(value: Any) -> bytes:
     """`value` as bytes: equal for equal content, in every process.  Booleans and integers are never mixed up."""
     return msgspec.msgpack.encode(value, enc_hook=enc_hook)
 
@@ -65,9 +65,9 @@ def digest(data: bytes) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
-def named(envelope: Envelope) -> bytes:
+def encode_envelope(envelope: Envelope) -> bytes:
     """An envelope as bytes, the type of its event included."""
-    return encoded((envelope.sender, envelope.to, type(envelope.event).__qualname__, envelope.event))
+    return encode_value((envelope.sender, envelope.to, type(envelope.event).__qualname__, envelope.event))
 
 
 class Component:
@@ -153,17 +153,17 @@ class Entries:
         """The number of a local state."""
         if self.orbits is None:
             return self.add_local(component, local)
-        number = self.components[component].numbers.get(encoded(local))
+        number = self.components[component].numbers.get(encode_value(local))
         return self.orbits.local(component, local) if number is None else number
 
     def add_local(self, component: int, local: Any) -> int:
         """The number of a local state, whatever the symmetries of the system."""
         one = self.components[component]
-        data = encoded(local)
+        data = encode_value(local)
         number = one.numbers.get(data)
         if number is not None:
             return number
-        if encoded(one.actor.canonical(local)) != data:
+        if encode_value(one.actor.canonical(local)) != data:
             raise Nondeterministic(
                 f"{one.actor.name}: canonical names, given once more, are others ({one.actor.describe(local)}); name "
                 "by first use, not by what the names were"
@@ -183,12 +183,12 @@ class Entries:
         """The number of an envelope."""
         if self.orbits is None:
             return self.add_envelope(envelope)
-        number = self._numbers.get(named(envelope))
+        number = self._numbers.get(encode_envelope(envelope))
         return self.orbits.envelope(envelope) if number is None else self._same(number, envelope)
 
     def add_envelope(self, envelope: Envelope) -> int:
         """The number of an envelope, whatever the symmetries of the system."""
-        data = named(envelope)
+        data = encode_envelope(envelope)
         number = self._numbers.get(data)
         if number is not None:
             return self._same(number, envelope)
@@ -327,7 +327,7 @@ class Entries:
         calls = system.calls_after(actor, before, envelope.event, reaction, after)
         return Entry(
             number,
-            tuple(self.envelope(one) for one in system.sent(reaction)),
+            tuple(self.envelope(one) for one in system.list_sent(reaction)),
             tuple(self.envelope(one) for one in calls),
             broken,
         )
@@ -359,8 +359,8 @@ def outcome(reaction: Reaction | None) -> bytes:
     """All that a reaction is, as bytes."""
     if reaction is None:
         return b""
-    sends, calls = (tuple(named(one) for one in some) for some in (reaction.sends, reaction.calls))
-    return encoded((encoded(reaction.local), sends, calls))
+    sends, calls = (tuple(encode_envelope(one) for one in some) for some in (reaction.sends, reaction.calls))
+    return encode_value((encode_value(reaction.local), sends, calls))
 
 
 def _view_of(views: tuple[View, ...], actor: str) -> View | None:

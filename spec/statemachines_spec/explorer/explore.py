@@ -96,12 +96,12 @@ class Result(msgspec.Struct, frozen=True):
     lookups: int = 0
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Nothing is known to break; read `ended` as well."""
         return all(self.always.values())
 
     @property
-    def shown(self) -> bool:
+    def is_shown(self) -> bool:
         """Whatever must happen sometimes did."""
         return all(self.sometimes.values())
 
@@ -234,7 +234,7 @@ class _Search:
         return Result(
             system.name,
             self.ended,
-            system.described(),
+            system.describe_bounds(),
             walker.count,
             walker.transitions,
             walker.cuts,

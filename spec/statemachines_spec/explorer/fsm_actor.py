@@ -59,13 +59,13 @@ from statemachines_spec.explorer.party import (
     Party,
     Timer,
     begin,
-    ended,
-    fired_late,
+    clear_timers,
+    fire_late,
     firings,
     first_due,
     is_due,
     pass_time,
-    stepped,
+    step_party,
     timer_of,
     timer_words,
     waits,
@@ -213,7 +213,7 @@ class FsmActor(Actor):
         if waits(self.timing, self.fsm, local.party, event):
             return None
         if isinstance(event, LateFiring):
-            party, event = fired_late(self.fsm, local.party, event)
+            party, event = fire_late(self.fsm, local.party, event)
             local = replace(local, party=party)
         return self._step(local, [event], watch)
 
@@ -323,7 +323,7 @@ class FsmActor(Actor):
     ) -> tuple[FsmLocal, tuple[Effect, ...]]:
         """One step of the machine, and what becomes of its effects."""
         assert local.party is not None
-        party, effects = stepped(self.fsm, local.party, event, local.id, watch, local.now_ns, self.timing)
+        party, effects = step_party(self.fsm, local.party, event, local.id, watch, local.now_ns, self.timing)
         stops = party.record.status in self.fsm.final
         for effect in effects:
             match effect:
@@ -337,7 +337,7 @@ class FsmActor(Actor):
                 case Stop():
                     stops = True
         if stops:
-            party = ended(party)
+            party = clear_timers(party)
         return self._gone_on(replace(local, party=party, mode=ENDED if stops else local.mode), event, effects), effects
 
     def _gone_on(self, local: FsmLocal, event: Event, effects: tuple[Effect, ...]) -> FsmLocal:

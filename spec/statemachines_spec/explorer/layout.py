@@ -31,7 +31,7 @@ class Layout:
         self.shift = tuple(shift)
         self.words = 2 if used[1] else 1
 
-    def grown(self, largest: Sequence[int]) -> Layout:
+    def widen(self, largest: Sequence[int]) -> Layout:
         """This layout, or one with room for these values of the fields, which are the largest there are.
 
         What grows gets a bit to spare, since whoever holds states must then pack all of them anew; but none is spared

@@ -167,14 +167,14 @@ class Moves:
             return state
         digests = self._digests(state)
         least = min(digests)
-        return min(self.renamed(state, turn) for turn, one in enumerate(digests) if one == least)
+        return min(self.rename_state(state, turn) for turn, one in enumerate(digests) if one == least)
 
     def orbit(self, state: State) -> set[State]:
         """All states that differ only in who is who, itself included."""
         orbits = self.entries.orbits
-        return {state} if orbits is None else {self.renamed(state, turn) for turn in range(len(orbits.renamings))}
+        return {state} if orbits is None else {self.rename_state(state, turn) for turn in range(len(orbits.renamings))}
 
-    def renamed(self, state: State, turn: int) -> State:
+    def rename_state(self, state: State, turn: int) -> State:
         """A state under a renaming of `Orbits`."""
         orbits = self.entries.orbits
         assert orbits is not None
@@ -264,7 +264,7 @@ def endless(entries: Entries, event: int) -> RecursionError:
     return RecursionError(f"{entries.envelopes[event]}: more than {CALLS_MAX} calls within one transition")
 
 
-def mixed(source: int, target: int) -> int:
+def mix_edge(source: int, target: int) -> int:
     """One edge of the graph as 64 bits; the sum over all is the edge hash."""
     value = (source * SOURCE_DIGEST + target * TARGET_DIGEST) & WORD
     value ^= value >> 32

@@ -10,7 +10,7 @@ from statemachines.kernel import Fifo
 N = TypeVar("N", bound=Hashable)
 
 
-def rebased(queue: Fifo) -> Fifo:
+def rebase_queue(queue: Fifo) -> Fifo:
     """The same queue, numbered from 0."""
     if queue.head == 0:
         return queue

@@ -13,8 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, SetTimer, TimerFired, name_of
-from statemachines_spec.explorer.actor import Reaction, Seen, Watch
-from statemachines_spec.explorer.symmetry import Names, renamed
+from statemachines_spec.explorer.actor import Reaction, SeenStep, Watch
+from statemachines_spec.explorer.symmetry import Names, rename_value
 from statemachines_spec.explorer.timing import Timing
 
 Timer = tuple[str, str]
@@ -31,9 +31,9 @@ class Party(msgspec.Struct, frozen=True, gc=False):
     record: Any
     timers: tuple[Timer, ...] = ()
 
-    def renamed(self, names: Names) -> Party:
-        """As `symmetry.renamed` needs it: the timers are sorted again."""
-        return Party(renamed(self.record, names), tuple(sorted(renamed(self.timers, names))))
+    def rename(self, names: Names) -> Party:
+        """As `symmetry.rename_value` needs it: the timers are sorted again."""
+        return Party(rename_value(self.record, names), tuple(sorted(rename_value(self.timers, names))))
 
 
 class LateParty(Party, frozen=True, gc=False):
@@ -41,10 +41,10 @@ class LateParty(Party, frozen=True, gc=False):
 
     late: tuple[Timer, ...] = ()
 
-    def renamed(self, names: Names) -> LateParty:
+    def rename(self, names: Names) -> LateParty:
         """As that of `Party`."""
-        timers = (tuple(sorted(renamed(some, names))) for some in (self.timers, self.late))
-        return LateParty(renamed(self.record, names), *timers)
+        timers = (tuple(sorted(rename_value(some, names))) for some in (self.timers, self.late))
+        return LateParty(rename_value(self.record, names), *timers)
 
 
 class TimedParty(Party, frozen=True, gc=False):
@@ -53,10 +53,10 @@ class TimedParty(Party, frozen=True, gc=False):
 
     left: tuple[int | None, ...] = ()
 
-    def renamed(self, names: Names) -> TimedParty:
+    def rename(self, names: Names) -> TimedParty:
         """As that of `Party`; a timer keeps what is left of it."""
-        pairs = sorted(zip(renamed(self.timers, names), self.left, strict=True), key=lambda pair: pair[0])
-        return _timed(renamed(self.record, names), pairs)
+        pairs = sorted(zip(rename_value(self.timers, names), self.left, strict=True), key=lambda pair: pair[0])
+        return _timed(rename_value(self.record, names), pairs)
 
 
 class LateFiring(Event, frozen=True, gc=False):
@@ -71,7 +71,7 @@ def begin(
 ) -> Party:  # fmt: skip
     """A node that has just been made: the timers of its first state are set."""
     if timing is not None:
-        return _kept(timing, timing.moved(record, 0), {}, fsm.start(record, timing.now_ns))
+        return _kept(timing, timing.move_stamps(record, 0), {}, fsm.start(record, timing.now_ns))
     timers = _timers((), fsm.start(record, now_ns))
     return LateParty(record, timers) if late else Party(record, timers)
 
@@ -100,7 +100,7 @@ def _may_fire(timing: Timing, party: Party) -> Iterator[Timer]:
             yield timer
 
 
-def fired_late(fsm: Fsm[Any], party: Party, event: LateFiring) -> tuple[Party, Event]:
+def fire_late(fsm: Fsm[Any], party: Party, event: LateFiring) -> tuple[Party, Event]:
     """The node without that firing in its queue, and what the machine takes."""
     assert isinstance(party, LateParty)
     rest = tuple(timer for timer in party.late if timer != (event.timer, event.key))
@@ -111,11 +111,11 @@ def advance(
     fsm: Fsm[Any], party: Party, event: Event, name: str, watch: Watch | None = None, timing: Timing | None = None
 ) -> tuple[Party, list[Effect]]:
     """One step of the shipped machine: the node afterwards, and its effects without those on timers."""
-    party, effects = stepped(fsm, party, event, name, watch, timing=timing)
+    party, effects = step_party(fsm, party, event, name, watch, timing=timing)
     return party, [effect for effect in effects if not isinstance(effect, SetTimer | CancelTimer)]
 
 
-def stepped(
+def step_party(
     fsm: Fsm[Any],
     party: Party,
     event: Event,
@@ -137,7 +137,7 @@ def stepped(
         left = {} if step.record.status in fsm.final else dict(zip(party.timers, party.left, strict=True))
         left = {timer: ticks for timer, ticks in left.items() if timer in armed}
         effects = () if step.record.status in fsm.final else step.effects
-        return _kept(timing, timing.moved(step.record, 0), left, effects), step.effects
+        return _kept(timing, timing.move_stamps(step.record, 0), left, effects), step.effects
     timers = () if step.record.status in fsm.final else _timers(armed, step.effects)
     if isinstance(party, LateParty):
         return LateParty(step.record, timers, _late(party.late, armed, timers, step.effects)), step.effects
@@ -181,7 +181,7 @@ def first_due(timing: Timing, party: Party) -> Timer | None:
     return None
 
 
-def aged(timing: Timing, party: Party, ticks: int, *, standing: bool = False) -> Party | None:
+def age_party(timing: Timing, party: Party, ticks: int, *, standing: bool = False) -> Party | None:
     """The node so many ticks later; None: time cannot pass, since a timer has to fire first.  For a process that stands
     still it can.  How long ago deadlines were does not matter, only which was first, unless a timer may be late."""
     assert isinstance(party, TimedParty)
@@ -196,14 +196,14 @@ def aged(timing: Timing, party: Party, ticks: int, *, standing: bool = False) ->
         if timed is not None and timed <= 0:
             late = 0 if standing else timing.late.get(timer[0], 0)
             older[timer] = max(timed, -late) if late else -over.index(timed)
-    return _timed(timing.moved(party.record, ticks), sorted(older.items()))
+    return _timed(timing.move_stamps(party.record, ticks), sorted(older.items()))
 
 
 def pass_time(timing: Timing | None, local: Any, ticks: int, *, standing: bool) -> Reaction | None:
     """What comes of `Passed` for a local state with a `party`; None: not yet."""
     if timing is None or local.party is None:
         return Reaction(local)
-    party = aged(timing, local.party, ticks, standing=standing)
+    party = age_party(timing, local.party, ticks, standing=standing)
     return None if party is None else Reaction(replace(local, party=party))
 
 
@@ -221,7 +221,7 @@ def fire_next(timing: Timing | None, fsm: Fsm[Any], party: Party | None) -> list
     return [] if first is None else [fsm.timer_registry()[first[0]](first[1])]
 
 
-def ended(party: Party) -> Party:
+def clear_timers(party: Party) -> Party:
     """The node without its timers."""
     return replace(party, timers=(), left=()) if isinstance(party, TimedParty) else replace(party, timers=())
 
@@ -286,7 +286,7 @@ def _watched(fsm: Fsm[Any], name: str, before: Any, event: Event, now_ns: int, w
     """The step, written down; one that raises leaves a line without a record after it."""
     took = name_of(type(event))
     status, full = str(before.status.value), fsm.full_name
-    seen = Seen(name, fsm.name, "", took, status, "", -1, "", fsm, event, before, None, full, now_ns)
+    seen = SeenStep(name, fsm.name, "", took, status, "", -1, "", fsm, event, before, None, full, now_ns)
     try:
         step = fsm.step(before, event, now_ns)
     except Exception:
@@ -299,5 +299,7 @@ def _watched(fsm: Fsm[Any], name: str, before: Any, event: Event, now_ns: int, w
         clause = cast(Fsm[Any], child.fsm).lines[child.row].clause if child.row >= 0 else ""
         came, went, fed = str(child.source.value), str(child.dest.value), name_of(type(child.event))
         full = child.full_machine
-        watch.append(Seen(name, child.machine, child.instance, fed, came, went, child.row, clause, full_machine=full))
+        watch.append(
+            SeenStep(name, child.machine, child.instance, fed, came, went, child.row, clause, full_machine=full)
+        )
     return step

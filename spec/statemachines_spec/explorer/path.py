@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from statemachines.kernel import GaplessError, identity
-from statemachines_spec.explorer.actor import Actor, Envelope, Seen
+from statemachines_spec.explorer.actor import Actor, Envelope, SeenStep
 from statemachines_spec.explorer.entries import WAITS, Entries
 from statemachines_spec.explorer.moves import Action, Kind, Move, Moves, State
 from statemachines_spec.explorer.property import NO_ERROR, Always, combinations
@@ -26,7 +26,7 @@ class Turn(msgspec.Struct, frozen=True):
     envelope: Envelope
     before: str
     after: str
-    steps: tuple[Seen, ...]
+    steps: tuple[SeenStep, ...]
     sends: tuple[Envelope, ...]
     local_before: Any = None
     local_after: Any = None
@@ -170,7 +170,7 @@ def _leg(moves: Moves, state: State, action: Action) -> Leg:
             seen = tuple(_until_it_raises(one.actor, before, entries.envelopes[event]))
             turns.append(Turn(one.actor.name, entries.envelopes[event], one.actor.describe(before), error, seen, ()))
             break
-        watch: list[Seen] = []
+        watch: list[SeenStep] = []
         one.actor.react(before, entries.envelopes[event], watch)
         local[component] = entry.local
         sends = tuple(entries.envelopes[number] for number in entry.sends)
@@ -185,8 +185,8 @@ def _leg(moves: Moves, state: State, action: Action) -> Leg:
     return Leg(action.kind, envelope, tuple(turns), _left_out(moves, state, action), line)
 
 
-def _until_it_raises(actor: Actor, local: Any, envelope: Envelope) -> list[Seen]:
-    watch: list[Seen] = []
+def _until_it_raises(actor: Actor, local: Any, envelope: Envelope) -> list[SeenStep]:
+    watch: list[SeenStep] = []
     with suppress(Exception):
         actor.react(local, envelope, watch)
     return watch

@@ -52,13 +52,13 @@ def _made(system: System, items: list[Any]) -> list[int]:
 def _elsewhere(system: System, items: list[Any]) -> list[int]:
     other = _other()
     try:
-        return other.made(system.origin, items)
+        return other.make_digests(system.origin, items)
     except BaseException:  # what it still has to say would be taken for the next answer
         _end_other()
         raise
 
 
-class Setting(NamedTuple):
+class HashSetting(NamedTuple):
     """What the other process is begun with; where one of it has changed, another is begun."""
 
     process: int
@@ -70,7 +70,7 @@ class Setting(NamedTuple):
 class Other:
     """The other process.  It goes on until this one ends: to begin it takes longer than to make most samples."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: HashSetting) -> None:
         self.setting = setting
         self._process = subprocess.Popen(
             [sys.executable, "-c", f"from {__name__} import main; main()"],
@@ -79,7 +79,7 @@ class Other:
             stdout=subprocess.PIPE,
         )
 
-    def made(self, origin: Any, items: list[Any]) -> list[int]:
+    def make_digests(self, origin: Any, items: list[Any]) -> list[int]:
         """The digests of what the pairs come to there; raises `CalledProcessError` where it dies of them."""
         asked, answers = self._pipes()
         try:
@@ -111,7 +111,7 @@ _others: list[Other] = []
 
 def _other() -> Other:
     seed = next(seed for seed in SEEDS if seed != os.environ.get("PYTHONHASHSEED"))
-    setting = Setting(os.getpid(), os.getcwd(), seed, tuple(sys.path))
+    setting = HashSetting(os.getpid(), os.getcwd(), seed, tuple(sys.path))
     if _others and _others[0].setting == setting:
         return _others[0]
     _end_other()

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import GaplessError, Node
-from statemachines_spec.explorer.actor import Seen
+from statemachines_spec.explorer.actor import SeenStep
 from statemachines_spec.explorer.invariants import RecordCheck, machine_invariants
 from statemachines_spec.explorer.path import Path
 from statemachines_spec.explorer.property import NO_ERROR, Always
@@ -56,7 +56,7 @@ def replay(system: System, path: Path) -> Replayed:
     return Replayed(nodes, events, _broken(system, path, nodes, declared))
 
 
-def _raised(node: Node[Any], step: Seen) -> str:
+def _raised(node: Node[Any], step: SeenStep) -> str:
     try:
         node.take(step.fed, step.now_ns)
     except Exception:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import GaplessError
 from statemachines_spec.explorer.actor import Actor, Envelope, Passed, Reaction
-from statemachines_spec.explorer.party import TimedParty, aged
+from statemachines_spec.explorer.party import TimedParty, age_party
 from statemachines_spec.explorer.timing import Timing
 
 
@@ -28,11 +28,11 @@ def check_shift(actor: Actor, before: Any, envelope: Envelope, reaction: Reactio
     timing, party = actor.timing, getattr(before, "party", None)
     if timing is None or not isinstance(party, TimedParty) or isinstance(envelope.event, Passed):
         return
-    altered = replace(before, party=replace(party, record=timing.altered(party.record)))
+    altered = replace(before, party=replace(party, record=timing.alter_dead_times(party.record)))
     if altered != before:
         other = _older(timing, actor.react(altered, envelope), 0)
         _compare(actor, envelope, before, reaction, other, _DEAD)
-    older = aged(timing, party, 1, standing=True)
+    older = age_party(timing, party, 1, standing=True)
     assert isinstance(older, TimedParty)
     earlier = actor.react(replace(before, party=older), envelope)
     later = replace(timing, now_ns=timing.now_ns + timing.tick_ns)
@@ -59,7 +59,7 @@ def _older(timing: Timing, reaction: Reaction | None, ticks: int) -> Reaction | 
     party = None if reaction is None else getattr(reaction.local, "party", None)
     if reaction is None or party is None:
         return reaction
-    moved = replace(party, record=timing.moved(party.record, ticks))
+    moved = replace(party, record=timing.move_stamps(party.record, ticks))
     return replace(reaction, local=replace(reaction.local, party=moved))
 
 

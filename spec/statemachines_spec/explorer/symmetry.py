@@ -1,8 +1,8 @@
 """Symmetry: components that may change places, so that of the states that differ only in who is who, one is explored.
 
 A system declares which of its components are interchangeable.  A renaming gives each of them the name of another; what
-it does to a local state, or to an envelope, is one function (`renamed`, unless the system says otherwise).  None of it
-is believed: `orbits` compares every entry with the renamed one.
+it does to a local state, or to an envelope, is one function (`rename_value`, unless the system says otherwise).  None
+of it is believed: `orbits` compares every entry with the renamed one.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ class Asymmetric(GaplessError):
     """Components that were declared interchangeable are not: names the entry, or what else tells them apart."""
 
 
-def renamed(value: Any, names: Names) -> Any:
+def rename_value(value: Any, names: Names) -> Any:
     """`value` with every name, and every id of a party (`name~1/2`), renamed, wherever it stands.
 
     Maps and sets have no order.  A tuple keeps its order: a Struct that keeps one sorted, or that writes names down in
-    another way, says itself what becomes of it, in a method `renamed(names)`.
+    another way, says itself what becomes of it, in a method `rename(names)`.
     """
     kind = type(value)
     if kind is str:
         node = identity.node_of(value)
         return value if node not in names else names[node] + value[len(node) :]
     if isinstance(value, msgspec.Struct):
-        own = getattr(kind, "renamed", None)
+        own = getattr(kind, "rename", None)
         return _struct(value, names) if own is None else own(value, names)
     if isinstance(value, Map):
-        return Map({renamed(key, names): renamed(item, names) for key, item in value.items()})
+        return Map({rename_value(key, names): rename_value(item, names) for key, item in value.items()})
     if isinstance(value, tuple | list | frozenset):
-        return kind(renamed(item, names) for item in value)
+        return kind(rename_value(item, names) for item in value)
     if isinstance(value, dict):
-        return {renamed(key, names): renamed(item, names) for key, item in value.items()}
+        return {rename_value(key, names): rename_value(item, names) for key, item in value.items()}
     return value
 
 
@@ -51,7 +51,7 @@ def _struct(value: Any, names: Names) -> Any:
     changed = {}
     for field in value.__struct_fields__:
         before = getattr(value, field)
-        after = renamed(before, names)
+        after = rename_value(before, names)
         if after is not before:
             changed[field] = after
     return msgspec.structs.replace(value, **changed) if changed else value
@@ -74,7 +74,7 @@ class Symmetry(msgspec.Struct, frozen=True):
     """`actors` may change places in every way; `rename(value, names)` is a local state, or an envelope, renamed."""
 
     actors: tuple[str, ...]
-    rename: Callable[[Any, Names], Any] = renamed
+    rename: Callable[[Any, Names], Any] = rename_value
 
     def __str__(self) -> str:
         return f"{', '.join(self.actors[:-1])} and {self.actors[-1]} are interchangeable"

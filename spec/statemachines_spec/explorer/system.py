@@ -177,7 +177,7 @@ class System(msgspec.Struct, frozen=True, dict=True):
         """Who carries what is sent, in place of the network."""
         return next((actor for actor in self.actors if isinstance(actor, Post)), None)
 
-    def sent(self, reaction: Reaction) -> tuple[Envelope, ...]:
+    def list_sent(self, reaction: Reaction) -> tuple[Envelope, ...]:
         """What goes into the network."""
         return reaction.sends if self.post is None else ()
 
@@ -199,7 +199,7 @@ class System(msgspec.Struct, frozen=True, dict=True):
                 calls.append(Envelope("", observer.name, seen))
         return tuple(calls)
 
-    def described(self) -> dict[str, str]:
+    def describe_bounds(self) -> dict[str, str]:
         """The bounds, one line each, as they are printed beside every verdict."""
         lines = {"actors": ", ".join(actor.name for actor in self.actors), "network": str(self.network)}
         for budget in self.budgets:
@@ -208,7 +208,7 @@ class System(msgspec.Struct, frozen=True, dict=True):
         for actor in self.actors:
             if actor.silent:
                 lines[f"{actor.name}: timers that never fire"] = ", ".join(sorted(actor.silent))
-            timed = {} if actor.timing is None else actor.timing.described()
+            timed = {} if actor.timing is None else actor.timing.describe_timing()
             for key, value in (*actor.bounds().items(), *timed.items()):
                 lines[f"{actor.name}: {key}"] = value
         for order in self.orders:

@@ -65,13 +65,13 @@ class Timing(msgspec.Struct, frozen=True):
         """How many ticks from now a deadline is reached; 0 and below: it is."""
         return -(-(deadline_ns - self.now_ns) // self.tick_ns)
 
-    def moved(self, record: Any, ticks: int) -> Any:
+    def move_stamps(self, record: Any, ticks: int) -> Any:
         """The record, its stamps so many ticks older; those that are dead are all alike."""
         for stamp in self.stamps:
             record = stamp.over(record, self._older(stamp, ticks), _gone)
         return record
 
-    def altered(self, record: Any) -> Any:
+    def alter_dead_times(self, record: Any) -> Any:
         """The record with other times in place of the dead ones: nothing may come of it."""
         for stamp in self.stamps:
             record = stamp.over(record, _same, lambda time_ns: self.now_ns + 1_000_003 * self.tick_ns)
@@ -85,7 +85,7 @@ class Timing(msgspec.Struct, frozen=True):
         """The age in ticks beyond which a stamp grows no older."""
         return -(-stamp.largest_ns // self.tick_ns) + max(self.late.values(), default=0)
 
-    def described(self) -> dict[str, str]:
+    def describe_timing(self) -> dict[str, str]:
         """What is printed of it beside every verdict."""
         lines = {"timed": ", ".join(map(self._timer, self.timers))} if self.timers else {}
         if self.stamps:

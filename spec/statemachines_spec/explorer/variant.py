@@ -9,7 +9,7 @@ from warnings import catch_warnings, simplefilter
 from statemachines.kernel import DeclarationWarning, Fsm, Row
 
 
-def substituted(fsm: Fsm[Any], change: Callable[[Row], Row]) -> Fsm[Any]:
+def substitute_rows(fsm: Fsm[Any], change: Callable[[Row], Row]) -> Fsm[Any]:
     """The machine with `change(row)` in place of each row; everything else is as declared."""
     with catch_warnings():
         simplefilter("ignore", DeclarationWarning)  # a mistake is made on purpose

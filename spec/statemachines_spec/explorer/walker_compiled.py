@@ -189,7 +189,7 @@ class CompiledWalker:
         largest = [len(one.locals) - 1 for one in entries.components]
         largest += [one.limit for one in entries.system.spendable]
         largest += [len(entries.envelopes) - 1] * entries.system.network.in_flight
-        layout = self.layout.grown(largest)
+        layout = self.layout.widen(largest)
         if layout is not self.layout:
             self.layout = layout
             for one in self.shards:

@@ -139,7 +139,7 @@ class Space(NamedTuple):
     found: Any
 
 
-def compiled(**more: Any) -> Callable[[F], F]:
+def compile_inner(**more: Any) -> Callable[[F], F]:
     """Compiled.  Nothing here makes or keeps an array: without reference counts it runs faster, and compiles so too."""
 
     def compile_now(function: F) -> F:
@@ -153,10 +153,10 @@ def compiled(**more: Any) -> Callable[[F], F]:
     return compile_now
 
 
-outer = compiled(cache=True, nogil=True)
+outer = compile_inner(cache=True, nogil=True)
 """Called from Python, by several threads at once; kept beside this module's bytecode where that can be written."""
 
-inner = compiled(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inner = compile_inner(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """Part of its callers: the tables are a hundred words, which a real call would have to hand over every time."""
 
 
@@ -187,7 +187,7 @@ def network_of(t: Any, messages: Any, count: int) -> Any:
 
 
 @inner
-def used_of(t: Any, fields: Any) -> int:
+def count_in_flight(t: Any, fields: Any) -> int:
     """How many messages are in flight."""
     net = t.shape[WIDTH] + t.shape[BUDGETS]
     used = 0
@@ -465,7 +465,7 @@ def expand(t: Any, w: Any, index: int, made: int) -> int:
     too many."""
     fields = w.room[FIELDS]
     unpack(t.layout, w.states, index, fields)
-    used = used_of(t, fields)
+    used = count_in_flight(t, fields)
     take_apart(t, w, index, used)
     count = moves_of(t, w, used)
     worst = min(count, 0)
@@ -495,14 +495,14 @@ def judge(t: Any, w: Any, index: int) -> None:
         w.found[HITS, number] += ONE
         if t.table[number, 0] & 1:
             net = t.shape[WIDTH] + t.shape[BUDGETS]
-            value = digest_of(t, fields) + network_of(t, fields[net:], used_of(t, fields))[2]
+            value = digest_of(t, fields) + network_of(t, fields[net:], count_in_flight(t, fields))[2]
             if w.found[STATE, number] == ZERO or value < w.found[DIGEST, number]:
                 w.found[STATE, number] = U(index + 1)
                 w.found[DIGEST, number] = value
 
 
 @inner
-def hashed(first: Any, second: Any) -> Any:
+def hash_state(first: Any, second: Any) -> Any:
     """64 bits from the words of a state."""
     value = (first ^ second * FOLD) * MULTIPLY
     value ^= value >> SIDE
@@ -543,7 +543,7 @@ def share(w: Any, made: int) -> int:
             w.keys[left, 0], w.keys[left, 1] = first, second
             left += 1
             continue
-        slot = np.int64(hashed(first, second) & U(RECENT - 1))
+        slot = np.int64(hash_state(first, second) & U(RECENT - 1))
         if w.recent[slot, 0] != first or w.recent[slot, 1] != second:
             w.recent[slot, 0], w.recent[slot, 1] = first, second
             place = w.control[CONTROLS + shard]
@@ -554,7 +554,7 @@ def share(w: Any, made: int) -> int:
 
 
 @inner
-def unseen(w: Any, made: int, words: Any) -> int:
+def leave_out_known(w: Any, made: int, words: Any) -> int:
     """Leave out of the batch what is known to be in the table; touch the places of the others, so that the memory
     accesses overlap.  How many are left, with their places in the third column."""
     size = U(w.table.size) // words
@@ -562,7 +562,7 @@ def unseen(w: Any, made: int, words: Any) -> int:
     touched = ZERO
     for number in range(made):
         first, second = w.keys[number, 0], w.keys[number, 1]
-        value = hashed(first, second)
+        value = hash_state(first, second)
         slot = np.int64(value & U(RECENT - 1))
         if w.recent[slot, 0] == first and w.recent[slot, 1] == second:
             continue
@@ -580,7 +580,7 @@ def flush(t: Any, w: Any, made: int) -> None:
     """The batch into the table; what is new becomes a state."""
     words = U(t.shape[WORDS])
     size = U(w.table.size) // words
-    for number in range(unseen(w, made, words)):
+    for number in range(leave_out_known(w, made, words)):
         if insert(w.table, words, w.keys[number, 0], w.keys[number, 1], w.keys[number, 2], size):
             index = w.control[COUNT]
             w.states[index, 0] = w.keys[number, 0]
@@ -632,7 +632,7 @@ def digests_of(t: Any, fields: Any, digests: Any) -> None:
 
 
 @inner
-def compared(one: Any, other: Any, size: int) -> int:
+def compare_states(one: Any, other: Any, size: int) -> int:
     """Below 0 if one state comes before another by its numbers, 0 if they are the same."""
     for number in range(size):
         if one[number] != other[number]:
@@ -662,7 +662,7 @@ def reduce(t: Any, w: Any, made: int) -> None:
         for one in range(turn + 1, t.shape[RENAMINGS]):
             if tied > 1 and U(digests[one]) == least:
                 rename(t, fields, one, other)
-                if compared(other, best, size) < 0:
+                if compare_states(other, best, size) < 0:
                     for place in range(size):
                         best[place] = other[place]
         keys[number, 0] = keys[number, 1] = ZERO
@@ -683,7 +683,7 @@ def stand_for(t: Any, w: Any) -> int:
         for turn in range(1, many):
             if digests[turn] == digests[0]:
                 rename(t, fields, turn, other)
-                same += compared(fields, other, size) == 0
+                same += compare_states(fields, other, size) == 0
         total += many // same
     return total
 
@@ -758,7 +758,7 @@ def begin(t: Any, w: Any) -> None:
     fields = w.room[FIELDS]
     unpack(t.layout, w.keys, 0, fields)
     net = t.shape[WIDTH] + t.shape[BUDGETS]
-    w.keys[0, 2] = digest_of(t, fields) + network_of(t, fields[net:], used_of(t, fields))[2]
+    w.keys[0, 2] = digest_of(t, fields) + network_of(t, fields[net:], count_in_flight(t, fields))[2]
     settle(t, w, 1)
 
 
@@ -782,7 +782,7 @@ def rebuild(w: Any, count: int) -> None:
         end = min(count, start + BATCH)
         for index in range(start, end):
             second = w.states[index, 1] if words == TWO else ZERO
-            place = place_of(hashed(w.states[index, 0], second), size)
+            place = place_of(hash_state(w.states[index, 0], second), size)
             w.keys[index - start, 2] = place
             touched ^= w.table[words * place]
         for index in range(start, end):

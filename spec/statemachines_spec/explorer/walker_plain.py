@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from statemachines_spec.explorer.entries import CUT, FAILED, FREE, WAITS, Entries
-from statemachines_spec.explorer.moves import BUDGET_DIGEST, CALLS_MAX, WORD, Moves, State, endless, mixed
+from statemachines_spec.explorer.moves import BUDGET_DIGEST, CALLS_MAX, WORD, Moves, State, endless, mix_edge
 from statemachines_spec.explorer.property import Always, Sometimes, combinations
 
 NET_BITS, BUDGET_BITS, LOCAL_BITS = 32, 8, 24
@@ -21,7 +21,7 @@ Watched = tuple[bool, bool, tuple[tuple[int, list[tuple[int, ...]], int], ...], 
 seen of its local states, stride) for each view; its combinations."""
 
 
-class Known(NamedTuple):
+class KnownEdge(NamedTuple):
     """What one event does to the component it is for: added to the packed state, added to its digest, messages sent.
     `calls`: others take part, so it must be carried out each time; `ends`: as in an entry, if it does not happen."""
 
@@ -58,13 +58,13 @@ class PlainWalker:
         self._handed: list[list[tuple[int, int, int, int]]] = []
         self._lost: list[list[int]] = []
         self._spread: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
-        self._known: dict[tuple[int, int], Known] = {}
+        self._known: dict[tuple[int, int], KnownEdge] = {}
         self._inputs = [one.inputs for one in entries.components]
         self._watched = [self._watching(one) for one in system.over_states]
         self._broken_states: dict[int, tuple[int, State]] = {}
         self._broken_steps: dict[int, tuple[int, State]] = {}
         self._empty = self._net((0,) * system.network.in_flight)
-        first = self.packed(self.moves.first())
+        first = self.pack_state(self.moves.first())
         self.states = [first]
         self._seen = {first}
         self._at, self._end = 0, 1
@@ -92,7 +92,7 @@ class PlainWalker:
 
     def state(self, index: int) -> State:
         """A state by its place in the list."""
-        return self.unpacked(self.states[index])
+        return self.unpack_state(self.states[index])
 
     # -- searching ----------------------------------------------------------------------------------------------
 
@@ -119,18 +119,18 @@ class PlainWalker:
 
     def source_of(self, target: State, level: int) -> State:
         """Of the states of `level` that lead to `target`, the one with the least digest."""
-        wanted = self.packed(target)
+        wanted = self.pack_state(target)
         found = [
             state for state in self.states[self.levels[level] : self.levels[level + 1]]
             if wanted in map(self._least, self._expanded(state, False))
         ]  # fmt: skip
-        return min((self.unpacked(state) for state in found), key=self.moves.digest)
+        return min((self.unpack_state(state) for state in found), key=self.moves.digest)
 
     def stand_for(self) -> int:
         """How many states these stand for, with symmetry; 0 without."""
         if self._orbits is None:
             return 0
-        return sum(len(self.moves.orbit(self.unpacked(state))) for state in self.states)
+        return sum(len(self.moves.orbit(self.unpack_state(state))) for state in self.states)
 
     def _least(self, state: int) -> int:
         """`Moves.least`; where the digests differ and the state's own is the least, it is that already."""
@@ -143,7 +143,7 @@ class PlainWalker:
         least = min(digests)
         if digests[0] == least and digests.count(least) == 1:
             return state
-        return self.packed(self.moves.least(self.unpacked(state)))
+        return self.pack_state(self.moves.least(self.unpack_state(state)))
 
     def _expanded(self, state: int, counted: bool) -> list[int]:
         """The targets of every transition, one for each."""
@@ -162,7 +162,7 @@ class PlainWalker:
                     if not state >> place & BUDGET_MASK:
                         continue
                     delta, digest = -(1 << place), -(BUDGET_DIGEST + 2 * budget)
-                if wait and self.moves.is_blocked(self.unpacked(state), wait):
+                if wait and self.moves.is_blocked(self.unpack_state(state), wait):
                     continue
                 known = self._known.get((event, local)) or self._learn(event, local)
                 cuts += self._take(state, rest + delta, digest, event, net, -1, known, out, digests)
@@ -180,7 +180,7 @@ class PlainWalker:
         return out
 
     def _take(
-        self, state: int, rest: int, digest: int, event: int, net: int, place: int, known: Known, out: list[int],
+        self, state: int, rest: int, digest: int, event: int, net: int, place: int, known: KnownEdge, out: list[int],
         digests: list[int],
     ) -> int:  # fmt: skip
         """Successors by one event into `out`; how many transitions were cut."""
@@ -207,22 +207,22 @@ class PlainWalker:
         self.cuts += cuts
         self.terminal += not out
         if self.hashing:
-            source = self.moves.digest(self.unpacked(state))
+            source = self.moves.digest(self.unpack_state(state))
             base = source - self._net_digests[state & NET_MASK]
             edges = self.edges
             for change in digests:
-                edges += mixed(source, base + change & WORD)
+                edges += mix_edge(source, base + change & WORD)
             self.edges = edges & WORD
 
     # -- what is reckoned once ----------------------------------------------------------------------------------
 
-    def _learn(self, event: int, local: int) -> Known:
+    def _learn(self, event: int, local: int) -> KnownEdge:
         entry = self.entries.entry(event, local)
         component = self.entries.dest[event]
         if entry.local <= WAITS or entry.calls:
-            known = Known(entry.local, bool(entry.calls), 0, 0, (), entry.broken)
+            known = KnownEdge(entry.local, bool(entry.calls), 0, 0, (), entry.broken)
         else:
-            known = Known(1, False, *self._change(component, local, entry.local), entry.sends, entry.broken)
+            known = KnownEdge(1, False, *self._change(component, local, entry.local), entry.sends, entry.broken)
         self._known[event, local] = known
         return known
 
@@ -230,7 +230,7 @@ class PlainWalker:
         digests = self.entries.components[component].digests
         return after - before << self._shifts[component], digests[after] - digests[before]
 
-    def _carried_out(self, event: int, state: int) -> Known:
+    def _carried_out(self, event: int, state: int) -> KnownEdge:
         """`Moves.cascade`, of a packed state: the components that take no part in it are not looked at."""
         entries, shifts = self.entries, self._shifts
         after: dict[int, int] = {}
@@ -244,7 +244,7 @@ class PlainWalker:
             local = after.get(component) or state >> shifts[component] & LOCAL_MASK
             entry = entries.entry(one, local)
             if entry.local <= WAITS:
-                return Known(entry.local, False, 0, 0, (), entry.broken)
+                return KnownEdge(entry.local, False, 0, 0, (), entry.broken)
             if entry.local != local:
                 more, changed = self._change(component, local, entry.local)
                 delta += more
@@ -253,7 +253,7 @@ class PlainWalker:
             sends += entry.sends
             queue += entry.calls
             broken = broken or entry.broken
-        return Known(1, False, delta, digest, tuple(sends), broken)
+        return KnownEdge(1, False, delta, digest, tuple(sends), broken)
 
     def _net(self, places: State) -> int:
         """The number of a filling of the network."""
@@ -303,14 +303,14 @@ class PlainWalker:
             if table[place]:
                 self.hits[number] += 1
                 if always:
-                    _keep_least(self._broken_states, number, self.moves, self.unpacked(state))
+                    _keep_least(self._broken_states, number, self.moves, self.unpack_state(state))
 
     def _note_step(self, broken: int, state: int) -> None:
-        _keep_least(self._broken_steps, broken, self.moves, self.unpacked(state))
+        _keep_least(self._broken_steps, broken, self.moves, self.unpack_state(state))
 
     # -- packing ------------------------------------------------------------------------------------------------
 
-    def packed(self, state: State) -> int:
+    def pack_state(self, state: State) -> int:
         """A state as one integer."""
         number = self._net(state[self._width + self._budgets :])
         for local, shift in zip(state, self._shifts, strict=False):
@@ -319,7 +319,7 @@ class PlainWalker:
             number += left << shift
         return number
 
-    def unpacked(self, state: int) -> State:
+    def unpack_state(self, state: int) -> State:
         """The fields of a state."""
         return (
             *(state >> shift & LOCAL_MASK for shift in self._shifts),

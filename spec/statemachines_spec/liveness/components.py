@@ -36,7 +36,7 @@ class Space(NamedTuple):
     met: Any
 
 
-def compiled(function: F) -> F:
+def compile_cached(function: F) -> F:
     """Compiled, and kept beside this module's bytecode where that can be written; without numba as it is."""
     if find_spec("numba") is None:
         return function
@@ -56,7 +56,7 @@ def plainly(function: F) -> F:
     return as_written
 
 
-@compiled
+@compile_cached
 def split(first: Any, target: Any, is_open: Any, roots: int, s: Any) -> int:
     """Every strongly connected part of what the first `roots` nodes lead to, over open nodes only (Tarjan, without
     recursion), into `number` and `order`, those that others lead to first.  How many nodes that are."""
@@ -102,7 +102,7 @@ def split(first: Any, target: Any, is_open: Any, roots: int, s: Any) -> int:
     return ordered
 
 
-@compiled
+@compile_cached
 def judge(first: Any, target: Any, event: Any, ordered: int, worst: Any, tally: Any, s: Any) -> None:
     """Which parts a fair run can stay in.  `worst[node]`: the number of its part, if a fair run can stay there, else 0;
     `tally`: parts, those fair, those of which nothing can be said."""
@@ -141,7 +141,7 @@ def judge(first: Any, target: Any, event: Any, ordered: int, worst: Any, tally: 
             tally[2] += 1
 
 
-@compiled
+@compile_cached
 def nearest(first: Any, target: Any, depth: Any, worst: Any, distance: Any, queue: Any) -> int:
     """The least number of steps from the initial state to a node of a fair part (-1: there is none).
 
@@ -175,7 +175,7 @@ def nearest(first: Any, target: Any, depth: Any, worst: Any, distance: Any, queu
     return -1
 
 
-@compiled
+@compile_cached
 def sources(first: Any, target: Any, distance: Any, wanted: int, goal: int, found: Any) -> int:
     """The nodes at the distance `wanted` that lead to `goal`, into `found`; how many."""
     count = 0

@@ -209,7 +209,7 @@ class Loom:
         entry, pool = self._entries()
         shape = [self.tail.width, network.in_flight, network.ordered, network.duplicating, self.tail.room]
         envelopes = range(len(self.entries.envelopes))
-        carried = [self.tail.carried(number) for number in envelopes]
+        carried = [self.tail.find_carried(number) for number in envelopes]
         message = list(zip(self.entries.dest, self.entries.channel, self.entries.lossy, strict=True))
         return loops.Tables(
             np.array(shape, np.int64), self._pairs(), np.array(entry or [(0,) * 5], np.int32),

@@ -91,7 +91,7 @@ ROW, NET, SENT, QUEUE = range(4)
 """Rows of the working space."""
 
 
-def compiled(function: F) -> F:
+def compile_cached(function: F) -> F:
     """Compiled, and kept beside this module's bytecode where that can be written."""
     options: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # nothing here makes or keeps an array
     try:
@@ -104,8 +104,8 @@ def compiled(function: F) -> F:
 # -- numbers of fillings and of nodes -----------------------------------------------------------------------------
 
 
-@compiled
-def hashed(values: Any, size: int) -> Any:
+@compile_cached
+def hash_numbers(values: Any, size: int) -> Any:
     """64 bits of some numbers."""
     value = MULTIPLY
     for number in range(size):
@@ -114,10 +114,10 @@ def hashed(values: Any, size: int) -> Any:
     return value * MULTIPLY
 
 
-@compiled
+@compile_cached
 def look_up(table: Any, rows: Any, count: int, values: Any, size: int) -> Any:
     """The number of a row; a new one is put at the end, where there must be room."""
-    value = hashed(values, size)
+    value = hash_numbers(values, size)
     mark = value >> HALF << HALF
     mask = U(table.size - 1)
     place = value >> U(7) & mask
@@ -137,19 +137,19 @@ def look_up(table: Any, rows: Any, count: int, values: Any, size: int) -> Any:
     return count
 
 
-@compiled
+@compile_cached
 def rebuild(table: Any, rows: Any, count: int, size: int) -> None:
     """Put every row into an empty table."""
     mask = U(table.size - 1)
     for number in range(count):
-        value = hashed(rows[number], size)
+        value = hash_numbers(rows[number], size)
         place = value >> U(7) & mask
         while table[place] != ZERO:
             place = (place + ONE) & mask
         table[place] = value >> HALF << HALF | U(number + 1)
 
 
-@compiled
+@compile_cached
 def node_of(t: Any, g: Any) -> Any:
     """The node in ROW with the filling in NET."""
     width = t.shape[WIDTH]
@@ -163,7 +163,7 @@ def node_of(t: Any, g: Any) -> Any:
     return node
 
 
-@compiled
+@compile_cached
 def plant(t: Any, g: Any, states: Any, nodes: Any, begin: int) -> Any:
     """Nodes for the states from `begin` on: local states, then messages.  How many are done: all, or the tables are
     full."""
@@ -180,7 +180,7 @@ def plant(t: Any, g: Any, states: Any, nodes: Any, begin: int) -> Any:
     return states.shape[0]
 
 
-@compiled
+@compile_cached
 def is_full(g: Any, more: int) -> Any:
     """Whether `more` of everything might not find room."""
     nodes, nets = g.control[NODES] + more, g.control[NETS] + more
@@ -196,7 +196,7 @@ def is_full(g: Any, more: int) -> Any:
 # -- transitions ----------------------------------------------------------------------------------------------------
 
 
-@compiled
+@compile_cached
 def pair_place(pairs: Any, key: Any) -> Any:
     """Where the pair `event << 22 | local` is, or the empty place where it belongs."""
     mask = U(pairs.size - 1)
@@ -206,14 +206,14 @@ def pair_place(pairs: Any, key: Any) -> Any:
     return place
 
 
-@compiled
+@compile_cached
 def add_pairs(pairs: Any, keys: Any, first: int) -> None:
     """Put the pairs of entries `first`, `first` + 1 ... into their map."""
     for number in range(keys.size):
         pairs[pair_place(pairs, keys[number])] = keys[number] << ENTRY_BITS | U(first + number + 1)
 
 
-@compiled
+@compile_cached
 def cascade(t: Any, g: Any, event: int) -> Any:
     """An event and the calls that follow, carried out on ROW: (1, messages sent), or (why not, 0)."""
     row, sends, queue = g.room[ROW], g.room[SENT], g.room[QUEUE]
@@ -248,7 +248,7 @@ def cascade(t: Any, g: Any, event: int) -> Any:
     return 1, sent
 
 
-@compiled
+@compile_cached
 def send(t: Any, net: Any, used: int, room: int, message: int) -> int:
     """Put a message into NET: behind those of its channel, or by number; how many there are then (-1: no room).  In a
     duplicating network a copy of what is there is nothing new."""
@@ -272,7 +272,7 @@ def send(t: Any, net: Any, used: int, room: int, message: int) -> int:
     return used + 1
 
 
-@compiled
+@compile_cached
 def outcome(t: Any, g: Any, node: int, event: int, gone: int, used: int) -> Any:
     """The node that an event leads to; below 0: `DARK`, or why there is none yet; `WAITS` as -2."""
     width = t.shape[WIDTH]
@@ -298,7 +298,7 @@ def outcome(t: Any, g: Any, node: int, event: int, gone: int, used: int) -> Any:
     return node_of(t, g)
 
 
-@compiled
+@compile_cached
 def speaks(t: Any, g: Any, node: int) -> Any:
     """The subjects that somebody speaks for in a node (bits)."""
     width = t.shape[WIDTH]
@@ -310,7 +310,7 @@ def speaks(t: Any, g: Any, node: int) -> Any:
     return bits
 
 
-@compiled
+@compile_cached
 def is_blocked(t: Any, g: Any, node: int, wait: int) -> bool:
     """Whether some component has a deadline open that comes before."""
     blocked = False
@@ -319,7 +319,7 @@ def is_blocked(t: Any, g: Any, node: int, wait: int) -> bool:
     return blocked
 
 
-@compiled
+@compile_cached
 def link(g: Any, event: int, target: int) -> None:
     """One more link."""
     at = g.control[LINKS]
@@ -328,7 +328,7 @@ def link(g: Any, event: int, target: int) -> None:
     g.control[LINKS] += 1
 
 
-@compiled
+@compile_cached
 def expand_inputs(t: Any, g: Any, node: int, used: int) -> int:
     """Links for what may happen by itself; 0, or why it cannot be done."""
     worst, bits = 0, speaks(t, g, node)
@@ -351,7 +351,7 @@ def expand_inputs(t: Any, g: Any, node: int, used: int) -> int:
     return worst
 
 
-@compiled
+@compile_cached
 def expand_messages(t: Any, g: Any, node: int, used: int) -> int:
     """Links for the messages that may be handed over; 0, or why it cannot be done."""
     worst = 0
@@ -370,7 +370,7 @@ def expand_messages(t: Any, g: Any, node: int, used: int) -> int:
     return worst
 
 
-@compiled
+@compile_cached
 def weave(t: Any, g: Any) -> int:
     """Expand nodes, in their order, until the work is done or Python is needed.
 

@@ -99,7 +99,7 @@ class Tail(Moves):
             known = self._locals[component][number] = self._calm(component, number)
         return known
 
-    def carried(self, message: int) -> int:
+    def find_carried(self, message: int) -> int:
         """The subjects that a message on its way speaks for (bits)."""
         known = self._messages.get(message)
         if known is None:
@@ -116,7 +116,7 @@ class Tail(Moves):
         for number in range(self.width):
             bits |= self.local(number, state[number]).kept
         for message in state[self.net :]:
-            bits |= self.carried(message)
+            bits |= self.find_carried(message)
         return bits
 
     def _calm(self, component: int, number: int) -> Calm:

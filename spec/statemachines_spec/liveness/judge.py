@@ -60,7 +60,7 @@ class Live(msgspec.Struct, frozen=True):
     round: Path | None = None
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """No fair run leaves it open for ever."""
         return self.way is None
 
@@ -92,7 +92,7 @@ def live(
     for one in obligations:
         check_views(one.name, one.views)
     graph = graph_of(system, states_max, engine=engine, room=room, progress=progress, entries=entries)
-    return [judged(graph, one, progress) for one in obligations]
+    return [judge_obligation(graph, one, progress) for one in obligations]
 
 
 def graph_of(
@@ -127,7 +127,7 @@ def graph_of(
     return graph
 
 
-def judged(graph: FairGraph, one: Eventually, progress: Progress | None = None) -> Live:
+def judge_obligation(graph: FairGraph, one: Eventually, progress: Progress | None = None) -> Live:
     """Judge one obligation."""
     (progress or _silent)(f"{one.name}: is it met sooner or later?")
     is_open = graph.open_nodes(one)

@@ -59,10 +59,10 @@ class AsWritten(Rules):
     def keeps(self, record: Any, source: str) -> bool:
         return source in dict(record.lines)
 
-    def turned_away(self, record: Any) -> int:
+    def count_turned_away(self, record: Any) -> int:
         return 0
 
-    def renumbered(self, record: Any, sources: tuple[str, ...], places: Places) -> tuple[Any, Places]:
+    def renumber_queries(self, record: Any, sources: tuple[str, ...], places: Places) -> tuple[Any, Places]:
         return record, places
 
 

@@ -19,7 +19,7 @@ from statemachines.missed_samples import (
 from statemachines.missed_samples.message import QUERY, Deliver, Heartbeat, Missed, Query, Sample
 from statemachines.missed_samples.publisher import PUBLISHER, HeartbeatDue
 from statemachines.missed_samples.sample_queue import SampleQueue
-from statemachines.missed_samples.serial_number import wrapped
+from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source import SOURCE
 from statemachines.missed_samples.source_record import (
     LIVE,
@@ -30,8 +30,8 @@ from statemachines.missed_samples.source_record import (
 )
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import PAUSED, SUBSCRIBED, HistoryTimeout
-from statemachines_spec.bug import Apply, Bug, both, called, redeclare, row_changed
-from statemachines_spec.bug import wrapped as around
+from statemachines_spec.bug import Apply, Bug, both, change_rows, redeclare, replace_call
+from statemachines_spec.bug import wrap_call as around
 
 
 def on(fsm: Fsm[Any], event: type[Event], source: Any, **what: Any) -> Apply:
@@ -58,7 +58,7 @@ def never(record: Any, event: Event) -> bool:
 
 
 def take_without_asking(record: Any, event: Any, now_ns: int) -> Any:
-    return source_actions.settle(source_actions.arrived(record, event))
+    return source_actions.settle(source_actions.receive_samples(record, event))
 
 
 def keep_still(record: Any, event: Any, now_ns: int) -> Any:
@@ -175,7 +175,7 @@ def without_missed(settle: Any) -> Any:
     return changed
 
 
-def missed_twice(settle: Any) -> Any:
+def miss_twice(settle: Any) -> Any:
     def changed(record: Any, below: int) -> Any:
         record, effects = settle(record, below)
         return record, tuple(one for told in effects for one in (told,) * (1 + isinstance(told.event, Missed)))
@@ -192,7 +192,7 @@ def deliver_again(record: Any, event: Any, now_ns: int) -> Any:
     return record, effects or (Tell(Deliver(record.source, event.first, event.last)),)
 
 
-def unbounded(record: Any, below: int = 0) -> Any:
+def remove_bound(record: Any, below: int = 0) -> Any:
     return source_actions.settle_below(record, below)
 
 
@@ -246,7 +246,7 @@ def close_nobody(record: Any, event: Any, now_ns: int) -> Any:
     return record, (), ()
 
 
-def gone_is_kept(record: Any, before: Any, event: Any, now_ns: int) -> Any:
+def keep_gone(record: Any, before: Any, event: Any, now_ns: int) -> Any:
     after, effects, seen = SOURCE.child_step(before, event, now_ns)
     return replace(record, sources=record.sources.set(after.source, after)), effects, (seen,)
 
@@ -256,7 +256,7 @@ def number_of_the_wire(sn: int, near: int, width: int) -> int:
 
 
 def always_ahead(sn: int, near: int, width: int) -> int:
-    return near + wrapped(sn - near, width)
+    return near + wrap_number(sn - near, width)
 
 
 def keep_the_lowest(queue: SampleQueue, history: int) -> SampleQueue:
@@ -389,9 +389,9 @@ BUGS = (
     Bug("hole-not-asked", "a sample that is ahead is held, and nobody is asked", "MS-04", "the query",
         on(S, Sample, LIVE, do=take_without_asking)),
     Bug("past-not-asked", "what was before the first contact is waited for, and nobody is asked", "MS-02", "the query",
-        row_changed(S, "miss_and_ask", do=A.hear)),
+        change_rows(S, "miss_and_ask", do=A.hear)),
     Bug("asks-from-the-top", "a query asks for what follows, and not for what is missing", "MS-04", "the range",
-        called(W, "ask_for", ask_from_the_top)),
+        replace_call(W, "ask_for", ask_from_the_top)),
     Bug("asks-by-the-same-number", "all queries have one number", "MS-12", "the number",
         around(A, "open_windows", ask_by_the_same_number)),
     Bug("one-window-more", "one query more is open than may be", "MS-65", "the windows",
@@ -411,46 +411,46 @@ BUGS = (
     Bug("never-convicts", "a number that no cache has is asked for without end", "MS-10", "the tries",
         around(A, "conclude", with_recovery(retries=99))),
     Bug("progress-is-a-failed-try", "a query that brought something and ended badly counts as failed", "MS-67",
-        "the tries", called(A, "fill", progress_is_nothing)),
+        "the tries", replace_call(A, "fill", progress_is_nothing)),
     Bug("newest-convict", "of a hole that was asked for from its end the rest is convicted, too", "MS-69", _END,
         around(W, "_ended", as_if_whole)),
     Bug("silence-from-the-beginning", "a query is waited for from when it was sent, and not from its last reply",
         "MS-66", "the timeout",
-        both(row_changed(S, "wait_on", do=goes_on_in_silence), row_changed(S, "take_reply", do=A.take))),
+        both(change_rows(S, "wait_on", do=goes_on_in_silence), change_rows(S, "take_reply", do=A.take))),
     Bug("far-is-believed", "one number that is far ahead is believed", "MS-70", "the second",
-        row_changed(S, "doubt", do=believe_at_once)),
+        change_rows(S, "doubt", do=believe_at_once)),
     Bug("token-is-not-asked", "a source that is known by its token alone is not asked", "MS-71", "the query",
-        row_changed(S, "appear_and_ask", do=A.appear)),
+        change_rows(S, "appear_and_ask", do=A.appear)),
     Bug("history-asked-once", "a first query that reached nobody is not sent again", "MS-72", "the tries",
         lambda stack: redeclare(stack, SUBSCRIBER, end_history_at_once)),
     Bug("late-end-counts", "the end of an earlier query counts as that of the open one", "MS-12", "the number",
-        both(called(A, "is_open", always), row_changed(S, "end_query", when=always))),
+        both(replace_call(A, "is_open", always), change_rows(S, "end_query", when=always))),
     Bug("attempts-not-counted", "a number that was asked for is asked for again at once", "MS-09", "the pause",
-        called(SourceRecord, "attempts", property(lambda record: 0))),
+        replace_call(SourceRecord, "attempts", property(lambda record: 0))),
     Bug("asks-again-in-silence", "after the pause nobody is asked", "MS-10", "the query",
-        row_changed(S, "ask_again", do=keep_still)),
+        change_rows(S, "ask_again", do=keep_still)),
     Bug("timeout-is-no-try", "a query that never ends does not count", "MS-11", "the timeout",
-        row_changed(S, "give_up_query", do=keep_still)),
+        change_rows(S, "give_up_query", do=keep_still)),
     Bug("ahead-is-dropped", "what is ahead is not held", "MS-04", "what is held", around(A, "arrived", only_the_next)),
     Bug("missed-in-silence", "what is convicted is not reported", "MS-23", "the report",
         around(A, "settle_below", without_missed)),
     Bug("missed-twice", "what is convicted is reported twice", "MS-23", "the report",
-        around(A, "settle_below", missed_twice)),
+        around(A, "settle_below", miss_twice)),
     Bug("convicts-one-more", "the first number that nobody was asked for is convicted, too", "MS-08", "below",
         around(A, "settle_below", one_more_below)),
     Bug("older-is-delivered", "a number that is older is delivered again", "MS-03", _OLD,
-        row_changed(S, "take", do=deliver_again)),
+        change_rows(S, "take", do=deliver_again)),
     Bug("next-is-any", "any sample is taken for the next", "MS-03", "the expected number",
-        row_changed(S, "deliver", when=always)),
-    Bug("no-bound", "as many samples are held as come", "MS-21", "the bound", called(A, "settle", unbounded)),
+        change_rows(S, "deliver", when=always)),
+    Bug("no-bound", "as many samples are held as come", "MS-21", "the bound", replace_call(A, "settle", remove_bound)),
     Bug("bound-of-one-more", "one sample more is held than may be", "MS-21", "the bound",
-        called(A, "settle", one_more_held)),
+        replace_call(A, "settle", one_more_held)),
     Bug("gives-up-all-holes", "where too much is held every hole is given up", "MS-21", "the oldest hole",
-        called(A, "first_to_keep", give_up_all)),
+        replace_call(A, "first_to_keep", give_up_all)),
     Bug("every-heartbeat-asks", "a heartbeat that says nothing new is a reason to ask", "MS-12", "the last number",
-        row_changed(S, "miss_and_ask", when=always)),
+        change_rows(S, "miss_and_ask", when=always)),
     Bug("heartbeat-not-noted", "a heartbeat while something is missing is dropped", "MS-07", "the last number",
-        row_changed(S, "hear", do=keep_still)),
+        change_rows(S, "hear", do=keep_still)),
     Bug("period-once", "after the first periodic query there is none", "MS-17", "the period",
         around(A, "live", live_without_period)),
     Bug("period-asks-nobody", "when the period is over nobody is asked", "MS-17", "the query",
@@ -458,75 +458,75 @@ BUGS = (
     Bug("dead-are-not-asked", "when the period is over those that are known to be dead are not asked for", "MS-17",
         "the query", on(S, PeriodOver, LIVE, do=ask_who_may_live)),
     Bug("history-of-one", "whatever history is wanted, the newest sample alone is asked for", "MS-50", "the query",
-        row_changed(SUBSCRIBER, "ask_history", do=ask_for_the_newest_alone)),
+        change_rows(SUBSCRIBER, "ask_history", do=ask_for_the_newest_alone)),
     Bug("history-not-waited-for", "what comes while the first query is open is delivered at once", "MS-14", "the wait",
         around(subscriber_actions, "source_of", not_in_history)),
     Bug("history-ends-for-nobody", "the end of the first query is told to no source", "MS-56", "the sources",
-        row_changed(SUBSCRIBER, "close_history", do=Delegate(close_nobody))),
+        change_rows(SUBSCRIBER, "close_history", do=Delegate(close_nobody))),
     Bug("history-for-ever", "a first query that never ends is waited for", "MS-56", "the timeout",
         lambda stack: redeclare(stack, SUBSCRIBER, without_history_timeout)),
     Bug("history-without-limit", "as much is held for the first query as comes", "MS-16", "the limit",
-        both(row_changed(S, "fill_history_live", when=never), row_changed(S, "fill_history_and_ask", when=never))),
+        both(change_rows(S, "fill_history_live", when=never), change_rows(S, "fill_history_and_ask", when=never))),
     Bug("end-of-another", "the end of a query goes to the first source", "MS-57", "the source",
-        row_changed(SUBSCRIBER, "take_end", do=Delegate(end_for_the_first))),
+        change_rows(SUBSCRIBER, "take_end", do=Delegate(end_for_the_first))),
     Bug("token-is-nothing", "of a source that came up meanwhile what was before the first contact is past", "MS-18",
-        "the token", row_changed(S, "appear", do=appear_as_before)),
+        "the token", change_rows(S, "appear", do=appear_as_before)),
     Bug("forgets-the-living", "a source that is known to live is forgotten", "MS-19", "the token",
-        row_changed(S, "retain", when=was_heard_only)),
+        change_rows(S, "retain", when=was_heard_only)),
     Bug("never-forgets", "a source that was heard of once is never forgotten", "MS-19", "the silence",
-        row_changed(S, "retain", do=retain_as_heard)),
+        change_rows(S, "retain", do=retain_as_heard)),
     Bug("lives-for-ever", "a token that disappears is taken for there", "MS-18", "the token",
-        row_changed(S, "disappear", do=disappear_alive)),
+        change_rows(S, "disappear", do=disappear_alive)),
     Bug("gone-is-kept", "a source that is gone is kept", "MS-60", "the end",
-        called(subscriber_actions, "step_source", gone_is_kept)),
+        replace_call(subscriber_actions, "step_source", keep_gone)),
     Bug("wire-is-believed", "a number that came round is taken for itself", "MS-62", "the nearest",
-        called(subscriber_actions, "unwrapped", number_of_the_wire)),
+        replace_call(subscriber_actions, "unwrap_number", number_of_the_wire)),
     Bug("always-ahead", "every number of the wire is ahead", "MS-62", "the nearest",
-        called(subscriber_actions, "unwrapped", always_ahead)),
+        replace_call(subscriber_actions, "unwrap_number", always_ahead)),
     Bug("counts-from-0", "a source is met where the wire begins, and nothing was before", "MS-62", "the origin",
         around(subscriber_actions, "source_of", from_here_on)),
     Bug("strangers-without-limit", "as many sources are kept as come", "MS-63", "the limit",
-        row_changed(SUBSCRIBER, "turn_away", when=never)),
+        change_rows(SUBSCRIBER, "turn_away", when=never)),
     Bug("stranger-pushes-out", "where there is no place a stranger takes that of the first source", "MS-63",
-        "the sources", row_changed(SUBSCRIBER, "turn_away", do=Delegate(push_out))),
+        "the sources", change_rows(SUBSCRIBER, "turn_away", do=Delegate(push_out))),
     Bug("turned-away-in-silence", "the application is not told of samples that are turned away", "MS-63", "the report",
-        row_changed(SUBSCRIBER, "turn_away", do=turn_away_in_silence)),
+        change_rows(SUBSCRIBER, "turn_away", do=turn_away_in_silence)),
     Bug("turned-away-uncounted", "what is turned away is not counted", "MS-63", "the count",
-        row_changed(SUBSCRIBER, "turn_away", do=turn_away_uncounted)),
+        change_rows(SUBSCRIBER, "turn_away", do=turn_away_uncounted)),
     Bug("known-is-turned-away", "where all places are taken the known are turned away, too", "MS-63", "the known",
-        row_changed(SUBSCRIBER, "turn_away", when=is_full)),
+        change_rows(SUBSCRIBER, "turn_away", when=is_full)),
     Bug("one-place-less", "the last place is given to nobody", "MS-63", "the limit",
-        row_changed(SUBSCRIBER, "turn_away", when=is_almost_one_too_many)),
+        change_rows(SUBSCRIBER, "turn_away", when=is_almost_one_too_many)),
     Bug("tokens-without-limit", "a token has a place where there is none", "MS-64", "the limit",
-        row_changed(SUBSCRIBER, "count_only", when=never)),
+        change_rows(SUBSCRIBER, "count_only", when=never)),
     Bug("token-turned-away-uncounted", "a token that is turned away is not counted", "MS-64", "the count",
-        row_changed(SUBSCRIBER, "count_only", do=keep_still)),
+        change_rows(SUBSCRIBER, "count_only", do=keep_still)),
     Bug("queues-without-limit", "a cache has as many queues as there are sources", "MS-48", "the limit",
-        row_changed(cache.CACHE, "turn_away", when=never)),
+        change_rows(cache.CACHE, "turn_away", when=never)),
     Bug("queue-pushes-out", "where there is no place a stranger takes that of the first queue", "MS-48", "the queues",
-        row_changed(cache.CACHE, "turn_away", do=cache_pushes_out)),
+        change_rows(cache.CACHE, "turn_away", do=cache_pushes_out)),
     Bug("not-kept-in-silence", "the host is not told what a cache has no place for", "MS-48", "the report",
-        row_changed(cache.CACHE, "turn_away", do=not_kept_in_silence)),
+        change_rows(cache.CACHE, "turn_away", do=not_kept_in_silence)),
     Bug("all-queues-go", "a crowded cache lets busy queues go, too", "MS-49", "the silence",
-        row_changed(cache.CACHE, "let_go", do=let_all_go)),
+        change_rows(cache.CACHE, "let_go", do=let_all_go)),
     Bug("no-queue-goes", "a crowded cache lets no queue go", "MS-49", "the silence",
-        row_changed(cache.CACHE, "let_go", do=let_nobody_go)),
+        change_rows(cache.CACHE, "let_go", do=let_nobody_go)),
     Bug("heard-of-old-counts", "who was busy before the cache was crowded again is not silent", "MS-49", "the silence",
-        row_changed(cache.CACHE, "let_go", do=let_go_by_what_was_heard_ever)),
+        change_rows(cache.CACHE, "let_go", do=let_go_by_what_was_heard_ever)),
     Bug("cache-keeps-the-lowest", "a full queue lets the newest go", "MS-43", "the lowest",
-        called(sample_queue, "_within", keep_the_lowest)),
+        replace_call(sample_queue, "_within", keep_the_lowest)),
     Bug("resent-pushes-out", "what is below a full queue pushes out something newer", "MS-43", "the lowest",
-        called(cache, "take_in", take_in_anything)),
+        replace_call(cache, "take_in", take_in_anything)),
     Bug("range-without-its-begin", "a query is answered with what follows its first number", "MS-44", "the range",
         around(cache, "chosen", after_the_first)),
     Bug("all-but-the-newest", "a query is answered with all but the newest that it asks for", "MS-44", "the range",
         around(cache, "chosen", all_but_the_newest)),
     Bug("newest-is-oldest", "of the newest so many the oldest are given", "MS-44", "the newest",
-        called(sample_queue, "_newest", oldest_of)),
+        replace_call(sample_queue, "_newest", oldest_of)),
     Bug("number-stamped-twice", "every other number is given twice", "MS-33", "the next number",
-        row_changed(PUBLISHER, "stamp", do=stamp_the_same)),
+        change_rows(PUBLISHER, "stamp", do=stamp_the_same)),
     Bug("sent-and-not-kept", "what is published is not kept", "MS-33", "the cache",
-        row_changed(PUBLISHER, "stamp", do=send_before_it_is_kept)),
+        change_rows(PUBLISHER, "stamp", do=send_before_it_is_kept)),
     Bug("beats-one-less", "a heartbeat says the number before the last", "MS-31", "the last number",
         on(PUBLISHER, HeartbeatDue, publisher.PERIODIC, do=beat_one_less)),
     Bug("beats-one-more", "a heartbeat says the next number", "MS-31", "the last number",

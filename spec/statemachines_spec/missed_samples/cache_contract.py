@@ -72,7 +72,7 @@ class Cast(msgspec.Struct, frozen=True):
     idle: tuple[str, ...] = ()
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class CacheFacts(msgspec.Struct, frozen=True, gc=False):
     """What every queue holds, by (source, key); `crowded`: ticks since the first was turned away (-1: nobody is), and
     who was `heard` since."""
 
@@ -81,7 +81,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     heard: tuple[Place, ...] = ()
     ended: bool = False
 
-    def held(self, place: Place) -> Held:
+    def find_held(self, place: Place) -> Held:
         """In this queue."""
         return dict(self.queues).get(place, ())
 
@@ -119,7 +119,7 @@ def about(held: Held, wanted: Wanted, width: int) -> list[int]:
     return numbers if wanted.newest is None else numbers[len(numbers) - min(wanted.newest, len(numbers)) :]
 
 
-def replies(cast: Cast, known: Known, event: CacheQuery, wanted: Wanted) -> Said:
+def replies(cast: Cast, known: CacheFacts, event: CacheQuery, wanted: Wanted) -> Said:
     """Of each queue, by source and key, what follows one another in one reply."""
     found: list[Any] = []
     for (source, key), held in known.queues:
@@ -145,10 +145,10 @@ class Around(Counterpart):
         self._wanted = dict(cast.asked)
         super().__init__(rules_of(self), cast.idle)
 
-    def begins(self) -> Known:
-        return Known()
+    def begins(self) -> CacheFacts:
+        return CacheFacts()
 
-    def says(self, known: Known) -> Iterator[Any]:
+    def says(self, known: CacheFacts) -> Iterator[Any]:
         if known.ended:
             return
         yield from self.cast.brought
@@ -156,26 +156,26 @@ class Around(Counterpart):
         yield from self._wanted
         yield Withdraw()
 
-    def learns(self, known: Known, event: Any, said: Said) -> Known:
+    def learns(self, known: CacheFacts, event: Any, said: Said) -> CacheFacts:
         match event:
             case Withdraw():
-                return Known(ended=True)
+                return CacheFacts(ended=True)
             case CrowdedOver():
                 left = tuple(one for one in known.queues if one[0] in known.heard)
-                return Known(left)
+                return CacheFacts(left)
             case Published() if self.is_one_too_many(known, event):
                 return known if known.crowded >= 0 else replace(known, crowded=0)
             case Published() if not self.is_foreign(event):
                 place = (event.source, event.key)
-                queues = dict(known.queues) | {place: with_more(known.held(place), event, self.cast.record)}
+                queues = dict(known.queues) | {place: with_more(known.find_held(place), event, self.cast.record)}
                 heard = tuple(sorted({*known.heard, place})) if known.crowded >= 0 else ()
                 return replace(known, queues=tuple(sorted(queues.items())), heard=heard)
         return known
 
-    def ages(self, known: Known, ticks: int) -> Known:
+    def ages(self, known: CacheFacts, ticks: int) -> CacheFacts:
         return known if known.crowded < 0 else replace(known, crowded=min(RETENTION + 1, known.crowded + ticks))
 
-    def is_late(self, known: Known) -> int:
+    def is_late(self, known: CacheFacts) -> int:
         late = known.crowded > RETENTION
         return 1 + next(n for n, one in enumerate(self.rules) if one.name == "lets go") if late else 0
 
@@ -185,46 +185,46 @@ class Around(Counterpart):
         """The cache is not there for it."""
         return event in self.cast.foreign
 
-    def is_one_too_many(self, known: Known, event: Any) -> bool:
+    def is_one_too_many(self, known: CacheFacts, event: Any) -> bool:
         """It needs another queue, and there may be no more."""
         if not isinstance(event, Published) or self.is_foreign(event):
             return False
-        return not known.held((event.source, event.key)) and len(known.queues) >= self.cast.record.places
+        return not known.find_held((event.source, event.key)) and len(known.queues) >= self.cast.record.places
 
     def wrong(self, event: Any) -> str:
         """What of a query cannot be read."""
         return self._wanted[event].wrong if isinstance(event, CacheQuery) else ""
 
-    def answers(self, known: Known, event: CacheQuery, said: Said) -> bool:
+    def answers(self, known: CacheFacts, event: CacheQuery, said: Said) -> bool:
         return said == (*replies(self.cast, known, event, self._wanted[event]), Send(ASKER, ReplyEnded(N)))
 
-    def refuses(self, known: Known, event: CacheQuery, said: Said) -> bool:
+    def refuses(self, known: CacheFacts, event: CacheQuery, said: Said) -> bool:
         """One answer, which names what is wrong."""
         match said:
             case (Send(to, ReplyRefused(n, why)),):
                 return (to, n) == (ASKER, N) and why.startswith(f"{self.wrong(event)}=")
         return False
 
-    def lets_go(self, known: Known, event: CrowdedOver, said: Said) -> bool:
+    def lets_go(self, known: CacheFacts, event: CrowdedOver, said: Said) -> bool:
         silent = [place for place, _ in known.queues if place not in known.heard]
         return known.crowded == RETENTION and said == tuple(Tell(LetGo(key, source)) for source, key in silent)
 
 
-def _turns_away(known: Known, event: Published, said: Said) -> bool:
+def _turns_away(known: CacheFacts, event: Published, said: Said) -> bool:
     return said == (Tell(NotKept(event.key, event.source, event.first, event.last)),)
 
 
-def _says_nothing(known: Known, event: Any, said: Said) -> bool:
+def _says_nothing(known: CacheFacts, event: Any, said: Said) -> bool:
     return said == ()
 
 
 def rules_of(around: Around) -> tuple[Rule, ...]:
     """What a cache is bound by among these."""
 
-    def is_query(known: Known, event: Any) -> bool:
+    def is_query(known: CacheFacts, event: Any) -> bool:
         return isinstance(event, CacheQuery) and not around.wrong(event)
 
-    def is_kept(known: Known, event: Any) -> bool:
+    def is_kept(known: CacheFacts, event: Any) -> bool:
         return (
             isinstance(event, Published) and not around.is_foreign(event) and not around.is_one_too_many(known, event)
         )

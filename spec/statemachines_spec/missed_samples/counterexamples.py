@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from statemachines.missed_samples.publisher import Beats
 from statemachines_spec.explorer.system import System
-from statemachines_spec.missed_samples.systems import Setting, build
+from statemachines_spec.missed_samples.systems import SampleSetting, build
 
 
 class Counterexample(msgspec.Struct, frozen=True):
@@ -15,7 +15,7 @@ class Counterexample(msgspec.Struct, frozen=True):
 
     name: str
     about: str
-    setting: Setting
+    setting: SampleSetting
     breaks: str
     live: bool = False
 
@@ -33,57 +33,57 @@ AS_WRITTEN = (
     Counterexample(
         "empty-answer",
         "a network that is coming back answers nothing: what the cache has is given up",
-        Setting(samples=3, depth=3, empty=1, ordered=True),
+        SampleSetting(samples=3, depth=3, empty=1, ordered=True),
         "HASTY",
     ),
     Counterexample(
         "lost-reply",
         "a reply is lost: what the cache has is given up",
-        Setting(samples=3, depth=3, reliable=False, lost_replies=1, ordered=True),
+        SampleSetting(samples=3, depth=3, reliable=False, lost_replies=1, ordered=True),
         "HASTY",
     ),
     Counterexample(
         "early-end",
         "the end of a query overtakes its replies: they come too late",
-        Setting(samples=3, depth=3, reliable=False, early=1, ordered=True),
+        SampleSetting(samples=3, depth=3, reliable=False, early=1, ordered=True),
         "HASTY",
     ),
     Counterexample(
         "loss-meanwhile",
         "a sample is lost after a query was answered, and before it ends: nobody asks for it",
-        Setting(samples=5, depth=5, ordered=True),
+        SampleSetting(samples=5, depth=5, ordered=True),
         "HASTY",
     ),
     Counterexample(
         "older",
         "a sample is overtaken: it is taken for one that is ahead, and delivered after what came later",
-        Setting(samples=2, depth=2),
+        SampleSetting(samples=2, depth=2),
         "ORDER",
     ),
     Counterexample(
         "asks-for-nothing",
         "a sample is overtaken: its subscriber asks, and nothing is missing",
-        Setting(samples=2, depth=2),
+        SampleSetting(samples=2, depth=2),
         "QUIET",
     ),
     Counterexample(
         "never-ends",
         "a query never ends, and its source is waited for without end",
-        Setting(samples=3, depth=3, vanished=1, ordered=True),
+        SampleSetting(samples=3, depth=3, vanished=1, ordered=True),
         "LIVE",
         live=True,
     ),
     Counterexample(
         "tail",
         "the last sample is lost: nothing that comes later shows it",
-        Setting(samples=2, depth=2, beats=Beats.PERIODIC, past=True, ordered=True),
+        SampleSetting(samples=2, depth=2, beats=Beats.PERIODIC, past=True, ordered=True),
         "TAIL",
         live=True,
     ),
     Counterexample(
         "unbounded",
         "as much is held as comes while a query is open",
-        Setting(samples=4, depth=4, pending=1, ordered=True),
+        SampleSetting(samples=4, depth=4, pending=1, ordered=True),
         "BOUND",
     ),
 )

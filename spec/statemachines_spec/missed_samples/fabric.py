@@ -27,11 +27,11 @@ from statemachines.missed_samples.cache import (
 from statemachines.missed_samples.message import EVERY_SOURCE, QUERY, Heartbeat, Query, Sample
 from statemachines.missed_samples.publisher import Stamped
 from statemachines.missed_samples.selector import query_text
-from statemachines.missed_samples.serial_number import wrapped
+from statemachines.missed_samples.serial_number import wrap_number
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
-from statemachines_spec.explorer.party import Party, firings, stepped
+from statemachines_spec.explorer.party import Party, firings, step_party
 from statemachines_spec.explorer.property import View
-from statemachines_spec.missed_samples.truth import Broken
+from statemachines_spec.missed_samples.truth import SampleViolation
 
 SUBSCRIBER = "subscriber"
 KEY = "a"
@@ -125,7 +125,7 @@ class FabricLocal(msgspec.Struct, frozen=True, gc=False):
     crowded: tuple[str, ...] | None = None
     turned: bool = False
     gone: bool = False
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[SampleViolation, ...] = ()
 
 
 class Fabric(Actor):
@@ -191,7 +191,7 @@ class Fabric(Actor):
     def react(self, local: FabricLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         match envelope.event:
             case Stamped(source, first, last):
-                return Reaction(self._published(local, source, wrapped(first, self.width), last - first, watch))
+                return Reaction(self._published(local, source, wrap_number(first, self.width), last - first, watch))
             case Sample(source, first, last):
                 return Reaction(self._published(local, source, first, last - first, watch))
             case CrowdedOver():
@@ -216,7 +216,7 @@ class Fabric(Actor):
         self, local: FabricLocal, source: str, first: int, more: int, watch: Watch | None
     ) -> FabricLocal:  # fmt: skip
         event = Published(KEY, source, first, first + more, self.local)
-        cache, effects = stepped(CACHE, local.cache, event, "cache", watch)
+        cache, effects = step_party(CACHE, local.cache, event, "cache", watch)
         had = dict(local.kept)
         full = source not in had and len(had) >= self.queues
         wanted = [NotKept(KEY, source, first, first + more)] if full else []
@@ -232,7 +232,7 @@ class Fabric(Actor):
 
     def _crowded_over(self, local: FabricLocal, event: Event, watch: Watch | None) -> FabricLocal:
         """Who was silent since somebody found no place goes."""
-        cache, effects = stepped(CACHE, local.cache, event, "cache", watch)
+        cache, effects = step_party(CACHE, local.cache, event, "cache", watch)
         silent = [source for source, _ in local.kept if source not in (local.crowded or ())]
         local = self._judged(local, cache, effects, [LetGo(KEY, source) for source in silent], 0, False)
         left = tuple((source, numbers) for source, numbers in local.kept if source not in silent)
@@ -245,12 +245,12 @@ class Fabric(Actor):
         told = [one.event for one in effects if isinstance(one, Tell)]
         right = told == wanted and cache.record.not_kept == count and bool(cache.timers) is waits
         uncounted = replace(cache, record=replace(cache.record, not_kept=0))
-        broken = local.broken if right else (Broken.QUEUES,)
+        broken = local.broken if right else (SampleViolation.QUEUES,)
         return replace(local, cache=uncounted, broken=broken)
 
     def _count(self, sn: int) -> int:
         """Which number of the system it is."""
-        return sn - self.begin if self.width == 64 else wrapped(sn - self.begin, self.width)
+        return sn - self.begin if self.width == 64 else wrap_number(sn - self.begin, self.width)
 
     def _reached(self, local: FabricLocal, place: int, watch: Watch | None) -> FabricLocal:
         under = local.places[place]
@@ -258,14 +258,14 @@ class Fabric(Actor):
         query = under.query
         text = query_text(query, self.width)
         asked = CacheQuery(SUBSCRIBER, 1, query.source, "**", text)
-        cache, effects = stepped(CACHE, local.cache, asked, "cache", watch)
+        cache, effects = step_party(CACHE, local.cache, asked, "cache", watch)
         replies = [one.message for one in effects if isinstance(one, Send) and isinstance(one.message, Reply)]
         found = tuple(Sample(one.source, first, last) for one in replies for first, last in self._parts(one))
         local = self._with(
             replace(local, cache=cache), place, Under(query, True, int(query.source == EVERY_SOURCE), False, found)
         )
         said = [(one.source, self._count(sn)) for one in found for sn in range(one.first, one.last + 1)]
-        return local if said == self._expected(local, query) else replace(local, broken=(Broken.REPLIES,))
+        return local if said == self._expected(local, query) else replace(local, broken=(SampleViolation.REPLIES,))
 
     def _expected(self, local: FabricLocal, query: Query) -> list[tuple[str, int]]:
         """What a cache should answer: of the highest that it ever had, those that are asked for."""
@@ -278,14 +278,14 @@ class Fabric(Actor):
     def _parts(self, reply: Reply) -> list[tuple[int, int]]:
         if not self.single:
             return [(reply.first, reply.last)]
-        sns = [wrapped(one, self.width) for one in range(reply.first, reply.last + 1)]
+        sns = [wrap_number(one, self.width) for one in range(reply.first, reply.last + 1)]
         return [(sn, sn) for sn in sns]
 
     def _brought(self, local: FabricLocal, place: int, reply: int) -> Reaction:
         under = local.places[place]
         assert under is not None
         sample, query = under.replies[reply], under.query
-        brought = max(under.brought, query.reach_of(wrapped(sample.last, self.width), self.width))
+        brought = max(under.brought, query.reach_of(wrap_number(sample.last, self.width), self.width))
         local = self._with(local, place, replace(under, brought=brought))
         calls: tuple[Envelope, ...] = (Envelope(QUERY, SUBSCRIBER, sample),)
         if not under.ended:
@@ -324,7 +324,7 @@ class Fabric(Actor):
         lines["queries under way"] = f"{self.places} of each source"
         return {**lines, "reaches nobody": ", ".join(self.stuck)} if self.stuck else lines
 
-    def is_broken(self, how: Broken) -> View:
+    def is_broken(self, how: SampleViolation) -> View:
         """Whether this was broken by the cache."""
         return View(QUERY, 2, lambda local: int(how in local.broken))
 

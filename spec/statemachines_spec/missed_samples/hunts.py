@@ -10,7 +10,7 @@ from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
 from statemachines_spec.missed_samples import cache_contract, publisher_contract, subscriber_contract
-from statemachines_spec.missed_samples.systems import SYSTEMS, Setting, build, system
+from statemachines_spec.missed_samples.systems import SYSTEMS, SampleSetting, build, system
 
 LAST = ("unreliable", "continued")
 """The largest come last."""
@@ -21,11 +21,11 @@ AT_LAST = ("crowded", "early-end", "two-deep", "elsewhere", "heartbeats", "short
 BEATS = {
     "a heartbeat each period": (
         "heartbeats alone tell of the last sample, and nothing else goes wrong",
-        Setting(samples=2, depth=2, beats=Beats.PERIODIC, past=True, in_flight=1, shows=("recovered",)),
+        SampleSetting(samples=2, depth=2, beats=Beats.PERIODIC, past=True, in_flight=1, shows=("recovered",)),
     ),
     "a heartbeat after each change": (
         "the one sample there is is lost, and a heartbeat tells of it",
-        Setting(samples=1, depth=1, beats=Beats.SPORADIC, past=True, in_flight=1, shows=("asked for",)),
+        SampleSetting(samples=1, depth=1, beats=Beats.SPORADIC, past=True, in_flight=1, shows=("asked for",)),
     ),
 }
 """Small enough for obligations to be judged of each mutant, and with no other way to learn of a loss."""

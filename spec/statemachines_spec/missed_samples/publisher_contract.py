@@ -36,7 +36,7 @@ PERIOD: Final = 2
 TICK_NS: Final = 1_000_000
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class PublisherFacts(msgspec.Struct, frozen=True, gc=False):
     """How many samples were `stamped`; `rested`: ticks since the next heartbeat is waited for (-1: none is)."""
 
     stamped: int = 0
@@ -60,10 +60,10 @@ class Application(Counterpart):
         super().__init__(RULES, idle)
         self.beats = beats
 
-    def begins(self) -> Known:
-        return Known()
+    def begins(self) -> PublisherFacts:
+        return PublisherFacts()
 
-    def says(self, known: Known) -> Iterator[Any]:
+    def says(self, known: PublisherFacts) -> Iterator[Any]:
         if known.ended:
             return
         yield Undeclare()
@@ -72,7 +72,7 @@ class Application(Counterpart):
             return
         yield from (Publish(count) for count in (1, 2) if known.stamped + count <= LAST)
 
-    def learns(self, known: Known, event: Any, said: Said) -> Known:
+    def learns(self, known: PublisherFacts, event: Any, said: Said) -> PublisherFacts:
         match event:
             case Declare():
                 return replace(known, declared=True, rested=0 if self.beats is Beats.PERIODIC else -1)
@@ -82,16 +82,16 @@ class Application(Counterpart):
             case HeartbeatDue():
                 return replace(known, rested=0 if self.beats is Beats.PERIODIC else -1)
             case _:
-                return Known(ended=True)
+                return PublisherFacts(ended=True)
 
-    def ages(self, known: Known, ticks: int) -> Known:
+    def ages(self, known: PublisherFacts, ticks: int) -> PublisherFacts:
         return known if known.rested < 0 else replace(known, rested=min(PERIOD + 1, known.rested + ticks))
 
-    def is_late(self, known: Known) -> int:
+    def is_late(self, known: PublisherFacts) -> int:
         return RULES.index(BEATS) + 1 if known.rested > PERIOD else 0
 
 
-def stamps(known: Known, event: Publish, said: Said) -> bool:
+def stamps(known: PublisherFacts, event: Publish, said: Said) -> bool:
     """The host first, so that its cache has them when somebody asks; a range is not wrapped in itself."""
     first = known.stamped
     sn = on_the_wire(first)
@@ -99,7 +99,7 @@ def stamps(known: Known, event: Publish, said: Said) -> bool:
     return said == (Tell(Stamped(ID, first, first + event.count - 1)), Send(KEY, sample))
 
 
-def beats(known: Known, event: HeartbeatDue, said: Said) -> bool:
+def beats(known: PublisherFacts, event: HeartbeatDue, said: Said) -> bool:
     """The last number that was published, in time; before anything was, nothing."""
     if known.rested != PERIOD:
         return False

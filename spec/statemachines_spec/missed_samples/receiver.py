@@ -25,7 +25,7 @@ from statemachines.missed_samples.message import (
     TurnedAway,
 )
 from statemachines.missed_samples.recovery import MS, Recovery
-from statemachines.missed_samples.serial_number import wrapped
+from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source_record import (
     Appeared,
     Disappeared,
@@ -46,20 +46,20 @@ from statemachines_spec.explorer.property import View
 from statemachines_spec.missed_samples.fabric import SUBSCRIBER, Asked, Ended, GoesOn
 from statemachines_spec.missed_samples.rules import SHIPPED, Rules
 from statemachines_spec.missed_samples.truth import (
-    Broken,
+    SampleViolation,
     Truth,
     backoff_ms,
     bits,
     came,
-    delivered,
     faults_after,
-    heard,
     is_doubted,
     no_query,
+    note_delivered,
+    note_existing,
+    note_missed,
     query_over,
     query_sent,
-    reported,
-    settled,
+    settle_truth,
     silence,
 )
 
@@ -77,7 +77,7 @@ class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     paused: bool = False
     tries: int = 0
     turned: tuple[str, ...] = ()
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[SampleViolation, ...] = ()
 
 
 class Receiver(Actor):
@@ -152,8 +152,8 @@ class Receiver(Actor):
 
     def canonical(self, local: ReceiverLocal) -> ReceiverLocal:
         """Without the numbers of queries, counts of what was dropped, and what is settled."""
-        record, places = self.rules.renumbered(local.party.record, self.sources, local.places)
-        truths = tuple((source, settled(truth)) for source, truth in local.truths)
+        record, places = self.rules.renumber_queries(local.party.record, self.sources, local.places)
+        truths = tuple((source, settle_truth(truth)) for source, truth in local.truths)
         return replace(local, party=replace(local.party, record=record), places=places, truths=truths)
 
     # -- what the judge learns before the step --------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Receiver(Actor):
             case Heartbeat(_, last) if is_doubted(truth, self._count(last), 0, self.recovery):
                 truth = replace(truth, doubt=self._count(last), heard=True)
             case Heartbeat(_, last):
-                truth = heard(truth, self._count(last) + 1, self._count(last), self.recovery)
+                truth = note_existing(truth, self._count(last) + 1, self._count(last), self.recovery)
             case QueryTimeout():
                 truth = silence(truth, self.recovery)
             case Appeared(_, new):
@@ -232,7 +232,7 @@ class Receiver(Actor):
     def _step(self, informed: ReceiverLocal, before: ReceiverLocal, event: Event, watch: Watch | None) -> Reaction:
         party, effects = self.rules.step(informed.party, event, self.name, watch)
         local = self._waiting(replace(informed, party=party))
-        found: set[Broken] = set()
+        found: set[SampleViolation] = set()
         calls: list[Envelope] = []
         for effect in effects:
             match effect:
@@ -252,55 +252,55 @@ class Receiver(Actor):
         for _, truth in local.truths:
             found |= faults_after(truth, self.recovery)
         if self.rules.counts and set(local.party.timers) != self._timers(local):
-            found.add(Broken.TIMERS)
-        broken = tuple(one for one in Broken if one in local.broken or one in found)
+            found.add(SampleViolation.TIMERS)
+        broken = tuple(one for one in SampleViolation if one in local.broken or one in found)
         return Reaction(replace(local, broken=broken), (), tuple(calls))
 
     def _waiting(self, local: ReceiverLocal) -> ReceiverLocal:
         """A source that is met while the first query is open waits, until it holds too much."""
         truths = []
         for source, truth in local.truths:
-            waits = local.history and truth.held() <= self.recovery.history_limit
+            waits = local.history and truth.count_held() <= self.recovery.history_limit
             truths.append((source, replace(truth, waits=waits if truth.began < 0 or truth.waits else False)))
         return replace(local, truths=tuple(truths))
 
-    def _told(self, local: ReceiverLocal, told: Deliver | Missed) -> tuple[ReceiverLocal, set[Broken]]:
-        first = self._count(wrapped(told.first, self.width))
+    def _told(self, local: ReceiverLocal, told: Deliver | Missed) -> tuple[ReceiverLocal, set[SampleViolation]]:
+        first = self._count(wrap_number(told.first, self.width))
         last = first + told.last - told.first
         if last >= self.count:
-            return local, {Broken.INVENTED}
+            return local, {SampleViolation.INVENTED}
         truth = dict(local.truths)[told.source]
         if isinstance(told, Deliver):
-            truth, wrong = delivered(truth, first, last)
+            truth, wrong = note_delivered(truth, first, last)
         else:
-            truth, wrong = reported(truth, first, last, self.recovery)
+            truth, wrong = note_missed(truth, first, last, self.recovery)
         return self._with(local, told.source, truth), wrong
 
     def _asked(
         self, local: ReceiverLocal, query: Query, event: Event, calls: list[Envelope]
-    ) -> tuple[ReceiverLocal, set[Broken]]:
+    ) -> tuple[ReceiverLocal, set[SampleViolation]]:
         if query.source == EVERY_SOURCE:
             calls.append(Envelope(self.name, QUERY, Asked(self._places * len(self.sources), query)))
             wanted = self.history or History()
             right = self._asks and (query.newest, query.age_ms) == (wanted.newest, wanted.age_ms)
             right = right and isinstance(event, Subscribe | HistoryRested) and query.n == local.tries + 1
-            return replace(local, tries=query.n), set() if right else {Broken.ASKED}
+            return replace(local, tries=query.n), set() if right else {SampleViolation.ASKED}
         place = self.sources.index(query.source)
         truth = dict(local.truths)[query.source]
         looks, found = bool(query.newest) and not query.has_end, set()
         missing = truth.missing()
         asked = sum(one.range for one in truth.open)
         lowest = (missing & -missing).bit_length() - 1 if missing else truth.next
-        first = self._count(wrapped(query.first, self.width))
+        first = self._count(wrap_number(query.first, self.width))
         last = first + query.last - query.first if query.has_end else self.count - 1
         met = looks and truth.began < 0 and truth.alive and (truth.new or self.recovery.past) and not truth.waits
         if not met:
             if len(truth.open) >= self.recovery.windows or truth.waits:
-                found.add(Broken.ASKED)
+                found.add(SampleViolation.ASKED)
             if not missing and not isinstance(event, PeriodOver):
-                found.add(Broken.QUIET)
+                found.add(SampleViolation.QUIET)
             if first != lowest if looks or not truth.open else not (missing & ~asked) >> first & 1:
-                found.add(Broken.ASKED)
+                found.add(SampleViolation.ASKED)
         numbers = list(local.places[place])
         taken = {one.place for one in truth.open}
         at = min((one for one in range(self._places) if one not in taken), key=lambda one: (numbers[one] != 0, one))
@@ -311,17 +311,17 @@ class Receiver(Actor):
             truth = query_sent(truth, at, first, first - 1 if looks else min(last, self.count - 1), query.newest)
         return self._with(replace(local, places=places), query.source, truth), found
 
-    def _unasked(self, before: ReceiverLocal, event: Event, effects: Effects) -> set[Broken]:
+    def _unasked(self, before: ReceiverLocal, event: Event, effects: Effects) -> set[SampleViolation]:
         """Who is met by a token, and all of whose samples are ours, is asked."""
         if not isinstance(event, Appeared) or before.history or self._finds_no_place(before, event):
             return set()
         truth = dict(before.truths)[event.source]
         met = truth.began < 0 and not truth.alive and (event.new or self.recovery.past)
-        return {Broken.ASKED} if met and not any(isinstance(one, Ask) for one in effects) else set()
+        return {SampleViolation.ASKED} if met and not any(isinstance(one, Ask) for one in effects) else set()
 
     # -- what else the judge looks at -------------------------------------------------------------------------------
 
-    def _mistimed(self, local: ReceiverLocal, event: Event, effects: Effects) -> set[Broken]:
+    def _mistimed(self, local: ReceiverLocal, event: Event, effects: Effects) -> set[SampleViolation]:
         """The deadlines of timers: they run from now on, which is 0.  After an end nobody rests where all that is
         missing was not asked for yet."""
         recovery = self.recovery
@@ -330,17 +330,17 @@ class Receiver(Actor):
                   "pause": min(recovery.backoff_ms << max(local.tries - 1, 0), recovery.backoff_max_ms)}  # fmt: skip
         waits = isinstance(event, QueryGoesOn) and self._waits_for(local, event)
         if waits and not any(isinstance(effect, SetTimer) for effect in effects):
-            return {Broken.TIMING}
+            return {SampleViolation.TIMING}
         for effect in effects:
             if isinstance(effect, SetTimer):
                 due = wanted.get(effect.timer)
                 if effect.timer == "rest":
                     truth = dict(local.truths)[effect.key]
                     if isinstance(event, QueryEnded) and not truth.tries[truth.next]:
-                        return {Broken.TIMING}
+                        return {SampleViolation.TIMING}
                     due = backoff_ms(truth, recovery)
                 if effect.deadline_ns != (due or 0) * MS:
-                    return {Broken.TIMING}
+                    return {SampleViolation.TIMING}
         return set()
 
     def _waits_for(self, local: ReceiverLocal, event: QueryGoesOn) -> bool:
@@ -365,18 +365,20 @@ class Receiver(Actor):
                 wanted.add(("period", source))
         return wanted
 
-    def _miscounted(self, before: ReceiverLocal, local: ReceiverLocal, event: Event) -> set[Broken]:
+    def _miscounted(self, before: ReceiverLocal, local: ReceiverLocal, event: Event) -> set[SampleViolation]:
         """Whether what was not new was counted."""
         if not isinstance(event, Sample) or not self.rules.counts or self._finds_no_place(before, event):
             return set()
         truth = dict(before.truths)[event.source]
         first = self._count(event.first)
         _, new = came(truth, first, first + event.last - event.first, self.recovery)
-        was = self.rules.dropped(before.party.record, event.source)
-        now = self.rules.dropped(local.party.record, event.source)
-        return set() if now - was == event.last - event.first + 1 - new else {Broken.COUNT}
+        was = self.rules.count_dropped(before.party.record, event.source)
+        now = self.rules.count_dropped(local.party.record, event.source)
+        return set() if now - was == event.last - event.first + 1 - new else {SampleViolation.COUNT}
 
-    def _misplaced(self, before: ReceiverLocal, local: ReceiverLocal, event: Event, effects: Effects) -> set[Broken]:
+    def _misplaced(
+        self, before: ReceiverLocal, local: ReceiverLocal, event: Event, effects: Effects
+    ) -> set[SampleViolation]:
         """Whether those and only those were turned away for whom there is no place, counted, and told of samples."""
         told = [one.event for one in effects if isinstance(one, Tell) and isinstance(one.event, TurnedAway)]
         wanted, count = [], 0
@@ -387,17 +389,17 @@ class Receiver(Actor):
                 wanted = [TurnedAway(event.source, first, first + count - 1)]
         if not self.rules.counts:
             return set()
-        counted = self.rules.turned_away(local.party.record) - self.rules.turned_away(before.party.record)
+        counted = self.rules.count_turned_away(local.party.record) - self.rules.count_turned_away(before.party.record)
         kept = {source for source, truth in local.truths if self.rules.keeps(local.party.record, source)}
         known = {source for source, truth in local.truths if truth.is_kept()}
         gone = isinstance(event, RetentionOver | Disappeared)  # whether it should be is judged elsewhere
-        return set() if (told, counted) == (wanted, count) and (gone or kept == known) else {Broken.PLACES}
+        return set() if (told, counted) == (wanted, count) and (gone or kept == known) else {SampleViolation.PLACES}
 
     def _kept(
         self, local: ReceiverLocal, before: ReceiverLocal, event: Event
-    ) -> tuple[ReceiverLocal, set[Broken]]:  # fmt: skip
+    ) -> tuple[ReceiverLocal, set[SampleViolation]]:  # fmt: skip
         """Sources that are forgotten, and whether they should be."""
-        found: set[Broken] = set()
+        found: set[SampleViolation] = set()
         for source, truth in local.truths:
             had, has = (self.rules.keeps(one.party.record, source) for one in (before, local))
             silent = isinstance(event, RetentionOver) and event.key == source and not truth.heard and not truth.alive
@@ -406,7 +408,7 @@ class Receiver(Actor):
                 or (isinstance(event, Disappeared) and event.source == source and truth.began < 0)
             )
             if goes is has and had:
-                found.add(Broken.FORGOTTEN)
+                found.add(SampleViolation.FORGOTTEN)
             if had and not has:
                 local = self._with(local, source, Truth(tries=(0,) * self.count, waits=local.history))
             elif isinstance(event, RetentionOver) and event.key == source:
@@ -436,7 +438,7 @@ class Receiver(Actor):
             "replies": "every one comes" if one.reliable else "may be lost",
         }
 
-    def is_broken(self, how: Broken) -> View:
+    def is_broken(self, how: SampleViolation) -> View:
         """Whether this was broken."""
         return View(SUBSCRIBER, 2, lambda local: int(how in local.broken))
 
@@ -489,7 +491,7 @@ class Receiver(Actor):
 
     def _count(self, sn: int) -> int:
         """Which number of the system it is."""
-        return sn - self.begin if self.width == 64 else wrapped(sn - self.begin, self.width)
+        return sn - self.begin if self.width == 64 else wrap_number(sn - self.begin, self.width)
 
     @staticmethod
     def _with(local: ReceiverLocal, source: str, truth: Truth) -> ReceiverLocal:

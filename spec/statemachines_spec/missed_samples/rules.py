@@ -11,7 +11,7 @@ from statemachines.kernel import Effects, Event, Fsm
 from statemachines.missed_samples.source_record import with_asking
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines_spec.explorer.actor import Watch
-from statemachines_spec.explorer.party import Party, begin, firings, stepped
+from statemachines_spec.explorer.party import Party, begin, firings, step_party
 
 Places = tuple[tuple[int, ...], ...]
 """Of each source the numbers of the queries in its places (0: none was there)."""
@@ -35,22 +35,22 @@ class Rules:
 
     def step(self, party: Party, event: Event, name: str, watch: Watch | None) -> tuple[Party, Effects]:
         """One step."""
-        return stepped(SUBSCRIBER, party, event, name, watch)
+        return step_party(SUBSCRIBER, party, event, name, watch)
 
     def keeps(self, record: Any, source: str) -> bool:
         """Whether something is known of the source."""
         return source in record.sources
 
-    def dropped(self, record: Any, source: str) -> int:
+    def count_dropped(self, record: Any, source: str) -> int:
         """How many samples of a source were dropped."""
         found = record.sources.get(source)
         return 0 if found is None else int(found.dropped)
 
-    def turned_away(self, record: Any) -> int:
+    def count_turned_away(self, record: Any) -> int:
         """How many samples, heartbeats and tokens found no place."""
         return int(record.turned_away)
 
-    def renumbered(self, record: Any, sources: tuple[str, ...], places: Places) -> tuple[Any, Places]:
+    def renumber_queries(self, record: Any, sources: tuple[str, ...], places: Places) -> tuple[Any, Places]:
         """The record and the places with queries numbered anew: of each source those that are open are 2, 3, ..., and
         all before them 1; with nothing dropped, and nobody turned away."""
         kept, found = record.sources, []

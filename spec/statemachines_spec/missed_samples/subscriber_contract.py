@@ -27,7 +27,7 @@ COUNT: Final = 5
 Said = tuple[Any, ...]
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class SubscriberFacts(msgspec.Struct, frozen=True, gc=False):
     """How many samples have come."""
 
     came: int = 0
@@ -41,10 +41,10 @@ class Quiet(Counterpart):
     def __init__(self) -> None:
         super().__init__(RULES)
 
-    def begins(self) -> Known:
-        return Known()
+    def begins(self) -> SubscriberFacts:
+        return SubscriberFacts()
 
-    def says(self, known: Known) -> Iterator[Any]:
+    def says(self, known: SubscriberFacts) -> Iterator[Any]:
         if known.ended:
             return
         yield Unsubscribe()
@@ -58,12 +58,12 @@ class Quiet(Counterpart):
             yield Heartbeat(P, -1)
             yield Heartbeat(P, (known.came - 1) % TURN)
 
-    def learns(self, known: Known, event: Any, said: Said) -> Known:
+    def learns(self, known: SubscriberFacts, event: Any, said: Said) -> SubscriberFacts:
         match event:
             case Subscribe():
                 return replace(known, begun=True)
             case Unsubscribe():
-                return Known(ended=True)
+                return SubscriberFacts(ended=True)
             case Sample() if event not in BEYOND:
                 return replace(known, came=known.came + 1)
         return known
@@ -73,16 +73,16 @@ BEYOND: Final = (Sample(P, TURN, TURN), Sample("q", TURN + 1, TURN + 1), Heartbe
 """No number of this width."""
 
 
-def is_heartbeat(known: Known, event: Any) -> bool:
+def is_heartbeat(known: SubscriberFacts, event: Any) -> bool:
     return isinstance(event, Heartbeat) and event not in BEYOND
 
 
-def delivers(known: Known, event: Sample, said: Said) -> bool:
+def delivers(known: SubscriberFacts, event: Sample, said: Said) -> bool:
     number = TURN + known.came
     return said == (Tell(Deliver(P, number, number)),)
 
 
-def _says_nothing(known: Known, event: Any, said: Said) -> bool:
+def _says_nothing(known: SubscriberFacts, event: Any, said: Said) -> bool:
     return said == ()
 
 

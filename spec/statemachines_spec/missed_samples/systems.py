@@ -43,10 +43,10 @@ from statemachines_spec.missed_samples.fabric import (
 )
 from statemachines_spec.missed_samples.receiver import Receiver
 from statemachines_spec.missed_samples.rules import SHIPPED
-from statemachines_spec.missed_samples.truth import Broken
+from statemachines_spec.missed_samples.truth import SampleViolation
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class SampleSetting(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds a system.
 
     `sources` that publish `samples` each, the first of them `begin`; `beats` of theirs; `depth` of the cache, which is
@@ -120,126 +120,127 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
 
-SYSTEMS: dict[str, tuple[str, Setting]] = {
+SYSTEMS: dict[str, tuple[str, SampleSetting]] = {
     "gap": (
         "samples are lost and overtake each other; the cache has them all, and queries are slow, or never end",
-        Setting(samples=3, past=True, retries=3, empty=1, vanished=1, slow=1, whole=True, shows=("recovered",)),
+        SampleSetting(samples=3, past=True, retries=3, empty=1, vanished=1, slow=1, whole=True, shows=("recovered",)),
     ),
     "shallow": (
         "a cache of one: what it had to let go is reported",
-        Setting(samples=4, depth=1, past=True, empty=1, slow=1, shows=("missed", "recovered")),
+        SampleSetting(samples=4, depth=1, past=True, empty=1, slow=1, shows=("missed", "recovered")),
     ),
     "two-deep": (
         "a cache of two, of which each reply brings one sample; the first contact decides where counting begins",
-        Setting(samples=4, depth=2, single=True, slow=1, shows=("missed",)),
+        SampleSetting(samples=4, depth=2, single=True, slow=1, shows=("missed",)),
     ),
     "elsewhere": (
         "a cache somewhere in the network, which misses what the network loses",
-        Setting(samples=3, depth=3, local=False, past=True, shows=("missed", "recovered")),
+        SampleSetting(samples=3, depth=3, local=False, past=True, shows=("missed", "recovered")),
     ),
     "small-elsewhere": (
         "a small cache somewhere in the network, where samples overtake each other",
-        Setting(samples=3, depth=2, local=False, past=True, lossy=False, in_flight=4, shows=("recovered",)),
+        SampleSetting(samples=3, depth=2, local=False, past=True, lossy=False, in_flight=4, shows=("recovered",)),
     ),
     "unreliable": (
         "replies are lost, overtake each other, and come after the end of their query",
-        Setting(
+        SampleSetting(
             samples=3, depth=3, single=True, reliable=False, past=True, lost_replies=1, early=1, empty=1,
             shows=("missed", "recovered"),
         ),
     ),
     "early-end": (
         "the end of a query overtakes all of its replies: two attempts more, and the rest is reported",
-        Setting(samples=3, depth=3, reliable=False, past=True, early=2, slow=1, shows=("missed", "recovered")),
+        SampleSetting(samples=3, depth=3, reliable=False, past=True, early=2, slow=1, shows=("missed", "recovered")),
     ),
     "crowded": (
         "no more than one sample may be held",
-        Setting(samples=5, depth=5, pending=1, slow=1, shows=("missed",)),
+        SampleSetting(samples=5, depth=5, pending=1, slow=1, shows=("missed",)),
     ),
     "heartbeats": (
         "the last samples are lost: heartbeats show it",
-        Setting(samples=2, depth=2, beats=Beats.PERIODIC, past=True, empty=1, slow=1, shows=("recovered",)),
+        SampleSetting(samples=2, depth=2, beats=Beats.PERIODIC, past=True, empty=1, slow=1, shows=("recovered",)),
     ),
     "sporadic": (
         "the last samples are lost: a heartbeat after each change may show it",
-        Setting(samples=3, depth=1, beats=Beats.SPORADIC, slow=1, shows=("missed",)),
+        SampleSetting(samples=3, depth=1, beats=Beats.SPORADIC, slow=1, shows=("missed",)),
     ),
     "periodic": (
         "the last samples are lost: periodic queries show it",
-        Setting(samples=3, depth=3, period=True, periods=2, empty=1, slow=1),
+        SampleSetting(samples=3, depth=3, period=True, periods=2, empty=1, slow=1),
     ),
     "two-sources": (
         "two publishers: of one every query is stuck, and never ends",
-        Setting(sources=("p", "q"), samples=2, depth=2, past=True, stuck=("q",), retries=0, slow=1,
+        SampleSetting(sources=("p", "q"), samples=2, depth=2, past=True, stuck=("q",), retries=0, slow=1,
                 shows=("missed", "recovered")),
     ),
     "history": (
         "a subscriber that comes late asks for history; two publishers go on meanwhile",
-        Setting(sources=("p", "q"), samples=2, depth=2, history=History(), past=True, slow=1, retries=0,
+        SampleSetting(sources=("p", "q"), samples=2, depth=2, history=History(), past=True, slow=1, retries=0,
                 shows=("recovered",)),
     ),
     "short-history": (
         "of the history one sample of each source is wanted, and two may be held while it is asked for",
-        Setting(samples=3, depth=3, history=History(newest=1), history_limit=1, empty=1, slow=1, single=True,
+        SampleSetting(samples=3, depth=3, history=History(newest=1), history_limit=1, empty=1, slow=1, single=True,
                 shows=("missed",)),
     ),
     "history-tokens": (
         "history, tokens and heartbeats at once",
-        Setting(samples=2, depth=2, history=History(), tokens=True, goings=1, beats=Beats.SPORADIC, slow=1,
+        SampleSetting(samples=2, depth=2, history=History(), tokens=True, goings=1, beats=Beats.SPORADIC, slow=1,
                 in_flight=1),
     ),
     "tokens": (
         "sources are known to live, or not; they come, are silent, are forgotten, and come again",
-        Setting(samples=2, depth=2, tokens=True, goings=1, silences=3, slow=1, retries=0),
+        SampleSetting(samples=2, depth=2, tokens=True, goings=1, silences=3, slow=1, retries=0),
     ),
     "continued": (
         "a publisher dies, and goes on counting",
-        Setting(samples=3, depth=3, past=True, crashes=1, beats=Beats.PERIODIC, shows=("recovered",)),
+        SampleSetting(samples=3, depth=3, past=True, crashes=1, beats=Beats.PERIODIC, shows=("recovered",)),
     ),
     "strangers": (
         "one source may be kept, and there are two: the other is turned away until the first is forgotten",
-        Setting(sources=("p", "q"), samples=1, depth=1, kept_sources=1, tokens=True, goings=1, silences=1, retries=0,
-                beats=Beats.SPORADIC, in_flight=1, shows=("turned away", "taken after all")),
+        SampleSetting(sources=("p", "q"), samples=1, depth=1, kept_sources=1, tokens=True, goings=1, silences=1,
+                      retries=0, beats=Beats.SPORADIC, in_flight=1, shows=("turned away", "taken after all")),
     ),
     "strange-history": (
         "one source may be kept, and the history of two is asked for",
-        Setting(sources=("p", "q"), samples=2, depth=2, kept_sources=1, history=History(), silences=2, retries=0,
+        SampleSetting(sources=("p", "q"), samples=2, depth=2, kept_sources=1, history=History(), silences=2, retries=0,
                 in_flight=1, shows=("turned away", "taken after all")),
     ),
     "crowded-cache": (
         "the cache may have one queue, and there are two sources: the silent one is let go",
-        Setting(sources=("p", "q"), samples=3, depth=2, queues=1, crowdings=2, retries=0, in_flight=1,
+        SampleSetting(sources=("p", "q"), samples=3, depth=2, queues=1, crowdings=2, retries=0, in_flight=1,
                 shows=("not kept", "let go")),
     ),
     "turn": (
         "numbers of three bits come round in the middle",
-        Setting(samples=3, begin=6, width=3, depth=3, beats=Beats.SPORADIC, slow=1),
+        SampleSetting(samples=3, begin=6, width=3, depth=3, beats=Beats.SPORADIC, slow=1),
     ),
     "turn-history": (
         "numbers of three bits come round, and somebody comes late",
-        Setting(samples=4, begin=6, width=3, depth=4, history=History(), single=True),
+        SampleSetting(samples=4, begin=6, width=3, depth=4, history=History(), single=True),
     ),
     "windows": (
         "two queries for one number each are open at a time; one of them ends at once, or never",
-        Setting(samples=4, past=True, window=1, windows=2, retries=2, empty=1, slow=1, in_flight=1, whole=True,
+        SampleSetting(samples=4, past=True, window=1, windows=2, retries=2, empty=1, slow=1, in_flight=1, whole=True,
                 shows=("recovered", "asked for")),
     ),
     "long-hole": (
         "a hole is longer than a window, and the cache has the end of it alone",
-        Setting(samples=5, depth=2, past=True, window=2, in_flight=1, ordered=True, shows=("missed", "recovered")),
+        SampleSetting(samples=5, depth=2, past=True, window=2, in_flight=1, ordered=True,
+                      shows=("missed", "recovered")),
     ),
     "jumps": (
         "a number that is two ahead is believed when the next comes, too",
-        Setting(samples=4, depth=4, jump=1, beats=Beats.SPORADIC, in_flight=2, shows=("doubted", "asked for")),
+        SampleSetting(samples=4, depth=4, jump=1, beats=Beats.SPORADIC, in_flight=2, shows=("doubted", "asked for")),
     ),
     "repeated-history": (
         "the first query for history reaches nobody, or is slow, and is sent again",
-        Setting(samples=2, depth=2, history=History(), empty=1, slow=1, in_flight=1, whole=True,
+        SampleSetting(samples=2, depth=2, history=History(), empty=1, slow=1, in_flight=1, whole=True,
                 shows=("asked twice",)),
     ),
     "three-deep": (
         "a cache of three, which has let the first of four samples go; a query may end at once",
-        Setting(samples=4, depth=3, past=True, empty=1, slow=1, shows=("missed", "recovered")),
+        SampleSetting(samples=4, depth=3, past=True, empty=1, slow=1, shows=("missed", "recovered")),
     ),
 }  # fmt: skip
 """Name -> (about, bounds)."""
@@ -251,7 +252,7 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
     return build(name, about, setting, variant)
 
 
-def build(name: str, about: str, setting: Setting, variant: str = "settled") -> System:
+def build(name: str, about: str, setting: SampleSetting, variant: str = "settled") -> System:
     """The system with these bounds."""
     recovery = setting.recovery()
     receiver = Receiver(
@@ -292,7 +293,7 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
     )
 
 
-def sender(source: str, setting: Setting) -> FsmActor:
+def sender(source: str, setting: SampleSetting) -> FsmActor:
     """A publisher."""
     end = setting.begin + setting.samples
 
@@ -321,7 +322,7 @@ def _everybody(local: bool, to: str) -> Iterable[str]:
     return (SUBSCRIBER,) if local else (QUERY, SUBSCRIBER)
 
 
-def budgets(setting: Setting) -> tuple[Budget, ...]:
+def budgets(setting: SampleSetting) -> tuple[Budget, ...]:
     """How many faults there are of each kind."""
     return (
         at_most("queries that end at once", setting.empty, EndEmpty),
@@ -348,10 +349,10 @@ def _whose(actor: str, local: Any, event: Any) -> str | None:
     return event.key or "*" if _is_timeout(actor, event) else None
 
 
-def properties(receiver: Receiver, fabric: Fabric, setting: Setting) -> list[Property]:
+def properties(receiver: Receiver, fabric: Fabric, setting: SampleSetting) -> list[Property]:
     """What must hold, and what must happen sometimes."""
-    of_cache = (Broken.REPLIES, Broken.QUEUES)
-    found: list[Property] = [never(receiver, how) for how in Broken if how not in of_cache]
+    of_cache = (SampleViolation.REPLIES, SampleViolation.QUEUES)
+    found: list[Property] = [never(receiver, how) for how in SampleViolation if how not in of_cache]
     found += [Always(how.name, f"never: {how.value}", (fabric.is_broken(how),), _not) for how in of_cache]
     if setting.whole:
         found.append(Always("WHOLE", "nothing that the cache has is missed", (receiver.has_missed(),), _not))
@@ -370,12 +371,12 @@ def properties(receiver: Receiver, fabric: Fabric, setting: Setting) -> list[Pro
     return found
 
 
-def never(receiver: Receiver, how: Broken) -> Always:
+def never(receiver: Receiver, how: SampleViolation) -> Always:
     """This is never broken."""
     return Always(how.name, f"never: {how.value}", (receiver.is_broken(how),), _not)
 
 
-def obligations(receiver: Receiver, senders: tuple[FsmActor, ...], setting: Setting) -> tuple[Eventually, ...]:
+def obligations(receiver: Receiver, senders: tuple[FsmActor, ...], setting: SampleSetting) -> tuple[Eventually, ...]:
     """What must be met sooner or later."""
     found = []
     if not setting.stuck:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from statemachines.missed_samples.recovery import Recovery
 
 
-class Broken(Enum):
+class SampleViolation(Enum):
     """What was broken."""
 
     ORDER = "a number is delivered or reported that is settled"
@@ -83,7 +83,7 @@ class Truth(msgspec.Struct, frozen=True, gc=False):
         """Something is known of the source."""
         return self.began >= 0 or self.alive
 
-    def held(self) -> int:
+    def count_held(self) -> int:
         """How many have come, and are not settled."""
         return (self.arrived >> self.next).bit_count() if self.began >= 0 else 0
 
@@ -102,7 +102,7 @@ def from_start(truth: Truth, recovery: Recovery) -> bool:
     return truth.new or (recovery.past and not truth.waits)
 
 
-def heard(truth: Truth, first: int, last: int, recovery: Recovery) -> Truth:
+def note_existing(truth: Truth, first: int, last: int, recovery: Recovery) -> Truth:
     """Numbers up to `last` exist; where that is the first contact, it decides where the source begins."""
     if truth.began < 0:
         begin = 0 if from_start(truth, recovery) else first
@@ -114,7 +114,7 @@ def came(truth: Truth, first: int, last: int, recovery: Recovery) -> tuple[Truth
     """A sample came; how many of its numbers are new."""
     if first == last and is_doubted(truth, first, 1, recovery):
         return replace(truth, doubt=first), 0
-    truth = heard(fill(truth, first, last), first, last, recovery)
+    truth = note_existing(fill(truth, first, last), first, last, recovery)
     if truth.waits and first < truth.next:
         truth = replace(truth, began=first, next=first)
     new = bits(max(first, truth.next), last) & ~truth.arrived
@@ -185,36 +185,36 @@ def round_over(truth: Truth, silent: bool, recovery: Recovery) -> Truth:
     return replace(truth, failed=0, round=0, tries=tries)
 
 
-def delivered(truth: Truth, first: int, last: int) -> tuple[Truth, set[Broken]]:
+def note_delivered(truth: Truth, first: int, last: int) -> tuple[Truth, set[SampleViolation]]:
     """The application was given a range."""
     truth, found = _settled(truth, first, last)
     if bits(first, last) & ~truth.arrived:
-        found.add(Broken.INVENTED)
+        found.add(SampleViolation.INVENTED)
     return truth, found
 
 
-def reported(truth: Truth, first: int, last: int, recovery: Recovery) -> tuple[Truth, set[Broken]]:
+def note_missed(truth: Truth, first: int, last: int, recovery: Recovery) -> tuple[Truth, set[SampleViolation]]:
     """The application was told that a range will not come."""
-    crowded = truth.held() > recovery.pending
+    crowded = truth.count_held() > recovery.pending
     truth, found = _settled(truth, first, last)
     if last >= truth.top:
-        found.add(Broken.INVENTED)
+        found.add(SampleViolation.INVENTED)
     if bits(first, last) & truth.arrived:
-        found.add(Broken.NOGAP)
+        found.add(SampleViolation.NOGAP)
     if not crowded and not all(truth.is_convicted(one, recovery) for one in range(first, min(last + 1, truth.top))):
-        found.add(Broken.HASTY)
+        found.add(SampleViolation.HASTY)
     return replace(truth, missed=truth.missed | bits(first, last)), found
 
 
-def faults_after(truth: Truth, recovery: Recovery) -> set[Broken]:
+def faults_after(truth: Truth, recovery: Recovery) -> set[SampleViolation]:
     """What is wrong when a step is over."""
     if truth.began < 0:
         return set()
     if truth.waits:
-        return {Broken.BOUND} if truth.held() > recovery.history_limit else set()
-    found = {Broken.BOUND} if truth.held() > recovery.pending else set()
+        return {SampleViolation.BOUND} if truth.count_held() > recovery.history_limit else set()
+    found = {SampleViolation.BOUND} if truth.count_held() > recovery.pending else set()
     if truth.next < truth.top and (truth.arrived >> truth.next & 1 or truth.is_convicted(truth.next, recovery)):
-        found.add(Broken.PROMPT)
+        found.add(SampleViolation.PROMPT)
     return found
 
 
@@ -226,7 +226,7 @@ def backoff_ms(truth: Truth, recovery: Recovery) -> int:
     return pause
 
 
-def settled(truth: Truth) -> Truth:
+def settle_truth(truth: Truth) -> Truth:
     """Without what nothing depends on any more, so that equal situations are one state."""
     past = (1 << truth.next) - 1
     tries = tuple(0 if number < truth.next else count for number, count in enumerate(truth.tries))
@@ -241,12 +241,12 @@ def settled(truth: Truth) -> Truth:
     )
 
 
-def _settled(truth: Truth, first: int, last: int) -> tuple[Truth, set[Broken]]:
+def _settled(truth: Truth, first: int, last: int) -> tuple[Truth, set[SampleViolation]]:
     found = set()
     if truth.waits:
-        found.add(Broken.HISTORY)
+        found.add(SampleViolation.HISTORY)
     if first < truth.next:
-        found.add(Broken.ORDER)
+        found.add(SampleViolation.ORDER)
     if first > truth.next:
-        found.add(Broken.REPORT)
+        found.add(SampleViolation.REPORT)
     return replace(truth, next=max(truth.next, last + 1)), found

@@ -49,19 +49,19 @@ class Line(msgspec.Struct, frozen=True):
     others: int = 0
 
     @property
-    def killed(self) -> int:
+    def killed_count(self) -> int:
         """Whatever broke."""
         return sum(self.by.get(one, 0) for one in COLUMNS)
 
     @property
     def rate(self) -> float:
         """Of all that are not allowed, the part that was killed."""
-        return self.killed / max(1, self.made - self.allowed)
+        return self.killed_count / max(1, self.made - self.allowed)
 
     @property
-    def settled(self) -> int:
+    def settled_count(self) -> int:
         """Killed by something, or allowed."""
-        return self.killed + self.others + self.allowed
+        return self.killed_count + self.others + self.allowed
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -85,8 +85,8 @@ def account_of(
     seen = {one.name: one for one in reversed(notices) if one.what}
     taken = [one for one in found if not one.refused]
     refused = [one for one in found if one.refused]
-    excused = {one.name: clause for one in taken if not one.killed and (clause := excuse(one.name, allowed))}
-    left = [one for one in taken if not one.killed and one.name not in excused]
+    excused = {one.name: clause for one in taken if not one.is_killed and (clause := excuse(one.name, allowed))}
+    left = [one for one in taken if not one.is_killed and one.name not in excused]
     noticed = {one.name: seen[one.name] for one in left if one.name in seen}
     aside = (excused, noticed)
     lines = [*_by_kind(taken, *aside), _line("row and guard", [o for o in taken if o.group != CODE], *aside)]
@@ -146,14 +146,14 @@ def text(found: Account) -> str:
     lines += [f"allowed: {one.name}: {one.verdict} [{clause.clause}]" for one, clause in found.allowed]
     lines += [f"noticed by {one.judge}: {one.name}: {one.what}" for one in found.noticed]
     lines += [f"ALIVE {one.name}: {one.verdict}{f' in {one.where}' if one.where else ''}" for one in found.alive]
-    return "\n".join([*lines, settled(found)])
+    return "\n".join([*lines, render_settled(found)])
 
 
-def settled(found: Account) -> str:
+def render_settled(found: Account) -> str:
     """How many are killed by something, or allowed; the line that counts all is the last."""
     whole = found.lines[-1] if found.lines else Line("all", 0, {}, 0)
-    part = f"{100 * whole.settled / max(1, whole.made):.1f} %"
-    return f"Killed by something, or allowed: {_number(whole.settled)} of {_number(whole.made)} ({part})."
+    part = f"{100 * whole.settled_count / max(1, whole.made):.1f} %"
+    return f"Killed by something, or allowed: {_number(whole.settled_count)} of {_number(whole.made)} ({part})."
 
 
 def page(
@@ -180,7 +180,7 @@ def page(
         "*Killed* is the part of all that are made, less those that a clause allows. *Allowed* and *others*",
         "are of those that exploration leaves alive: what a clause allows; of the rest, what tests, simulation or",
         "Hypothesis notice.",
-        settled(found),
+        render_settled(found),
     ]
     if found.sample:
         lines += ["", "## How strong each judge is", "", *_about(found.sample), "", *strength.table(found.sample)]

@@ -62,7 +62,7 @@ Prepare = Callable[[Say], tuple[Judge, Sequence[Mutant], Explored]]
 
 
 @contextmanager
-def judged_apart(prepare: Prepare, jobs: int, say: Say) -> Iterator[Iterator[Verdict | Explored]]:
+def judge_apart(prepare: Prepare, jobs: int, say: Say) -> Iterator[Iterator[Verdict | Explored]]:
     """Verdicts, in the order in which they are known, behind what was explored.
 
     Raises `ConfigurationError` where the systems themselves break, `GaplessError` where the process that forks is lost.
@@ -133,7 +133,7 @@ def leave(signum: int, frame: FrameType | None) -> None:
 
 def _each_apart(judge: Judge, mutants: Sequence[Mutant], jobs: int) -> Iterator[Verdict]:
     judged = set()
-    for mutant, word in forked(partial(_judge_one, judge), mutants, jobs):
+    for mutant, word in fork_jobs(partial(_judge_one, judge), mutants, jobs):
         if not isinstance(word, Left):
             judged.add(mutant.name)
             yield word
@@ -148,7 +148,7 @@ class Left(msgspec.Struct, frozen=True):
     code: int | None
 
 
-def forked(
+def fork_jobs(
     work: Callable[[Mutant, Connection], None], mutants: Sequence[Mutant], jobs: int
 ) -> Iterator[tuple[Mutant, Any]]:
     """What is said of each mutant, by `work` in a process of its own, and behind that how the process `Left`; so many
@@ -194,12 +194,12 @@ def _ended(code: int | None) -> str:
 
 def _judge_one(judge: Judge, mutant: Mutant, out: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    bound_memory(MEMORY_MAX)
-    bound_seconds(judge.seconds_max(mutant) + SECONDS_MORE)
+    limit_memory(MEMORY_MAX)
+    limit_processor_time(judge.seconds_max(mutant) + SECONDS_MORE)
     out.send(judge.judge(mutant))
 
 
-def bound_memory(more: int) -> None:
+def limit_memory(more: int) -> None:
     """This process may take so many bytes more than it has; where the system does not say how many it has, it is not
     bounded."""
     try:
@@ -210,7 +210,7 @@ def bound_memory(more: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGE_SIZE") + more, hard))
 
 
-def bound_seconds(seconds: float) -> None:
+def limit_processor_time(seconds: float) -> None:
     """This process ends by SIGXCPU after so many seconds more of processor time."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)

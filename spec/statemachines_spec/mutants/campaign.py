@@ -22,7 +22,7 @@ from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError
 from statemachines.whole_file import make_folder, write_whole
 from statemachines_spec.hunt import Hunt
-from statemachines_spec.mutants.apart import Explored, judged_apart
+from statemachines_spec.mutants.apart import Explored, judge_apart
 from statemachines_spec.mutants.code_mutants import code_mutants
 from statemachines_spec.mutants.judging import Judge, Verdict, unmet
 from statemachines_spec.mutants.mutant import GROUPS, Mutant
@@ -137,7 +137,7 @@ def _means(name: str, hunt: str) -> bool:
     return name == hunt or hunt.startswith(f"{name} (")
 
 
-def picked(
+def pick_mutants(
     mutants: Sequence[Mutant], only: Sequence[str], groups: Sequence[str], sample: int, seed: int
 ) -> list[Mutant]:
     """Those called so (a name, or a pattern with *), of these groups, and of them a sample that `seed` draws (0: all).
@@ -194,12 +194,12 @@ class Results:
                 self.head = replace(head, systems=found.systems)
             for line in lines if same or again is not None else ():
                 one = msgspec.json.decode(line, type=Verdict)
-                if one.killed or one.name not in (again or ()):
+                if one.is_killed or one.name not in (again or ()):
                     self.verdicts[one.name] = one
         except (msgspec.DecodeError, UnicodeDecodeError):
             return
 
-    def judged_in(self, systems: tuple[str, ...]) -> None:
+    def add_systems(self, systems: tuple[str, ...]) -> None:
         """The systems of the next verdicts, beside those that judged what is kept."""
         self.head = replace(self.head, systems=tuple(dict.fromkeys((*self.head.systems, *systems))))
         self._write()
@@ -218,15 +218,15 @@ class Results:
 # -- judging --------------------------------------------------------------------------------------------------------
 
 
-def judged(field: Field, mutants: Sequence[Mutant], results: Results, jobs: int, say: Say) -> Iterator[Verdict]:
+def judge_mutants(field: Field, mutants: Sequence[Mutant], results: Results, jobs: int, say: Say) -> Iterator[Verdict]:
     """Judge those that have no verdict yet, so many at a time, each apart; each as soon as it is known."""
     left = tuple(one.name for one in mutants if one.name not in results.verdicts)
     if not left:
         return
-    with judged_apart(partial(_prepare, field.shape, left), jobs, say) as words:
+    with judge_apart(partial(_prepare, field.shape, left), jobs, say) as words:
         for word in words:
             if isinstance(word, Explored):
-                results.judged_in(word.systems)
+                results.add_systems(word.systems)
             else:
                 results.add(word)
                 yield word

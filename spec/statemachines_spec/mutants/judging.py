@@ -56,7 +56,7 @@ class Verdict(msgspec.Struct, frozen=True):
     refused: str = ""
 
     @property
-    def killed(self) -> bool:
+    def is_killed(self) -> bool:
         """Something broke."""
         return self.verdict in KILLED
 
@@ -70,7 +70,7 @@ class OutOfTime(BaseException):
 
 
 @contextmanager
-def limited(seconds: float) -> Iterator[None]:
+def limit_processor_time(seconds: float) -> Iterator[None]:
     """Raises `OutOfTime` after so many seconds of processor time."""
 
     def stop(signum: int, frame: FrameType | None) -> None:
@@ -185,7 +185,7 @@ class Judge:
 def _bounded(original: Original, seconds: float, judge: Callable[[], Found]) -> Found:
     """What `judge` says, or of what it takes too much; what it raises is an error of the mutant."""
     try:
-        with limited(_allowed(seconds)):
+        with limit_processor_time(_allowed(seconds)):
             return judge()
     except OutOfTime:
         return UNJUDGED, SECONDS, original.name, 0

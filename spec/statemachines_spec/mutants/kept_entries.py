@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from statemachines_spec.explorer.entries import Component, Entries, Nondeterministic, encoded
+from statemachines_spec.explorer.entries import Component, Entries, Nondeterministic, encode_value
 from statemachines_spec.mutants.original import Original, TracedEntries
 
 _LISTS = ("locals", "digests", "inputs", "pending", "seen", "unsound")
@@ -43,7 +43,7 @@ class KeptEntries(Entries):
     def _reckon(self, one: Component, number: int) -> bool:
         """What is known of a local state beside its entries, once more."""
         local = one.locals[number]
-        if encoded(one.actor.canonical(local)) != encoded(local):
+        if encode_value(one.actor.canonical(local)) != encode_value(local):
             raise Nondeterministic(f"{one.actor.name}: canonical names are others ({one.actor.describe(local)})")
         known = one.inputs[number], one.pending[number], one.seen[number], one.unsound[number]
         one.inputs[number] = tuple(self._spontaneous(one.actor, local))

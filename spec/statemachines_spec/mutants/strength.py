@@ -66,7 +66,7 @@ def sample_of(
     ]
     if not shown or not others:
         return None
-    by = {EXPLORATION: {one.name for one in shown if one.killed}}
+    by = {EXPLORATION: {one.name for one in shown if one.is_killed}}
     by |= {judge: {one.name for one in shown if said[one.name, judge]} for judge in others}
     code = {one.name for one in shown if one.group == CODE}
     judges = tuple(_strength(judge, by, code) for judge in by)

@@ -80,7 +80,7 @@ class AsWrittenRecord(msgspec.Struct, frozen=True, gc=False):
 Done = tuple[AsWrittenRecord, Effects]
 
 
-def sent_now(record: AsWrittenRecord, writer: str, epoch: int, rows: tuple[Queued, ...]) -> Done:
+def send_and_mark(record: AsWrittenRecord, writer: str, epoch: int, rows: tuple[Queued, ...]) -> Done:
     """Send, and mark."""
     effects: Effects = ()
     for row in rows:
@@ -90,12 +90,12 @@ def sent_now(record: AsWrittenRecord, writer: str, epoch: int, rows: tuple[Queue
     return record, effects
 
 
-def sent_from_database(record: AsWrittenRecord, found: tuple[EpochRows, ...]) -> Done:
+def send_from_database(record: AsWrittenRecord, found: tuple[EpochRows, ...]) -> Done:
     """What this owner has not sent yet; the marker's id is later than every id here, which was stamped before."""
     effects: Effects = ()
     for one in found:
         rows = tuple(row for row in one.rows if row.message not in record.sent)
-        record, more = sent_now(record, one.writer, one.epoch, rows)
+        record, more = send_and_mark(record, one.writer, one.epoch, rows)
         effects = (*effects, *more)
     return record, effects
 
@@ -134,7 +134,7 @@ def read(record: AsWrittenRecord, event: SessionLoaded, now_ns: int) -> Done:
 
 
 def send_pending(record: AsWrittenRecord, event: PendingRead, now_ns: int) -> Done:
-    record, effects = sent_from_database(record, event.found)
+    record, effects = send_from_database(record, event.found)
     return record, (*effects, Ask(DATABASE, SubscribeLive(record.session, record.id, record.token)))
 
 
@@ -164,7 +164,7 @@ def keep(record: AsWrittenRecord, event: Live, now_ns: int) -> Done:
 
 
 def send_live(record: AsWrittenRecord, event: Live, now_ns: int) -> Done:
-    return sent_now(record, event.writer, event.epoch, (event.queued,))
+    return send_and_mark(record, event.writer, event.epoch, (event.queued,))
 
 
 def poll(record: AsWrittenRecord, event: PollDue, now_ns: int) -> Done:
@@ -172,17 +172,17 @@ def poll(record: AsWrittenRecord, event: PollDue, now_ns: int) -> Done:
 
 
 def send_and_poll(record: AsWrittenRecord, event: Polled, now_ns: int) -> Done:
-    record, effects = sent_from_database(record, event.found)
+    record, effects = send_from_database(record, event.found)
     return record, (*effects, SetTimer("poll", now_ns + POLL_NS, event.writer))
 
 
 def finalize(record: AsWrittenRecord, event: Polled, now_ns: int) -> Done:
     """What is in the database before the marker, then what came live behind it."""
-    record, effects = sent_from_database(record, event.found)
+    record, effects = send_from_database(record, event.found)
     buffer = record.flows[event.writer].buffer
     record = with_flow(record, event.writer, Flow(True, True))
     for one in buffer:
-        record, more = sent_now(record, one.writer, one.epoch, (one.queued,))
+        record, more = send_and_mark(record, one.writer, one.epoch, (one.queued,))
         effects = (*effects, *more)
     return record, effects
 

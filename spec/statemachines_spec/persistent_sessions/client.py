@@ -36,7 +36,7 @@ CLIENT = "client"
 NEVER = -1
 
 
-class Broken(Enum):
+class SessionViolation(Enum):
     """What was broken; the value says it."""
 
     GAP = "a message is left out"
@@ -141,7 +141,7 @@ class Client(Observer):
             case Changed():
                 ever = tuple(sorted({*local.committed, *event.committed}))
                 over = tuple(sorted({*local.over, *event.over}))
-                local = _broken(local, Broken.AGED) if event.late else local
+                local = _broken(local, SessionViolation.AGED) if event.late else local
                 return Reaction(replace(local, stored=event.stored, committed=ever, over=over))
             case Connected(owner):
                 return Reaction(replace(local, owner=owner, due=()) if self._is_later(owner, local.owner) else local)
@@ -162,9 +162,9 @@ class Client(Observer):
                 return self._answered(replace(local, open=kept), Pubcomp(packet))
             case Written(message, _):
                 there = any(message in messages for messages in local.stored)
-                return Reaction(local if there else _broken(local, Broken.UNSTORED))
+                return Reaction(local if there else _broken(local, SessionViolation.UNSTORED))
             case MessageExpired(message):
-                return Reaction(local if message in local.over else _broken(local, Broken.AGED))
+                return Reaction(local if message in local.over else _broken(local, SessionViolation.AGED))
             case Publish():
                 if envelope.sender != local.owner:
                     return Reaction(local)
@@ -191,7 +191,7 @@ class Client(Observer):
     def _answered(self, local: ClientLocal, ack: Puback | Pubrec | Pubcomp) -> Reaction:
         kept = sum(isinstance(one, Puback) for one in (*local.due, ack)) + len(local.open)
         if kept > self.window:
-            local = _broken(local, Broken.MAXIMUM)
+            local = _broken(local, SessionViolation.MAXIMUM)
         if self.later:
             return Reaction(replace(local, due=(*local.due, ack)))
         return Reaction(local, (), (Envelope(self.name, local.owner, ack),))
@@ -201,21 +201,21 @@ class Client(Observer):
     def _judged(self, local: ClientLocal, event: Publish) -> ClientLocal:
         at = next((at for at, stored in enumerate(local.stored) if event.message in stored), -1)
         if at < 0:
-            return _broken(local, Broken.STRANGER)
+            return _broken(local, SessionViolation.STRANGER)
         if event.qos == 2 and event.packet in local.open:
-            return local if event.dup else _broken(local, Broken.TWICE)
+            return local if event.dup else _broken(local, SessionViolation.TWICE)
         place, got = local.stored[at].index(event.message), local.got[at]
         if event.qos and (event.message, event.packet) not in local.committed:
-            local = _broken(local, Broken.UNCOMMITTED)
+            local = _broken(local, SessionViolation.UNCOMMITTED)
         if event.message in local.over:
-            return _broken(local, Broken.AGED)
+            return _broken(local, SessionViolation.AGED)
         left_out = local.stored[at][len(got) : place]
         if not self.loses and any(one not in local.over for one in left_out):
-            return _broken(local, Broken.GAP)
+            return _broken(local, SessionViolation.GAP)
         got = (*got, *(NEVER if one in local.over else 0 for one in left_out))
         if place < len(got):
             again = event.qos == 1 and event.dup and got[place] == event.packet
-            return local if again else _broken(local, Broken.TWICE)
+            return local if again else _broken(local, SessionViolation.TWICE)
         after = (*local.got[:at], (*got, event.packet), *local.got[at + 1 :])
         return replace(local, got=after)
 
@@ -234,7 +234,7 @@ class Client(Observer):
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
-    def is_broken(self, how: Broken) -> View:
+    def is_broken(self, how: SessionViolation) -> View:
         """Whether this is."""
         return View(self.name, 2, lambda local: int(how.name in local.broken))
 
@@ -260,7 +260,7 @@ class Client(Observer):
         return View(self.name, 2, lambda local: int(len(local.over) >= count))
 
 
-def _broken(local: ClientLocal, how: Broken) -> ClientLocal:
+def _broken(local: ClientLocal, how: SessionViolation) -> ClientLocal:
     return replace(local, broken=tuple(sorted({*local.broken, how.name})))
 
 

@@ -12,12 +12,12 @@ from statemachines.persistent_sessions import collector_actions
 from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import DELETING, FORGETTING
 from statemachines.persistent_sessions.collector_request import Deleted, Only, Tag
-from statemachines_spec.bug import Bug, both, called, row_changed, wrapped
-from statemachines_spec.persistent_sessions import collected
+from statemachines_spec.bug import Bug, both, change_rows, replace_call, wrap_call
+from statemachines_spec.persistent_sessions import collected_database
 from statemachines_spec.persistent_sessions.rows import on
 
 
-def seen_as(tag: Tag, **facts: Any) -> Any:
+def replace_tagged(tag: Tag, **facts: Any) -> Any:
     """Rows with this tag are judged as if this were so of them."""
 
     def wrap(row_garbage: Any) -> Any:
@@ -65,7 +65,7 @@ def at_once(tag: Tag, **facts: Any) -> Any:
     """Rows with this tag are judged as if this were so of them, and what was read is not asked again."""
 
     def wrap(row_garbage: Any) -> Any:
-        sure = always_deleted(seen_as(tag, **facts)(row_garbage))
+        sure = always_deleted(replace_tagged(tag, **facts)(row_garbage))
         return lambda row, graces: (sure if row.key.tag is tag else row_garbage)(row, graces)
 
     return wrap
@@ -97,51 +97,52 @@ OLD = 1_000_000
 
 BUGS = (
     Bug("undelivered-deleted", "a row that nobody has taken is deleted", "PS-81", "the look at the mark",
-        wrapped(A, "row_garbage", seen_as(Tag.UNDELIVERED, paired=True))),
+        wrap_call(A, "row_garbage", replace_tagged(Tag.UNDELIVERED, paired=True))),
     Bug("taken-row-kept", "a row that is taken and was never marked stays", "PS-81", "the look at the state",
-        wrapped(A, "row_garbage", seen_as(Tag.UNDELIVERED, taken=False))),
+        wrap_call(A, "row_garbage", replace_tagged(Tag.UNDELIVERED, taken=False))),
     Bug("marks-stay", "a lone mark is never deleted", "PS-81", "the grace of marks",
-        wrapped(A, "row_garbage", seen_as(Tag.DELIVERED, age_ms=0))),
+        wrap_call(A, "row_garbage", replace_tagged(Tag.DELIVERED, age_ms=0))),
     Bug("mark-goes-first", "of a pair the mark may go first", "PS-81", "the order",
-        wrapped(A, "row_garbage", at_once(Tag.DELIVERED))),
+        wrap_call(A, "row_garbage", at_once(Tag.DELIVERED))),
     Bug("young-marker-deleted", "a marker is deleted while a resume waits for it", "PS-81", "the grace of markers",
-        wrapped(A, "row_garbage", seen_as(Tag.MARKER, age_ms=OLD))),
+        wrap_call(A, "row_garbage", replace_tagged(Tag.MARKER, age_ms=OLD))),
     Bug("markers-stay", "markers are never deleted", "PS-81", "the grace of markers",
-        wrapped(A, "row_garbage", seen_as(Tag.MARKER, age_ms=0))),
+        wrap_call(A, "row_garbage", replace_tagged(Tag.MARKER, age_ms=0))),
     Bug("abandoned-too-early", "what says that a session is abandoned goes before its rows", "PS-81", "the last row",
-        wrapped(A, "row_garbage", at_once(Tag.ABANDONED, alone=True))),
+        wrap_call(A, "row_garbage", at_once(Tag.ABANDONED, alone=True))),
     Bug("abandoned-without-grace", "what says that a session is abandoned goes while a writer still stores", "PS-81",
-        "the grace", wrapped(A, "row_garbage", seen_as(Tag.ABANDONED, age_ms=OLD))),
+        "the grace", wrap_call(A, "row_garbage", replace_tagged(Tag.ABANDONED, age_ms=OLD))),
     Bug("abandoned-stays", "what says that a session is abandoned is never deleted", "PS-81", "the last row",
-        wrapped(A, "row_garbage", seen_as(Tag.ABANDONED, alone=False))),
+        wrap_call(A, "row_garbage", replace_tagged(Tag.ABANDONED, alone=False))),
     Bug("abandoned-rows-stay", "rows of an abandoned session stay", "PS-81", "the look at the session",
-        wrapped(A, "row_garbage", seen_as(Tag.UNDELIVERED, abandoned=False))),
+        wrap_call(A, "row_garbage", replace_tagged(Tag.UNDELIVERED, abandoned=False))),
     Bug("held-message-deleted", "a message that is in flight is deleted", "PS-84", "the look at the states",
-        wrapped(A, "message_garbage", lambda garbage: always_deleted(message_seen_as(held=False)(garbage)))),
+        wrap_call(A, "message_garbage", lambda garbage: always_deleted(message_seen_as(held=False)(garbage)))),
     Bug("referenced-since", "a message is deleted though a row has come to refer to it", "PS-84", "the transaction",
-        wrapped(A, "message_garbage", always_deleted)),
+        wrap_call(A, "message_garbage", always_deleted)),
     Bug("messages-stay", "messages to which nothing refers stay", "PS-84", "the grace of messages",
-        wrapped(A, "message_garbage", message_seen_as(referenced=True))),
+        wrap_call(A, "message_garbage", message_seen_as(referenced=True))),
     Bug("over-stays", "a message that is over stays until its sessions have come", "PS-240", "the look at the expiry",
-        wrapped(A, "message_garbage", message_seen_as(over=False))),
+        wrap_call(A, "message_garbage", message_seen_as(over=False))),
     Bug("over-by-the-collectors-clock", "a message is deleted when the collector thinks that it is over", "PS-240",
-        "the clock of the database", wrapped(A, "message_garbage", by_its_own_clock)),
+        "the clock of the database", wrap_call(A, "message_garbage", by_its_own_clock)),
     Bug("over-in-flight-deleted", "a message that is over is deleted though it is in flight", "PS-240",
-        "the look at the states", wrapped(A, "message_garbage", over_whoever_has_it)),
+        "the look at the states", wrap_call(A, "message_garbage", over_whoever_has_it)),
     Bug("over-counts-as-lost", "a row whose message is deleted, being over, counts as lost", "PS-241",
         "the name of its message",
-        both(called(machine_requests, "without_message", nameless), called(collected, "without_message", nameless))),
+        both(replace_call(machine_requests, "without_message", nameless),
+             replace_call(collected_database, "without_message", nameless))),
     Bug("round-begins-behind", "the next round does not begin with the first row", "PS-82", "the first row",
-        row_changed(C, "scan", do=go_on_behind)),
+        change_rows(C, "scan", do=go_on_behind)),
     Bug("messages-from-behind", "the next round does not begin with the first message", "PS-82", "the first message",
-        row_changed(C, "end_round", do=end_and_stay)),
+        change_rows(C, "end_round", do=end_and_stay)),
     Bug("collector-stands", "a collector that has deleted something waits for nothing", "PS-83", "the next deletion",
         on(C, Deleted, DELETING, to=STAY, do=stand)),
     Bug("expired-stays", "a client whose session has expired is never forgotten", "PS-120", "the look at the expiry",
-        called(A, "clients_over", lambda record, event: ())),
+        replace_call(A, "clients_over", lambda record, event: ())),
     Bug("forgetting-stands", "a collector that has forgotten a client waits for nothing", "PS-121", "the next client",
         on(C, Deleted, FORGETTING, to=STAY, do=stand)),
     Bug("clients-from-behind", "the next round does not begin with the first client", "PS-82", "the first client",
-        row_changed(C, "read_first", do=read_from_behind)),
+        change_rows(C, "read_first", do=read_from_behind)),
 )  # fmt: skip
 """Each with a sentence of its own."""

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from statemachines.persistent_sessions.request import PutMarker, PutRow
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions.systems import Setting, build
-from statemachines_spec.persistent_sessions.taking import Taking, taking, two
+from statemachines_spec.persistent_sessions.systems import SessionSetting, build
+from statemachines_spec.persistent_sessions.takeover_systems import Taking, taking, two
 
 
 class Counterexample(msgspec.Struct, frozen=True):
@@ -20,7 +20,7 @@ class Counterexample(msgspec.Struct, frozen=True):
 
     name: str
     about: str
-    setting: Setting | Taking
+    setting: SessionSetting | Taking
     breaks: str
     live: bool = False
 
@@ -45,38 +45,38 @@ AS_WRITTEN = (
     Counterexample(
         "cut-by-id",
         "a row behind the marker has an older id: it is sent from the database, and again from the buffer",
-        Setting(messages=(2,), lag=0, slow=()),
+        SessionSetting(messages=(2,), lag=0, slow=()),
         "TWICE",
     ),
     Counterexample(
         "marks-not-visible",
         "a second resume does not see what was marked: it is sent again",
-        Setting(messages=(1,), lag=0, slow=(), owner_lives=2),
+        SessionSetting(messages=(1,), lag=0, slow=(), owner_lives=2),
         "TWICE",
     ),
     Counterexample(
         "path-broken",
         "what was on a path that breaks is lost, and what follows is sent without it",
-        Setting(messages=(2,), lag=0, slow=(), breaks=1),
+        SessionSetting(messages=(2,), lag=0, slow=(), breaks=1),
         "GAP",
     ),
     Counterexample(
         "marker-before-rows",
         "a replica shows the marker before a row that was stored before it",
-        Setting(messages=(2,), lag=2, slow=(), appears=False),
+        SessionSetting(messages=(2,), lag=2, slow=(), appears=False),
         "GAP",
     ),
     Counterexample(
         "dead-writer",
         "a writer dies before it has shown its marker: it is waited for without end",
-        Setting(messages=(1,), lag=0, slow=(), writer_lives=2, repeats=True, lost=False),
+        SessionSetting(messages=(1,), lag=0, slow=(), writer_lives=2, repeats=True, lost=False),
         "ENDS",
         live=True,
     ),
     Counterexample(
         "not-committed",
         "what is sent is committed nowhere: nobody answers for it when the owner dies",
-        Setting(messages=(1,), lag=0, slow=()),
+        SessionSetting(messages=(1,), lag=0, slow=()),
         "UNCOMMITTED",
     ),
     Counterexample(
@@ -105,14 +105,14 @@ ASSUMED = (
     Counterexample(
         "subscription-late",
         "a writer shows its marker before it knows that the session is live: what it stores next is not sent live",
-        Setting(messages=(1,), lag=0, slow=(), spreads=False),
+        SessionSetting(messages=(1,), lag=0, slow=(), spreads=False),
         "COMPLETE",
         rules="settled",
     ),
     Counterexample(
         "step-cut",
         "a writer stores a row and does not send it, though it lives: nothing shows it until the next",
-        Setting(messages=(1,), lag=0, slow=(), halves=1),
+        SessionSetting(messages=(1,), lag=0, slow=(), halves=1),
         "COMPLETE",
         rules="settled",
     ),
@@ -123,14 +123,14 @@ NOT_NEEDED = (
     Counterexample(
         "path-not-in-order",
         "live messages of a writer overtake each other: numbers show it",
-        Setting(messages=(3,), lag=0, ordered=False, places=3, markers=3, slow=()),
+        SessionSetting(messages=(3,), lag=0, ordered=False, places=3, markers=3, slow=()),
         "",
         rules="settled",
     ),
     Counterexample(
         "replica-not-in-order",
         "entries of a writer appear in any order: rows are taken without a hole, and all below the marker",
-        Setting(messages=(2,), lag=3, appears=False, slow=(PutRow, PutMarker)),
+        SessionSetting(messages=(2,), lag=3, appears=False, slow=(PutRow, PutMarker)),
         "",
         rules="settled",
     ),

@@ -115,7 +115,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     done: bool = False
 
 
-class Shelf(msgspec.Struct, frozen=True, gc=False):
+class StoredRows(msgspec.Struct, frozen=True, gc=False):
     """One writer: its `epoch`, and all that it has stored; `up`: it lives; `unspread`: it does not know yet who is
     live."""
 
@@ -140,7 +140,7 @@ class DatabaseLocal(msgspec.Struct, frozen=True, gc=False):
     """`shelves` by writer; the session's state, the highest `token` and its `owner` ("": nobody is live); `now_ns`:
     what its clock shows."""
 
-    shelves: tuple[Shelf, ...]
+    shelves: tuple[StoredRows, ...]
     state: SessionState = SessionState()
     token: int = 0
     owner: str = ""
@@ -184,7 +184,7 @@ class Database(Observer):
     # -- the component ------------------------------------------------------------------------------------------
 
     def initial(self) -> DatabaseLocal:
-        return DatabaseLocal(tuple(Shelf(writer, self.begun) for writer in self.writers))
+        return DatabaseLocal(tuple(StoredRows(writer, self.begun) for writer in self.writers))
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if actor in self.writers and isinstance(event, Restart):
@@ -421,11 +421,11 @@ def is_marked_by(request: MarkDelivered, epoch: int, number: int) -> bool:
     return epoch == request.epoch and request.number <= number <= request.until
 
 
-def _shelf(local: DatabaseLocal, writer: str) -> Shelf:
+def _shelf(local: DatabaseLocal, writer: str) -> StoredRows:
     return next(shelf for shelf in local.shelves if shelf.writer == writer)
 
 
-def _put(local: DatabaseLocal, shelf: Shelf) -> DatabaseLocal:
+def _put(local: DatabaseLocal, shelf: StoredRows) -> DatabaseLocal:
     shelves = tuple(shelf if one.writer == shelf.writer else one for one in local.shelves)
     return replace(local, shelves=shelves)
 
@@ -441,6 +441,6 @@ def _shown(local: DatabaseLocal, writer: str, place: int) -> DatabaseLocal:
     return _put(local, replace(shelf, entries=entries))
 
 
-def _rows(shelf: Shelf, epoch: int, wanted: Callable[[Stored], bool]) -> tuple[Queued, ...]:
+def _rows(shelf: StoredRows, epoch: int, wanted: Callable[[Stored], bool]) -> tuple[Queued, ...]:
     rows = (one.queued for one in shelf.entries if one.epoch == epoch and one.queued is not None and wanted(one))
     return tuple(sorted(rows, key=lambda row: row.number))

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions import collecting, forgetting, living, systems, taking, unreachable
+from statemachines_spec.persistent_sessions import (
+    collector_systems,
+    connection_systems,
+    forgetting,
+    systems,
+    takeover_systems,
+    unreachable,
+)
 from statemachines_spec.persistent_sessions.counterexamples import ASIDE
 
 SYSTEMS: dict[str, str] = {
     **{name: about for name, (about, _) in systems.SYSTEMS.items()},
-    **{name: about for name, (about, _) in collecting.SYSTEMS.items()},
-    **{name: about for name, (about, _) in living.SYSTEMS.items()},
+    **{name: about for name, (about, _) in collector_systems.SYSTEMS.items()},
+    **{name: about for name, (about, _) in connection_systems.SYSTEMS.items()},
     **{name: about for name, (about, _) in forgetting.SYSTEMS.items()},
-    **{name: about for name, (about, _) in taking.SYSTEMS.items()},
+    **{name: about for name, (about, _) in takeover_systems.SYSTEMS.items()},
     **unreachable.SYSTEMS,
 }
 """Name -> about."""
@@ -21,14 +28,14 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
     """The system called so; what has no owner that resumes is the same in every variant."""
     if name in ASIDE:
         return ASIDE[name].system(variant)
-    if name in collecting.SYSTEMS:
-        return collecting.collecting(name, *collecting.SYSTEMS[name])
-    if name in living.SYSTEMS:
-        return living.living(name, *living.SYSTEMS[name])
+    if name in collector_systems.SYSTEMS:
+        return collector_systems.collecting(name, *collector_systems.SYSTEMS[name])
+    if name in connection_systems.SYSTEMS:
+        return connection_systems.living(name, *connection_systems.SYSTEMS[name])
     if name in forgetting.SYSTEMS:
         return forgetting.forgetting(name, *forgetting.SYSTEMS[name])
-    if name in taking.SYSTEMS:
-        return taking.taking(name, *taking.SYSTEMS[name], variant)
+    if name in takeover_systems.SYSTEMS:
+        return takeover_systems.taking(name, *takeover_systems.SYSTEMS[name], variant)
     if name in unreachable.SYSTEMS:
         return unreachable.system(name, variant)
     return systems.system(name, size, variant, without)

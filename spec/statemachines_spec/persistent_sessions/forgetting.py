@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from statemachines_spec.explorer.property import Eventually, Sometimes
 from statemachines_spec.explorer.system import System
-from statemachines_spec.persistent_sessions.collecting import Collecting, collector
-from statemachines_spec.persistent_sessions.living import HOUR_MS, Living, living, tables_of
-from statemachines_spec.persistent_sessions.systems import Setting
+from statemachines_spec.persistent_sessions.collector_systems import Collecting, collector
+from statemachines_spec.persistent_sessions.connection_systems import HOUR_MS, Living, living, tables_of
+from statemachines_spec.persistent_sessions.systems import SessionSetting
 
 SYSTEMS: dict[str, tuple[str, Living]] = {
     "forgotten": (
@@ -34,7 +34,7 @@ def forgetting(name: str, about: str, one: Living, **rules: bool) -> System:
     over = "a client whose session has expired, or that has none, is forgotten"
     return replace(
         made,
-        actors=(*made.actors, collector(Collecting(setting=Setting()))),
+        actors=(*made.actors, collector(Collecting(setting=SessionSetting()))),
         properties=(*made.properties, Sometimes("a client is forgotten", "", (clients.has_forgotten(),), bool)),
         obligations=(*made.obligations, Eventually("FORGETS", over, (clients.has_ended(),), bool)),
     )

@@ -11,7 +11,7 @@ from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
 from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN
 from statemachines_spec.persistent_sessions.every_system import SYSTEMS, system
-from statemachines_spec.persistent_sessions.systems import Setting, build
+from statemachines_spec.persistent_sessions.systems import SessionSetting, build
 
 LAST = ("lag", "resumes", "slow-reads", "overdue", "leaving", "second", "fence-and-break", "writer-crash", "slow-fence",
         "writer-begins", "collected", "collected-unclear", "collected-aging", "acknowledged-together",
@@ -31,7 +31,7 @@ TAKEN_AT_LAST = ("taken-over", "old-silent")
 """And of those the ones whose obligations are judged, too."""
 
 
-def declared(made: System) -> tuple[Eventually, ...]:
+def list_obligations(made: System) -> tuple[Eventually, ...]:
     """Those of the system."""
     return made.obligations
 
@@ -39,15 +39,15 @@ def declared(made: System) -> tuple[Eventually, ...]:
 def _dead_writer() -> System:
     """The same, and requests for markers may get lost, too."""
     one = next(one for one in AS_WRITTEN if one.name == "dead-writer")
-    assert isinstance(one.setting, Setting)
+    assert isinstance(one.setting, SessionSetting)
     return build(one.name, one.about, replace(one.setting, lost=True))
 
 
 HUNTS = (
     *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in SYSTEMS if name not in (*LAST, *TAKEN)),
-    *(Hunt(f"{name} at last", SYSTEMS[name], partial(system, name), declared) for name in AT_LAST),
-    Hunt("dead-writer at last", "a writer dies before it has shown its marker", _dead_writer, declared),
+    *(Hunt(f"{name} at last", SYSTEMS[name], partial(system, name), list_obligations) for name in AT_LAST),
+    Hunt("dead-writer at last", "a writer dies before it has shown its marker", _dead_writer, list_obligations),
     *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in TAKEN),
-    *(Hunt(f"{name} at last", SYSTEMS[name], partial(system, name), declared) for name in TAKEN_AT_LAST),
+    *(Hunt(f"{name} at last", SYSTEMS[name], partial(system, name), list_obligations) for name in TAKEN_AT_LAST),
     *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in LAST),
 )

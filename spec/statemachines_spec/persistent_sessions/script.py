@@ -15,13 +15,13 @@ import msgspec
 
 from statemachines.kernel import Event, name_of
 from statemachines.persistent_sessions.resume_record import ConnectionLost, Discarded
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
 from statemachines_spec.persistent_sessions.client import Acknowledge, AcknowledgeTogether, AcknowledgeTwice
 from statemachines_spec.persistent_sessions.cluster import Break, HandOver, Lose, Report
 from statemachines_spec.persistent_sessions.database import Appear, Blur, CarryOut, Fail, Reply, Spread
 from statemachines_spec.persistent_sessions.publisher import PublishTo
-from statemachines_spec.script.path_to_script import PathToScript, Told
+from statemachines_spec.script.path_to_script import PathToScript, ToldEvent
 from statemachines_spec.script.protocol import ScriptProtocol
 from statemachines_spec.script.script import Script
 
@@ -47,18 +47,18 @@ class SessionPath(PathToScript):
     def following(self, actor: Actor, before: Any, event: Any, reaction: Reaction) -> tuple[Envelope, ...]:
         return self.system.calls_after(actor, before, event, reaction, reaction.local)
 
-    def told(self, event: Any) -> Told | None:
+    def describe_event(self, event: Any) -> ToldEvent | None:
         fields = msgspec.json.encode(event).decode()
         if isinstance(event, ConnectionLost | Discarded):
-            return Told("call", name_of(type(event)), "", fields)
-        return Told(HAPPENS, name_of(type(event)), "", fields) if type(event) in HAPPENINGS.values() else None
+            return ToldEvent("call", name_of(type(event)), "", fields)
+        return ToldEvent(HAPPENS, name_of(type(event)), "", fields) if type(event) in HAPPENINGS.values() else None
 
 
 @contextmanager
 def rules(script: Script, variant: str) -> Iterator[None]:
     """The shipped machines have the bug of the script, unless a variant is asked for; variants are machines of their
     own."""
-    with planted(script.bug) if script.bug and not variant else nullcontext():
+    with plant_bug(script.bug) if script.bug and not variant else nullcontext():
         yield
 
 

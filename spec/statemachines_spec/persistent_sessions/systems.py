@@ -39,7 +39,7 @@ from statemachines_spec.explorer.property import Always, Eventually, Property, S
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.persistent_sessions.as_written import AS_WRITTEN, AsWrittenRecord
 from statemachines_spec.persistent_sessions.attached import Attached
-from statemachines_spec.persistent_sessions.client import CLIENT, AcknowledgeTwice, Broken, Client
+from statemachines_spec.persistent_sessions.client import CLIENT, AcknowledgeTwice, Client, SessionViolation
 from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster, Lose
 from statemachines_spec.persistent_sessions.database import SESSION, Blur, Database, Fail
 from statemachines_spec.persistent_sessions.publisher import Publisher
@@ -47,7 +47,7 @@ from statemachines_spec.persistent_sessions.publisher import Publisher
 OWNER = "owner"
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class SessionSetting(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds a system.
 
     `messages` of each writer; `lag` of the replica; `ordered` paths and `appears` in order; `owner_lives` one after
@@ -114,178 +114,180 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
 
-SYSTEMS: dict[str, tuple[str, Setting]] = {
+SYSTEMS: dict[str, tuple[str, SessionSetting]] = {
     "two-writers": (
         "two writers go on while a session resumes; the replica is behind by one entry of each",
-        Setting(messages=(1, 1), lag=1, markers=1),
+        SessionSetting(messages=(1, 1), lag=1, markers=1),
     ),
     "no-lag": (
         "a writer goes on while a session resumes; the replica is never behind, and rows that are marked are gone",
-        Setting(messages=(3,), lag=0, hides=True, repeats=True),
+        SessionSetting(messages=(3,), lag=0, hides=True, repeats=True),
     ),
     "lag": (
         "the same, and the replica is behind by two",
-        Setting(messages=(3,), lag=2, hides=True, repeats=True),
+        SessionSetting(messages=(3,), lag=2, hides=True, repeats=True),
     ),
     "resumes": (
         "the owner dies, and the session resumes again, twice",
-        Setting(messages=(2,), lag=1, owner_lives=3, markers=1),
+        SessionSetting(messages=(2,), lag=1, owner_lives=3, markers=1),
     ),
     "second": (
         "another owner resumes the session while the first does",
-        Setting(messages=(2,), lag=1, second=True, hides=True),
+        SessionSetting(messages=(2,), lag=1, second=True, hides=True),
     ),
     "writer-crash": (
         "the writer dies, is reported dead, and comes back under the next epoch",
-        Setting(messages=(2,), lag=1, writer_lives=2, markers=2, repeats=True),
+        SessionSetting(messages=(2,), lag=1, writer_lives=2, markers=2, repeats=True),
     ),
     "silence": (
         "a writer that is slow is taken for dead, and fenced",
-        Setting(messages=(2,), lag=1, silences=1, slow=(PutRow, PutMarker)),
+        SessionSetting(messages=(2,), lag=1, silences=1, slow=(PutRow, PutMarker)),
     ),
     "break": (
         "the path of a writer breaks, and what is on it is lost",
-        Setting(messages=(3,), lag=0, breaks=1, markers=3),
+        SessionSetting(messages=(3,), lag=0, breaks=1, markers=3),
     ),
     "unclear": (
         "a writer does not learn whether its row is stored, and may be fenced meanwhile",
-        Setting(messages=(2,), lag=0, unclear=1, silences=1, slow=(PutRow, PutMarker, ReadRow)),
+        SessionSetting(messages=(2,), lag=0, unclear=1, silences=1, slow=(PutRow, PutMarker, ReadRow)),
     ),
     "buffer": (
         "no more than one live message may be kept",
-        Setting(messages=(3,), lag=1, buffer=1, markers=3),
+        SessionSetting(messages=(3,), lag=1, buffer=1, markers=3),
     ),
     "receive-maximum": (
         "one message may be in flight, and the client takes its time",
-        Setting(messages=(3,), lag=0, window=1, later=True),
+        SessionSetting(messages=(3,), lag=0, window=1, later=True),
     ),
     "page-by-page": (
         "one row is read at a time, as the client acknowledges, while a writer goes on; the owner dies",
-        Setting(messages=(3,), lag=1, window=2, later=True, owner_lives=2, markers=1, hides=True),
+        SessionSetting(messages=(3,), lag=1, window=2, later=True, owner_lives=2, markers=1, hides=True),
     ),
     "fenced-page-by-page": (
         "a writer is fenced, goes on under the next epoch, and one row of it is read at a time",
-        Setting(messages=(3,), lag=0, window=1, later=True, silences=1, markers=3, slow=(Fence,)),
+        SessionSetting(messages=(3,), lag=0, window=1, later=True, silences=1, markers=3, slow=(Fence,)),
     ),
     "dies-page-by-page": (
         "the writer dies or is taken for dead, and comes back under the next epoch, while one row is read at a time",
-        Setting(messages=(2,), lag=0, window=1, later=True, writer_lives=2, silences=1, markers=2, repeats=True),
+        SessionSetting(messages=(2,), lag=0, window=1, later=True, writer_lives=2, silences=1, markers=2, repeats=True),
     ),
     "crowded": (
         "one message may be in flight, one be queued, and one live one be kept; a writer goes on, the owner dies",
-        Setting(messages=(4,), lag=1, window=1, queue=1, buffer=1, later=True, owner_lives=2, markers=1, hides=True),
+        SessionSetting(
+            messages=(4,), lag=1, window=1, queue=1, buffer=1, later=True, owner_lives=2, markers=1, hides=True
+        ),
     ),
     "crowded-and-fenced": (
         "the same, and the writer is fenced, or its path breaks, while the client takes its time",
-        Setting(messages=(4,), lag=0, window=1, queue=1, buffer=1, later=True, silences=1, breaks=1, markers=3),
+        SessionSetting(messages=(4,), lag=0, window=1, queue=1, buffer=1, later=True, silences=1, breaks=1, markers=3),
     ),
     "crowded-at-once": (
         "QoS 0: one message may wait for a commit, so its writer is faster than the database",
-        Setting(messages=(4,), lag=1, queue=1, qos=0, markers=1),
+        SessionSetting(messages=(4,), lag=1, queue=1, qos=0, markers=1),
     ),
     "at-most-once": (
         "QoS 0; the owner dies",
-        Setting(messages=(2,), lag=0, owner_lives=2, qos=0, hides=True),
+        SessionSetting(messages=(2,), lag=0, owner_lives=2, qos=0, hides=True),
     ),
     "at-least-once": (
         "QoS 1, two messages in flight; the owner dies twice",
-        Setting(messages=(2,), lag=0, later=True, owner_lives=3, markers=1),
+        SessionSetting(messages=(2,), lag=0, later=True, owner_lives=3, markers=1),
     ),
     "acknowledged-together": (
         "QoS 1, two messages in flight at a time, whose acknowledgements may come together; the owner dies",
-        Setting(messages=(4,), lag=0, window=2, later=True, folds=True, owner_lives=2, markers=1),
+        SessionSetting(messages=(4,), lag=0, window=2, later=True, folds=True, owner_lives=2, markers=1),
     ),
     "exactly-once": (
         "QoS 2; the owner dies twice",
-        Setting(messages=(1,), lag=0, later=True, owner_lives=3, qos=2, hides=True),
+        SessionSetting(messages=(1,), lag=0, later=True, owner_lives=3, qos=2, hides=True),
     ),
     "received-twice": (
         "QoS 2, and a client that says twice what it has received",
-        Setting(messages=(2,), lag=0, later=True, qos=2, twice=2),
+        SessionSetting(messages=(2,), lag=0, later=True, qos=2, twice=2),
     ),
     "exactly-once-in-turn": (
         "QoS 2, one message in flight at a time; the owner dies",
-        Setting(messages=(2,), lag=0, window=1, later=True, owner_lives=2, qos=2),
+        SessionSetting(messages=(2,), lag=0, window=1, later=True, owner_lives=2, qos=2),
     ),
     "keeps": (
         "four messages may be in flight, and the client keeps what it has, until it has more",
-        Setting(messages=(4,), lag=0, window=4, later=True, markers=1, hides=True),
+        SessionSetting(messages=(4,), lag=0, window=4, later=True, markers=1, hides=True),
     ),
     "wider": (
         "one message may be in flight at first, and two when the session has resumed",
-        Setting(messages=(3,), lag=0, window=1, widens=True, later=True, owner_lives=2, markers=1),
+        SessionSetting(messages=(3,), lag=0, window=1, widens=True, later=True, owner_lives=2, markers=1),
     ),
     "jumbled-replica": (
         "entries of a writer appear in any order on the replica",
-        Setting(messages=(2,), lag=3, appears=False, slow=(PutRow, PutMarker)),
+        SessionSetting(messages=(2,), lag=3, appears=False, slow=(PutRow, PutMarker)),
     ),
     "marked": (
         "rows that are marked are gone, and the owner dies",
-        Setting(messages=(1,), lag=0, owner_lives=2, hides=True),
+        SessionSetting(messages=(1,), lag=0, owner_lives=2, hides=True),
     ),
     "overtaking": (
         "live messages of a writer overtake each other",
-        Setting(messages=(3,), lag=0, ordered=False, places=3, markers=3, slow=()),
+        SessionSetting(messages=(3,), lag=0, ordered=False, places=3, markers=3, slow=()),
     ),
     "slow-reads": (
         "what was read comes when the path has broken, and another marker was asked for",
-        Setting(messages=(2,), lag=0, breaks=1, markers=3, slow=(ReadPending, PutMarker), repeats=True),
+        SessionSetting(messages=(2,), lag=0, breaks=1, markers=3, slow=(ReadPending, PutMarker), repeats=True),
     ),
     "slow-fence": (
         "a writer is fenced, and goes on while its rows are read",
-        Setting(messages=(2,), lag=0, silences=1, writer_lives=2, markers=3, slow=(Fence,)),
+        SessionSetting(messages=(2,), lag=0, silences=1, writer_lives=2, markers=3, slow=(Fence,)),
     ),
     "fence-and-break": (
         "the path breaks while the writer is fenced",
-        Setting(messages=(3,), lag=0, silences=1, breaks=1, markers=4, slow=(Fence,)),
+        SessionSetting(messages=(3,), lag=0, silences=1, breaks=1, markers=4, slow=(Fence,)),
     ),
     "writer-begins": (
         "a writer begins, dies and begins again while messages come; its path may break",
-        Setting(messages=(2,), lag=0, writer_lives=2, breaks=1, markers=3, slow=(BeginEpoch,)),
+        SessionSetting(messages=(2,), lag=0, writer_lives=2, breaks=1, markers=3, slow=(BeginEpoch,)),
     ),
     "leaving": (
         "the client leaves, or its session is discarded here, and another owner resumes it",
-        Setting(messages=(2,), lag=0, second=True, leaves=1),
+        SessionSetting(messages=(2,), lag=0, second=True, leaves=1),
     ),
     "aging": (
         "messages expire at any moment before they are sent, or then; one may be in flight, and two are over together",
-        Setting(messages=(3,), untils=(1, 1, 0), lag=0, window=1, later=True, markers=1, hides=True),
+        SessionSetting(messages=(3,), untils=(1, 1, 0), lag=0, window=1, later=True, markers=1, hides=True),
     ),
     "aging-at-most-once": (
         "QoS 0: messages expire at any moment before they are sent, or then",
-        Setting(messages=(2,), untils=(1, 0), lag=0, qos=0, markers=1),
+        SessionSetting(messages=(2,), untils=(1, 0), lag=0, qos=0, markers=1),
     ),
     "aging-exactly-once": (
         "QoS 2: messages expire at any moment, on their way as well; the owner dies",
-        Setting(messages=(2,), untils=(1, 0), lag=0, window=1, later=True, owner_lives=2, qos=2, markers=1),
+        SessionSetting(messages=(2,), untils=(1, 0), lag=0, window=1, later=True, owner_lives=2, qos=2, markers=1),
     ),
     "aging-together": (
         "several messages are committed together, of which one may be over, while a writer goes on",
-        Setting(messages=(3,), untils=(0, 1, 0), lag=0, markers=1, hides=True),
+        SessionSetting(messages=(3,), untils=(0, 1, 0), lag=0, markers=1, hides=True),
     ),
     "absent": (
         "the session has expired",
-        Setting(messages=(1,), lag=0, absent=True),
+        SessionSetting(messages=(1,), lag=0, absent=True),
     ),
     "overdue": (
         "a resume takes too long, and another owner resumes",
-        Setting(messages=(2,), lag=0, overdue=1, second=True),
+        SessionSetting(messages=(2,), lag=0, overdue=1, second=True),
     ),
 }
 """Name -> (about, bounds)."""
 
-CI: dict[str, tuple[str, Setting]] = {
+CI: dict[str, tuple[str, SessionSetting]] = {
     "no-lag": (
         "two writers of three messages each go on while a session resumes; the replica is never behind",
-        Setting(messages=(3, 3), lag=0, markers=1),
+        SessionSetting(messages=(3, 3), lag=0, markers=1),
     ),
     "two-writers": (
         "the same, and the replica is behind by one entry of each",
-        Setting(messages=(3, 3), lag=1, markers=1),
+        SessionSetting(messages=(3, 3), lag=1, markers=1),
     ),
     "lag": (
         "the same, and the replica is behind by two",
-        Setting(messages=(3, 3), lag=2, markers=1),
+        SessionSetting(messages=(3, 3), lag=2, markers=1),
     ),
 }
 """The same at size `ci`, where all others are as small."""
@@ -297,7 +299,7 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
     return build(name, about, setting, variant)
 
 
-def database_arguments(setting: Setting) -> dict[str, Any]:
+def database_arguments(setting: SessionSetting) -> dict[str, Any]:
     """What bounds the database."""
     return {
         "lag": setting.lag,
@@ -313,7 +315,7 @@ def database_arguments(setting: Setting) -> dict[str, Any]:
 
 
 def build(
-    name: str, about: str, setting: Setting, variant: str = "settled", database: Database | None = None
+    name: str, about: str, setting: SessionSetting, variant: str = "settled", database: Database | None = None
 ) -> System:
     """The system with these bounds, and with this database if one is given."""
     owners = tuple(owner(one, setting, number, variant) for number, one in enumerate(setting.owners))
@@ -361,7 +363,7 @@ def build(
     )
 
 
-def owner(name: str, setting: Setting, number: int, variant: str) -> Attached:
+def owner(name: str, setting: SessionSetting, number: int, variant: str) -> Attached:
     """A session at an owner; each life has the next token."""
     if variant == "as_written":
         return owner_as_written(name, setting, number)
@@ -388,7 +390,7 @@ def owner(name: str, setting: Setting, number: int, variant: str) -> Attached:
     )
 
 
-def owner_as_written(name: str, setting: Setting, number: int) -> Attached:
+def owner_as_written(name: str, setting: SessionSetting, number: int) -> Attached:
     """The same, by the words of the source."""
     return Attached(
         name,
@@ -401,7 +403,7 @@ def owner_as_written(name: str, setting: Setting, number: int) -> Attached:
     )
 
 
-def writer(name: str, setting: Setting) -> Attached:
+def writer(name: str, setting: SessionSetting) -> Attached:
     """A writer; each life has the next epoch."""
     again = setting.writer_lives > 1
     return Attached(
@@ -480,7 +482,7 @@ def takes_what_there_is_room_for(actor: str, before: Any, event: Any, after: Any
         return True
     if isinstance(event, RowsConfirmed) or not is_crowded(was.record) or not isinstance(now.record, ResumeRecord):
         return True
-    return taken_by(now.record) == taken_by(was.record)
+    return find_taken(now.record) == find_taken(was.record)
 
 
 def is_crowded(record: ResumeRecord) -> bool:
@@ -489,7 +491,7 @@ def is_crowded(record: ResumeRecord) -> bool:
     return delivery is not None and len(delivery.state.queued) + len(delivery.inbox) >= record.times.queue
 
 
-def taken_by(record: ResumeRecord) -> dict[str, tuple[int, int]]:
+def find_taken(record: ResumeRecord) -> dict[str, tuple[int, int]]:
     """Of each writer the last that is in the state, or waits for the next commit."""
     delivery = record.delivery
     if delivery is None:
@@ -534,14 +536,14 @@ def properties(
     database: Database,
     cluster: Cluster,
     client: Client,
-    setting: Setting,
+    setting: SessionSetting,
 ) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     loses = client.loses
-    left_out = ({Broken.GAP} if loses else set()) | (set() if setting.untils else {Broken.AGED})
+    left_out = ({SessionViolation.GAP} if loses else set()) | (set() if setting.untils else {SessionViolation.AGED})
     found: list[Property] = [
         Always(how.name, f"never: {how.value}", (client.is_broken(how),), lambda broken: not broken)
-        for how in Broken
+        for how in SessionViolation
         if how not in left_out
     ]
     text = "normal operation begins when every writer is synchronised, or waits for the client, and all that was taken "
@@ -568,7 +570,7 @@ def properties(
     return found
 
 
-def obligations(owners: tuple[Attached, ...], client: Client, setting: Setting) -> tuple[Eventually, ...]:
+def obligations(owners: tuple[Attached, ...], client: Client, setting: SessionSetting) -> tuple[Eventually, ...]:
     """What must be met sooner or later."""
     last = rests(owners[-1])
     busy = View(last.actor, 2, lambda local: int(last.of(local) == 1))

@@ -37,7 +37,7 @@ from statemachines.persistent_sessions.resume_record import (
 )
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
 from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown, WriterUp
-from statemachines_spec.persistent_sessions.as_written import AsWrittenRecord, sent_from_database, sent_now
+from statemachines_spec.persistent_sessions.as_written import AsWrittenRecord, send_and_mark, send_from_database
 
 InFlight = tuple[int, Queued]
 
@@ -86,7 +86,7 @@ def with_sent(record: TakingAsWritten, done: tuple[AsWrittenRecord, Effects]) ->
 
 
 def send_live(record: TakingAsWritten, event: Live, now_ns: int) -> Done:
-    return with_sent(record, sent_now(record, event.writer, event.epoch, (event.queued,)))
+    return with_sent(record, send_and_mark(record, event.writer, event.epoch, (event.queued,)))
 
 
 def end_packet(record: TakingAsWritten, event: Puback, now_ns: int) -> Done:
@@ -107,7 +107,7 @@ def read(record: TakingAsWritten, event: SubscribedLive, now_ns: int) -> Done:
 
 
 def send_pending(record: TakingAsWritten, event: PendingRead, now_ns: int) -> Done:
-    record, effects = with_sent(record, sent_from_database(record, event.found))
+    record, effects = with_sent(record, send_from_database(record, event.found))
     return record, (*effects, Tell(Resumed(record.session)))
 
 

@@ -30,7 +30,7 @@ from statemachines.persistent_sessions.takeover_message import BeginTakeover, Ta
 from statemachines.persistent_sessions.takeover_record import ENDING, OVER, FinishTakeover
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines.persistent_sessions.writer_flow_record import Handed
-from statemachines_spec.bug import Bug, both, called, row_changed
+from statemachines_spec.bug import Bug, both, change_rows, replace_call
 from statemachines_spec.persistent_sessions.rows import on
 
 
@@ -143,16 +143,16 @@ R, T, F = RESUME, TAKEOVER, WRITER_FLOW
 
 BUGS = (
     Bug("handed-over-and-believed", "what is handed over is taken without a look into the database", "PS-175",
-        "the question", row_changed(T, "confirm", to=OVER, do=believe)),
+        "the question", change_rows(T, "confirm", to=OVER, do=believe)),
     Bug("sent-before-begun", "the new owner sends before the one before has yielded", "PS-170", "the wait",
-        row_changed(R, "start_takeover", do=Delegate(send_at_once))),
+        change_rows(R, "start_takeover", do=Delegate(send_at_once))),
     Bug("sent-when-begun", "what is in flight is sent again before the subscription is answered", "PS-174",
-        "the token", both(row_changed(R, "subscribe_over", do=Delegate(take_at_begin)),
-                          called(resume_takeover, "finish", send_nothing_again))),
+        "the token", both(change_rows(R, "subscribe_over", do=Delegate(take_at_begin)),
+                          replace_call(resume_takeover, "finish", send_nothing_again))),
     Bug("old-goes-on", "the owner of before answers, and goes on", "PS-180", "the yielding",
-        row_changed(R, "yield_session", to=STAY, do=yield_actions.answer_begun)),
+        change_rows(R, "yield_session", to=STAY, do=yield_actions.answer_begun)),
     Bug("drained-to-the-client", "the owner of before sends what it kept when it ends", "PS-184", "the silence",
-        row_changed(R, "hand_over", do=drain_to_client)),
+        change_rows(R, "hand_over", do=drain_to_client)),
     Bug("orphan-stays", "an owner that yields stays until somebody comes", "PS-185", "the timer",
         on(R, OrphanTimeout, YIELDING, to=STAY, do=stay)),
     Bug("refusal-waited-out", "an owner that refuses to begin is waited for", "PS-173", "the refusal",
@@ -160,24 +160,24 @@ BUGS = (
     Bug("refusal-at-end-waited-out", "an owner that is gone when it is to end is waited for", "PS-178", "the refusal",
         on(T, TakeoverRefused, ENDING, to=STAY, do=stay)),
     Bug("fallback-as-loaded", "a resume that falls back goes on with what it had loaded before it waited", "PS-173",
-        "the second load", row_changed(R, "fall_back", to=READING, do=Delegate(fall_back_as_loaded))),
+        "the second load", change_rows(R, "fall_back", to=READING, do=Delegate(fall_back_as_loaded))),
     Bug("end-not-asked", "the owner of before is not asked to end", "PS-174", "the end",
-        called(resume_takeover, "finish", send_again_alone)),
+        replace_call(resume_takeover, "finish", send_again_alone)),
     Bug("nothing-sent-again", "what is in flight is not sent again after a takeover", "PS-174", "the resend",
-        called(resume_takeover, "finish", send_nothing_again)),
+        replace_call(resume_takeover, "finish", send_nothing_again)),
     Bug("second-claim-ignored", "an owner that yields does not answer who comes after the first", "PS-183",
         "the answer", on(R, BeginTakeover, YIELDING, to=STAY, do=stay)),
     Bug("handed-beyond-the-marker", "what is handed over is taken from the marker on, too", "PS-177", "the marker",
-        row_changed(F, "take_handed", do=take_handed(beyond_the_marker))),
+        change_rows(F, "take_handed", do=take_handed(beyond_the_marker))),
     Bug("handed-over-holes", "a hole in what is handed over is stepped over", "PS-177", "the hole",
-        row_changed(F, "take_handed", do=take_handed(over_holes))),
+        change_rows(F, "take_handed", do=take_handed(over_holes))),
     Bug("handed-of-any-epoch", "what is handed over of another epoch is taken for this one", "PS-177", "the epoch",
-        row_changed(F, "take_handed", do=take_handed(of_any_epoch))),
+        change_rows(F, "take_handed", do=take_handed(of_any_epoch))),
     Bug("handed-and-not-counted", "what is handed over is taken, and up to where is not kept", "PS-177", "the number",
-        row_changed(F, "take_handed", do=take_and_forget)),
+        change_rows(F, "take_handed", do=take_and_forget)),
     Bug("handed-to-any-writer", "what is handed over of one writer goes to the flow of another", "PS-176",
-        "the writer", called(resume_takeover, "hand_to_flows", hand_to_any)),
+        "the writer", replace_call(resume_takeover, "hand_to_flows", hand_to_any)),
     Bug("handed-and-dropped", "what is handed over counts as taken, and is not", "PS-177", "the rows",
-        row_changed(F, "take_handed", do=count_and_drop)),
+        change_rows(F, "take_handed", do=count_and_drop)),
 )  # fmt: skip
 """Each with a sentence of its own."""

@@ -17,8 +17,8 @@ from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions.attached import Carried
 from statemachines_spec.persistent_sessions.cluster import CLUSTER, Cluster, ClusterLocal
 from statemachines_spec.persistent_sessions.database import Database, DatabaseLocal
-from statemachines_spec.persistent_sessions.systems import Setting, build, database_arguments
-from statemachines_spec.persistent_sessions.taking import FIRST, Taking, taking, two
+from statemachines_spec.persistent_sessions.systems import SessionSetting, build, database_arguments
+from statemachines_spec.persistent_sessions.takeover_systems import FIRST, Taking, taking, two
 
 SYSTEMS: dict[str, str] = {
     "unheard-writer": "nothing that a writer sends arrives, and its path breaks with each message; no marker comes",
@@ -92,7 +92,7 @@ def system(name: str, variant: str = "settled") -> System:
 
 def unheard_writer(name: str, about: str, variant: str) -> System:
     """A writer goes on that no owner hears; it shows its marker in time, or is fenced."""
-    setting = Setting(messages=(2,), lag=0, markers=9)
+    setting = SessionSetting(messages=(2,), lag=0, markers=9)
     made = build(name, about, setting, variant)
     cluster = UnheardCluster(setting.writers, setting.owners, places=setting.places)
     return replace(

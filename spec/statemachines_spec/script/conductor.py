@@ -69,7 +69,7 @@ class Conductor:
 
     # -- what the stage reports ---------------------------------------------------------------------------------
 
-    def sent(self, words: Words, hand_over: Callable[[], None], lose: Callable[[], None]) -> None:
+    def send_message(self, words: Words, hand_over: Callable[[], None], lose: Callable[[], None]) -> None:
         """Somebody sends a message: it waits, or it is lost."""
         step = self._step
         if self._released:
@@ -119,10 +119,10 @@ class Conductor:
             try:
                 self._act(stage, step)
             except CannotFollow as error:
-                return self.followed(f"step {step.n} ({step}): {error}")
+                return self.list_followed(f"step {step.n} ({step}): {error}")
             self._end(step)
             after()
-        return self.followed("")
+        return self.list_followed("")
 
     def release(self) -> None:
         """The schedule is over: from now on every message arrives."""
@@ -133,7 +133,7 @@ class Conductor:
         """How many messages wait."""
         return len(self._flights)
 
-    def followed(self, stopped: str) -> Followed:
+    def list_followed(self, stopped: str) -> Followed:
         """What came of it so far."""
         of = len(self.script.steps)
         return Followed(self._done, of, stopped, tuple(self._unknown), tuple(self._missing), tuple(self._early))

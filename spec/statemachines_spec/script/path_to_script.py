@@ -145,7 +145,7 @@ class Flying(NamedTuple):
     nth: int
 
 
-class Told(NamedTuple):
+class ToldEvent(NamedTuple):
     """What an event of the environment is in a script: a word, and what goes with it."""
 
     do: str
@@ -175,7 +175,7 @@ class PathToScript:
         self._passed: set[Slot] = set()
         self._no_scripts()
         for name, actor in self.actors.items():
-            if self.started(actor) is None:
+            if self.find_start(actor) is None:
                 self._begin(name, actor)
 
     # -- what a protocol may say differently ----------------------------------------------------------------------
@@ -204,7 +204,7 @@ class PathToScript:
         """What others take within the same transition."""
         return reaction.calls
 
-    def started(self, actor: Actor) -> tuple[Sent, ...] | None:
+    def find_start(self, actor: Actor) -> tuple[Sent, ...] | None:
         """What an actor that a step starts sends then; None: it is there from the beginning."""
         return None
 
@@ -216,16 +216,16 @@ class PathToScript:
         """Whether one node's free timer may last so many times as long."""
         return False
 
-    def told(self, event: Any) -> Told | None:
+    def describe_event(self, event: Any) -> ToldEvent | None:
         """What an event of the environment is; None: nobody can be told to do it."""
         if isinstance(event, Call):
-            return Told("call", name_of(type(event)), "", msgspec.json.encode(event, enc_hook=enc_hook).decode())
+            return ToldEvent("call", name_of(type(event)), "", msgspec.json.encode(event, enc_hook=enc_hook).decode())
         return None
 
     def stand(self, node: str, event: Any) -> None:
         """Time passes for something else than a process."""
 
-    def taken(self, envelope: Envelope) -> None:
+    def note_taken(self, envelope: Envelope) -> None:
         """An event was taken."""
 
     def keeps(self, slot: Slot) -> bool:
@@ -335,7 +335,7 @@ class PathToScript:
                 continue
             self.clock.moment = len(self._steps)
             self._begin(turn.actor, actor)
-            self._steps.append(Step(0, 0, "start", turn.actor, sends=self.started(actor) or ()))
+            self._steps.append(Step(0, 0, "start", turn.actor, sends=self.find_start(actor) or ()))
 
     def _go(self, n: int, leg: Leg) -> None:
         envelope, flight = leg.envelope, None
@@ -365,7 +365,7 @@ class PathToScript:
             if reaction is None:
                 return tuple(sends)
             before, self.locals[name] = self.locals[name], reaction.local
-            self.taken(one)
+            self.note_taken(one)
             sends += reaction.sends
             queue += self.following(actor, before, one.event, reaction)
         self._forget_gone()
@@ -413,7 +413,7 @@ class PathToScript:
             )  # fmt: skip
         if isinstance(event, TimerFired):
             return Step(n, 0, "fire", node, name_of(type(event)), event.key, sends=sends)
-        told = Told(STANDING[type(event)]) if type(event) in STANDING else self.told(event)
+        told = ToldEvent(STANDING[type(event)]) if type(event) in STANDING else self.describe_event(event)
         if told is None:
             raise Unscriptable(f"step {n}: nobody can be told to do {name_of(type(event))}")
         self._stand(node, event)

@@ -229,14 +229,14 @@ def read(path: Path, data: bytes | None = None) -> Script:
         raise ConfigurationError("script", str(path), f"has more than {SIZE_MAX} bytes; a script is smaller")
     raw = decode_input(path, "script", "a script", data, partial(msgspec.json.decode, type=dict[str, Any]))
     try:
-        return decoded(raw).check()
+        return decode_script(raw).check()
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ConfigurationError("script", str(path), f"is not a script: {error}") from error
     except ConfigurationError as error:
         raise ConfigurationError(f"{path.name}: {error.key}", error.value, error.rule) from error
 
 
-def decoded(raw: dict[str, Any]) -> Script:
+def decode_script(raw: dict[str, Any]) -> Script:
     """The script that a file holds; raises `msgspec.ValidationError`, or `ConfigurationError` for its protocol."""
     script = msgspec.convert(_renewed(raw), Script)
     own = msgspec.convert(script.own, script.part.own, dec_hook=dec_hook)

@@ -36,10 +36,10 @@ from statemachines.sequence_windows.subscriber_window import (
     SubscriberWindowStatus,
     Touched,
     Unsubscribe,
-    judged,
-    moved,
+    advance_window,
+    tell_verdict,
 )
-from statemachines_spec.bug import Apply, Bug, both, called, redeclare, row_changed
+from statemachines_spec.bug import Apply, Bug, both, change_rows, redeclare, replace_call
 
 KNOWN = SubscriberWindowStatus.CURRENT
 
@@ -110,11 +110,11 @@ def is_below(record: Any, event: Any) -> bool:
 
 
 def one_more(record: Any, event: Any, now_ns: int) -> Any:
-    return moved(record, event), (judged(Verdict.SKIP, event, lost=event.number - record.last),)
+    return advance_window(record, event), (tell_verdict(Verdict.SKIP, event, lost=event.number - record.last),)
 
 
 def one_less(record: Any, event: Any, now_ns: int) -> Any:
-    return moved(record, event), (judged(Verdict.SKIP, event, lost=event.before - record.last - 1),)
+    return advance_window(record, event), (tell_verdict(Verdict.SKIP, event, lost=event.before - record.last - 1),)
 
 
 def is_after_another(record: Any, event: Any) -> bool:
@@ -126,15 +126,15 @@ def is_not_the_first(record: Any, event: Any) -> bool:
 
 
 def move_back(record: Any, event: Any, now_ns: int) -> Any:
-    return replace(record, last=event.end), (judged(Verdict.REPEAT, event),)
+    return replace(record, last=event.end), (tell_verdict(Verdict.REPEAT, event),)
 
 
 def stay_behind(record: Any, event: Any, now_ns: int) -> Any:
-    return record, (judged(Verdict.SKIP, event, lost=event.number - record.last - 1),)
+    return record, (tell_verdict(Verdict.SKIP, event, lost=event.number - record.last - 1),)
 
 
 def claim_nothing(record: Any, event: Any, now_ns: int) -> Any:
-    return moved(record, event), (judged(Verdict.NEXT, event),)
+    return advance_window(record, event), (tell_verdict(Verdict.NEXT, event),)
 
 
 def began_then_or_after(record: Any, event: Any) -> bool:
@@ -205,105 +205,106 @@ _FRAME = "the frame of a stream that begins"
 
 BUGS = (
     Bug("frame-of-now", "a stream that begins has the frame of now, whatever was before", "SW-03", _FRAME,
-        called(publisher_window, "frame_for", frame_of_now)),
+        replace_call(publisher_window, "frame_for", frame_of_now)),
     Bug("frame-of-its-own", "a subject that goes on under a new frame may get the one it has", "SW-05", _FRAME,
-        called(publisher_window, "frame_for", frame_without_its_own)),
+        replace_call(publisher_window, "frame_for", frame_without_its_own)),
     Bug("floor-stays", "what is dropped raises no frame", "SW-07", "the floor",
-        row_changed(ROTATION, "flip", do=flip_without_floor)),
+        change_rows(ROTATION, "flip", do=flip_without_floor)),
     Bug("chain-left-out", "a stream that goes on under a new frame does not say so", "SW-05", "CHAIN",
-        row_changed(P, "restart", do=restart_in_silence)),
+        change_rows(P, "restart", do=restart_in_silence)),
     Bug("chain-too-high", "CHAIN is one more than the last number", "SW-05", "CHAIN",
-        row_changed(P, "restart", do=chain_of_the_next)),
+        change_rows(P, "restart", do=chain_of_the_next)),
     Bug("base-not-looked-at", "a stream goes on although no base is left", "SW-05", "the look at the base",
-        row_changed(P, "restart", when=only_converged)),
+        change_rows(P, "restart", when=only_converged)),
     Bug("number-comes-again", "the next message has the number of the last", "SW-04", "the next base",
-        row_changed(P, "go_on", do=same_again)),
+        change_rows(P, "go_on", do=same_again)),
     Bug("number-left-out", "every other number is left out", "SW-04", "the next base",
-        row_changed(P, "go_on", do=every_other)),
+        change_rows(P, "go_on", do=every_other)),
     Bug("no-end", "a stream begins in a frame that does not fit", "SW-09", "the look at the frame",
-        called(publisher_window, "FRAME_MAX", 2**30)),
+        replace_call(publisher_window, "FRAME_MAX", 2**30)),
     Bug("current-is-dropped", "a flip drops the current generation of a receiver, too", "SW-11", "the old generation",
         on(R, Flip, KNOWN, FRESH, subscriber_window.forget)),
     Bug("old-is-kept", "a receiver never forgets", "SW-12", "what is dropped",
         on(R, Flip, OLD, STAY)),
     Bug("not-moved", "what comes does not move a subject to the current generation", "SW-14", "the move",
-        row_changed(R, "take_next", to=STAY)),
+        change_rows(R, "take_next", to=STAY)),
     Bug("others-not-moved", "a publisher's record is not moved by what comes of another", "SW-14", "the move",
         on(R, Touched, OLD, STAY)),
     Bug("repeat-is-next", "the last number, coming again, is no repeat", "SW-22", "at or below",
-        both(row_changed(R, "drop_repeat", when=is_below), row_changed(R, "take_rest", do=claim_nothing))),
+        both(change_rows(R, "drop_repeat", when=is_below), change_rows(R, "take_rest", do=claim_nothing))),
     Bug("repeat-moves-back", "a repeat takes the record back to its number", "SW-22", "the last number",
-        row_changed(R, "drop_repeat", do=move_back)),
+        change_rows(R, "drop_repeat", do=move_back)),
     Bug("one-more-lost", "the message that shows a loss counts as lost", "SW-24", "the loss",
-        row_changed(R, "take_skip", do=one_more)),
+        change_rows(R, "take_skip", do=one_more)),
     Bug("skip-is-next", "a number that is ahead is taken for the next", "SW-24", "the loss",
-        row_changed(R, "take_skip", do=claim_nothing)),
+        change_rows(R, "take_skip", do=claim_nothing)),
     Bug("skip-stays-behind", "a loss does not move the record", "SW-24", "the last number",
-        row_changed(R, "take_skip", do=stay_behind)),
+        change_rows(R, "take_skip", do=stay_behind)),
     Bug("one-less-lost", "of a tail that was lost one message is not counted", "SW-26", "the loss",
-        row_changed(R, "take_after_tail", do=one_less)),
+        change_rows(R, "take_after_tail", do=one_less)),
     Bug("frames-not-told-apart", "a number of another frame is so many messages ahead", "SW-27", "the frame",
-        row_changed(R, "take_skip", when=always)),
+        change_rows(R, "take_skip", when=always)),
     Bug("chain-not-read", "a stream that goes on where the last ended is a loss", "SW-25", "CHAIN",
-        called(Numbered, "before", property(nothing_before))),
+        replace_call(Numbered, "before", property(nothing_before))),
     Bug("chain-is-believed", "whatever CHAIN says, nothing was lost before it", "SW-26", "CHAIN",
-        row_changed(R, "take_after_tail", do=claim_nothing)),
+        change_rows(R, "take_after_tail", do=claim_nothing)),
     Bug("another-stream-is-next", "a CHAIN of a stream that nothing is known of is taken for ours", "SW-27", "CHAIN",
-        row_changed(R, "take_unknown", when=is_not_the_first)),
+        change_rows(R, "take_unknown", when=is_not_the_first)),
     Bug("first-need-not-come", "a stream whose first message was lost counts as begun", "SW-27", "base 1",
-        row_changed(R, "take_unknown", when=is_after_another)),
+        change_rows(R, "take_unknown", when=is_after_another)),
     Bug("cycle-is-a-loss", "a stream that begins after the last was forgotten counts as a loss", "SW-28", "CYCLE",
-        row_changed(R, "take_cycle", do=subscriber_window.take_unknown)),
+        change_rows(R, "take_cycle", do=subscriber_window.take_unknown)),
     Bug("not-subscribed-is-next", "what is not subscribed is delivered", "SW-20", "the look at subscriptions",
-        row_changed(R, "drop_unsubscribed", do=claim_nothing)),
+        change_rows(R, "drop_unsubscribed", do=claim_nothing)),
     Bug("remembers-the-subscription", "who subscribes again has the record of before", "SW-19", "what is forgotten",
         both(on(R, Unsubscribe, KNOWN, SubscriberWindowStatus.UNSUBSCRIBED), on(R, Subscribe,
              SubscriberWindowStatus.UNSUBSCRIBED, KNOWN))),
-    Bug("cap-too-low", "a loss of two is told as one", "SW-29", "the cap", called(subscriber_window, "LOSS_MAX", 1)),
+    Bug("cap-too-low", "a loss of two is told as one", "SW-29", "the cap",
+        replace_call(subscriber_window, "LOSS_MAX", 1)),
     Bug("joins-at-the-frame", "a stream of the very frame of the convergence is verified", "SW-31", "strictly later",
-        row_changed(LATE_JOIN, "tell_verified", when=began_then_or_after)),
+        change_rows(LATE_JOIN, "tell_verified", when=began_then_or_after)),
     Bug("joins-unverified", "a stream that is older than the convergence is verified", "SW-32", "the frame",
-        row_changed(LATE_JOIN, "tell_unverified", do=tell_verified)),
+        change_rows(LATE_JOIN, "tell_unverified", do=tell_verified)),
     Bug("joins-untold", "without a convergence every stream is verified", "SW-33", "who was told",
-        row_changed(LATE_JOIN, "tell_unknown", do=tell_verified)),
+        change_rows(LATE_JOIN, "tell_unknown", do=tell_verified)),
     Bug("second-forgets", "what was lost within the second is not told", "SW-42", "the second advisory",
-        row_changed(N, "advise_and_wait", do=forget_losses)),
+        change_rows(N, "advise_and_wait", do=forget_losses)),
     Bug("second-not-set-again", "the second after an advisory at its end is not waited for", "SW-42", "the timer",
-        row_changed(N, "advise_and_wait", do=advise_once)),
+        change_rows(N, "advise_and_wait", do=advise_once)),
     Bug("every-loss-at-once", "a loss within the second is advised at once", "SW-41", "the second",
-        row_changed(N, "keep", do=loss_notifier.advise_at_once)),
+        change_rows(N, "keep", do=loss_notifier.advise_at_once)),
     Bug("idle-with-losses", "the second ends, and what was lost in it waits for the next loss", "SW-44", "the losses",
-        row_changed(N, "advise_and_wait", to=NotifierStatus.IDLE, do=None)),
+        change_rows(N, "advise_and_wait", to=NotifierStatus.IDLE, do=None)),
     Bug("losses-counted-as-one", "a loss counts as one, whatever it is", "SW-41", "how many",
-        called(loss_notifier, "with_losses", one_of_each)),
+        replace_call(loss_notifier, "with_losses", one_of_each)),
     Bug("frame-left-out", "a stream begins a frame later than it may", "SW-05", _FRAME,
-        called(publisher_window, "frame_for", a_frame_later)),
+        replace_call(publisher_window, "frame_for", a_frame_later)),
     Bug("time-not-kept", "when a stream began is not kept", "SW-08", "TIME",
-        called(subscriber_window, "moved", without_time)),
+        replace_call(subscriber_window, "moved", without_time)),
     Bug("chain-is-any-number", "a CHAIN that cannot be is believed", "SW-08", "CHAIN",
-        called(Numbered, "before", property(lambda event: event.chain))),
+        replace_call(Numbered, "before", property(lambda event: event.chain))),
     Bug("turns-too-soon", "a window turns when its time is over, and not after it", "SW-10", "strictly more",
-        row_changed(ROTATION, "flip", when=is_due_or_just_so)),
+        change_rows(ROTATION, "flip", when=is_due_or_just_so)),
     Bug("lists-nobody", "an advisory names no subject", "SW-45", "the subjects",
-        called(loss_notifier, "with_losses", list_nobody)),
+        replace_call(loss_notifier, "with_losses", list_nobody)),
     Bug("seconds-without-end", "a second without a loss is followed by another", "SW-43", "the end",
         lambda stack: redeclare(stack, N, begin_another_second)),
     Bug("newest-is-forgotten", "for one more publisher the one goes that spoke last", "SW-18", "who was silent longest",
-        row_changed(SUBJECT_PUBLISHERS, "displace", do=displace_the_newest)),
+        change_rows(SUBJECT_PUBLISHERS, "displace", do=displace_the_newest)),
     Bug("first-met-is-forgotten", "for one more publisher the one goes that was met first", "SW-18", "the order",
-        row_changed(SUBJECT_PUBLISHERS, "move_to_the_end", do=None)),
+        change_rows(SUBJECT_PUBLISHERS, "move_to_the_end", do=None)),
     Bug("displaced-in-silence", "who goes for another one is remembered all the same", "SW-18", "the record",
-        row_changed(SUBJECT_PUBLISHERS, "displace", do=displace_in_silence)),
+        change_rows(SUBJECT_PUBLISHERS, "displace", do=displace_in_silence)),
     Bug("displaced-uncounted", "that publishers were forgotten for others is not remembered", "SW-78", "the mark",
-        both(row_changed(SUBJECT_PUBLISHERS, "displace", to=SubjectPublishersStatus.ROOMY),
-             row_changed(R, "displace", do=subscriber_window.forget))),
+        both(change_rows(SUBJECT_PUBLISHERS, "displace", to=SubjectPublishersStatus.ROOMY),
+             change_rows(R, "displace", do=subscriber_window.forget))),
     Bug("every-first-is-unknown", "a stream that begins anew may have been forgotten for others", "SW-78", "base 1",
-        row_changed(R, "take_first_after_unknown", when=subscriber_window.is_crowded)),
+        change_rows(R, "take_first_after_unknown", when=subscriber_window.is_crowded)),
     Bug("life-not-read", "a publisher that begins anew has the record of before", "SW-79", "the life",
-        called(subject_publishers, "line_of", whoever_it_is)),
+        replace_call(subject_publishers, "line_of", whoever_it_is)),
     Bug("believes-one-jump", "whatever is below a number that nobody sent is a repeat", "SW-81", "the two runs",
-        called(subscriber_window, "last_before", the_last)),
+        replace_call(subscriber_window, "last_before", the_last)),
     Bug("inbox-repeats", "the last number of an inbox is accepted again", "SW-52", "equal or lower",
-        row_changed(INBOX_WINDOW, "drop", when=is_below_the_last)),
+        change_rows(INBOX_WINDOW, "drop", when=is_below_the_last)),
 )  # fmt: skip
 """Each with a sentence of its own."""

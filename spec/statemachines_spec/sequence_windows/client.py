@@ -21,7 +21,7 @@ from statemachines.sequence_windows.loss_notifier import (
     SecondOver,
 )
 from statemachines_spec.explorer.actor import Actor, Envelope, Passed, Reaction, Watch
-from statemachines_spec.explorer.party import Party, begin, firings, pass_time, stepped, timer_words, waits
+from statemachines_spec.explorer.party import Party, begin, firings, pass_time, step_party, timer_words, waits
 from statemachines_spec.explorer.property import View
 from statemachines_spec.explorer.timing import Timing
 
@@ -78,7 +78,7 @@ class Client(Actor):
             return None if reaction is None else Reaction(_older(reaction.local, event.ticks))
         if waits(self.timing, LOSS_NOTIFIER, local.party, event):
             return None
-        party, effects = stepped(LOSS_NOTIFIER, local.party, event, self.name, watch, timing=self.timing)
+        party, effects = step_party(LOSS_NOTIFIER, local.party, event, self.name, watch, timing=self.timing)
         told = [one.event for one in effects if isinstance(one, Tell) and isinstance(one.event, Advisory)]
         waiting = _with(local.waits, event.losses if isinstance(event, Lost) else ())
         return Reaction(self._judged(replace(local, party=party), event, waiting, told))

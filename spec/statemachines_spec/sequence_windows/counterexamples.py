@@ -10,8 +10,8 @@ from statemachines.sequence_windows.sequence import BASE_MAX, number_of
 from statemachines_spec.explorer.property import Always, Property
 from statemachines_spec.explorer.system import System
 from statemachines_spec.sequence_windows.publisher import Publisher
-from statemachines_spec.sequence_windows.receiver import Broken, Receiver
-from statemachines_spec.sequence_windows.systems import BACK, STEADY, Setting, build, never
+from statemachines_spec.sequence_windows.receiver import Receiver, WindowViolation
+from statemachines_spec.sequence_windows.systems import BACK, STEADY, WindowSetting, build, never
 
 
 class Counterexample(msgspec.Struct, frozen=True):
@@ -19,7 +19,7 @@ class Counterexample(msgspec.Struct, frozen=True):
 
     name: str
     about: str
-    setting: Setting
+    setting: WindowSetting
     breaks: str
 
     def system(self, variant: str = "as_written") -> System:
@@ -33,14 +33,14 @@ def strict(made: System, name: str) -> Property:
     """What would hold without a limit, or without what is assumed."""
     receiver = next(one for one in made.actors if isinstance(one, Receiver))
     if name == "JOIN":
-        return never(receiver, Broken.JOIN)
+        return never(receiver, WindowViolation.JOIN)
     if name == "limit-forgotten":
-        return never(receiver, Broken.FORGOTTEN, f"DETECT {name}")
+        return never(receiver, WindowViolation.FORGOTTEN, f"DETECT {name}")
     if name == "limit-cycled":
-        return never(receiver, Broken.CYCLED, f"DETECT {name}")
+        return never(receiver, WindowViolation.CYCLED, f"DETECT {name}")
     publisher = next(one for one in made.actors if isinstance(one, Publisher))
     place = (publisher.subjects[0], f"{publisher.name}~1")
-    views = (publisher.last_sent(), receiver.arrived(place, publisher.messages + 1))
+    views = (publisher.last_sent(), receiver.find_arrived(place, publisher.messages + 1))
     text = "what was sent has come, or is known to be missing, when nothing is on its way any more"
     return Always(f"DETECT {name}", text, views, lambda sent, arrived: sent <= arrived, quiet=True)
 
@@ -49,43 +49,43 @@ AS_WRITTEN = (
     Counterexample(
         "clock-back",
         "a subject that was rotated out begins anew, and the clock has stepped back: numbers that were sent come again",
-        Setting(walls=(BACK,), messages=3, lost=0, own_flips=2),
+        WindowSetting(walls=(BACK,), messages=3, lost=0, own_flips=2),
         "MONO",
     ),
     Counterexample(
         "lower-frame",
         "the same, and its first message is lost: the receiver drops those that follow as if they had come",
-        Setting(walls=(BACK,), messages=3, lost=1, own_flips=2),
+        WindowSetting(walls=(BACK,), messages=3, lost=1, own_flips=2),
         "ONCE",
     ),
     Counterexample(
         "one-map",
         "two publishers of a subject: what one sends is a repeat of what the other has sent",
-        Setting(walls=(STEADY, STEADY), messages=2, lost=0),
+        WindowSetting(walls=(STEADY, STEADY), messages=2, lost=0),
         "ONCE",
     ),
     Counterexample(
         "time-comes-twice",
         "a first message comes twice: its TIME makes the receiver synchronise, and it is delivered again",
-        Setting(messages=1, lost=0, copies=True),
+        WindowSetting(messages=1, lost=0, copies=True),
         "ONCE",
     ),
     Counterexample(
         "loss-before-a-restart",
         "the last message before a restart is lost: the TIME of the next makes the receiver synchronise",
-        Setting(messages=3, lost=1, converges=1),
+        WindowSetting(messages=3, lost=1, converges=1),
         "DETECT",
     ),
     Counterexample(
         "a-frame-of-losses",
         "the first message of a new stream is lost: the next is 2^35 numbers ahead, and so many are called lost",
-        Setting(messages=3, lost=1, converges=1),
+        WindowSetting(messages=3, lost=1, converges=1),
         "EXACT",
     ),
     Counterexample(
         "used-up-within-the-frame",
         "no base is left, and the frame of now is the stream's own: its numbers come again",
-        Setting(messages=3, lost=0, begin=number_of(2, BASE_MAX - 1)),
+        WindowSetting(messages=3, lost=0, begin=number_of(2, BASE_MAX - 1)),
         "MONO",
     ),
 )
@@ -95,19 +95,19 @@ LIMITS = (
     Counterexample(
         "limit-forgotten",
         "the receiver's window turns twice: it has forgotten the stream, and the next message is FIRST",
-        Setting(messages=3, lost=1, flips=2),
+        WindowSetting(messages=3, lost=1, flips=2),
         "limit-forgotten",
     ),
     Counterexample(
         "limit-last",
         "the last message is lost: nothing follows that would show it",
-        Setting(messages=2, lost=1),
+        WindowSetting(messages=2, lost=1),
         "limit-last",
     ),
     Counterexample(
         "limit-cycled",
         "the last message before its publisher forgets the subject is lost: what follows says nothing of it",
-        Setting(messages=3, lost=1, own_flips=2),
+        WindowSetting(messages=3, lost=1, own_flips=2),
         "limit-cycled",
     ),
 )
@@ -117,13 +117,13 @@ ASSUMED = (
     Counterexample(
         "join-loses-later",
         "the network loses after it has converged: the first message of a stream",
-        Setting(messages=2, lost=1, converges=1),
+        WindowSetting(messages=2, lost=1, converges=1),
         "JOIN",
     ),
     Counterexample(
         "join-ahead-of-the-clock",
         "a clock that steps back leaves a publisher in a frame that is still to come when the network converges",
-        Setting(walls=(BACK,), messages=2, lost=1, converges=1, careful=True),
+        WindowSetting(walls=(BACK,), messages=2, lost=1, converges=1, careful=True),
         "JOIN",
     ),
 )

@@ -26,7 +26,7 @@ class Fault(Enum):
     EARLIEST = "a stream does not begin in the first frame that it may, or is refused while there is one"
 
 
-class Known(msgspec.Struct, frozen=True):
+class NumberingFacts(msgspec.Struct, frozen=True):
     """What there is to know when a subject is to be numbered: the `last` number that its publisher must remember (0:
     none), the highest frame that it ever `dropped`, the wall's clock, the latest convergence (0: nobody said)."""
 

@@ -29,8 +29,8 @@ from statemachines.sequence_windows.rotation import ROTATION, RotationRecord, Ti
 from statemachines.sequence_windows.sequence import BASE_BITS, BASE_MAX, frame_of
 from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Restart, Watch
 from statemachines_spec.explorer.property import View
-from statemachines_spec.sequence_windows.forged import FORGERIES, INVENTIONS, forged, invented
-from statemachines_spec.sequence_windows.numbering import FORGOTTEN, Fault, Known
+from statemachines_spec.sequence_windows.forged_messages import FORGERIES, INVENTIONS, forge_message, invent_message
+from statemachines_spec.sequence_windows.numbering import FORGOTTEN, Fault, NumberingFacts
 from statemachines_spec.sequence_windows.rules import SHIPPED, Rules, step
 
 RECEIVER = "receiver"
@@ -176,7 +176,7 @@ class Publisher(Actor):
                 return self._sent(local, event, watch)
             case Send() as event:
                 line = local.lines[0]
-                made = invented(line.last, event.invented)
+                made = invent_message(line.last, event.invented)
                 who = f"{self.name}~{local.life}"
                 carried = Carried(who, event.subject, made, line.sent, line.begin, line.cut, invented=True)
                 return Reaction(replace(local, genuine=False), (Envelope(self.name, RECEIVER, carried),))
@@ -210,7 +210,7 @@ class Publisher(Actor):
         line, rotation = local.lines[at], local.rotation
         call = Publish(1, self.walls[local.place], rotation.converged_ns, rotation.floor)
         record, (told,) = self.rules.stamp(line.record, call, self.name, watch)
-        known = Known(line.last if line.age < FORGOTTEN else 0, local.dropped, call.t_ns, local.converged_ns)
+        known = NumberingFacts(line.last if line.age < FORGOTTEN else 0, local.dropped, call.t_ns, local.converged_ns)
         if isinstance(told, Exhausted):
             local = self._put(local, at, replace(line, record=record), known.faults_of_refusal())
             return Reaction(replace(local, ended=True))
@@ -240,7 +240,7 @@ class Publisher(Actor):
         if again:
             event = Numbered(told.frame, told.first - 1, told.last)
         if sending.forged:
-            event = forged(event, sending.forged)
+            event = forge_message(event, sending.forged)
         who = f"{self.name}~{local.life}"
         ordinal = line.sent - 1 - again
         return Carried(who, sending.subject, event, ordinal, line.begin, line.cut, line.began_ns, sending.forged > 0)

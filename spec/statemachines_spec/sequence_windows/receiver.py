@@ -37,12 +37,12 @@ from statemachines.sequence_windows.subscriber_window import (
 )
 from statemachines_spec.explorer.actor import Actor, At, Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import View
-from statemachines_spec.sequence_windows.forged import stripped
+from statemachines_spec.sequence_windows.forged_messages import strip_message
 from statemachines_spec.sequence_windows.publisher import RECEIVER, Carried, Rotate
 from statemachines_spec.sequence_windows.rules import SHIPPED, Rules, step
 
 
-class Broken(Enum):
+class WindowViolation(Enum):
     """What was broken; the last two are limits."""
 
     ONCE = "a message is delivered twice, or dropped as if it had been"
@@ -58,12 +58,20 @@ class Broken(Enum):
     CYCLED = "a loss is hidden by a stream that its publisher has forgotten"
 
 
-PROMISES = (Broken.ONCE, Broken.EXACT, Broken.NOFALSE, Broken.DETECT, Broken.JOIN, Broken.JOINED, Broken.BEGAN)
-UNORDERED = (Broken.ONCE, Broken.JOINED)
+PROMISES = (
+    WindowViolation.ONCE,
+    WindowViolation.EXACT,
+    WindowViolation.NOFALSE,
+    WindowViolation.DETECT,
+    WindowViolation.JOIN,
+    WindowViolation.JOINED,
+    WindowViolation.BEGAN,
+)
+UNORDERED = (WindowViolation.ONCE, WindowViolation.JOINED)
 """What holds where messages overtake each other."""
 
 
-class Heard(msgspec.Struct, frozen=True, gc=False):
+class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
     """What the judge knows of one publisher and subject: the ordinals of the last that `arrived` and the last that was
     `delivered` (-1: none); `opened`: the last that was delivered and began a stream; `known`: the receiver must
     remember it; `displaced`: it did, and had no more place."""
@@ -82,14 +90,14 @@ class ReceiverLocal(msgspec.Struct, frozen=True, gc=False):
     the judge alone, who spoke, the last one last; `sober`: for the judge, the records without what was invented."""
 
     records: tuple[tuple[tuple[str, str], SubscriberWindowRecord], ...] = ()
-    heard: tuple[tuple[tuple[str, str], Heard], ...] = ()
+    heard: tuple[tuple[tuple[str, str], ReceivedMessage], ...] = ()
     join: LateJoinRecord = LateJoinRecord()
     subscribed: tuple[bool, ...] = ()
     ages: tuple[int, ...] = ()
     place: int = 0
     converged_ns: int = 0
     told: str = ""
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[WindowViolation, ...] = ()
     crowd: SubjectPublishersRecord | None = None
     spoke: tuple[str, ...] = ()
     sober: tuple[tuple[tuple[str, str], SubscriberWindowRecord], ...] = ()
@@ -214,8 +222,8 @@ class Receiver(Actor):
         if self.rules.by_publisher:
             local = self._fed(local, Touched(), watch, carried.subject, who)
         local = self._crowded(local, carried.subject, who, watch)
-        heard = dict(local.heard).get(truth_place, Heard())
-        found = set() if _covers(told, carried.event) else {Broken.ONCE}
+        heard = dict(local.heard).get(truth_place, ReceivedMessage())
+        found = set() if _covers(told, carried.event) else {WindowViolation.ONCE}
         for one in told:
             first = carried.ordinal + one.first - carried.event.first
             last = carried.ordinal + one.last - carried.event.first
@@ -229,17 +237,17 @@ class Receiver(Actor):
         if self.invents:
             sober, expected = self.rules.judge(dict(local.sober).get(place, before), carried.event, self.name, None)
             local = replace(local, sober=_with(local.sober, place, sober))
-            found |= set() if expected == told else {Broken.SAME}
+            found |= set() if expected == told else {WindowViolation.SAME}
         if carried.forged:
             found |= (
                 set()
-                if self.rules.judge(before, stripped(carried.event), self.name, None) == (record, told)
-                else {Broken.SAME}
+                if self.rules.judge(before, strip_message(carried.event), self.name, None) == (record, told)
+                else {WindowViolation.SAME}
             )
         if local.subscribed[at]:
             ages = tuple(0 if n == at else age for n, age in enumerate(local.ages))
             local = replace(local, ages=ages)
-        broken = tuple(one for one in Broken if one in local.broken or one in found)
+        broken = tuple(one for one in WindowViolation if one in local.broken or one in found)
         told_as = ", ".join(one.said for one in told)
         local = replace(local, heard=_with(local.heard, truth_place, heard), told=told_as, broken=broken)
         return self._spoken(local, truth_place) if self.places and local.subscribed[at] else local
@@ -267,57 +275,59 @@ class Receiver(Actor):
     # -- the judge ----------------------------------------------------------------------------------------------
 
     def _faults(
-        self, heard: Heard, carried: Carried, told: Judged, first: int, last: int, subscribed: bool
-    ) -> set[Broken]:
+        self, heard: ReceivedMessage, carried: Carried, told: Judged, first: int, last: int, subscribed: bool
+    ) -> set[WindowViolation]:
         """What is wrong with the verdict on the messages with these ordinals."""
         missed = max(0, first - heard.delivered - 1)
         verdict = told.verdict
         if not subscribed or verdict is Verdict.NOT_SUBSCRIBED:
-            return set() if (verdict is Verdict.NOT_SUBSCRIBED) is not subscribed else {Broken.ONCE}
+            return set() if (verdict is Verdict.NOT_SUBSCRIBED) is not subscribed else {WindowViolation.ONCE}
         if not heard.known:
             unseen = first - heard.arrived - 1 > 0 and heard.arrived >= 0
-            found = {Broken.FORGOTTEN} if unseen else set()
+            found = {WindowViolation.FORGOTTEN} if unseen else set()
             begins = carried.event.first == 1 and not carried.event.before
             if told.unknown and not heard.displaced and first - heard.arrived - 1 <= 0:
-                found.add(Broken.NOFALSE)
+                found.add(WindowViolation.NOFALSE)
             if heard.displaced and not begins and not told.unknown:
-                found.add(Broken.CROWD)
-            return found if verdict is Verdict.FIRST else found | {Broken.ONCE}
+                found.add(WindowViolation.CROWD)
+            return found if verdict is Verdict.FIRST else found | {WindowViolation.ONCE}
         if verdict is Verdict.REPEAT:
-            return set() if last <= heard.delivered else {Broken.ONCE}
+            return set() if last <= heard.delivered else {WindowViolation.ONCE}
         if first <= heard.delivered:
-            return {Broken.ONCE}
+            return {WindowViolation.ONCE}
         if verdict is Verdict.SKIP:
             exact = told.lost == (1 if told.unknown else min(missed, LOSS_MAX))
-            return (set() if missed else {Broken.NOFALSE}) | (set() if exact else {Broken.EXACT})
+            return (set() if missed else {WindowViolation.NOFALSE}) | (set() if exact else {WindowViolation.EXACT})
         if told.lost or told.unknown:
-            return {Broken.NOFALSE}
+            return {WindowViolation.NOFALSE}
         if verdict is Verdict.CYCLE and missed and heard.delivered < carried.cut <= first:
-            return {Broken.CYCLED}
+            return {WindowViolation.CYCLED}
         if verdict is Verdict.FIRST:
-            return {Broken.DETECT}
-        return {Broken.DETECT} if missed else set()
+            return {WindowViolation.DETECT}
+        return {WindowViolation.DETECT} if missed else set()
 
     def _joined(
-        self, local: ReceiverLocal, heard: Heard, carried: Carried, watch: Watch | None
-    ) -> tuple[ReceiverLocal, set[Broken]]:
+        self, local: ReceiverLocal, heard: ReceivedMessage, carried: Carried, watch: Watch | None
+    ) -> tuple[ReceiverLocal, set[WindowViolation]]:
         """What the receiver says of a first message, and whether something of a stream that it calls verified did not
         arrive."""
         now_ns, begins_ns = self.walls[local.place], start_of(carried.event.frame)
         event = Joined(carried.event.frame, now_ns)
         join, (told,) = step(LATE_JOIN, local.join, event, self.name, watch)
         lost = max(heard.arrived + 1, carried.begin) < carried.ordinal
-        found = {Broken.JOIN} if lost and told.join is Join.VERIFIED else set()
+        found = {WindowViolation.JOIN} if lost and told.join is Join.VERIFIED else set()
         untold = not local.converged_ns or begins_ns - now_ns > FRAME_NS
         known = Join.VERIFIED if begins_ns > local.converged_ns else Join.UNVERIFIED
         if told.join is not (Join.UNKNOWN if untold else known):
-            found.add(Broken.JOINED)
+            found.add(WindowViolation.JOINED)
         return replace(local, join=join), found
 
-    def _began_faults(self, heard: Heard, carried: Carried, record: SubscriberWindowRecord) -> set[Broken]:
+    def _began_faults(
+        self, heard: ReceivedMessage, carried: Carried, record: SubscriberWindowRecord
+    ) -> set[WindowViolation]:
         """Whether the receiver knows when the stream began, if that came and it need not have forgotten."""
         known = carried.began_ns if heard.opened == carried.begin else 0
-        return set() if record.time_ns == known else {Broken.BEGAN}
+        return set() if record.time_ns == known else {WindowViolation.BEGAN}
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
@@ -326,7 +336,7 @@ class Receiver(Actor):
         words += [local.told] if local.told else []
         return "; ".join([*words, *(one.value for one in local.broken)])
 
-    def is_broken(self, how: Broken) -> View:
+    def is_broken(self, how: WindowViolation) -> View:
         """Whether this was broken."""
         return View(RECEIVER, 2, lambda local: int(how in local.broken))
 
@@ -334,12 +344,12 @@ class Receiver(Actor):
         """Whether this was the last verdict."""
         return View(RECEIVER, 2, lambda local: int(local.told == verdict))
 
-    def arrived(self, place: tuple[str, str], size: int) -> View:
+    def find_arrived(self, place: tuple[str, str], size: int) -> View:
         """How far the messages of one publisher and subject have come: the last ordinal and 1 (0: nothing has)."""
-        return View(RECEIVER, size, lambda local: dict(local.heard).get(place, Heard()).arrived + 1)
+        return View(RECEIVER, size, lambda local: dict(local.heard).get(place, ReceivedMessage()).arrived + 1)
 
 
-def _forgotten(heard: Heard) -> Heard:
+def _forgotten(heard: ReceivedMessage) -> ReceivedMessage:
     return replace(heard, delivered=-1, opened=-1, known=False, displaced=False)
 
 
@@ -349,11 +359,13 @@ def _covers(told: tuple[Judged, ...], event: Numbered) -> bool:
     return bases == list(range(event.first, event.last + 1))
 
 
-def _after(heard: Heard, told: Judged, carried: Carried, first: int, last: int, subscribed: bool) -> Heard:
+def _after(
+    heard: ReceivedMessage, told: Judged, carried: Carried, first: int, last: int, subscribed: bool
+) -> ReceivedMessage:
     """What the judge knows then."""
-    opened = carried.begin if told.delivered and first == carried.begin else heard.opened
-    delivered = last if told.delivered else heard.delivered
-    return Heard(max(heard.arrived, last), delivered, opened, subscribed)
+    opened = carried.begin if told.is_delivered and first == carried.begin else heard.opened
+    delivered = last if told.is_delivered else heard.delivered
+    return ReceivedMessage(max(heard.arrived, last), delivered, opened, subscribed)
 
 
 def _with(pairs: tuple[Any, ...], place: tuple[str, str], value: Any) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from statemachines.sequence_windows.message import Numbered
 from statemachines.sequence_windows.publisher_window import PUBLISHER_WINDOW, Publish
 from statemachines.sequence_windows.subscriber_window import SUBSCRIBER_WINDOW
 from statemachines_spec.explorer.actor import Watch
-from statemachines_spec.explorer.party import Party, stepped
+from statemachines_spec.explorer.party import Party, step_party
 
 Outcome = tuple[Any, tuple[Any, ...]]
 """The next record, and what the host is told."""
@@ -18,7 +18,7 @@ Outcome = tuple[Any, tuple[Any, ...]]
 def step(fsm: Fsm[Any], record: Any, event: Event, name: str, watch: Watch | None) -> Outcome:
     """One step of a shipped machine of the component; each has a name of its own."""
     full = " ".join(filter(None, (name, fsm.name, fsm.key(record))))
-    party, effects = stepped(fsm, Party(record), event, full, watch)
+    party, effects = step_party(fsm, Party(record), event, full, watch)
     return party.record, tuple(effect.event for effect in effects if isinstance(effect, Tell))
 
 

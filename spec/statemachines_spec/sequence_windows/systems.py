@@ -13,20 +13,20 @@ from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Property, Sometimes
 from statemachines_spec.explorer.system import Budget, System, at_most
-from statemachines_spec.sequence_windows.advised import (
+from statemachines_spec.sequence_windows.advisory_systems import (
     advisories,
     great_advisories,
+    make_timed_system,
     many_advisories,
-    timed_advisories,
 )
 from statemachines_spec.sequence_windows.as_written import AS_WRITTEN
 from statemachines_spec.sequence_windows.convergence import Operator
 from statemachines_spec.sequence_windows.inbox import inbox
 from statemachines_spec.sequence_windows.numbering import Fault
 from statemachines_spec.sequence_windows.publisher import RECEIVER, Publisher, Rotate, Send
-from statemachines_spec.sequence_windows.receiver import PROMISES, UNORDERED, Broken, Receiver
+from statemachines_spec.sequence_windows.receiver import PROMISES, UNORDERED, Receiver, WindowViolation
 from statemachines_spec.sequence_windows.rules import SHIPPED
-from statemachines_spec.sequence_windows.turning import turning
+from statemachines_spec.sequence_windows.window_turns import turning
 
 STEADY = tuple(start_of(frame) + 5 for frame in (2, 3, 4))
 """A clock that goes on, a frame an instant."""
@@ -50,7 +50,7 @@ LASTING = tuple(start_of(frame) for frame in (FRAME_MAX - 1, FRAME_MAX, FRAME_MA
 """Two of which one steps beyond it, and back."""
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class WindowSetting(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds a system.  `walls`: clocks of the publishers; `ours`: of the receiver and the operator (none: as the
     first publisher's); `messages` of each publisher; `flips` of the receiver's window, `own_flips` of the publishers';
     `begin`: the last number that every subject has at first; `converges`: how often the operator says so; `careful`:
@@ -84,42 +84,46 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 VARIANTS = {"settled": "as it is shipped", "as_written": "the source, word for word"}
 
-SYSTEMS: dict[str, tuple[str, Setting]] = {
+SYSTEMS: dict[str, tuple[str, WindowSetting]] = {
     "rotation": (
         "a publisher whose clock steps back and a receiver; both may forget at any moment",
-        Setting(walls=(BACK,), messages=4, lost=2, flips=2, own_flips=2, shows=("skip", "cycle", "first")),
+        WindowSetting(walls=(BACK,), messages=4, lost=2, flips=2, own_flips=2, shows=("skip", "cycle", "first")),
     ),
     "two-subjects": (
         "a publisher of two subjects, whose clock steps back and which forgets at any moment",
-        Setting(walls=(BACK,), subjects=("s", "t"), messages=4, own_flips=3, shows=("cycle", "skip")),
+        WindowSetting(walls=(BACK,), subjects=("s", "t"), messages=4, own_flips=3, shows=("cycle", "skip")),
     ),
     "two-publishers": (
         "two publishers of one subject, and a receiver that may forget",
-        Setting(walls=(STEADY, BACK), messages=3, flips=2, lost=2, shows=("next", "skip")),
+        WindowSetting(walls=(STEADY, BACK), messages=3, flips=2, lost=2, shows=("next", "skip")),
     ),
     "copies": (
         "a publisher that begins anew, under another id, first in 1970, and a network that repeats",
-        Setting(walls=(EARLY,), messages=4, copies=True, lives=2, in_flight=2, shows=("repeat", "skip")),
+        WindowSetting(walls=(EARLY,), messages=4, copies=True, lives=2, in_flight=2, shows=("repeat", "skip")),
     ),
     "convergence": (
         "a network that loses until it has converged, and a receiver that comes late",
-        Setting(messages=4, lost=2, converges=1, careful=True, comes=2, in_flight=2, shows=("skip", "not_subscribed")),
+        WindowSetting(
+            messages=4, lost=2, converges=1, careful=True, comes=2, in_flight=2, shows=("skip", "not_subscribed")
+        ),
     ),
     "lossy-convergence": (
         "a network that converges, and loses all the same",
-        Setting(walls=(AHEAD,), ours=SLOW, messages=4, lost=2, converges=2, shows=("skip unknown", "skip")),
+        WindowSetting(walls=(AHEAD,), ours=SLOW, messages=4, lost=2, converges=2, shows=("skip unknown", "skip")),
     ),
     "overtaking": (
         "a network in which messages overtake each other, and come again: neither losses nor joins are judged",
-        Setting(messages=3, lost=1, copies=True, in_flight=3, ordered=False, shows=("repeat", "skip")),
+        WindowSetting(messages=3, lost=1, copies=True, in_flight=3, ordered=False, shows=("repeat", "skip")),
     ),
     "used-up": (
         "a publisher whose bases are nearly used up, and whose clock steps back",
-        Setting(walls=(BACK,), messages=4, lost=2, begin=number_of(4, BASE_MAX - 2), flips=1, shows=("skip", "next")),
+        WindowSetting(
+            walls=(BACK,), messages=4, lost=2, begin=number_of(4, BASE_MAX - 2), flips=1, shows=("skip", "next")
+        ),
     ),
     "the-end": (
         "a publisher at the end of all frames",
-        Setting(
+        WindowSetting(
             walls=(LAST,),
             messages=4,
             lost=1,
@@ -131,7 +135,7 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     ),
     "last-frame": (
         "a publisher before the last frame of all, whose clock steps beyond it, and back",
-        Setting(
+        WindowSetting(
             walls=(BEYOND,),
             ours=LASTING,
             messages=3,
@@ -144,15 +148,15 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     ),
     "aging": (
         "a receiver that may forget, and to which messages come again, alone or with those that follow",
-        Setting(walls=(STEADY,), lost=1, copies=True, flips=2, ranges=True, shows=("repeat, next", "skip")),
+        WindowSetting(walls=(STEADY,), lost=1, copies=True, flips=2, ranges=True, shows=("repeat, next", "skip")),
     ),
     "joins": (
         "two publishers that are ahead of a receiver, by a frame and by two, and a network that converges",
-        Setting(walls=(FURTHER, NEARER), ours=NEAR, messages=1, lost=0, converges=2, shows=("first",)),
+        WindowSetting(walls=(FURTHER, NEARER), ours=NEAR, messages=1, lost=0, converges=2, shows=("first",)),
     ),
     "crowd": (
         "two publishers of a subject, which may begin anew, and a receiver with places for two",
-        Setting(
+        WindowSetting(
             walls=(STILL, STILL),
             messages=3,
             lost=1,
@@ -164,11 +168,11 @@ SYSTEMS: dict[str, tuple[str, Setting]] = {
     ),
     "forged": (
         "a publisher that forgets, and messages whose TIME or CHAIN cannot be",
-        Setting(walls=(STEADY,), lost=0, own_flips=2, forged=2, shows=("cycle",)),
+        WindowSetting(walls=(STEADY,), lost=0, own_flips=2, forged=2, shows=("cycle",)),
     ),
     "jumps": (
         "a publisher that forgets, and messages far ahead that nobody sent, one between two of its own",
-        Setting(walls=(STEADY,), messages=4, lost=1, own_flips=2, invented=2, shows=("skip", "cycle", "next")),
+        WindowSetting(walls=(STEADY,), messages=4, lost=1, own_flips=2, invented=2, shows=("skip", "cycle", "next")),
     ),
 }
 """Name -> (about, bounds)."""
@@ -177,7 +181,7 @@ ALONE: dict[str, tuple[str, Callable[[str], System]]] = {
     "advisories": ("a client that is advised of its losses", advisories),
     "great-advisories": ("a client that loses more than an advisory says", great_advisories),
     "many-advisories": ("a client that loses messages of more subjects than an advisory lists", many_advisories),
-    "timed-advisories": ("a client that is advised of its losses, by the clock", timed_advisories),
+    "timed-advisories": ("a client that is advised of its losses, by the clock", make_timed_system),
     "inbox": ("a peer that writes to one other alone, over a network that loses, repeats and reorders", inbox),
     "turning": ("a window that turns by the clock", turning),
 }
@@ -195,7 +199,7 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
     return build(name, about, setting, variant)
 
 
-def build(name: str, about: str, setting: Setting, variant: str = "settled") -> System:
+def build(name: str, about: str, setting: WindowSetting, variant: str = "settled") -> System:
     """The system with these bounds."""
     rules = AS_WRITTEN if variant == "as_written" else SHIPPED
     ours = setting.ours or setting.walls[0]
@@ -250,33 +254,39 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled") -> 
     )
 
 
-def properties(publishers: list[Publisher], receiver: Receiver, setting: Setting) -> list[Property]:
+def properties(publishers: list[Publisher], receiver: Receiver, setting: WindowSetting) -> list[Property]:
     """What must hold, and what must happen sometimes."""
     found: list[Property] = [
         Always(f"{how.name} {one.name}", f"never: {how.value}", (one.is_broken(how),), _not)
         for how in Fault
         for one in publishers
     ]
-    found += [never(receiver, how) for how in promised(setting)]
+    found += [never(receiver, how) for how in list_promised(setting)]
     found += [Sometimes(f"{verdict} is told", "", (receiver.is_told(verdict),), bool) for verdict in setting.shows]
     found += [Sometimes("nothing is numbered", "", (publishers[0].has_refused(),), bool)] if setting.refused else []
     return found
 
 
-def promised(setting: Setting) -> tuple[Broken, ...]:
+def list_promised(setting: WindowSetting) -> tuple[WindowViolation, ...]:
     """What is never broken within these bounds."""
     if setting.forged:
-        return (Broken.ONCE, Broken.SAME)
+        return (WindowViolation.ONCE, WindowViolation.SAME)
     if setting.invented:
-        return (Broken.ONCE, Broken.EXACT, Broken.NOFALSE, Broken.DETECT, Broken.SAME)
+        return (
+            WindowViolation.ONCE,
+            WindowViolation.EXACT,
+            WindowViolation.NOFALSE,
+            WindowViolation.DETECT,
+            WindowViolation.SAME,
+        )
     if not setting.ordered:
         return UNORDERED
     if setting.places:
-        return (*(how for how in PROMISES if how is not Broken.JOIN), Broken.CROWD)
-    return PROMISES if setting.careful else tuple(how for how in PROMISES if how is not Broken.JOIN)
+        return (*(how for how in PROMISES if how is not WindowViolation.JOIN), WindowViolation.CROWD)
+    return PROMISES if setting.careful else tuple(how for how in PROMISES if how is not WindowViolation.JOIN)
 
 
-def never(receiver: Receiver, how: Broken, name: str = "") -> Always:
+def never(receiver: Receiver, how: WindowViolation, name: str = "") -> Always:
     """This is never broken."""
     return Always(name or how.name, f"never: {how.value}", (receiver.is_broken(how),), lambda broken: not broken)
 

@@ -67,7 +67,7 @@ def agreement(consumers: Iterable[Consumer], hosts: Iterable[LeaderHost], stream
     return made
 
 
-def agreed(consumers: Iterable[Consumer], hosts: Iterable[LeaderHost], streams: tuple[str, ...]) -> Sometimes:
+def make_agreement(consumers: Iterable[Consumer], hosts: Iterable[LeaderHost], streams: tuple[str, ...]) -> Sometimes:
     """Against an empty S10: with nothing in flight, the first consumer has what the first leader has given it."""
     one, host = next(iter(consumers)), next(iter(hosts))
     scale = Scale(host.epochs, host.registrations, host.grants, one.offsets)
@@ -283,7 +283,7 @@ def timers_bounded(consumers: Iterable[str], hosts: Iterable[str]) -> Always:
     return Always("L10", text, views, lambda *each: all(each))
 
 
-def granted_without(hosts: Iterable[str]) -> Sometimes:
+def make_other_timer(hosts: Iterable[str]) -> Sometimes:
     """Against an empty L10: some stream is granted, another timer of the same leader is set."""
     host = next(iter(hosts))
 
@@ -316,4 +316,4 @@ def _is_needed(record: LeaderRecord, name: str, key: str) -> bool:
     return name in OF_LEADER and not key
 
 
-__all__ = ["LET_GO", "agreed", "agreement", "deadlines", "granted_without", "timers_bounded"]
+__all__ = ["LET_GO", "agreement", "deadlines", "make_agreement", "make_other_timer", "timers_bounded"]

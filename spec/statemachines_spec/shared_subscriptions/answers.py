@@ -90,7 +90,7 @@ def _has_let_go(local: HostLocal) -> int:
 # -- obligations ----------------------------------------------------------------------------------------------------
 
 
-def answered_at_last(hosts: Iterable[str]) -> tuple[Eventually, ...]:
+def make_granting_ends(hosts: Iterable[str]) -> tuple[Eventually, ...]:
     """L11: granting ends, whoever does not answer."""
     return tuple(Eventually(f"L11 {host}", "granting ends", (View(host, 2, _grants),), bool) for host in hosts)
 
@@ -100,7 +100,7 @@ def _grants(local: HostLocal) -> int:
     return int(record is not None and any(one.status is GRANTING for _, one in in_order(record.assignments)))
 
 
-def due(mutes: tuple[str, ...]) -> Due:
+def make_due(mutes: tuple[str, ...]) -> Due:
     """A grant timeout is no fault where nobody will ever answer: the grant is to one of `mutes`, or to who is gone."""
     return Due(_about, partial(_kept, mutes), _carried)
 

@@ -55,7 +55,7 @@ PAIRED = (LeaderConnectResponse, PingResponse, Grant, Revoke, Revoked, Invalidat
 Said = tuple[Any, ...]
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class HeldStream(msgspec.Struct, frozen=True, gc=False):
     """A stream that was installed, and not uninstalled: its grant, how far it has been read, whether that is final, and
     whether the session is to finish it."""
 
@@ -69,7 +69,7 @@ class Held(msgspec.Struct, frozen=True, gc=False):
         return Report(stream, self.grant, self.progress, self.finished)
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class BorrowerFacts(msgspec.Struct, frozen=True, gc=False):
     """`link`: leader, epoch and registration that were answered; `asked`: how many times a registry was, up to their
     number; `n`: of the last ping, and whether it is `open`; `leased`: as the session was told; `held` streams;
     `highest`: the highest grant that was named of each; `owed`: held streams that no answered ping has reported as they
@@ -80,7 +80,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     n: int = 0
     open: bool = False
     leased: bool = False
-    held: Map[str, Held] = Map()
+    held: Map[str, HeldStream] = Map()
     highest: Map[str, int] = Map()
     owed: Map[str, bool] = Map()
     sent: Map[str, bool] = Map()
@@ -93,7 +93,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
         return (0, 0) if self.link is None else self.link[1:]
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """It has a leader, and the client is there."""
         return self.link is not None and not self.leaving
 
@@ -134,10 +134,10 @@ class Everybody(Counterpart):
         super().__init__(RULES, alphabet.idle)
         self.alphabet = alphabet
 
-    def begins(self) -> Known:
-        return Known()
+    def begins(self) -> BorrowerFacts:
+        return BorrowerFacts()
 
-    def says(self, known: Known) -> Iterator[Any]:
+    def says(self, known: BorrowerFacts) -> Iterator[Any]:
         if known.ended:
             return
         if known.asked < 0:
@@ -148,7 +148,7 @@ class Everybody(Counterpart):
         if known.link is not None:
             yield from self._session(known)
 
-    def _leaders(self, known: Known) -> Iterator[Any]:
+    def _leaders(self, known: BorrowerFacts) -> Iterator[Any]:
         yield Undeclared(ID)
         if known.link is not None:
             yield from (PingResponse(ID, *known.pair, n) for n in {known.n - 1, known.n})
@@ -162,7 +162,7 @@ class Everybody(Counterpart):
                     yield Grant(ID, *pair, stream, grant, grant - 1)
                     yield from (taken(ID, *pair, stream, grant) for taken in self.alphabet.takes)
 
-    def _session(self, known: Known) -> Iterator[Any]:
+    def _session(self, known: BorrowerFacts) -> Iterator[Any]:
         for stream in self.alphabet.streams:
             for grant in range(1, self.alphabet.grants + 1):
                 yield from (StreamProgress(stream, grant, progress) for progress in self.alphabet.progress)
@@ -172,7 +172,7 @@ class Everybody(Counterpart):
 
     # -- what comes of it ---------------------------------------------------------------------------------------
 
-    def learns(self, known: Known, event: Any, said: Said) -> Known:
+    def learns(self, known: BorrowerFacts, event: Any, said: Said) -> BorrowerFacts:
         if isinstance(event, LeaderConnectResponse) and known.link is None and event.epoch >= SEEN:
             known = replace(known, link=(event.leader, event.epoch, event.registration))
         if isinstance(event, PingResponse) and pair_of(event) == known.pair and event.n == known.n:
@@ -184,18 +184,18 @@ class Everybody(Counterpart):
             known = replace(known, leaving=True, leased=False)
         if isinstance(event, Grant | Revoke | Revoked) and pair_of(event) == known.pair and known.link is not None:
             highest = max(event.grant, known.highest.get(event.stream, 0))
-            if known.connected or isinstance(event, Revoked):
+            if known.is_connected or isinstance(event, Revoked):
                 known = replace(known, highest=known.highest.set(event.stream, highest))
         if isinstance(event, StreamProgress) and advances(known, event):
             finished = is_final(known, event)
-            known = changed(
+            known = change_stream(
                 known, event.stream, replace(known.held[event.stream], progress=event.progress, finished=finished)
             )
         for effect in said:
             known = self._hears(known, effect)
         return known
 
-    def _hears(self, known: Known, effect: Any) -> Known:
+    def _hears(self, known: BorrowerFacts, effect: Any) -> BorrowerFacts:
         match effect:
             case Send(_, LeaderWanted()):
                 return replace(known, asked=(known.asked + 1) % len(REGISTRIES))
@@ -206,32 +206,32 @@ class Everybody(Counterpart):
             case Tell(LeaseEnded()):
                 return replace(known, leased=False)
             case Tell(Install(_, stream, grant, progress)):
-                return changed(known, stream, Held(grant, progress))
+                return change_stream(known, stream, HeldStream(grant, progress))
             case Tell(Finish(_, stream)):
-                return changed(known, stream, replace(known.held[stream], finishing=True))
+                return change_stream(known, stream, replace(known.held[stream], finishing=True))
             case Tell(Uninstall(_, stream)):
                 gone = {name: getattr(known, name) for name in ("held", "owed", "sent")}
                 return replace(
                     known, **{name: each.delete(stream) if stream in each else each for name, each in gone.items()}
                 )
             case Tell(Destroyed()):
-                return Known(ended=True)
+                return BorrowerFacts(ended=True)
         return known
 
 
-def changed(known: Known, stream: str, held: Held) -> Known:
+def change_stream(known: BorrowerFacts, stream: str, held: HeldStream) -> BorrowerFacts:
     """With the stream as it is now; what pings have said of it is out of date."""
     sent = known.sent.delete(stream) if stream in known.sent else known.sent
     return replace(known, held=known.held.set(stream, held), owed=known.owed.set(stream, True), sent=sent)
 
 
-def advances(known: Known, event: StreamProgress) -> bool:
+def advances(known: BorrowerFacts, event: StreamProgress) -> bool:
     """It is about what is held, and not behind."""
     held = known.held.get(event.stream)
     return held is not None and event.grant == held.grant and event.progress >= held.progress
 
 
-def is_final(known: Known, event: StreamProgress) -> bool:
+def is_final(known: BorrowerFacts, event: StreamProgress) -> bool:
     """Nothing will follow it."""
     return known.held[event.stream].finished or event.finished or event.progress == END_OF_STREAM
 
@@ -239,67 +239,67 @@ def is_final(known: Known, event: StreamProgress) -> bool:
 # -- what it owes ---------------------------------------------------------------------------------------------------
 
 
-def update(known: Known, stream: str, grant: int, progress: int, finished: bool) -> Send:
+def update(known: BorrowerFacts, stream: str, grant: int, progress: int, finished: bool) -> Send:
     """The progress, as its leader should hear it."""
     assert known.link is not None
     leader, epoch, registration = known.link
     return Send(leader, UpdateProgress(ID, epoch, registration, stream, grant, progress, finished))
 
 
-def confirmed(known: Known, event: Revoke | Revoked) -> Send:
+def confirm_forgotten(known: BorrowerFacts, event: Revoke | Revoked) -> Send:
     """That a grant is forgotten."""
     assert known.link is not None
     leader, epoch, registration = known.link
     return Send(leader, RevokeFinished(ID, epoch, registration, event.stream, event.grant))
 
 
-def handed_back(known: Known) -> Said:
+def hand_back(known: BorrowerFacts) -> Said:
     """All that is held goes back to the session."""
     return tuple(Tell(Uninstall(ID, stream, held.grant)) for stream, held in in_order(known.held))
 
 
-def reset(known: Known, epoch: int) -> Said:
+def reset(known: BorrowerFacts, epoch: int) -> Said:
     """It ends, and the next begins from the highest epoch."""
-    return (*handed_back(known), Tell(Destroyed(ID, True, max(SEEN, known.pair[0], epoch))), Stop())
+    return (*hand_back(known), Tell(Destroyed(ID, True, max(SEEN, known.pair[0], epoch))), Stop())
 
 
-def farewell(known: Known, said_first: Said = (), *, but: str = "", again: bool = False) -> Said:
+def farewell(known: BorrowerFacts, said_first: Said = (), *, but: str = "", again: bool = False) -> Said:
     """It says how far it has read, and ends, for good or to begin `again`."""
     assert known.link is not None
     leader, epoch, registration = known.link
     reports = tuple(held.report(stream) for stream, held in in_order(known.held) if stream != but)
-    rest = tuple(one for one in handed_back(known) if one.event.stream != but)
+    rest = tuple(one for one in hand_back(known) if one.event.stream != but)
     last = Destroyed(ID, again, epoch, reports)
     return (*said_first, Send(leader, Disconnect(ID, epoch, registration, reports)), *rest, Tell(last), Stop())
 
 
-def unfinished(known: Known) -> list[str]:
+def list_unfinished(known: BorrowerFacts) -> list[str]:
     """Streams whose final progress is not known."""
     return [stream for stream, held in in_order(known.held) if not held.finished]
 
 
-def asks(known: Known, event: Any, said: Said) -> bool:
+def asks(known: BorrowerFacts, event: Any, said: Said) -> bool:
     registry = REGISTRIES[(known.asked + 1) % len(REGISTRIES)]
     return said == (Send(registry, LeaderWanted(ID, GROUP, FILTER)),)
 
 
-def pings_at_once(known: Known, event: LeaderConnectResponse, said: Said) -> bool:
+def pings_at_once(known: BorrowerFacts, event: LeaderConnectResponse, said: Said) -> bool:
     return said == (Send(event.leader, Ping(ID, event.epoch, event.registration, 1)),)
 
 
-def pings(known: Known, event: Any, said: Said) -> bool:
+def pings(known: BorrowerFacts, event: Any, said: Said) -> bool:
     assert known.link is not None
     leader, epoch, registration = known.link
     reports = tuple(known.held[stream].report(stream) for stream in keys_in_order(known.owed))
     return not known.open and said == (Send(leader, Ping(ID, epoch, registration, known.n + 1, reports)),)
 
 
-def begins_lease(known: Known, event: PingResponse, said: Said) -> bool:
+def begins_lease(known: BorrowerFacts, event: PingResponse, said: Said) -> bool:
     began = known.open and event.n == known.n and not known.leaving and not known.leased
     return said == ((Tell(LeaseBegan(ID)),) if began else ())
 
 
-def answers_grant(known: Known, event: Grant, said: Said) -> bool:
+def answers_grant(known: BorrowerFacts, event: Grant, said: Said) -> bool:
     held = known.held.get(event.stream)
     if event.grant > known.highest.get(event.stream, 0):
         back = () if held is None else (Tell(Uninstall(ID, event.stream, held.grant)),)
@@ -310,64 +310,64 @@ def answers_grant(known: Known, event: Grant, said: Said) -> bool:
     return said == ()
 
 
-def answers_revoke(known: Known, event: Revoke | Revoked, said: Said) -> bool:
+def answers_revoke(known: BorrowerFacts, event: Revoke | Revoked, said: Said) -> bool:
     held = known.held.get(event.stream)
     if held is None or event.grant < held.grant:
-        return said == (confirmed(known, event),)
+        return said == (confirm_forgotten(known, event),)
     if isinstance(event, Revoked) or event.grant > held.grant:
-        return said == (Tell(Uninstall(ID, event.stream, held.grant)), confirmed(known, event))
+        return said == (Tell(Uninstall(ID, event.stream, held.grant)), confirm_forgotten(known, event))
     answer = update(known, event.stream, held.grant, held.progress, held.finished)
     finish = () if held.finishing else (Tell(Finish(ID, event.stream, held.grant)),)
     return said == (*finish, answer)
 
 
-def forgets_last(known: Known, event: Revoked, said: Said) -> bool:
+def forgets_last(known: BorrowerFacts, event: Revoked, said: Said) -> bool:
     """While leaving: the last that was not finished is gone, and so is the borrower."""
     held = known.held.get(event.stream)
-    if held is None or event.grant < held.grant or unfinished(known) != [event.stream]:
+    if held is None or event.grant < held.grant or list_unfinished(known) != [event.stream]:
         return answers_revoke(known, event, said)
-    first = (Tell(Uninstall(ID, event.stream, held.grant)), confirmed(known, event))
+    first = (Tell(Uninstall(ID, event.stream, held.grant)), confirm_forgotten(known, event))
     return said == farewell(known, first, but=event.stream)
 
 
-def passes_on(known: Known, event: StreamProgress, said: Said) -> bool:
+def passes_on(known: BorrowerFacts, event: StreamProgress, said: Said) -> bool:
     if not advances(known, event):
         return said == ()
     finished = is_final(known, event)
     first = (update(known, event.stream, event.grant, event.progress, finished),)
-    if known.leaving and finished and unfinished(known) == [event.stream]:
+    if known.leaving and finished and list_unfinished(known) == [event.stream]:
         held = replace(known.held[event.stream], progress=event.progress, finished=True)
-        return said == farewell(changed(known, event.stream, held), first)
+        return said == farewell(change_stream(known, event.stream, held), first)
     return said == first
 
 
-def leaves(known: Known, event: OnUnsubscribe, said: Said) -> bool:
+def leaves(known: BorrowerFacts, event: OnUnsubscribe, said: Said) -> bool:
     if known.link is None:
         return said == (Tell(Destroyed(ID, False, SEEN)), Stop())
-    if not unfinished(known):
+    if not list_unfinished(known):
         return said == farewell(known)
     return said == tuple(
         Tell(Finish(ID, stream, held.grant)) for stream, held in in_order(known.held) if not held.finishing
     )
 
 
-def goes(known: Known, event: OnDisconnect, said: Said) -> bool:
+def goes(known: BorrowerFacts, event: OnDisconnect, said: Said) -> bool:
     return said == ((Tell(Destroyed(ID, False, SEEN)), Stop()) if known.link is None else farewell(known))
 
 
-def gives_back(known: Known, event: GiveBack, said: Said) -> bool:
+def gives_back(known: BorrowerFacts, event: GiveBack, said: Said) -> bool:
     if known.leaving:
         return said == ()
     return said == ((Tell(Destroyed(ID, True, SEEN)), Stop()) if known.link is None else farewell(known, again=True))
 
 
-def gives_up(known: Known, event: PingTimeout, said: Said) -> bool:
+def gives_up(known: BorrowerFacts, event: PingTimeout, said: Said) -> bool:
     return known.open and said == (farewell(known) if known.leaving else reset(known, 0))
 
 
-def invalidated(known: Known, event: Invalidate, said: Said) -> bool:
+def is_invalidated(known: BorrowerFacts, event: Invalidate, said: Said) -> bool:
     if known.leaving:
-        return said == (*handed_back(known), Tell(Destroyed(ID, False, known.pair[0])), Stop())
+        return said == (*hand_back(known), Tell(Destroyed(ID, False, known.pair[0])), Stop())
     return said == reset(known, event.epoch)
 
 
@@ -375,15 +375,15 @@ def silence(known: Any, event: Any, said: Said) -> bool:
     return said == ()
 
 
-def is_ours(known: Known, event: Any) -> bool:
+def is_ours(known: BorrowerFacts, event: Any) -> bool:
     return known.link is not None and pair_of(event) == known.pair
 
 
-def is_above(known: Known, event: Any) -> bool:
+def is_above(known: BorrowerFacts, event: Any) -> bool:
     return known.link is not None and pair_of(event) > known.pair
 
 
-def is_none_of_ours(known: Known, event: Any) -> bool:
+def is_none_of_ours(known: BorrowerFacts, event: Any) -> bool:
     """Of a leader of before; or, until it knows one, of anybody; or, once it leaves, of another."""
     if not isinstance(event, PAIRED):
         return isinstance(event, Undeclared)
@@ -393,7 +393,7 @@ def is_none_of_ours(known: Known, event: Any) -> bool:
     return below or (known.leaving and is_above(known, event) and not isinstance(event, Invalidate))
 
 
-def is_adopted(known: Known, event: Any) -> bool:
+def is_adopted(known: BorrowerFacts, event: Any) -> bool:
     return known.link is None and isinstance(event, LeaderConnectResponse) and event.epoch >= SEEN
 
 
@@ -407,7 +407,7 @@ RULES: Final = (
          lambda known, event: known.connected and isinstance(event, PAIRED) and not isinstance(event, Invalidate)
          and is_above(known, event), lambda known, event, said: said == reset(known, event.epoch)),
     Rule("invalidated", "SS-16, SS-22", "who is not known any more begins anew, or, if it was leaving, ends",
-         lambda known, event: isinstance(event, Invalidate) and pair_of(event) >= known.pair, invalidated),
+         lambda known, event: isinstance(event, Invalidate) and pair_of(event) >= known.pair, is_invalidated),
     Rule("repeated", "SS-24", "the same connect response again changes nothing",
          lambda known, event: isinstance(event, LeaderConnectResponse) and is_ours(known, event), silence),
     Rule("pings", "SS-07", "the next ping has the next number, and all that no answered one has reported",
@@ -462,10 +462,10 @@ ABOUT: Final = {
 
 def build(name: str) -> System:
     """A borrower, and everybody else."""
-    return made(name, ABOUT[name], ALPHABETS[name])
+    return build_system(name, ABOUT[name], ALPHABETS[name])
 
 
-def made(name: str, about: str, alphabet: Alphabet) -> System:
+def build_system(name: str, about: str, alphabet: Alphabet) -> System:
     """A borrower to whom all of the alphabet may be said."""
     record = BorrowerRecord(ID, GROUP, FILTER, REGISTRIES, TIMES, epoch=SEEN)
     machine = Machine(BORROWER, record, bound=lambda record: record.ping_n <= alphabet.pings)

@@ -28,7 +28,14 @@ from statemachines_spec.contract import Machine, Rule, contract
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.shared_subscriptions import borrower_contract
-from statemachines_spec.shared_subscriptions.borrower_contract import ID, REGISTRIES, SEEN, Alphabet, Known, leader_of
+from statemachines_spec.shared_subscriptions.borrower_contract import (
+    ID,
+    REGISTRIES,
+    SEEN,
+    Alphabet,
+    BorrowerFacts,
+    leader_of,
+)
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
 from statemachines_spec.shared_subscriptions.timings import TICK_NS, TIMES, of_borrower
 
@@ -46,7 +53,7 @@ class Since(msgspec.Struct, frozen=True, gc=False):
     """What is known, and how many ticks ago it last `asked` for its leader, sent a ping, was answered, sent the ping
     that was answered last, and the client left."""
 
-    known: Known
+    known: BorrowerFacts
     asked: int = 0
     pinged: int = 0
     answered: int = 0
@@ -63,7 +70,7 @@ class Due(msgspec.Struct, frozen=True):
     on: type[Any]
     since: str
     ticks: int
-    applies: Callable[[Known], bool]
+    applies: Callable[[BorrowerFacts], bool]
 
     def rule(self) -> Rule:
         """That it does not come earlier."""
@@ -101,10 +108,10 @@ class Timely(borrower_contract.Everybody):
         self.rules = RULES
 
     def begins(self) -> Any:
-        return Since(Known())
+        return Since(BorrowerFacts())
 
     def says(self, since: Any) -> Iterator[Any]:
-        known: Known = since.known
+        known: BorrowerFacts = since.known
         if known.ended:
             return
         if known.asked < 0:
@@ -119,7 +126,7 @@ class Timely(borrower_contract.Everybody):
                 yield OnUnsubscribe()
 
     def learns(self, since: Any, event: Any, said: tuple[Any, ...]) -> Any:
-        before: Known = since.known
+        before: BorrowerFacts = since.known
         known = super().learns(before, event, said)
         now: dict[str, int] = {}
         if isinstance(event, Start | FindLeaderTimer):
@@ -128,7 +135,7 @@ class Timely(borrower_contract.Everybody):
             now["pinged"] = 0
         if before.open and not known.open:
             now["answered"] = 0
-            if known.connected:
+            if known.is_connected:
                 now["leased"] = since.pinged
         if known.leaving and not before.leaving:
             now["left"] = 0

@@ -23,12 +23,12 @@ from statemachines.shared_subscriptions import (
     assignment,
     borrower,
     claim,
-    holding,
     leader,
     listing,
     member,
     membership,
     plan,
+    progress_cover,
     session,
     stream,
     stream_store,
@@ -43,7 +43,7 @@ from statemachines.shared_subscriptions.message import (
     LeaderWanted,
     PingResponse,
 )
-from statemachines_spec.bug import Bug, action_of, both, called, redeclare, refused, row_changed, wrapped
+from statemachines_spec.bug import Bug, action_of, both, change_rows, redeclare, refuse_event, replace_call, wrap_call
 from statemachines_spec.shared_subscriptions.stale_copies import judge_copies
 
 FOR_EVER_NS: Final = 2**50
@@ -127,7 +127,7 @@ def one_expiry_timer(step: Any) -> Any:
         if any(isinstance(one, SetTimer) and one.timer == "expiry" for one in draft.effects):
             for _, other in sorted(draft.record.members.items()):
                 if other.status is REGISTERED:
-                    draft.effects.append(member.heard_until(other, draft.now_ns))
+                    draft.effects.append(member.set_silence_timer(other, draft.now_ns))
         return after
 
     return wrong
@@ -139,7 +139,7 @@ def keep_whatever(record: Any, event: Any, now_ns: int) -> Any:
 
 def keep_whatever_and_send_revoked(record: Any, event: Any, now_ns: int) -> Any:
     record = replace(record, progress=event.progress)
-    return record, (assignment.revoked(record),)
+    return record, (assignment.make_revoked(record),)
 
 
 def rearm_only(record: Any, event: Any, now_ns: int) -> Any:
@@ -203,7 +203,7 @@ def clean_in_grace(release: Any) -> Any:
     return lambda record, now_ns: release(replace(record, grace=False), now_ns)
 
 
-def ended_where_cut(batch: Any) -> Any:
+def end_where_cut(batch: Any) -> Any:
     """Every batch of a stream that has ended says so, also one that its limit has cut short."""
 
     def wrong(state: stream_store.Streams, one: stream_store.Slice) -> stream_store.Batch:
@@ -241,63 +241,63 @@ BUGS: Final = (
         "a second connect response of the same registration is an error",
         "SS-24",
         "the ignore of leader_connect_response in connected",
-        refused(borrower.BORROWER, LeaderConnectResponse, borrower.CONNECTED),
+        refuse_event(borrower.BORROWER, LeaderConnectResponse, borrower.CONNECTED),
     ),
     Bug(
         "late-timer",
         "a find-leader timer that fires after the connection was made is an error",
         "SS-23",
         "the ignore of find_leader_timer in connected",
-        refused(borrower.BORROWER, borrower.FindLeaderTimer, borrower.CONNECTED),
+        refuse_event(borrower.BORROWER, borrower.FindLeaderTimer, borrower.CONNECTED),
     ),
     Bug(
         "revoke-to-new-owner",
         "a stream that is taken back is revoked from its next owner, not from the one that has it",
         "SS-83",
         "plan.take_back",
-        wrapped(plan, "take_back", name_new_owner_first),
+        wrap_call(plan, "take_back", name_new_owner_first),
     ),
     Bug(
         "revoked-not-finishing",
         "the session is not told to finish a revoked stream, so its final progress never comes",
         "SS-33",
         "the action of revoke in granted",
-        row_changed(stream.STREAM, "finish_and_answer", do=answer_only),
+        change_rows(stream.STREAM, "finish_and_answer", do=answer_only),
     ),
     Bug(
         "renewed-claim-lost",
         "the renewed claim is thrown away, so the next renewal expects the old one",
         "SS-129",
         "claim.keep",
-        wrapped(claim, "keep", keep_old_claim),
+        wrap_call(claim, "keep", keep_old_claim),
     ),
     Bug(
         "ended-stream-granted",
         "a stream that has ended is free again when its owner lets go",
         "SS-144",
         "plan.Draft.release",
-        called(plan.Draft, "release", free_again),
+        replace_call(plan.Draft, "release", free_again),
     ),
     Bug(
         "unconditional-release",
         "the claim is given up without a look at who holds it",
         "SS-133",
         "the precondition of the releasing commit",
-        wrapped(claim, "release", expect_nothing),
+        wrap_call(claim, "release", expect_nothing),
     ),
     Bug(
         "one-resend-timer",
         "all streams share one resend timer: arming it for one takes it from the others",
         "SS-81",
         "the resend timers of plan.Draft.step_assignment",
-        wrapped(plan.Draft, "step_assignment", one_resend_timer),
+        wrap_call(plan.Draft, "step_assignment", one_resend_timer),
     ),
     Bug(
         "one-expiry-timer",
         "whatever arrives from anybody puts off everybody's expiry",
         "SS-62",
         "the expiry timers of plan.Draft.step_member",
-        wrapped(plan.Draft, "step_member", one_expiry_timer),
+        wrap_call(plan.Draft, "step_member", one_expiry_timer),
     ),
     Bug(
         "revoking-to-granted",
@@ -311,7 +311,7 @@ BUGS: Final = (
         "a borrower that is invalidated while unsubscribing asks for a new one",
         "SS-22",
         "the action of invalidate in unsubscribing",
-        row_changed(borrower.BORROWER, "end_unsubscribed", do=Delegate(borrower.invalidate_itself)),
+        change_rows(borrower.BORROWER, "end_unsubscribed", do=Delegate(borrower.invalidate_itself)),
     ),
     Bug(
         "progress-not-compared",
@@ -319,8 +319,8 @@ BUGS: Final = (
         "SS-82",
         "the actions of update_progress in an assignment",
         both(
-            row_changed(assignment.ASSIGNMENT, "keep", do=keep_whatever),
-            row_changed(assignment.ASSIGNMENT, "keep_and_send_revoked", do=keep_whatever_and_send_revoked),
+            change_rows(assignment.ASSIGNMENT, "keep", do=keep_whatever),
+            change_rows(assignment.ASSIGNMENT, "keep_and_send_revoked", do=keep_whatever_and_send_revoked),
         ),
     ),
     Bug(
@@ -328,7 +328,7 @@ BUGS: Final = (
         "a grant that is not answered is not sent again",
         "SS-81",
         "the action of resend_timer in granting",
-        row_changed(assignment.ASSIGNMENT, "resend_grant", do=rearm_only),
+        change_rows(assignment.ASSIGNMENT, "resend_grant", do=rearm_only),
     ),
     Bug(
         "short-validity",
@@ -336,8 +336,8 @@ BUGS: Final = (
         "SS-64",
         "member.heard_until and Configuration.lease_by_other_clock_ns",
         both(
-            called(Configuration, "lease_by_other_clock_ns", lambda self: 0),
-            called(member, "heard_until", expire_early),
+            replace_call(Configuration, "lease_by_other_clock_ns", lambda self: 0),
+            replace_call(member, "heard_until", expire_early),
         ),
     ),
     Bug(
@@ -345,56 +345,56 @@ BUGS: Final = (
         "a late copy of an old grant installs a stream that was taken back",
         "SS-41",
         "the guard of grant in absent",
-        row_changed(stream.STREAM, "install", when=None),
+        change_rows(stream.STREAM, "install", when=None),
     ),
     Bug(
         "lapsed-registered-again",
         "a late leader_wanted registers a borrower again that was just thrown out",
         "SS-68",
         "the guard of leader_wanted from a known borrower",
-        row_changed(leader.LEADER, "answer_again", when=is_registered),
+        change_rows(leader.LEADER, "answer_again", when=is_registered),
     ),
     Bug(
         "unlisted-assignments-kept",
         "a disconnect ends only the assignments that it lists",
         "SS-147",
         "membership.end_assignment",
-        called(membership, "end_assignment", lambda draft, stream, grant: None),
+        replace_call(membership, "end_assignment", lambda draft, stream, grant: None),
     ),
     Bug(
         "last-report-lost",
         "a progress report is sent once, and pings do not repeat it",
         "SS-07",
         "borrower.choose_reports",
-        called(borrower, "choose_reports", report_nothing),
+        replace_call(borrower, "choose_reports", report_nothing),
     ),
     Bug(
         "lease-end-not-passed-on",
         "the session is not told that the lease has ended",
         "SS-101",
         "Subscription.told",
-        wrapped(subscription.Subscription, "told", keep_told),
+        wrap_call(subscription.Subscription, "told", keep_told),
     ),
     Bug(
         "gap-acknowledged",
         "an acknowledgement covers one message more than it should",
         "SS-107",
         "session.join",
-        called(session, "join", skip_one),
+        replace_call(session, "join", skip_one),
     ),
     Bug(
         "nothing-taken-back",
         "who has too many streams keeps them when others join",
         "SS-162",
         "plan.take_back",
-        called(plan, "take_back", lambda draft, name: None),
+        replace_call(plan, "take_back", lambda draft, name: None),
     ),
     Bug(
         "progress-not-loaded",
         "a new leader begins without the progress that earlier ones committed",
         "SS-124",
         "listing.keep_page",
-        wrapped(listing, "keep_page", load_nothing),
+        wrap_call(listing, "keep_page", load_nothing),
     ),
     Bug(
         "unanswered-grant-kept",
@@ -408,70 +408,70 @@ BUGS: Final = (
         "all grants leave at once, however many are unanswered",
         "SS-264",
         "plan.wants",
-        called(plan, "wants", is_below_share),
+        replace_call(plan, "wants", is_below_share),
     ),
     Bug(
         "grants-wait-together",
         "the validity in which a grant is to be answered counts from the first grant of its member",
         "SS-91",
         "plan.Draft.assign",
-        wrapped(plan.Draft, "assign", wait_from_first),
+        wrap_call(plan.Draft, "assign", wait_from_first),
     ),
     Bug(
         "progress-believed",
         "progress counts whatever the store holds",
         "SS-157",
         "holding.covers",
-        called(holding, "covers", lambda known, progress: True),
+        replace_call(progress_cover, "covers", lambda known, progress: True),
     ),
     Bug(
         "renewal-unseen",
         "who watches a claim looks at who holds it, and not at its stamp",
         "SS-135",
         "claim.watch",
-        called(claim, "watch", watch_holder),
+        replace_call(claim, "watch", watch_holder),
     ),
     Bug(
         "clean-in-grace",
         "a leader that stops while its grace still runs says that nobody can hold a lease",
         "SS-133",
         "claim.release",
-        wrapped(claim, "release", clean_in_grace),
+        wrap_call(claim, "release", clean_in_grace),
     ),
     Bug(
         "ended-where-cut",
         "a batch that its limit has cut short says that the stream has ended",
         "SS-217",
         "stream_store.StreamStore._batch",
-        wrapped(stream_store.StreamStore, "_batch", ended_where_cut),
+        wrap_call(stream_store.StreamStore, "_batch", end_where_cut),
     ),
     Bug(
         "last-word-not-durable",
         "what a lapsed borrower says last is gone by, and never committed",
         "SS-147",
         "membership.take_last_word",
-        wrapped(membership, "take_last_word", keep_and_not_stage),
+        wrap_call(membership, "take_last_word", keep_and_not_stage),
     ),
     Bug(
         "follows-on",
         "a borrower goes on following whom the claim does not name any more",
         "SS-245",
         "agent.is_misled",
-        called(agent, "is_misled", lambda record, one: False),
+        replace_call(agent, "is_misled", lambda record, one: False),
     ),
     Bug(
         "claim-end-in-turn",
         "the end of a claim fires in its turn, after what was due before it",
         "SS-132",
         "the class of the timer claim_end",
-        called(leader.LEADER, "authority", frozenset()),
+        replace_call(leader.LEADER, "authority", frozenset()),
     ),
     Bug(
         "second-lie-copied",
         "the other stream that a kicked liar lied about is granted to nobody any more",
         "SS-158",
         "measuring.judge_held",
-        row_changed(leader.LEADER, "judge_held", do=Delegate(judge_copies)),
+        change_rows(leader.LEADER, "judge_held", do=Delegate(judge_copies)),
     ),
     Bug(
         "old-answer-taken",
@@ -479,8 +479,8 @@ BUGS: Final = (
         "SS-24",
         "the guard of ping_response in connected and unsubscribing",
         both(
-            row_changed(borrower.BORROWER, "answered", when=answers_any_ping),
-            row_changed(borrower.BORROWER, "answered_late", when=answers_any_ping),
+            change_rows(borrower.BORROWER, "accept_ping_response", when=answers_any_ping),
+            change_rows(borrower.BORROWER, "accept_late_ping_response", when=answers_any_ping),
         ),
     ),
     Bug(
@@ -488,14 +488,14 @@ BUGS: Final = (
         "an Agent says of the borrowers of another life of its name, too, that they are gone",
         "SS-177",
         "agent.is_ours",
-        called(agent, "is_ours", lambda borrower, host: identity.node_of(borrower) == identity.node_of(host)),
+        replace_call(agent, "is_ours", lambda borrower, host: identity.node_of(borrower) == identity.node_of(host)),
     ),
     Bug(
         "lives-not-told-apart",
         "ids hold the number of a life alone, so a life that comes twice has the ids of the first",
         "SS-230",
         "identity.told_apart",
-        called(identity, "told_apart", lambda number, bits: str(number)),
+        replace_call(identity, "told_apart", lambda number, bits: str(number)),
     ),
     Bug(
         "unreadable-streams-kept",
@@ -503,8 +503,8 @@ BUGS: Final = (
         "SS-290",
         "the actions of unreadable_timer",
         both(
-            row_changed(session.SESSION, "give_up_reads", do=None),
-            row_changed(session.SESSION, "give_up_open_read", do=None),
+            change_rows(session.SESSION, "give_up_reads", do=None),
+            change_rows(session.SESSION, "give_up_open_read", do=None),
         ),
     ),
     Bug(
@@ -512,21 +512,21 @@ BUGS: Final = (
         "a borrower that is answered through a follower goes on speaking to its leader directly alone",
         "SS-276",
         "Agent._note_way",
-        called(Agent, "_note_way", lambda self, message: None),
+        replace_call(Agent, "_note_way", lambda self, message: None),
     ),
     Bug(
         "askers-keep-claim",
         "a leader waits for members that it has never heard until it is idle without them",
         "SS-279",
         "membership.hear_by",
-        called(membership, "hear_by", lambda record, now_ns: SetTimer("idle", now_ns + FOR_EVER_NS)),
+        replace_call(membership, "hear_by", lambda record, now_ns: SetTimer("idle", now_ns + FOR_EVER_NS)),
     ),
     Bug(
         "blind-leader",
         "a leader whose listings all fail keeps its claim",
         "SS-280",
         "listing.FAILURES_MAX",
-        called(listing, "FAILURES_MAX", 2**31),
+        replace_call(listing, "FAILURES_MAX", 2**31),
     ),
 )
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""

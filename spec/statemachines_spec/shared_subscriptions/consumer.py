@@ -50,8 +50,8 @@ from statemachines_spec.explorer.party import (
     Party,
     advance,
     begin,
+    fire_late,
     fire_next,
-    fired_late,
     firings,
     first_due,
     pass_time,
@@ -170,7 +170,7 @@ class Consumer(Actor):
         if local.party is not None and waits(self.timing, self.fsm, local.party, event):
             return None
         if isinstance(event, LateFiring) and local.party is not None:
-            party, event = fired_late(self.fsm, local.party, event)
+            party, event = fire_late(self.fsm, local.party, event)
             local = replace(local, party=party)
         return self._over(local, self._step(local, [event], watch), watch)
 

@@ -14,7 +14,7 @@ from statemachines_spec.contract import MACHINE
 from statemachines_spec.explorer.property import Stepwise
 from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
-from statemachines_spec.shared_subscriptions import alone, borrower_contract, session_contract, strays
+from statemachines_spec.shared_subscriptions import borrower_contract, private_systems, session_contract, stray_messages
 from statemachines_spec.shared_subscriptions.borrower_contract import Alphabet
 from statemachines_spec.shared_subscriptions.session_contract import Cast
 
@@ -54,19 +54,19 @@ ABOUT: Final = {
 
 def session(name: str) -> System:
     """A session, and everybody else."""
-    made = session_contract.made(name, ABOUT[name], CASTS[name], timed=True)
-    return replace(made, properties=(*made.properties, *strays.of_session(MACHINE)))
+    made = session_contract.build_system(name, ABOUT[name], CASTS[name], timed=True)
+    return replace(made, properties=(*made.properties, *stray_messages.of_session(MACHINE)))
 
 
 def reports() -> System:
     """One stream under one grant."""
     alphabet = Alphabet(((2, 1),), ("0.0/a",), progress=(0, 1), pings=3, idle=("follows", "leaves once"))
-    return borrower_contract.made("reports again", ABOUT["reports again"], alphabet)
+    return borrower_contract.build_system("reports again", ABOUT["reports again"], alphabet)
 
 
-def known() -> System:
+def build_reader() -> System:
     """It reads what its application knows."""
-    made = alone.system("alone-known", "small", "settled", ())
+    made = private_systems.system("alone-known", "small", "settled", ())
     asks = Stepwise("S12 asks", "who has no filter asks for no streams", _asks_nothing)
     made = replace(made, name="known alone", about=ABOUT["known alone"], origin=None)
     return replace(made, properties=(*made.properties, asks))
@@ -79,6 +79,6 @@ def _asks_nothing(actor: str, before: Any, event: Any, after: Any) -> bool:
 BUILDS: Final[dict[str, Callable[[], System]]] = {
     **{name: partial(session, name) for name in CASTS},
     "reports again": reports,
-    "known alone": known,
+    "known alone": build_reader,
 }
 HUNTS: Final = tuple(Hunt(name, ABOUT[name], build) for name, build in BUILDS.items())

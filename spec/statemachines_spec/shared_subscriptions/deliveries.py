@@ -26,7 +26,7 @@ Streams = tuple[str, ...]
 # -- views ----------------------------------------------------------------------------------------------------------
 
 
-def coded(values: Iterable[int], offsets: int) -> int:
+def encode_progress(values: Iterable[int], offsets: int) -> int:
     """A progress for each stream as one number; the end of a stream is one more than all its offsets."""
     code = 0
     for value in values:
@@ -34,7 +34,7 @@ def coded(values: Iterable[int], offsets: int) -> int:
     return code
 
 
-def decoded(code: int, streams: int, offsets: int) -> list[int]:
+def decode_progress(code: int, streams: int, offsets: int) -> list[int]:
     """The values that `coded` was given, ends as `offsets` + 1."""
     values = []
     for _ in range(streams):
@@ -43,13 +43,13 @@ def decoded(code: int, streams: int, offsets: int) -> list[int]:
     return values[::-1]
 
 
-def acknowledged(streams: Streams, offsets: int) -> View:
+def read_acknowledged(streams: Streams, offsets: int) -> View:
     """Of each stream, how far all is acknowledged."""
     size = (offsets + 2) ** len(streams)
-    return View(ACCOUNT, size, lambda local: coded((prefix(mask) for mask in local.acked), offsets))
+    return View(ACCOUNT, size, lambda local: encode_progress((prefix(mask) for mask in local.acked), offsets))
 
 
-def claimed_by_consumer(streams: Streams) -> Callable[[ConsumerLocal], Iterable[int]]:
+def read_consumer_claims(streams: Streams) -> Callable[[ConsumerLocal], Iterable[int]]:
     """What the borrower of a consumer reports of each stream that it holds."""
 
     def claimed(local: ConsumerLocal) -> Iterable[int]:
@@ -59,7 +59,7 @@ def claimed_by_consumer(streams: Streams) -> Callable[[ConsumerLocal], Iterable[
     return claimed
 
 
-def claimed_by_leader(streams: Streams) -> Callable[[HostLocal], Iterable[int]]:
+def read_leader_claims(streams: Streams) -> Callable[[HostLocal], Iterable[int]]:
     """What a leader believes of each stream."""
 
     def claimed(local: HostLocal) -> Iterable[int]:
@@ -78,7 +78,7 @@ def claimed_by_leader(streams: Streams) -> Callable[[HostLocal], Iterable[int]]:
     return claimed
 
 
-def claimed_by_store(streams: Streams) -> Callable[[StoreLocal], Iterable[int]]:
+def read_store_claims(streams: Streams) -> Callable[[StoreLocal], Iterable[int]]:
     """What is durable of each stream."""
 
     def claimed(local: StoreLocal) -> Iterable[int]:
@@ -117,25 +117,27 @@ def finishing(local: SessionLocal) -> int:
 
 def no_loss(consumers: Streams, hosts: Streams, streams: Streams, offsets: int, ended: bool) -> tuple[Always, ...]:
     """S6, for every progress that anybody relies on."""
-    base = acknowledged(streams, offsets)
+    base = read_acknowledged(streams, offsets)
 
     def holds(known: int, claimed: int) -> bool:
-        pairs = zip(decoded(known, len(streams), offsets), decoded(claimed, len(streams), offsets), strict=True)
+        pairs = zip(
+            decode_progress(known, len(streams), offsets), decode_progress(claimed, len(streams), offsets), strict=True
+        )
         return all(claim <= have or (ended and have == offsets) for have, claim in pairs)
 
     def over(name: str, claimed: Callable[[Any], Iterable[int]]) -> Always:
-        view = View(name, base.size, lambda local: coded(claimed(local), offsets))
+        view = View(name, base.size, lambda local: encode_progress(claimed(local), offsets))
         text = f"no progress that {name} relies on passes a message that nobody has acknowledged"
         return Always(f"S6 {name}", text, (base, view), holds)
 
     return (
-        over(GROUP_STORE, claimed_by_store(streams)),
-        *(over(name, claimed_by_leader(streams)) for name in hosts),
-        *(over(name, claimed_by_consumer(streams)) for name in consumers),
+        over(GROUP_STORE, read_store_claims(streams)),
+        *(over(name, read_leader_claims(streams)) for name in hosts),
+        *(over(name, read_consumer_claims(streams)) for name in consumers),
     )
 
 
-def ended_not_granted(hosts: Streams, streams: Streams) -> tuple[Always, ...]:
+def make_ended_not_granted(hosts: Streams, streams: Streams) -> tuple[Always, ...]:
     """S8, over what is durable: also the next leaders never grant a stream whose end was committed."""
 
     def ended(local: StoreLocal) -> int:
@@ -186,14 +188,14 @@ def happening(
 ) -> tuple[Sometimes, ...]:
     """Against empty models: messages are delivered, acknowledged, committed; streams end."""
     offsets = max(published)
-    base = acknowledged(streams, offsets)
-    everything = coded(published, offsets)
+    base = read_acknowledged(streams, offsets)
+    everything = encode_progress(published, offsets)
     found = [Sometimes("all acknowledged", "everything published is", (base,), lambda code: code == everything)]
-    store = View(GROUP_STORE, base.size, lambda local: coded(claimed_by_store(streams)(local), offsets))
+    store = View(GROUP_STORE, base.size, lambda local: encode_progress(read_store_claims(streams)(local), offsets))
     if commits:
         found.append(Sometimes("durable", "some progress is committed", (store,), bool))
     if commits and ended:
-        ends = coded((offsets + 1 for _ in streams), offsets)
+        ends = encode_progress((offsets + 1 for _ in streams), offsets)
         found.append(
             Sometimes("durable end", "the end of every stream is committed", (store,), lambda code: code == ends)
         )
@@ -210,7 +212,7 @@ def sometimes_in_hand(consumers: Streams) -> Sometimes:
     return Sometimes("in hand", "somebody must finish a stream with messages in hand", views, lambda *on: any(on))
 
 
-def redelivered(consumers: Streams, streams: Streams, offsets: int) -> tuple[Sometimes, ...]:
+def make_redelivered(consumers: Streams, streams: Streams, offsets: int) -> tuple[Sometimes, ...]:
     """Beside S13, where there are faults: what somebody has acknowledged is in somebody's hands again."""
     size = 1 << offsets * len(streams)
     known = View(ACCOUNT, size, lambda local: side_by_side(local.acked, offsets))
@@ -304,7 +306,7 @@ def topic_matches(topic_filter: str, topic: str) -> bool:
 
 def obligations(streams: Streams, published: tuple[int, ...]) -> tuple[Eventually, ...]:
     """L5."""
-    base = acknowledged(streams, max(published))
-    everything = coded(published, max(published))
+    base = read_acknowledged(streams, max(published))
+    everything = encode_progress(published, max(published))
     text = "every published message is acknowledged"
     return (Eventually("L5", text, (base,), lambda code: code != everything),)

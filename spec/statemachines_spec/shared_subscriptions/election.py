@@ -23,7 +23,7 @@ from statemachines_spec.shared_subscriptions import leader_host, properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP
 from statemachines_spec.shared_subscriptions.leader_host import STORE_TIMERS, HostLocal, LeaderHost
 from statemachines_spec.shared_subscriptions.orders import CLAIM_END_BEFORE_AGE
-from statemachines_spec.shared_subscriptions.stores import Store, declared, streams
+from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store, streams
 from statemachines_spec.shared_subscriptions.variants import configuration
 
 NAME = "election"
@@ -71,7 +71,7 @@ def build(setting: Election, variant: str = "settled", without: tuple[str, ...] 
     hosts = tuple(_host(number, setting, variant) for number in range(setting.hosts))
     names = tuple(one.name for one in hosts)
     stores = (
-        Store(GroupStore(), at_once=False, state=declared(configuration(variant)), roots=setting.renewals),
+        Store(GroupStore(), at_once=False, state=make_declared_store(configuration(variant)), roots=setting.renewals),
         Store(StreamStore(1), at_once=False, state=streams(("a",), 1)),
     )
     return System(

@@ -6,13 +6,20 @@ from functools import wraps
 
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
-from statemachines_spec.shared_subscriptions import alone, contracts, declaring, systems, timed, unreachable
+from statemachines_spec.shared_subscriptions import (
+    contracts,
+    declaration_systems,
+    private_systems,
+    systems,
+    timed,
+    unreachable,
+)
 
 SYSTEMS: dict[str, str] = {
     **{name: about for name, (about, _) in systems.SYSTEMS.items()},
     **{name: about for name, (about, _) in timed.SYSTEMS.items()},
-    **declaring.ABOUT,
-    **alone.ABOUT,
+    **declaration_systems.ABOUT,
+    **private_systems.ABOUT,
     **contracts.ABOUT,
     **unreachable.ABOUT,
 }

@@ -79,11 +79,11 @@ class FailingStore(Store):
             done = reaction.local
         if local.failing in (DROPPED, SILENT):
             return Reaction(done)
-        back = (Envelope(self.name, envelope.sender, failed(event)),)
+        back = (Envelope(self.name, envelope.sender, make_failed_answer(event)),)
         return Reaction(done, (), back) if self.at_once else Reaction(done, back)
 
 
-def failed(request: Request) -> Answer:
+def make_failed_answer(request: Request) -> Answer:
     """How a driver says that a store did not carry out a request."""
     n: int = getattr(request, "n", 0)
     return FetchFailed(n) if isinstance(request, ListStreams | Measure) else StoreFailed(n)

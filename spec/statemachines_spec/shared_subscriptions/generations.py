@@ -56,7 +56,7 @@ def in_generations(hosts: Iterable[str], streams: tuple[str, ...]) -> tuple[Prop
     return tuple(made)
 
 
-def vanished(hosts: Iterable[str]) -> tuple[Property, ...]:
+def make_vanished(hosts: Iterable[str]) -> tuple[Property, ...]:
     """What the store has dropped is being taken back from its owner at once, and sometimes somebody has it."""
     views = tuple(View(host, 3, _vanished) for host in hosts)
     return (
@@ -96,4 +96,4 @@ def _known(local: HostLocal, streams: tuple[str, ...]) -> int:
     return code
 
 
-__all__ = ["in_generations", "streams_of", "vanished"]
+__all__ = ["in_generations", "make_vanished", "streams_of"]

@@ -35,20 +35,20 @@ from statemachines_spec.explorer.system import Budget, System, at_most
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Move, Stamp, Timing
 from statemachines_spec.hunt import Hunt
-from statemachines_spec.shared_subscriptions import declaring, strays
-from statemachines_spec.shared_subscriptions.declaring import EPOCH, START, Hears
+from statemachines_spec.shared_subscriptions import declaration_systems, stray_messages
+from statemachines_spec.shared_subscriptions.declaration_systems import EPOCH, START, Hears
 from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
 from statemachines_spec.shared_subscriptions.leader_steps import ECHO
 from statemachines_spec.shared_subscriptions.leader_stores import (
     Again,
+    ConcurrentlyModifiedStore,
     Echo,
     HauntedNode,
-    HauntedStore,
     Meddle,
-    MeddledStore,
+    ReplayingStore,
 )
 from statemachines_spec.shared_subscriptions.pace import BEGIN, END, HIT, NOTHING, Beat, Pace
-from statemachines_spec.shared_subscriptions.paced import COMMIT, TIMES_PACED
+from statemachines_spec.shared_subscriptions.pace_systems import COMMIT, TIMES_PACED
 from statemachines_spec.shared_subscriptions.stores import StoreLocal
 from statemachines_spec.shared_subscriptions.timings import TICK_NS
 from statemachines_spec.shared_subscriptions.variants import configuration
@@ -109,13 +109,13 @@ LEFT_ALONE: Final = Stepwise(
 def _held(ours: Configuration, claim: Claim | None) -> Map[str, Stored]:
     """A group with progress, and what its last leader left of its claim."""
     state: dict[str, Value] = {
-        "properties": declaring._times(ours, START),
+        "properties": declaration_systems._times(ours, START),
         "progress:0.0/a": 2,
         "progress:0.0/b": 1,
     }
     if claim is not None:
         state["claim"] = claim
-    return Map({declaring._key(name): Stored(value, 0) for name, value in state.items()})
+    return Map({declaration_systems._key(name): Stored(value, 0) for name, value in state.items()})
 
 
 # -- declaring ------------------------------------------------------------------------------------------------------
@@ -136,25 +136,25 @@ def _as_asked(host: Hears, start_ns: int) -> tuple[Property, ...]:
     )
 
 
-def declared() -> System:
+def build_declared() -> System:
     """One asks for all that is stored, the other for what comes from now on; answers come once more."""
     ours = configuration("settled")
-    first, one = declaring._node(1, ours, (Declare(0),), 6, HauntedNode)
-    second, other = declaring._node(2, ours, (Declare(-1),), 6, HauntedNode)
-    store = HauntedStore(GroupStore(), hows=(REFUSED, OPEN), commits=NOW, wrapped=True)
+    first, one = declaration_systems._node(1, ours, (Declare(0),), 6, HauntedNode)
+    second, other = declaration_systems._node(2, ours, (Declare(-1),), 6, HauntedNode)
+    store = ReplayingStore(GroupStore(), hows=(REFUSED, OPEN), commits=NOW, wrapped=True)
     return _system(
         "declared as asked",
         (first, second, one, other, store),
-        (*_as_asked(one, 0), *_as_asked(other, NOW), *(declaring._once(host) for host in (one, other))),
+        (*_as_asked(one, 0), *_as_asked(other, NOW), *(declaration_systems._once(host) for host in (one, other))),
         fails=1,
         again=1,
         told=((first, one), (second, other)),
     )
 
 
-def declared_otherwise() -> System:
+def build_declared_otherwise() -> System:
     """Two nodes of other times, as in `declared`."""
-    made = declaring.declared("small")
+    made = declaration_systems.build_declared("small")
     return replace(
         made, name="declared otherwise", about=ABOUT["declared otherwise"], properties=(*made.properties, S1)
     )
@@ -184,7 +184,7 @@ def _waits_for(claim: Claim | None, ours: Configuration) -> int:
     return (ours.claim_ttl_ms * MS if claim.leader else 0) + ours.lease_by_other_clock_ns()
 
 
-def destroyed(
+def build_destroyed(
     name: str,
     claim: Claim | None,
     *,
@@ -206,13 +206,17 @@ def destroyed(
             ping_timeout_ms=theirs.ping_timeout_ms - 1,
         ).check()
     )
-    pairs = tuple(declaring._node(number, ours, (Destroy(),), 9, HauntedNode) for number in range(1, nodes + 1))
+    pairs = tuple(
+        declaration_systems._node(number, ours, (Destroy(),), 9, HauntedNode) for number in range(1, nodes + 1)
+    )
     kept: dict[str, Any] = {
         "hows": (REFUSED, OPEN) if fails else (),
         "state": _held(theirs, claim) if stored else Map(),
     }
     store = (
-        HauntedStore(GroupStore(), wrapped=True, **kept) if again else FailingStore(GroupStore(), at_once=False, **kept)
+        ReplayingStore(GroupStore(), wrapped=True, **kept)
+        if again
+        else FailingStore(GroupStore(), at_once=False, **kept)
     )
     lasts_ns = _waits_for(claim, theirs) if stored else 0
     clock = Clock(0, *((lasts_ns - 1, lasts_ns) if lasts_ns else (1, 2)))
@@ -222,7 +226,7 @@ def destroyed(
     return _system(
         name,
         (*(node for node, _ in pairs), *(host for _, host in pairs), store, clock),
-        (*gone, *found, *at_once, *(declaring._once(host) for _, host in pairs)),
+        (*gone, *found, *at_once, *(declaration_systems._once(host) for _, host in pairs)),
         fails=fails,
         again=again,
         told=pairs,
@@ -235,7 +239,7 @@ def _gone(host: Hears, store: Any, clock: Clock, waits: bool) -> Always:
     last = len(clock.instants) - 1 if waits else 0
     views = (
         View(host.name, 2, lambda told: int(isinstance(told, GroupDestroyed))),
-        View(store.name, 2, lambda local: int(declaring._stored(local) is not None)),
+        View(store.name, 2, lambda local: int(declaration_systems._stored(local) is not None)),
         View(clock.name, len(clock.instants), lambda hand: hand.place),
     )
     text = "of a group that is destroyed nothing is stored, and nobody delivers under its claim any more"
@@ -263,12 +267,12 @@ def _at_once(host: Hears, clock: Clock) -> Sometimes:
     return Sometimes("L12 at once", text, views, lambda told, at: bool(told and at == 0))
 
 
-def declared_after() -> System:
+def build_declared_after() -> System:
     """One destroys the group, once; the other declares it, and completes what the first has begun if it meets that.
     Whatever the store does not answer, what is declared after that stays."""
     ours = configuration("settled")
-    first, one = declaring._node(1, ours, (Destroy(),), 9, HauntedNode)
-    second, other = declaring._node(2, ours, (Declare(0),), 12, HauntedNode)
+    first, one = declaration_systems._node(1, ours, (Destroy(),), 9, HauntedNode)
+    second, other = declaration_systems._node(2, ours, (Declare(0),), 12, HauntedNode)
     store = FailingStore(GroupStore(), hows=(REFUSED, OPEN), at_once=False, state=_held(ours, None))
     return _system(
         "declared after",
@@ -276,8 +280,11 @@ def declared_after() -> System:
         (
             *_found(one, True),
             _spared(other, store),
-            *(declaring._once(host) for host in (one, other)),
-            *(declaring._sometimes(f"told {what}", other, declaring.HEARD[what]) for what in ("declared", "found")),
+            *(declaration_systems._once(host) for host in (one, other)),
+            *(
+                declaration_systems._sometimes(f"told {what}", other, declaration_systems.HEARD[what])
+                for what in ("declared", "found")
+            ),
         ),
         fails=1,
         told=((first, one), (second, other)),
@@ -288,30 +295,30 @@ def _spared(host: Hears, store: Any) -> Always:
     """S18: nobody but who found the group that went before has asked for an end, so the one that was declared stays."""
 
     def is_there(local: StoreLocal) -> int:
-        stored = declaring._stored(local)
+        stored = declaration_systems._stored(local)
         return int(stored is not None and not stored.destroyed)
 
-    views = (declaring._first(host), View(store.name, 2, is_there))
+    views = (declaration_systems._first(host), View(store.name, 2, is_there))
     text = "who destroys a group destroys none that is declared after it"
     return Always(f"S18 spared {host.name}", text, views, lambda told, there: not told or bool(there))
 
 
-class LedAgain(MeddledStore):
+class LedAgain(ConcurrentlyModifiedStore):
     """A group store in which a later leader takes the claim: it may as long as the group is not marked."""
 
     def inputs(self, local: StoreLocal) -> tuple[Any, ...]:
-        stored = local.state.get(declaring._key("properties"))
+        stored = local.state.get(declaration_systems._key("properties"))
         is_led = stored is not None and not stored.value.destroyed
         return tuple(one for one in super().inputs(local) if is_led or not isinstance(one, Meddle))
 
 
-def led_again() -> System:
+def build_led_again() -> System:
     """Nobody can deliver for the group when a node reads what there is; before it marks the group a leader takes the
     claim, and is waited for."""
     theirs = configuration("settled")
     later = Claim("leader-1~9/1", EPOCH + 1)
-    node, host = declaring._node(1, theirs, (Destroy(),), 12)
-    key = declaring._key("claim")
+    node, host = declaration_systems._node(1, theirs, (Destroy(),), 12)
+    key = declaration_systems._key("claim")
     state = _held(theirs, Claim("", EPOCH, True))
     store = LedAgain(GroupStore(), at_once=False, state=state, meddles=(Meddle(key, later),))
     lasts_ns = _waits_for(later, theirs)
@@ -329,7 +336,7 @@ def led_again() -> System:
             Always("S18 later", waited, views, lambda told, led, at: not (told and led) or at == 2),
             Sometimes("S18 waited", "it is told after a later leader", views, lambda told, led, at: told and led),
             _at_once(host, clock),
-            declaring._once(host),
+            declaration_systems._once(host),
         ),
         told=((node, host),),
     )
@@ -360,12 +367,12 @@ def _settles(actor: str, before: Any, event: Any, after: Any) -> int:
     return BEGIN if now is SETTLING and was is not SETTLING and before.party.record.claim is None else NOTHING
 
 
-def paced() -> System:
+def build_paced() -> System:
     """A group whose last leader is gone is destroyed, over a store that fails once."""
     ours = TIMES_PACED
     claim = Claim("leader-1~1/1", EPOCH)
     lasts = -(-_waits_for(claim, ours) // TICK_NS)
-    node, host = declaring._node(1, ours, (Destroy(),), 40)
+    node, host = declaration_systems._node(1, ours, (Destroy(),), 40)
     node.set_timing(Timing(TICK_NS, ("again",), (_claim_stamp(ours),)), GROUP)
     store = FailingStore(GroupStore(), hows=(REFUSED, OPEN), at_once=False, state=_held(ours, claim))
     pace = Pace(
@@ -426,12 +433,12 @@ def _system(
             ECHO,
             LEFT_ALONE,
             NOTHING_TO_WAIT_FOR,
-            *strays.of_groups(one.name for one in actors if isinstance(one, FsmActor)),
+            *stray_messages.of_groups(one.name for one in actors if isinstance(one, FsmActor)),
             *properties,
         ),
         tuple(budgets),
         bounds={"stores": "requests are carried out at once, answers travel"},
-        obligations=declaring._told_at_last(*told),
+        obligations=declaration_systems._told_at_last(*told),
     )
 
 
@@ -451,17 +458,17 @@ ABOUT: Final = {
 }
 GONE: Final = Claim("leader-1~1/1", EPOCH)
 BUILDS: Final[dict[str, Callable[[], System]]] = {
-    "declared as asked": declared,
-    "declared otherwise": declared_otherwise,
-    "destroyed once": partial(destroyed, "destroyed once", GONE, again=1, fails=1),
-    "destroyed by two": partial(destroyed, "destroyed by two", GONE, nodes=2, places=1),
-    "destroyed at once": partial(destroyed, "destroyed at once", None, nodes=2),
-    "declared after": declared_after,
-    "destroyed unclean": partial(destroyed, "destroyed unclean", Claim("", EPOCH)),
-    "destroyed clean": partial(destroyed, "destroyed clean", Claim("", EPOCH, True)),
-    "destroyed unled": partial(destroyed, "destroyed unled", None),
-    "nothing to destroy": partial(destroyed, "nothing to destroy", None, stored=False),
-    "led again": led_again,
-    "paced destruction": paced,
+    "declared as asked": build_declared,
+    "declared otherwise": build_declared_otherwise,
+    "destroyed once": partial(build_destroyed, "destroyed once", GONE, again=1, fails=1),
+    "destroyed by two": partial(build_destroyed, "destroyed by two", GONE, nodes=2, places=1),
+    "destroyed at once": partial(build_destroyed, "destroyed at once", None, nodes=2),
+    "declared after": build_declared_after,
+    "destroyed unclean": partial(build_destroyed, "destroyed unclean", Claim("", EPOCH)),
+    "destroyed clean": partial(build_destroyed, "destroyed clean", Claim("", EPOCH, True)),
+    "destroyed unled": partial(build_destroyed, "destroyed unled", None),
+    "nothing to destroy": partial(build_destroyed, "nothing to destroy", None, stored=False),
+    "led again": build_led_again,
+    "paced destruction": build_paced,
 }
 HUNTS: Final = tuple(Hunt(name, ABOUT[name], build, lambda made: made.obligations) for name, build in BUILDS.items())

@@ -12,22 +12,22 @@ from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions import (
-    configured,
+    configuration_systems,
     consumer_hunts,
     election,
     group_hunts,
     last_words,
     leader_hunts,
-    leader_told,
-    leader_waits,
-    paced,
+    leader_progress,
+    member_systems,
+    pace_systems,
+    registry_systems,
     step_properties,
-    talking,
 )
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.election import Election
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
-from statemachines_spec.shared_subscriptions.systems import Setting, build, obligations_of
+from statemachines_spec.shared_subscriptions.systems import GroupSetting, build, obligations_of
 
 STREAM = "0.0/a"
 """The stream whose progress is compared: there is one in every system."""
@@ -38,7 +38,7 @@ class Small(msgspec.Struct, frozen=True):
 
     name: str
     about: str
-    setting: Setting
+    setting: GroupSetting
     live: bool = False
 
 
@@ -46,113 +46,113 @@ SETTINGS = (
     Small(
         "late timers",
         "one consumer; a timer that was taken back fires all the same",
-        Setting(consumers=1, late_timers=1),
+        GroupSetting(consumers=1, late_timers=1),
     ),
     Small(
         "resends",
         "one consumer, two streams; whatever is lost is sent again",
-        Setting(consumers=1, topics=2),
+        GroupSetting(consumers=1, topics=2),
         live=True,
     ),
     Small(
         "ends",
         "one consumer with a session reads a stream to its end",
-        Setting(consumers=1, sessions=True, offsets=1, ended=True, grants=2),
+        GroupSetting(consumers=1, sessions=True, offsets=1, ended=True, grants=2),
     ),
     Small(
         "leaving",
         "one consumer unsubscribes while its leader gives it up",
-        Setting(consumers=1, unsubscribes=1, timeouts=1, lives=2),
+        GroupSetting(consumers=1, unsubscribes=1, timeouts=1, lives=2),
     ),
     Small(
         "given up",
         "one consumer that is not dead is given up, and copies of what it said come late",
-        Setting(consumers=1, timeouts=1, network=Network(2)),
+        GroupSetting(consumers=1, timeouts=1, network=Network(2)),
     ),
     Small(
         "reports",
         "one consumer; what it reports is lost, comes twice, and out of order",
-        Setting(consumers=1, offsets=1, pings=2, network=Network(2)),
+        GroupSetting(consumers=1, offsets=1, pings=2, network=Network(2)),
     ),
     Small(
         "next leader",
         "one consumer; progress is committed, the leader crashes, and the next one goes on from there",
-        Setting(
+        GroupSetting(
             consumers=1, offsets=2, roots=2, leader_crashes=1, host_lives=2, epochs=2, claims_age=True, lives=2
         ),
     ),
     Small(
         "false timeouts",
         "two consumers; one is given up although it is not dead",
-        Setting(timeouts=1),
+        GroupSetting(timeouts=1),
     ),
     Small(
         "shares",
         "two consumers, two streams; each is to have one",
-        Setting(topics=2, network=Network(1, duplicating=False)),
+        GroupSetting(topics=2, network=Network(1, duplicating=False)),
     ),
     Small(
         "taken back",
         "two consumers with sessions; a stream goes from one to the other",
-        Setting(sessions=True, offsets=1, grants=2),
+        GroupSetting(sessions=True, offsets=1, grants=2),
     ),
     Small(
         "late copies",
         "two consumers; copies of old messages come late",
-        Setting(network=Network(2)),
+        GroupSetting(network=Network(2)),
     ),
     Small(
         "release",
         "a leader gives its claim up, and what it sends to the store arrives when the next one has it",
-        Setting(
+        GroupSetting(
             consumers=1, halts=1, leaders=2, epochs=2, claims_age=True, asks_travel=True, roots=1, network=Network(2)
         ),
     ),
     Small(
         "leases",
         "two consumers with sessions; one is given up, and its lease ends",
-        Setting(sessions=True, offsets=1, grants=2, timeouts=1),
+        GroupSetting(sessions=True, offsets=1, grants=2, timeouts=1),
     ),
     Small(
         "lies",
         "one consumer reports more than is stored, and the end of a stream that goes on",
-        Setting(consumers=1, lies=True, lives=2, registrations=3, roots=1),
+        GroupSetting(consumers=1, lies=True, lives=2, registrations=3, roots=1),
     ),
     Small(
         "unanswered",
         "one of two consumers answers no grant",
-        Setting(mutes=1, grant_timeouts=1, lives=2, registrations=3),
+        GroupSetting(mutes=1, grant_timeouts=1, lives=2, registrations=3),
     ),
     Small(
         "window",
         "one consumer, two streams; one grant at a time may be unanswered",
-        Setting(consumers=1, topics=2, grant_window=1),
+        GroupSetting(consumers=1, topics=2, grant_window=1),
     ),
     Small(
         "ends ahead",
         "one consumer with a session, which fetches one message at a time, reads a stream to its end",
-        Setting(consumers=1, sessions=True, offsets=2, buffer=1, ended=True, grants=2),
+        GroupSetting(consumers=1, sessions=True, offsets=2, buffer=1, ended=True, grants=2),
     ),
     Small(
         "last word",
         "one consumer that its leader has given up unsubscribes, and says how far it has read",
-        Setting(consumers=1, unsubscribes=1, timeouts=1, offsets=1),
+        GroupSetting(consumers=1, unsubscribes=1, timeouts=1, offsets=1),
     ),
     Small(
         "pretender",
         "one consumer hears by its witness; somebody else says that it leads",
-        Setting(consumers=1, pretends=1, lives=2),
+        GroupSetting(consumers=1, pretends=1, lives=2),
         live=True,
     ),
     Small(
         "put back",
         "one consumer hears by its witness; the group store is put back while somebody else says that it leads",
-        Setting(consumers=1, pretends=1, restores=1, lives=2, epochs=2),
+        GroupSetting(consumers=1, pretends=1, restores=1, lives=2, epochs=2),
     ),
     Small(
         "two lies",
         "one consumer lies about two streams, and one answer of the store judges both",
-        Setting(consumers=1, topics=2, lies=True, look_failures=1, lives=2, registrations=2, grants=4),
+        GroupSetting(consumers=1, topics=2, lies=True, look_failures=1, lives=2, registrations=2, grants=4),
     ),
 )  # fmt: skip
 
@@ -167,11 +167,11 @@ def with_promises(small: Small) -> System:
         properties=(
             *one.properties,
             *step_properties.STEPWISE,
-            *step_properties.confirmed(names, hosts, STREAM),
+            *step_properties.make_confirmed(names, hosts, STREAM),
             *step_properties.begins_behind_nothing(hosts, STREAM),
             last_words.clean(names, STREAM),
             last_words.STAGES,
-            *leader_waits.promises(hosts),
+            *leader_progress.promises(hosts),
         ),
     )
 
@@ -186,16 +186,16 @@ HUNTS = (
         partial(election.build, RACE),
     ),
     *leader_hunts.HUNTS,
-    *paced.HUNTS,
+    *pace_systems.HUNTS,
     *group_hunts.HUNTS,
-    *leader_told.HUNTS,
-    *configured.HUNTS,
-    *talking.HUNTS,
+    *registry_systems.HUNTS,
+    *configuration_systems.HUNTS,
+    *member_systems.HUNTS,
     *consumer_hunts.HUNTS,
 )
 
 
-def hunt_named(name: str) -> Hunt:
+def find_hunt(name: str) -> Hunt:
     """The hunt called so; raises `ConfigurationError` with the known names."""
     for hunt in HUNTS:
         if hunt.name == name:

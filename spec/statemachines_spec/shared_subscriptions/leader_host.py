@@ -44,14 +44,14 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Passed, PassLease, Pause, Reaction, Wake, Watch
-from statemachines_spec.explorer.naming import rebased
+from statemachines_spec.explorer.naming import rebase_queue
 from statemachines_spec.explorer.party import (
     LateFiring,
     Party,
     advance,
     begin,
+    fire_late,
     fire_next,
-    fired_late,
     firings,
     first_due,
     pass_time,
@@ -202,7 +202,7 @@ class LeaderHost(Actor):
         if envelope.sender and (local.party is None or envelope.to != local.party.record.id):
             return self._refuse(local, envelope)
         if isinstance(event, LateFiring) and local.party is not None:
-            party, event = fired_late(self.fsm, local.party, event)
+            party, event = fire_late(self.fsm, local.party, event)
             local = replace(local, party=party)
         return self._step(local, [event], watch)
 
@@ -220,7 +220,7 @@ class LeaderHost(Actor):
         """Queues are numbered from 0 and, where no answer can come any more, so are requests."""
         if local.party is None:
             return local
-        return replace(local, party=replace(local.party, record=renumbered(local.party.record, local.awaited)))
+        return replace(local, party=replace(local.party, record=renumber_leader(local.party.record, local.awaited)))
 
     def describe(self, local: HostLocal) -> str:
         if local.party is None:
@@ -248,12 +248,12 @@ class LeaderHost(Actor):
 
     def _is_young(self, local: HostLocal) -> bool:
         """It watches a claim, which is not old yet."""
-        found = watched(local)
+        found = read_watched(local)
         return found is not None and local.party is not None and local.party.record.found_at_ns > self._aged_ns
 
     def _age(self, local: HostLocal) -> Reaction:
         """The holder may not even know yet that it has the claim; by its clock it is over."""
-        found = watched(local)
+        found = read_watched(local)
         assert found is not None
         assert local.party is not None
         party = replace(local.party, record=replace(local.party.record, found_at_ns=self._aged_ns))
@@ -344,7 +344,7 @@ class LeaderHost(Actor):
         return local.party is not None and any(name == timer for name, _ in local.party.timers)
 
 
-def watched(local: HostLocal) -> Any:
+def read_watched(local: HostLocal) -> Any:
     """The claim of somebody else (`Stored`) that a host watches, or None."""
     record = None if local.party is None else local.party.record
     if record is None or record.status not in LOOKING or record.found is None:
@@ -353,9 +353,9 @@ def watched(local: HostLocal) -> Any:
     return record.found if held else None
 
 
-def renumbered(record: LeaderRecord, awaited: int) -> LeaderRecord:
+def renumber_leader(record: LeaderRecord, awaited: int) -> LeaderRecord:
     """The same leader with queues from 0 and, where no answer can come any more, request numbers from 0."""
-    record = replace(record, free=rebased(record.free), wanting=rebased(record.wanting))
+    record = replace(record, free=rebase_queue(record.free), wanting=rebase_queue(record.wanting))
     if awaited:
         return record
     trial = None if record.trial is None else replace(record.trial, n=0, check_n=0)

@@ -23,22 +23,22 @@ from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.hunt import Hunt
-from statemachines_spec.shared_subscriptions import claims, leader_steps, leader_waits, properties, step_properties
+from statemachines_spec.shared_subscriptions import claims, leader_progress, leader_steps, properties, step_properties
 from statemachines_spec.shared_subscriptions.consumer import FILTER, GROUP, Consumer
 from statemachines_spec.shared_subscriptions.election import CandidateHost
 from statemachines_spec.shared_subscriptions.failing_store import OPEN, REFUSED, Fail, FailingStore
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, HostLocal, LeaderHost
 from statemachines_spec.shared_subscriptions.leader_stores import (
     Again,
+    ConcurrentlyModifiedStore,
     HauntedCandidate,
     HauntedHost,
-    HauntedStore,
     Meddle,
-    MeddledStore,
     PagedStore,
+    ReplayingStore,
 )
-from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal, declared, holder, streams
-from statemachines_spec.shared_subscriptions.systems import Setting, build, obligations_of
+from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal, holder, make_declared_store, streams
+from statemachines_spec.shared_subscriptions.systems import GroupSetting, build, obligations_of
 from statemachines_spec.shared_subscriptions.variants import configuration
 
 STREAM: Final = "0.0/a"
@@ -47,20 +47,20 @@ PROPERTIES: Final = record_key(GROUP, FILTER, "properties")
 CLAIM: Final = record_key(GROUP, FILTER, "claim")
 
 
-class Rare(msgspec.Struct, frozen=True):
+class DirectedSystem(msgspec.Struct, frozen=True):
     """A hunt by its setting; `fires`: timers that fire beside those of the setting; `changed`: what else differs;
     `renews`: whoever has the claim can renew it; `live`: its obligations are judged, too."""
 
     name: str
     about: str
-    setting: Setting
+    setting: GroupSetting
     fires: tuple[str, ...] = ()
     changed: Callable[[System], System] = lambda made: made
     renews: bool = True
     live: bool = False
 
 
-def made(one: Rare) -> System:
+def build_system(one: DirectedSystem) -> System:
     """The closed system, with every promise."""
     system = one.changed(build(one.name, one.about, one.setting))
     system = replace(system, actors=tuple(_firing(actor, one.fires) for actor in system.actors))
@@ -68,9 +68,9 @@ def made(one: Rare) -> System:
     hosts = [actor.name for actor in system.actors if isinstance(actor, LeaderHost)]
     promises: tuple[Property, ...] = (
         *(each for each in step_properties.STEPWISE if one.renews or each.name != "L6 renewal"),
-        *step_properties.confirmed(consumers, hosts, STREAM),
+        *step_properties.make_confirmed(consumers, hosts, STREAM),
         *step_properties.begins_behind_nothing(hosts, STREAM),
-        *leader_waits.promises(hosts),
+        *leader_progress.promises(hosts),
     )
     return replace(system, properties=(*system.properties, *promises))
 
@@ -103,23 +103,23 @@ def without_samples(system: System, *more: Property) -> System:
 # -- groups that are not as they should be --------------------------------------------------------------------------
 
 
-class Heard(msgspec.Struct, frozen=True, gc=False):
+class ObservedTells(msgspec.Struct, frozen=True, gc=False):
     """Whether a consumer was told that the group is not declared."""
 
     undeclared: bool = False
 
 
-class Told(Observer):
+class TellObserver(Observer):
     """Remembers that."""
 
-    def initial(self) -> Heard:
-        return Heard()
+    def initial(self) -> ObservedTells:
+        return ObservedTells()
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Undeclared | None:
         return event if isinstance(event, Undeclared) else None
 
-    def react(self, local: Heard, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
-        return Reaction(Heard(undeclared=True))
+    def react(self, local: ObservedTells, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        return Reaction(ObservedTells(undeclared=True))
 
 
 TOLD: Final = "told"
@@ -146,18 +146,20 @@ def _told() -> Sometimes:
     return Sometimes("L12 undeclared", "who asks is told that the group is not declared", (view,), bool)
 
 
-def undeclared(system: System) -> System:
+def add_late_declaration(system: System) -> System:
     """The group is declared at some time."""
-    properties = declared(configuration("settled"))[PROPERTIES].value
-    system = with_actor(system, MeddledStore(GroupStore(), state=Map(), meddles=(Meddle(PROPERTIES, properties),)))
+    properties = make_declared_store(configuration("settled"))[PROPERTIES].value
+    system = with_actor(
+        system, ConcurrentlyModifiedStore(GroupStore(), state=Map(), meddles=(Meddle(PROPERTIES, properties),))
+    )
     hosts = ("leader-1",)
-    return without_samples(replace(system, actors=(*system.actors, Told(TOLD))), _told(), _led(hosts))
+    return without_samples(replace(system, actors=(*system.actors, TellObserver(TOLD))), _told(), _led(hosts))
 
 
 def other_times(system: System) -> System:
     """It lives by other times, and nobody leads it with ours."""
     ours = configuration("settled")
-    theirs = declared(replace(ours, claim_ttl_ms=ours.claim_ttl_ms + 1).check())
+    theirs = make_declared_store(replace(ours, claim_ttl_ms=ours.claim_ttl_ms + 1).check())
     system = with_actor(system, Store(GroupStore(), state=theirs))
     ends = Sometimes(
         "S18 refused",
@@ -168,36 +170,42 @@ def other_times(system: System) -> System:
     return without_samples(system, _nobody_leads(("leader-1",)), ends)
 
 
-def destroyed(system: System) -> System:
+def add_destruction(system: System) -> System:
     """The group is marked as destroyed at some time, and its properties are gone in the end."""
     ours = configuration("settled")
-    held = declared(ours)
+    held = make_declared_store(ours)
     properties = held[PROPERTIES].value
     assert isinstance(properties, Properties)
     mark = replace(properties, destroyed=True)
     meddles = (Meddle(PROPERTIES, mark), Meddle(PROPERTIES, None))
-    system = with_actor(system, MeddledStore(GroupStore(), at_once=False, state=held, meddles=meddles, roots=2))
-    system = without(replace(system, actors=(*system.actors, Told(TOLD))), "L8")
+    system = with_actor(
+        system, ConcurrentlyModifiedStore(GroupStore(), at_once=False, state=held, meddles=meddles, roots=2)
+    )
+    system = without(replace(system, actors=(*system.actors, TellObserver(TOLD))), "L8")
     system = replace(system, actors=tuple(_halted_serving(actor) for actor in system.actors))
     return without_samples(system, _told(), _led(("leader-1",)), _released())
 
 
-def marked_otherwise(system: System) -> System:
+def add_other_mark(system: System) -> System:
     """The group is being destroyed, and lived by other times: who asks is told that it is not there."""
     ours = configuration("settled")
-    theirs = declared(replace(ours, claim_ttl_ms=ours.claim_ttl_ms + 1).check())
+    theirs = make_declared_store(replace(ours, claim_ttl_ms=ours.claim_ttl_ms + 1).check())
     properties = theirs[PROPERTIES].value
     assert isinstance(properties, Properties)
     marked = Stored(replace(properties, destroyed=True), 0)
     system = with_actor(system, Store(GroupStore(), state=theirs.set(PROPERTIES, marked)))
-    return without_samples(replace(system, actors=(*system.actors, Told(TOLD))), _told(), _nobody_leads(("leader-1",)))
+    return without_samples(
+        replace(system, actors=(*system.actors, TellObserver(TOLD))), _told(), _nobody_leads(("leader-1",))
+    )
 
 
-def taken_over(system: System) -> System:
+def add_overwritten_claim(system: System) -> System:
     """Somebody else's claim is written over ours, as by who restores a store; requests may fail, too."""
-    held = declared(configuration("settled"))
+    held = make_declared_store(configuration("settled"))
     meddles = (Meddle(CLAIM, Claim("leader-1~9/1", 5)),)
-    store = MeddledStore(GroupStore(), at_once=False, state=held, meddles=meddles, hows=(REFUSED, OPEN), roots=2)
+    store = ConcurrentlyModifiedStore(
+        GroupStore(), at_once=False, state=held, meddles=meddles, hows=(REFUSED, OPEN), roots=2
+    )
     system = without(with_actor(system, store), "L8", "S3", "S10")
     gives_up = Eventually(
         "L6 given up",
@@ -218,7 +226,7 @@ def _is_taken(local: StoreLocal) -> int:
     return int(found is not None and found.epoch == 5)
 
 
-def halted(system: System) -> System:
+def add_halt(system: System) -> System:
     """Whoever has stopped in good order has given its claim up."""
     stops = Sometimes("S3 stops", "a leader has stopped", (View("leader-1", 2, _has_stopped),), bool)
     text = "who gives its claim up waits for an answer of the store, since the store does not fail"
@@ -273,15 +281,15 @@ def _is_held(local: StoreLocal) -> int:
 
 def unclean(system: System) -> System:
     """The last leader has given its claim up while somebody might hold a lease."""
-    state = declared(configuration("settled")).set(CLAIM, Stored(Claim("", 1), 0))
+    state = make_declared_store(configuration("settled")).set(CLAIM, Stored(Claim("", 1), 0))
     system = with_actor(system, Store(GroupStore(), state=state))
-    return without_samples(system, leader_waits.waits_in_grace(("leader-1",)))
+    return without_samples(system, leader_progress.waits_in_grace(("leader-1",)))
 
 
 # -- stores that are not as usual -----------------------------------------------------------------------------------
 
 
-def paged(system: System) -> System:
+def page_progress(system: System) -> System:
     """Progress comes in pages of one."""
     store = next(one for one in system.actors if one.name == GROUP_STORE)
     assert isinstance(store, Store)
@@ -297,14 +305,14 @@ def with_slow_streams(system: System) -> System:
     return with_actor(system, other)
 
 
-def haunted(system: System, most: int = 12) -> System:
+def repeat_answers(system: System, most: int = 12) -> System:
     """Answers of the stores that do not answer at once come once more."""
     actors: list[Actor] = []
     for one in system.actors:
         if isinstance(one, Store) and not one.at_once:
             hows = one.hows if isinstance(one, FailingStore) else ()
             actors.append(
-                HauntedStore(one.service, hows=hows, state=one.state, roots=one.roots, wrapped=True, most=most)
+                ReplayingStore(one.service, hows=hows, state=one.state, roots=one.roots, wrapped=True, most=most)
             )
         elif isinstance(one, LeaderHost):
             host = copy.copy(one)
@@ -322,14 +330,16 @@ def failing_once(system: System) -> System:
     return replace(system, budgets=(*system.budgets, at_most("request that the store fails", 1, Fail)))
 
 
-def looked_at_again(name: str, hosts: int, fires: tuple[str, ...], **more: Any) -> System:
+def build_repeated_look(name: str, hosts: int, fires: tuple[str, ...], **more: Any) -> System:
     """Hosts without members over stores that fail once, and whose answers come once more."""
     names = tuple(f"leader-{number + 1}" for number in range(hosts))
     silent = tuple(timer for timer in QUIET_TIMERS if timer not in fires)
     ours = configuration("settled")
     stores = (
-        HauntedStore(GroupStore(), hows=(REFUSED, OPEN), state=declared(ours), roots=1, wrapped=True, most=6),
-        HauntedStore(StreamStore(1), hows=(REFUSED,), state=streams(("a",), 1), wrapped=True, most=2),
+        ReplayingStore(
+            GroupStore(), hows=(REFUSED, OPEN), state=make_declared_store(ours), roots=1, wrapped=True, most=6
+        ),
+        ReplayingStore(StreamStore(1), hows=(REFUSED,), state=streams(("a",), 1), wrapped=True, most=2),
     )
     return System(
         name,
@@ -339,7 +349,7 @@ def looked_at_again(name: str, hosts: int, fires: tuple[str, ...], **more: Any) 
         (
             *claims.knows_store(names),
             *(one for one in properties.STEPWISE if one.name != "S4"),
-            *leader_waits.promises(names),
+            *leader_progress.promises(names),
             leader_steps.ECHO,
             _led(names),
         ),
@@ -348,9 +358,9 @@ def looked_at_again(name: str, hosts: int, fires: tuple[str, ...], **more: Any) 
     )
 
 
-def loaded() -> System:
+def build_paged_load() -> System:
     """What earlier leaders committed comes in pages of one."""
-    held = declared(configuration("settled"))
+    held = make_declared_store(configuration("settled"))
     for stream in (STREAM, OTHER):
         held = held.set(record_key(GROUP, FILTER, f"progress:{stream}"), Stored(1, 0))
     host = CandidateHost("leader-1", configuration("settled"), at_once=False, silent=QUIET_TIMERS, ages=False)
@@ -377,17 +387,21 @@ def _of_hosts() -> tuple[Property, ...]:
     names = ("leader-1",)
     return (
         *(one for one in properties.STEPWISE if one.name != "S4"),
-        *leader_waits.promises(names),
+        *leader_progress.promises(names),
         _led(names),
     )
 
 
-def doubted() -> System:
+def build_doubted() -> System:
     """Whether a claim was taken is in doubt, and meanwhile the group is declared anew, with other times."""
     ours = configuration("settled")
-    theirs = declared(replace(ours, claim_ttl_ms=ours.claim_ttl_ms + 1).check())[PROPERTIES].value
-    store = MeddledStore(
-        GroupStore(), at_once=False, state=declared(ours), hows=(REFUSED, OPEN), meddles=(Meddle(PROPERTIES, theirs),)
+    theirs = make_declared_store(replace(ours, claim_ttl_ms=ours.claim_ttl_ms + 1).check())[PROPERTIES].value
+    store = ConcurrentlyModifiedStore(
+        GroupStore(),
+        at_once=False,
+        state=make_declared_store(ours),
+        hows=(REFUSED, OPEN),
+        meddles=(Meddle(PROPERTIES, theirs),),
     )
     host = CandidateHost("leader-1", ours, at_once=False, silent=QUIET_TIMERS, ages=False)
     return System(
@@ -408,116 +422,118 @@ ABOUT: Final = {
     "followed again": "two hosts without members; a store fails, and what it said comes once more",
 }
 
-ONE: Final = Setting(consumers=1)
+ONE: Final = GroupSetting(consumers=1)
 QUIET: Final = Network(1, lossy=False, duplicating=False)
 KEPT: Final = Network(2, lossy=False, duplicating=False)
 
 RARE: Final = (
-    Rare(
+    DirectedSystem(
         "undeclared",
         "one consumer asks for a group before it is declared",
         replace(ONE, leaders=3),
-        changed=undeclared,
+        changed=add_late_declaration,
         live=True,
     ),
-    Rare(
+    DirectedSystem(
         "other times",
         "one consumer asks for a group that lives by other times",
         replace(ONE, leaders=2),
         changed=other_times,
     ),
-    Rare(
+    DirectedSystem(
         "marked otherwise",
         "one consumer asks for a group of other times that is being destroyed",
         replace(ONE, leaders=2),
-        changed=marked_otherwise,
+        changed=add_other_mark,
     ),
-    Rare(
+    DirectedSystem(
         "destroyed",
         "a group is destroyed while it is led",
-        Setting(
+        GroupSetting(
             consumers=1, leaders=2, lives=2, roots=2, offsets=1, halts=1, grants=1, asks_travel=True, network=QUIET,
         ),
         ("heartbeat", "commit"),
-        destroyed,
+        add_destruction,
         renews=False,
     ),
-    Rare(
+    DirectedSystem(
         "stops",
         "an orderly stop over a store that fails",
-        Setting(
+        GroupSetting(
             consumers=1, halts=1, leaders=2, epochs=2, lives=2, asks_travel=True, roots=1, store_failures=1,
             registrations=1, grants=1, claims_age=True, network=QUIET,
         ),
         renews=False,
     ),
-    Rare(
+    DirectedSystem(
         "pages",
         "the next leader reads progress, and streams, one in a page",
-        Setting(consumers=1, topics=2, offsets=1, halts=1, leaders=2, epochs=2, lives=2, roots=2, page=1, grants=2,
+        GroupSetting(consumers=1, topics=2, offsets=1, halts=1, leaders=2, epochs=2, lives=2, roots=2, page=1, grants=2,
             claims_age=True, network=KEPT, registrations=1,
         ),
         ("renew",),
-        paged,
+        page_progress,
     ),
-    Rare(
+    DirectedSystem(
         "halted",
         "an orderly stop while a batch is under way, or none; nothing fails",
-        Setting(consumers=1, halts=1, asks_travel=True, roots=2, offsets=1, registrations=1, grants=1, network=KEPT),
+        GroupSetting(consumers=1, halts=1, asks_travel=True, roots=2, offsets=1, registrations=1, grants=1,
+                     network=KEPT),
         ("heartbeat",),
-        halted,
+        add_halt,
     ),
-    Rare(
+    DirectedSystem(
         "needed",
         "a leader whose idle time ends while it has a member, or none",
-        Setting(consumers=1, unsubscribes=1, idles=True, roots=1, registrations=1, grants=1, network=KEPT),
+        GroupSetting(consumers=1, unsubscribes=1, idles=True, roots=1, registrations=1, grants=1, network=KEPT),
     ),
-    Rare(
+    DirectedSystem(
         "rebalanced",
         "a stream goes from one member to another; nothing is lost",
-        Setting(registrations=2, grants=2, offsets=1, network=KEPT),
+        GroupSetting(registrations=2, grants=2, offsets=1, network=KEPT),
         ("renew",),
     ),
-    Rare(
+    DirectedSystem(
         "following",
         "two hosts are asked; one follows the other, passes borrowers on, and ends when nobody asks it",
-        Setting(hosts=2, grants=1, idles=True, registrations=1, network=Network(1, duplicating=False)),
+        GroupSetting(hosts=2, grants=1, idles=True, registrations=1, network=Network(1, duplicating=False)),
         changed=lambda system: replace(system, properties=(*system.properties, _passed_on())),
     ),
-    Rare(
+    DirectedSystem(
         "taken over",
         "somebody else's claim is written over that of a leader, over a store that fails",
         replace(ONE, roots=2, halts=1, grants=1, asks_travel=True, network=QUIET),
         ("heartbeat", "recheck"),
-        lambda system: failing_once(taken_over(system)),
+        lambda system: failing_once(add_overwritten_claim(system)),
         renews=False,
         live=True,
     ),
-    Rare(
+    DirectedSystem(
         "in the grace",
         "a leader waits for leases of before; its members are given up, and copies of what they said come late",
-        Setting(consumers=1, timeouts=1, lives=2, registrations=2, epochs=2, grants=1, network=Network(2, lossy=False)),
+        GroupSetting(consumers=1, timeouts=1, lives=2, registrations=2, epochs=2, grants=1,
+                     network=Network(2, lossy=False)),
         changed=unclean,
     ),
-    Rare(
+    DirectedSystem(
         "judged late",
         "one consumer lies before its grant was answered; nobody waits for that answer any longer",
         replace(ONE, lies=True, grant_timeouts=1, look_failures=1, lives=2, registrations=2, grants=2),
     ),
-    Rare(
+    DirectedSystem(
         "answers again",
         "answers of stores come once more, whatever is asked by then",
-        Setting(consumers=1, registrations=1, grants=1, asks_travel=True, roots=2),
+        GroupSetting(consumers=1, registrations=1, grants=1, asks_travel=True, roots=2),
         ("heartbeat",),
-        haunted,
+        repeat_answers,
     ),
-    Rare(
+    DirectedSystem(
         "judged again",
         "a consumer lies; what the store says of it, or that it fails, comes once more",
-        Setting(
+        GroupSetting(
             consumers=1, lies=True, look_failures=1, registrations=1, grants=1, network=KEPT,
         ),
-        changed=lambda system: haunted(with_slow_streams(without(system, "L8")), 3),
+        changed=lambda system: repeat_answers(with_slow_streams(without(system, "L8")), 3),
     ),
 )  # fmt: skip
 
@@ -534,8 +550,11 @@ AGAIN: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
 """Name -> hosts, timers that fire."""
 
 HUNTS: Final = (
-    *(Hunt(one.name, one.about, partial(made, one), _obligations if one.live else None) for one in RARE),
-    Hunt("loaded", ABOUT["loaded"], loaded),
-    Hunt("doubted", ABOUT["doubted"], doubted),
-    *(Hunt(name, ABOUT[name], partial(looked_at_again, name, hosts, fires)) for name, (hosts, fires) in AGAIN.items()),
+    *(Hunt(one.name, one.about, partial(build_system, one), _obligations if one.live else None) for one in RARE),
+    Hunt("loaded", ABOUT["loaded"], build_paged_load),
+    Hunt("doubted", ABOUT["doubted"], build_doubted),
+    *(
+        Hunt(name, ABOUT[name], partial(build_repeated_look, name, hosts, fires))
+        for name, (hosts, fires) in AGAIN.items()
+    ),
 )

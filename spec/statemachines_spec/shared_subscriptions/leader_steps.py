@@ -75,7 +75,7 @@ def progress_counts(actor: str, before: Any, event: Any, after: Any) -> bool:
     return _keeps(new, event.stream, event.progress)
 
 
-def stored_is_believed(actor: str, before: Any, event: Any, after: Any) -> bool:
+def is_stored_believed(actor: str, before: Any, event: Any, after: Any) -> bool:
     """L8: nobody is given up for what the store bears out."""
     old, new = _serving(before), _serving(after)
     if old is None or new is None or not isinstance(event, Measured):
@@ -91,7 +91,7 @@ def stored_is_believed(actor: str, before: Any, event: Any, after: Any) -> bool:
     )
 
 
-def needed_stays(actor: str, before: Any, event: Any, after: Any) -> bool:
+def is_needed_staying(actor: str, before: Any, event: Any, after: Any) -> bool:
     """L8: a leader that has a member that it has heard does not end for being idle, nor is it asked again and again
     whether it is."""
     old, new = _serving(before), _serving(after)
@@ -120,7 +120,7 @@ def own_claim_is_kept(actor: str, before: Any, event: Any, after: Any) -> bool:
     return not ours or (new is not None and new.status in CLAIMED)
 
 
-def lost_claim_is_left(actor: str, before: Any, event: Any, after: Any) -> bool:
+def is_lost_claim_left(actor: str, before: Any, event: Any, after: Any) -> bool:
     """S3: who is refused since the claim is not its own any more does nothing else."""
     old = leader_of(before)
     if old is None or old.status not in HOLDING or old.trial is None or not isinstance(event, Refused):
@@ -128,7 +128,7 @@ def lost_claim_is_left(actor: str, before: Any, event: Any, after: Any) -> bool:
     return event.n != old.trial.n or event.key != old.key("claim") or leader_of(after) is None
 
 
-def halted_ends(actor: str, before: Any, event: Any, after: Any) -> bool:
+def is_halted_ending(actor: str, before: Any, event: Any, after: Any) -> bool:
     """L6: a leader that its host stops is gone, or gives its claim up."""
     new = leader_of(after)
     return not isinstance(event, Halt) or new is None or new.status is RELEASING
@@ -165,7 +165,7 @@ def lease_is_waited_for_if_any(actor: str, before: Any, event: Any, after: Any) 
     )
 
 
-def ended_is_revoked(actor: str, before: Any, event: Any, after: Any) -> bool:
+def is_ended_revoked(actor: str, before: Any, event: Any, after: Any) -> bool:
     """L3: a stream that its owner has read to its end, as the store says too, is taken back."""
     old, new = _serving(before), _serving(after)
     if old is None or new is None or not isinstance(event, UpdateProgress) or event.progress != END_OF_STREAM:
@@ -189,15 +189,15 @@ def _asked_last(record: Any) -> tuple[int, ...]:
 STEPWISE: Final = (
     Stepwise("S11 last word", "who has said its last word is no member any more, and that counts", last_word_counts),
     Stepwise("S10 counts", "what the owner of a stream has read its leader goes by", progress_counts),
-    Stepwise("L8 believed", "nobody is given up for what the store bears out", stored_is_believed),
-    Stepwise("L8 needed", "a leader that hears a member does not end for being idle", needed_stays),
+    Stepwise("L8 believed", "nobody is given up for what the store bears out", is_stored_believed),
+    Stepwise("L8 needed", "a leader that hears a member does not end for being idle", is_needed_staying),
     Stepwise("L6 own", "who reads that the claim is still its own goes on", own_claim_is_kept),
-    Stepwise("S3 lost", "who is refused since the claim is not its own ends at once", lost_claim_is_left),
-    Stepwise("L6 halted", "a leader that its host stops is gone, or gives its claim up", halted_ends),
+    Stepwise("S3 lost", "who is refused since the claim is not its own ends at once", is_lost_claim_left),
+    Stepwise("L6 halted", "a leader that its host stops is gone, or gives its claim up", is_halted_ending),
     Stepwise("S1 candidate", "a follower is a candidate again only to take the claim", candidate_takes),
     Stepwise("S18 refuses", "a group that is not declared so is not led by who reads that", other_times_are_refused),
     Stepwise("L9 at once", "who has no lease, or no stream, is gone as soon as it is given up",
              lease_is_waited_for_if_any),
-    Stepwise("L3 ended", "a stream that was read to its end is taken back", ended_is_revoked),
+    Stepwise("L3 ended", "a stream that was read to its end is taken back", is_ended_revoked),
 )  # fmt: skip
 ECHO: Final = Stepwise("S3 again", "an answer to a request that was given up changes nothing", echo_changes_nothing)

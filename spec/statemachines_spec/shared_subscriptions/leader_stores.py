@@ -33,7 +33,7 @@ class Meddle(Event, frozen=True, gc=False):
     value: Any
 
 
-class MeddledStore(FailingStore):
+class ConcurrentlyModifiedStore(FailingStore):
     """A group store in which somebody else writes these records, in this order, each at any time; it may fail, too."""
 
     def __init__(
@@ -67,7 +67,7 @@ class HauntedLocal(FailingLocal, frozen=True, gc=False):
     given: int = 0
 
 
-class HauntedStore(FailingStore):
+class ReplayingStore(FailingStore):
     """A store whose answers may arrive once more at any time, as long as it has given no more than `most`.  `wrapped`:
     as an `Echo`, for hosts that count what is to come; `commits` before it begins."""
 

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from statemachines.kernel import ConfigurationError, SetTimer
 from statemachines.shared_subscriptions import borrower, claim, member
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines_spec.bug import Apply, Bug, row_changed, wrapped
+from statemachines_spec.bug import Apply, Bug, change_rows, wrap_call
 from statemachines_spec.shared_subscriptions.timings import TICK_NS
 
 
-def moved(action: Any, timer: str, by_ns: Any) -> Any:
+def move_deadline(action: Any, timer: str, by_ns: Any) -> Any:
     """The action, with another deadline of one timer: `by_ns(record, now_ns)` later."""
 
     def wrong(record: Any, event: Any, now_ns: int) -> Any:
@@ -29,7 +29,7 @@ def moved(action: Any, timer: str, by_ns: Any) -> Any:
     return wrong
 
 
-def moved_in(helper: Any, timer: str, by_ns: Any) -> Any:
+def move_helper_deadline(helper: Any, timer: str, by_ns: Any) -> Any:
     """The same of a helper that is told other things: `by_ns(record, now_ns)` of its first and last."""
 
     def wrong(record: Any, *rest: Any) -> Any:
@@ -63,11 +63,15 @@ def _since_sent(record: Any, now_ns: int) -> int:
 
 
 def _lease(by_ns: Any) -> Apply:
-    return row_changed(borrower.BORROWER, "answered", do=moved(borrower.answered, "lease", by_ns))
+    return change_rows(
+        borrower.BORROWER, "accept_ping_response", do=move_deadline(borrower.accept_ping_response, "lease", by_ns)
+    )
 
 
 def _hand_over(by_ns: Any) -> Apply:
-    return row_changed(member.MEMBER, "wait_for_lease_end", do=moved(member.wait_for_lease_end, "hand_over", by_ns))
+    return change_rows(
+        member.MEMBER, "wait_for_lease_end", do=move_deadline(member.wait_for_lease_end, "hand_over", by_ns)
+    )
 
 
 def _found_earlier(watch: Any) -> Any:
@@ -92,7 +96,7 @@ def _found_now(watch: Any) -> Any:
 
 
 def _claim(timer: str, by_ns: Any) -> Apply:
-    return wrapped(claim, "begin", lambda begin: moved_in(begin, timer, by_ns))
+    return wrap_call(claim, "begin", lambda begin: move_helper_deadline(begin, timer, by_ns))
 
 
 MARGINS: Final = (
@@ -150,28 +154,28 @@ MARGINS: Final = (
         "a claim is taken when it has been watched for a tick less than its TTL",
         "SS-120",
         "when claim.watch says that it was found",
-        wrapped(claim, "watch", _found_earlier),
+        wrap_call(claim, "watch", _found_earlier),
     ),
     Bug(
         "watched-a-tick-longer",
         "a claim is taken when it has been watched for a tick more than its TTL",
         "SS-120",
         "when claim.watch says that it was found",
-        wrapped(claim, "watch", _found_later),
+        wrap_call(claim, "watch", _found_later),
     ),
     Bug(
         "watched-anew-at-each-look",
         "a claim that is as it was before is watched from this look on",
         "SS-135",
         "when claim.watch says that it was found",
-        wrapped(claim, "watch", _found_now),
+        wrap_call(claim, "watch", _found_now),
     ),
     Bug(
         "looked-at-a-tick-late",
         "a claim is looked at again a tick later than a commit interval",
         "SS-135",
         "the retry of claim.look_later",
-        wrapped(claim, "look_later", lambda look_later: moved_in(look_later, "retry", _tick)),
+        wrap_call(claim, "look_later", lambda look_later: move_helper_deadline(look_later, "retry", _tick)),
     ),
 )
 
@@ -181,7 +185,7 @@ def _margin_less(ours: Configuration) -> int:
 
 
 @contextmanager
-def shortened(name: str) -> Iterator[Bug]:
+def shorten_margin(name: str) -> Iterator[Bug]:
     """That margin, for the time of the block; raises `ConfigurationError` with the known names for others."""
     found = {one.name: one for one in MARGINS}
     if name not in found:

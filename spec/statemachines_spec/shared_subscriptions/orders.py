@@ -82,7 +82,7 @@ def claim_aged(actor: str, local: Any, event: Any) -> Belief | None:
     """The claim that somebody is about to have watched for its TTL."""
     if not isinstance(event, leader_host.Age) or not isinstance(local, HostLocal):
         return None
-    found = leader_host.watched(local)
+    found = leader_host.read_watched(local)
     return None if found is None else Belief(found.value.leader, found.stamp)
 
 

@@ -38,7 +38,7 @@ class Beat(msgspec.Struct, frozen=True):
     of: Callable[[str, Any, Any, Any], int]
 
     @property
-    def counted(self) -> int:
+    def counted_ticks(self) -> int:
         """Ticks beyond this make no difference."""
         return self.least if self.most == ENDLESS else self.most + 1
 
@@ -102,7 +102,7 @@ class Pace(Observer):
 
 def _counted(local: Paces, number: int, beat: Beat, sign: int, passed: int) -> Paces:
     ticks = local.ticks[number]
-    waited = ticks if ticks < 0 else min(ticks + passed, beat.counted)
+    waited = ticks if ticks < 0 else min(ticks + passed, beat.counted_ticks)
     comes = sign in (HIT, BEAT, AGAIN) and waited >= 0
     wrong = waited > beat.most != ENDLESS or (comes and waited < beat.least)
     after = {NOTHING: waited, BEGIN: 0, BEAT: 0, AGAIN: min(waited, 0)}.get(sign, -1)

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 from statemachines.kernel import Ask, Map, Stop, Tell, in_order
 from statemachines.shared_subscriptions.borrower import Destroyed, OnDisconnect, OnUnsubscribe, Start
 from statemachines.shared_subscriptions.message import END_OF_STREAM
-from statemachines.shared_subscriptions.private import PRIVATE, STREAMS_PER_PAGE, PrivateRecord, ReadTo, RenewTimer
+from statemachines.shared_subscriptions.private_subscription import (
+    PRIVATE,
+    STREAMS_PER_PAGE,
+    PrivateRecord,
+    ReadTo,
+    RenewTimer,
+)
 from statemachines.shared_subscriptions.stream import Install, StreamProgress, Uninstall
 from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
@@ -39,7 +45,7 @@ PAGES: Final = (STORED[:1], (STORED[0], STORED[1]), STORED[1:])
 Said = tuple[Any, ...]
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class PrivateFacts(msgspec.Struct, frozen=True, gc=False):
     """`begun`; `n` of the last request, and whether it is `open`; `found` by the listing that is under way, so far, and
     `after` which stream it goes on; `listed`: one was whole; `kept`: the progress that the application was told;
     `installed` streams; `rested`: ticks since a listing was over; `ended`."""
@@ -64,10 +70,10 @@ class Outside(Counterpart):
     def __init__(self) -> None:
         super().__init__(RULES)
 
-    def begins(self) -> Known:
-        return Known()
+    def begins(self) -> PrivateFacts:
+        return PrivateFacts()
 
-    def says(self, known: Known) -> Iterator[Any]:
+    def says(self, known: PrivateFacts) -> Iterator[Any]:
         if known.ended:
             return
         yield from (OnUnsubscribe(), OnDisconnect())
@@ -81,10 +87,10 @@ class Outside(Counterpart):
                     yield StreamsListed(n, page, page[-1] is not STORED[-1])
             yield StreamsListed(n, (), False)
 
-    def learns(self, known: Known, event: Any, said: Said) -> Known:
+    def learns(self, known: PrivateFacts, event: Any, said: Said) -> PrivateFacts:
         known = replace(known, begun=known.begun or isinstance(event, Start))
         if is_answer(known, event):
-            known = answered(known, event)
+            known = add_answer(known, event)
         if isinstance(event, StreamProgress) and advances(known, event):
             known = replace(known, kept=known.kept.set(event.stream, event.progress))
         for effect in said:
@@ -99,26 +105,26 @@ class Outside(Counterpart):
                 case Tell(Uninstall(_, stream)):
                     known = replace(known, installed=known.installed.delete(stream))
                 case Tell(Destroyed()):
-                    return Known(ended=True)
+                    return PrivateFacts(ended=True)
         if not known.open and known.found:
             known = replace(known, found=Map(), after="")
         return known
 
-    def ages(self, known: Known, ticks: int) -> Any:
+    def ages(self, known: PrivateFacts, ticks: int) -> Any:
         waits = known.begun and not known.open and not known.ended
         return replace(known, rested=min(RENEW + 1, known.rested + ticks)) if waits else known
 
-    def is_late(self, known: Known) -> int:
+    def is_late(self, known: PrivateFacts) -> int:
         late = known.rested > RENEW and known.n < LISTINGS
         return RULES.index(RENEWS) + 1 if late else 0
 
 
-def is_answer(known: Known, event: Any) -> bool:
+def is_answer(known: PrivateFacts, event: Any) -> bool:
     """To the request that is open."""
     return known.open and isinstance(event, StreamsListed | FetchFailed) and event.n == known.n
 
 
-def answered(known: Known, event: Any) -> Known:
+def add_answer(known: PrivateFacts, event: Any) -> PrivateFacts:
     """With what an answer to the open request adds; what a whole listing did not find is not kept any more."""
     known = replace(known, open=False, rested=0)
     if isinstance(event, FetchFailed):
@@ -134,12 +140,12 @@ def answered(known: Known, event: Any) -> Known:
     return replace(known, listed=True)
 
 
-def advances(known: Known, event: StreamProgress) -> bool:
+def advances(known: PrivateFacts, event: StreamProgress) -> bool:
     """Of what is read, and further."""
     return event.stream in known.installed and event.progress > known.kept[event.stream]
 
 
-def asks(known: Known, effect: Any, after: str) -> bool:
+def asks(known: PrivateFacts, effect: Any, after: str) -> bool:
     """It asks for the next page, from its start on until one listing was whole, and then from the beginning."""
     match effect:
         case Ask(service, ListStreams(n=n) as asked) if n > known.n:
@@ -148,27 +154,27 @@ def asks(known: Known, effect: Any, after: str) -> bool:
     return False
 
 
-def begins(known: Known, event: Start, said: Said) -> bool:
+def begins(known: PrivateFacts, event: Start, said: Said) -> bool:
     return said == () if known.begun else len(said) == 1 and asks(known, said[0], "")
 
 
-def renews(known: Known, event: RenewTimer, said: Said) -> bool:
+def renews(known: PrivateFacts, event: RenewTimer, said: Said) -> bool:
     return known.rested == RENEW and not known.open and len(said) == 1 and asks(known, said[0], "")
 
 
-def told_of(known: Known, event: StreamsListed) -> Said:
+def tell_begins(known: PrivateFacts, event: StreamsListed) -> Said:
     """Where streams begin that are new to the application."""
     return tuple(Tell(ReadTo(ID, one.stream, one.first)) for one in event.streams if one.stream not in known.kept)
 
 
-def lists(known: Known, event: Any, said: Said) -> bool:
+def lists(known: PrivateFacts, event: Any, said: Said) -> bool:
     """A page is gone on from; a whole listing drops what is not there, and has the first of each shard read."""
     if not is_answer(known, event) or isinstance(event, FetchFailed):
         return said == ()
-    told = told_of(known, event)
+    told = tell_begins(known, event)
     if event.more:
         return said[:-1] == told and bool(said) and asks(known, said[-1], event.streams[-1].stream)
-    then = answered(known, event)
+    then = add_answer(known, event)
     kept = {**dict(then.kept), **{one.event.stream: one.event.progress for one in told}}
     unread = [one for name, one in in_order(then.found) if kept[name] != END_OF_STREAM]
     turn = {
@@ -183,7 +189,7 @@ def lists(known: Known, event: Any, said: Said) -> bool:
     return said == (*told, *(drops if known.listed else ()), *begun)
 
 
-def passes_on(known: Known, event: StreamProgress, said: Said) -> bool:
+def passes_on(known: PrivateFacts, event: StreamProgress, said: Said) -> bool:
     if not advances(known, event):
         return said == ()
     ends = (Tell(Uninstall(ID, event.stream, 0)),) if event.progress == END_OF_STREAM else ()

@@ -111,7 +111,7 @@ def sometimes_served(consumers: tuple[str, ...], streams: tuple[str, ...]) -> tu
 # -- obligations ----------------------------------------------------------------------------------------------------
 
 
-def elected(hosts: tuple[str, ...]) -> Eventually:
+def make_elected(hosts: tuple[str, ...]) -> Eventually:
     """L6."""
     views = tuple(View(name, 2, leads) for name in hosts)
     return Eventually("L6", "where nobody leads, somebody does at last", views, lambda *on: not any(on))

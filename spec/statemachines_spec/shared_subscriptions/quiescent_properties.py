@@ -18,7 +18,7 @@ from statemachines_spec.shared_subscriptions.leader_host import HostLocal
 # -- L4 -------------------------------------------------------------------------------------------------------------
 
 
-def balanced_at_rest(hosts: Iterable[str]) -> Always:
+def make_balanced(hosts: Iterable[str]) -> Always:
     """The safe half of L4: where nothing is being handed over any more, it has been handed over fairly."""
     views = tuple(View(host, 3, _rest) for host in hosts)
     text = "where every stream is granted, free or read, the members have as many each, and none is free"

@@ -17,18 +17,18 @@ from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STOR
 from statemachines.shared_subscriptions.group_store import ReadDone
 from statemachines.shared_subscriptions.message import LeaderWanted
 from statemachines.shared_subscriptions.stream import StreamProgress
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.actor import Actor, Envelope
 from statemachines_spec.explorer.system import System
-from statemachines_spec.script.path_to_script import PathToScript, Told, Wait
+from statemachines_spec.script.path_to_script import PathToScript, ToldEvent, Wait
 from statemachines_spec.script.protocol import ScriptProtocol
 from statemachines_spec.script.script import Script, Sent
 from statemachines_spec.script.symbolic_clock import Armed, Slot
 from statemachines_spec.script.words import Node
 from statemachines_spec.shared_subscriptions.consumer import GROUP, Consumer
-from statemachines_spec.shared_subscriptions.leader_host import Age, HostLocal, LeaderHost, watched
+from statemachines_spec.shared_subscriptions.leader_host import Age, HostLocal, LeaderHost, read_watched
 from statemachines_spec.shared_subscriptions.session_consumer import SessionConsumer
-from statemachines_spec.shared_subscriptions.slow_timers import patient, unhurried
+from statemachines_spec.shared_subscriptions.slow_timers import patient, slow_down
 from statemachines_spec.shared_subscriptions.stores import Store
 from statemachines_spec.shared_subscriptions.variants import configuration, in_place
 
@@ -95,8 +95,8 @@ class GroupPath(PathToScript):
     @classmethod
     def slower(cls, system: System) -> Iterator[System]:
         yield (one := patient(system))
-        yield unhurried(one, pings=False)
-        yield unhurried(one, pings=True)
+        yield slow_down(one, pings=False)
+        yield slow_down(one, pings=True)
 
     def __init__(self, *given: Any) -> None:
         self._found: dict[str, Any] = {}
@@ -107,7 +107,7 @@ class GroupPath(PathToScript):
         sessions = any(isinstance(one, SessionConsumer) for one in self.actors.values())
         return "what whole sessions do has no steps that a runtime can be told" if sessions else ""
 
-    def started(self, actor: Actor) -> tuple[Sent, ...] | None:
+    def find_start(self, actor: Actor) -> tuple[Sent, ...] | None:
         """The first leader_wanted of a consumer is lost, as in the explorer."""
         if not isinstance(actor, Consumer):
             return None
@@ -136,12 +136,12 @@ class GroupPath(PathToScript):
             return False
         return True
 
-    def told(self, event: Any) -> Told | None:
+    def describe_event(self, event: Any) -> ToldEvent | None:
         if isinstance(event, StreamProgress):
-            return Told("finish" if event.finished else "acknowledge", about=event.stream)
+            return ToldEvent("finish" if event.finished else "acknowledge", about=event.stream)
         if isinstance(event, OnUnsubscribe):
-            return Told("unsubscribe")
-        return Told("pass") if isinstance(event, Age) else None
+            return ToldEvent("unsubscribe")
+        return ToldEvent("pass") if isinstance(event, Age) else None
 
     def stand(self, node: str, event: Any) -> None:
         """The claim that this host watches is old."""
@@ -155,13 +155,13 @@ class GroupPath(PathToScript):
         firm = wait.armed._replace(soft=wait.armed.soft and wait.slot.timer != IDLE)
         super().bind(wait._replace(armed=firm))
 
-    def taken(self, envelope: Envelope) -> None:
+    def note_taken(self, envelope: Envelope) -> None:
         """A host that looked at the claim watches it from the answer on; who looks before it is old finds it young."""
         node, event = node_of(envelope.to), envelope.event
         host = self.actors.get(node)
         if not isinstance(host, LeaderHost):
             return
-        slot, found = Slot(GROUP_STORE, AGE, node), watched(self.locals[node])
+        slot, found = Slot(GROUP_STORE, AGE, node), read_watched(self.locals[node])
         if found is None or found != self._found.get(node):
             self.clock.armed.pop(slot, None)
             if found is not None:
@@ -212,7 +212,7 @@ def is_final(event: Any) -> bool:
     return bool(getattr(event, "finished", False))
 
 
-def said(event: Event) -> str | None:
+def describe_finish(event: Event) -> str | None:
     """A session has finished a stream."""
     return event.stream if isinstance(event, StreamProgress) and event.finished else None
 
@@ -223,11 +223,11 @@ def rules(script: Script, variant: str) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(in_place(variant or script.variant or SETTLED))
         if script.bug and not variant:
-            stack.enter_context(planted(script.bug))
+            stack.enter_context(plant_bug(script.bug))
         yield
 
 
-def ruled_by(script: Script, variant: str) -> Script:
+def set_variant(script: Script, variant: str) -> Script:
     """The script with the configuration of `variant` ("" = its own)."""
     if not variant:
         return script
@@ -254,7 +254,7 @@ SCRIPT = ScriptProtocol(
     about=about,
     is_final=is_final,
     by_itself=("finish",),
-    said=said,
+    said=describe_finish,
     players=("borrower", "leader"),
     path="statemachines_spec.shared_subscriptions.script:GroupPath",
     simulator="statemachines_sim.shared_subscriptions.script_world:simulate",

@@ -52,8 +52,8 @@ from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_ST
 from statemachines.shared_subscriptions.stream_store import Fetch
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Wake, Watch
-from statemachines_spec.explorer.naming import rebased
-from statemachines_spec.explorer.party import Party, begin, firings, stepped
+from statemachines_spec.explorer.naming import rebase_queue
+from statemachines_spec.explorer.party import Party, begin, firings, step_party
 from statemachines_spec.shared_subscriptions.consumer import (
     CRASHED,
     ENDED,
@@ -189,7 +189,7 @@ class SessionConsumer(Consumer):
             return local
         if not self.pings and not party.record.outstanding:
             party = replace(party, record=replace(party.record, ping_n=0, ping_at_ns=0))
-        return replace(local, party=party, session=replace(session, record=renumbered(session.record)))
+        return replace(local, party=party, session=replace(session, record=renumber_session(session.record)))
 
     def within(self, local: ConsumerLocal) -> bool:
         if not self.pings:
@@ -375,7 +375,7 @@ class Life(Subscription):
                     case Stop():
                         self.remove(name)
                     case Tell(told):
-                        inward = self.told(name, told, now_ns)
+                        inward = self.route_tell(name, told, now_ns)
                         if inward is None:
                             out.append((name, effect))
                         else:
@@ -386,14 +386,14 @@ class Life(Subscription):
 
     def _stepped(self, node: Node[Any], event: Event) -> tuple[Effect, ...]:
         fsm = self.actor.fsm if node.fsm is BORROWER else node.fsm
-        party, effects = stepped(fsm, self.timers[node.name], event, node.name, self.watch)
+        party, effects = step_party(fsm, self.timers[node.name], event, node.name, self.watch)
         self.timers[node.name] = party
         node.record = party.record
         return effects
 
 
-def renumbered(record: SessionRecord) -> SessionRecord:
+def renumber_session(record: SessionRecord) -> SessionRecord:
     """The same session with queues from 0 and, where no fetch is open, fetches from 0."""
-    queues = {name: rebased(getattr(record, name)) for name in ("to_fetch", "idle", "to_take")}
+    queues = {name: rebase_queue(getattr(record, name)) for name in ("to_fetch", "idle", "to_take")}
     record = replace(record, **queues)
     return replace(record, fetch_n=0) if record.status is WAITING else record

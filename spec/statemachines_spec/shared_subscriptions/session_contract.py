@@ -36,7 +36,7 @@ from statemachines_spec.explorer.property import Eventually, View
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock
 from statemachines_spec.explorer.timing import Timing
-from statemachines_spec.shared_subscriptions.session_consumer import renumbered
+from statemachines_spec.shared_subscriptions.session_consumer import renumber_session
 from statemachines_spec.shared_subscriptions.timings import TICK_NS
 
 Said = tuple[Any, ...]
@@ -59,7 +59,7 @@ class Given(msgspec.Struct, frozen=True, gc=False):
     ended: bool = False
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class SessionFacts(msgspec.Struct, frozen=True, gc=False):
     """`leases`: owner -> whether its lease holds; `given` by place; of the last fetch its number `n`, the `places` and
     slices that were `asked`, and whether it is `open`; `ready`: the driver was told that something can be taken, and
     has found something ever since; `failing`: what the first read asked for that failed since one succeeded; `trial`:
@@ -111,10 +111,10 @@ class World(Counterpart):
         super().__init__(rules_of(cast), cast.idle)
         self.cast = cast
 
-    def begins(self) -> Known:
-        return Known()
+    def begins(self) -> SessionFacts:
+        return SessionFacts()
 
-    def says(self, known: Known) -> Iterator[Any]:
+    def says(self, known: SessionFacts) -> Iterator[Any]:
         for owner in self.cast.owners:
             yield from self._of_owner(known, owner)
             for stream in self.cast.streams:
@@ -127,7 +127,7 @@ class World(Counterpart):
             yield from self._acknowledges(place, given)
         yield from self._answers(known)
 
-    def _of_owner(self, known: Known, owner: str) -> Iterator[Any]:
+    def _of_owner(self, known: SessionFacts, owner: str) -> Iterator[Any]:
         if owner in self.cast.come or owner not in known.leases:
             yield Admit(owner, False, self.cast.at_delivery)
         if owner in self.cast.come or not known.leases.get(owner, True):
@@ -148,7 +148,7 @@ class World(Counterpart):
         if given.delivered:
             yield from (Ack(owner, stream, grant, 0, 0) for grant in self._grants(owner) if grant != given.grant)
 
-    def _answers(self, known: Known) -> Iterator[Any]:
+    def _answers(self, known: SessionFacts) -> Iterator[Any]:
         batches = tuple(map(self._batch, known.asked))
         yield Fetched(known.n, batches)
         if not known.open:
@@ -166,12 +166,12 @@ class World(Counterpart):
 
     # -- what comes of it ---------------------------------------------------------------------------------------
 
-    def learns(self, known: Known, event: Any, said: Said) -> Known:
+    def learns(self, known: SessionFacts, event: Any, said: Said) -> SessionFacts:
         known = after(known, event, self.cast.buffer)
         for effect in said:
             match effect:
                 case Ask(_, Fetch(n, slices)):
-                    is_trial = slices == known.trial and not wanted(known, self.cast.buffer)
+                    is_trial = slices == known.trial and not list_wanted(known, self.cast.buffer)
                     places = tuple("" if is_trial else place_of(known, one) for one in slices)
                     known = replace(known, n=n, asked=slices, places=places, open=True)
                 case Tell(Ready()):
@@ -182,18 +182,18 @@ class World(Counterpart):
                     place = f"{owner} {stream}"
                     known = put(known, place, replace(known.given[place], delivered=last + 1))
                     if self.cast.at_delivery:
-                        known = put(known, place, acknowledged(known.given[place], last, last))
+                        known = put(known, place, acknowledge_range(known.given[place], last, last))
         if isinstance(event, Take) and not said:
             known = replace(known, ready=False)
         return known
 
 
-def put(known: Known, place: Place, given: Given) -> Known:
+def put(known: SessionFacts, place: Place, given: Given) -> SessionFacts:
     """With what is read there as it is now."""
     return replace(known, given=known.given.set(place, given))
 
 
-def place_of(known: Known, one: Slice) -> Place:
+def place_of(known: SessionFacts, one: Slice) -> Place:
     """Whose slice it is: of those that it may be for, the first that is not asked for yet."""
     found = [
         place
@@ -203,7 +203,7 @@ def place_of(known: Known, one: Slice) -> Place:
     return found[0] if found else ""
 
 
-def after(known: Known, event: Any, buffer: int = 0) -> Known:
+def after(known: SessionFacts, event: Any, buffer: int = 0) -> SessionFacts:
     """What anybody knows who has seen the event."""
     match event:
         case Admit(owner) if owner not in known.leases:
@@ -222,9 +222,9 @@ def after(known: Known, event: Any, buffer: int = 0) -> Known:
         case Uninstall() if is_given(known, event):
             return replace(known, given=known.given.delete(place_in(event)))
         case Ack(first=first, last=last) if is_given(known, event):
-            return put(known, place_in(event), acknowledged(known.given[place_in(event)], first, last))
+            return put(known, place_in(event), acknowledge_range(known.given[place_in(event)], first, last))
         case Fetched(n) | FetchFailed(n) if known.open and n == known.n:
-            return arrived(replace(known, open=False), event, buffer)
+            return keep_arrived(replace(known, open=False), event, buffer)
     return known
 
 
@@ -233,13 +233,13 @@ def place_in(event: Any) -> Place:
     return f"{event.owner} {event.stream}"
 
 
-def is_given(known: Known, event: Any) -> bool:
+def is_given(known: SessionFacts, event: Any) -> bool:
     """It is about the grant that is installed."""
     given = known.given.get(place_in(event))
     return given is not None and given.grant == event.grant
 
 
-def acknowledged(given: Given, first: int, last: int) -> Given:
+def acknowledge_range(given: Given, first: int, last: int) -> Given:
     """With `first`..`last` acknowledged."""
     done = {*given.beyond, *range(first, last + 1)}
     upto = given.acknowledged
@@ -248,7 +248,7 @@ def acknowledged(given: Given, first: int, last: int) -> Given:
     return replace(given, acknowledged=upto, beyond=tuple(sorted(one for one in done if one > upto)))
 
 
-def arrived(known: Known, event: Any, buffer: int) -> Known:
+def keep_arrived(known: SessionFacts, event: Any, buffer: int) -> SessionFacts:
     """With what of an answer may be kept: in order, for who is still there, wants it, and has a lease."""
     if isinstance(event, FetchFailed) or len(event.batches) != len(known.asked):
         failing = tuple(slice_of(known, place, buffer) for place in known.places if place in known.given)
@@ -265,12 +265,12 @@ def arrived(known: Known, event: Any, buffer: int) -> Known:
     return known
 
 
-def may_read(known: Known, place: Place, given: Given) -> bool:
+def may_read(known: SessionFacts, place: Place, given: Given) -> bool:
     """Its owner has a lease, and it is not to be finished."""
     return known.leases[place.split()[0]] and not given.finishing
 
 
-def wanted(known: Known, buffer: int) -> list[Slice]:
+def list_wanted(known: SessionFacts, buffer: int) -> list[Slice]:
     """What is to be fetched: of whom that may be read which has an end to come, and half of its room."""
     return [
         Slice(place.split()[1], given.grant, given.fetched, buffer - (given.fetched - given.acknowledged))
@@ -279,13 +279,13 @@ def wanted(known: Known, buffer: int) -> list[Slice]:
     ]
 
 
-def slice_of(known: Known, place: Place, buffer: int) -> Slice:
+def slice_of(known: SessionFacts, place: Place, buffer: int) -> Slice:
     """What a fetch would ask for there."""
     given = known.given[place]
     return Slice(place.split()[1], given.grant, given.fetched, buffer - (given.fetched - given.acknowledged))
 
 
-def takeable(known: Known) -> list[Place]:
+def takeable(known: SessionFacts) -> list[Place]:
     """Of whom something can be handed over."""
     return [
         place for place, one in in_order(known.given) if may_read(known, place, one) and one.delivered < one.fetched
@@ -300,11 +300,11 @@ def without_ready(said: Said) -> Said:
     return tuple(one for one in said if one != Tell(Ready()))
 
 
-def nothing_else(known: Known, event: Any, said: Said) -> bool:
+def nothing_else(known: SessionFacts, event: Any, said: Said) -> bool:
     return without_ready(said) == ()
 
 
-def progressed(known: Known, place: Place) -> Tell:
+def tell_progress(known: SessionFacts, place: Place) -> Tell:
     """The progress, to its owner: of what is acknowledged without a hole, final where nothing more will come."""
     owner, stream = place.split()
     given = known.given[place]
@@ -313,7 +313,7 @@ def progressed(known: Known, place: Place) -> Tell:
     return Tell(Progressed(owner, stream, given.grant, END_OF_STREAM if over else given.acknowledged, final))
 
 
-def hands_over(known: Known, event: Take, said: Said, at_delivery: bool) -> bool:
+def hands_over(known: SessionFacts, event: Take, said: Said, at_delivery: bool) -> bool:
     """One message of one of those that have any: the next."""
     told = without_ready(said)
     can = takeable(known)
@@ -326,63 +326,63 @@ def hands_over(known: Known, event: Take, said: Said, at_delivery: bool) -> bool
     deliver = Deliver(first.owner, first.stream, given.grant, given.delivered, given.delivered)
     if not at_delivery:
         return told == (Tell(deliver),)
-    given = acknowledged(replace(given, delivered=given.delivered + 1), given.delivered, given.delivered)
+    given = acknowledge_range(replace(given, delivered=given.delivered + 1), given.delivered, given.delivered)
     ack = Acknowledged(deliver.owner, deliver.stream, deliver.grant, deliver.first, deliver.last)
-    return told == (Tell(deliver), Tell(ack), progressed(put(known, place, given), place))
+    return told == (Tell(deliver), Tell(ack), tell_progress(put(known, place, given), place))
 
 
-def counts(known: Known, event: Ack, said: Said) -> bool:
+def counts(known: SessionFacts, event: Ack, said: Said) -> bool:
     if not is_given(known, event):
         return said == ()
     place, then = place_in(event), after(known, event)
     grew = then.given[place].acknowledged > known.given[place].acknowledged
     ack = Acknowledged(event.owner, event.stream, event.grant, event.first, event.last)
-    return without_ready(said) == (Tell(ack), *((progressed(then, place),) if grew else ()))
+    return without_ready(said) == (Tell(ack), *((tell_progress(then, place),) if grew else ()))
 
 
-def finishes(known: Known, event: Finish, said: Said) -> bool:
+def finishes(known: SessionFacts, event: Finish, said: Said) -> bool:
     if not is_given(known, event):
         return said == ()
     place, then = place_in(event), after(known, event)
     idle = then.given[place].acknowledged == then.given[place].delivered
-    return said == ((progressed(then, place),) if idle else ())
+    return said == ((tell_progress(then, place),) if idle else ())
 
 
-def takes_in(known: Known, event: Any, said: Said) -> bool:
+def takes_in(known: SessionFacts, event: Any, said: Said) -> bool:
     """Only that a stream is read to its end is told, and that reads succeed again."""
     then = after(known, event)
     ends = [place for place, given in in_order(then.given) if given.ended and given.acknowledged == given.fetched
             and not known.given[place].ended]  # fmt: skip
-    told = [progressed(then, place) for place in ends]
+    told = [tell_progress(then, place) for place in ends]
     if known.trial and not then.trial:
         told.append(Tell(ReadsSucceed()))
     return sorted(map(repr, without_ready(said))) == sorted(map(repr, told))
 
 
-def gives_up(known: Known, event: UnreadableTimer, said: Said) -> bool:
+def gives_up(known: SessionFacts, event: UnreadableTimer, said: Said) -> bool:
     """Where a read has failed, and none has succeeded since, a stream that could not be read is named."""
     return any(said == (Tell(ReadsFailed(one.stream)),) for one in known.failing) if known.failing else said == ()
 
 
-def dismisses(known: Known, event: Dismiss, said: Said) -> bool:
+def dismisses(known: SessionFacts, event: Dismiss, said: Said) -> bool:
     ends = event.owner in known.leases and event.subscription
     return said == ((Tell(Ended(event.subscription)),) if ends else ())
 
 
-def fetches(known: Known, event: PollTimer, said: Said, buffer: int) -> bool:
+def fetches(known: SessionFacts, event: PollTimer, said: Said, buffer: int) -> bool:
     """All that is wanted, each once, or what could not be read; or nothing yet, where somebody has lost the right to a
     turn."""
     match said:
         case ():
             return True
         case (Ask(service, Fetch(n, slices)),) if service == SERVICE and n > known.n and slices and not known.open:
-            if known.trial and not wanted(known, buffer):
+            if known.trial and not list_wanted(known, buffer):
                 return slices == known.trial
-            return sorted(map(repr, slices)) == sorted(map(repr, wanted(known, buffer)))
+            return sorted(map(repr, slices)) == sorted(map(repr, list_wanted(known, buffer)))
     return False
 
 
-def is_told(known: Known, event: Any, said: Said) -> bool:
+def is_told(known: SessionFacts, event: Any, said: Said) -> bool:
     """Whoever drives it knows when something can be taken, and is not told for nothing."""
     then = after(known, event)
     tells = Tell(Ready()) in said
@@ -427,7 +427,7 @@ class Polled(World):
         super().__init__(cast)
         self.rules = (*self.rules, ASKS if cast.sooner else POLLS)
 
-    def learns(self, known: Known, event: Any, said: Said) -> Known:
+    def learns(self, known: SessionFacts, event: Any, said: Said) -> SessionFacts:
         then = super().learns(known, event, said)
         if then.trial and not known.trial:
             return replace(then, rested=0)
@@ -435,21 +435,21 @@ class Polled(World):
             return replace(then, rested=-1 if after(known, event).given != known.given else 0)
         return replace(then, rested=-1) if then.open else then
 
-    def ages(self, known: Known, ticks: int) -> Known:
+    def ages(self, known: SessionFacts, ticks: int) -> SessionFacts:
         if not self.is_waiting(known):
             return known
         late = POLL + 1  # what is not asked for at once, where nothing says that it should wait, is late at once
         return replace(known, rested=late if known.rested < 0 else min(known.rested + ticks, late))
 
-    def is_late(self, known: Known) -> int:
+    def is_late(self, known: SessionFacts) -> int:
         return len(self.rules) if self.is_waiting(known) and known.rested > POLL else 0
 
-    def is_waiting(self, known: Known) -> bool:
+    def is_waiting(self, known: SessionFacts) -> bool:
         """Something is to be fetched, and is not."""
-        return not known.open and known.n < self.cast.fetches and bool(wanted(known, self.cast.buffer))
+        return not known.open and known.n < self.cast.fetches and bool(list_wanted(known, self.cast.buffer))
 
 
-def is_open_answer(known: Known, event: Any) -> bool:
+def is_open_answer(known: SessionFacts, event: Any) -> bool:
     """To the fetch that is open."""
     return known.open and isinstance(event, Fetched | FetchFailed) and event.n == known.n
 
@@ -500,21 +500,21 @@ OWED: Final = ("session-told", "session-acks")
 def build(name: str) -> System:
     """A session, and everybody else."""
     cast = CASTS[name]
-    built = made(name, ABOUT[name], cast, timed=name.startswith("timed-"))
+    built = build_system(name, ABOUT[name], cast, timed=name.startswith("timed-"))
     if name not in OWED:
         return built
-    view = View(COUNTERPART, 2, lambda local: int(not local.known.open and bool(wanted(local.known, cast.buffer))))
+    view = View(COUNTERPART, 2, lambda local: int(not local.known.open and bool(list_wanted(local.known, cast.buffer))))
     asked = Eventually("L5 asked", "what may be read and has room is asked for", (view,), bool)
     return replace(built, obligations=(asked,))
 
 
-def made(name: str, about: str, cast: Cast, *, timed: bool) -> System:
+def build_system(name: str, about: str, cast: Cast, *, timed: bool) -> System:
     """A session among such a cast; `timed`: the clock counts how soon it fetches."""
     machine = Machine(
         SESSION,
         SessionRecord("session", POLL * TICK_NS, cast.buffer, retry_ns=POLL * TICK_NS),
         timing=Timing(TICK_NS, ("poll",)) if timed else None,
-        kept=lambda record: replace(renumbered(record), fetch_n=record.fetch_n),
+        kept=lambda record: replace(renumber_session(record), fetch_n=record.fetch_n),
         bound=lambda record: is_within(cast, record),
     )
     return contract(name, about, machine, *((Polled(cast), TickClock(TICK_NS)) if timed else (World(cast),)))

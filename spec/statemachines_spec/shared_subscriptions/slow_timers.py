@@ -18,14 +18,14 @@ from statemachines_spec.explorer.actor import Actor
 from statemachines_spec.explorer.system import System
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
-from statemachines_spec.shared_subscriptions.stores import Store, declared
+from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store
 
 HOUR_MS: Final = 3_600_000
 PING_MS: Final = 60_000
 """Instead of the ping interval: leases last as long, and some of them end within a run."""
 
 
-def unhurried(system: System, *, pings: bool) -> System:
+def slow_down(system: System, *, pings: bool) -> System:
     """The system with longer times for the timers that it leaves out; those of `pings` last, since leases and expiry
     grow with them."""
     silent = frozenset[str]().union(*(actor.silent for actor in system.actors))
@@ -69,5 +69,5 @@ def _with(actor: Actor, configuration: Configuration) -> Actor:
     if isinstance(other, Consumer | LeaderHost):
         other.configuration = configuration
     elif isinstance(other, Store) and other.name == GROUP_STORE and other.state:
-        other.state = declared(configuration)
+        other.state = make_declared_store(configuration)
     return other

@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from statemachines.kernel import in_order
-from statemachines.shared_subscriptions.holding import is_covered, measure
 from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
-from statemachines.shared_subscriptions.measuring import believe, learn_sizes, refuse
 from statemachines.shared_subscriptions.membership import Outcome
 from statemachines.shared_subscriptions.plan import Draft, hand_out, reassign
+from statemachines.shared_subscriptions.progress_cover import is_covered, measure
+from statemachines.shared_subscriptions.stream_measure import believe, learn_sizes, refuse
 from statemachines.shared_subscriptions.stream_store import Measured, rank_of
 
 
@@ -31,4 +31,4 @@ def judge_copies(record: LeaderRecord, event: Measured, now_ns: int) -> Outcome:
     elif draft.record.status is LEADING:
         hand_out(draft)
     measure(draft)
-    return draft.done()
+    return draft.finish()

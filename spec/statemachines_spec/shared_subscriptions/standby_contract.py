@@ -20,7 +20,7 @@ EPOCH: Final = 3
 Said = tuple[Any, ...]
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class StandbyFacts(msgspec.Struct, frozen=True, gc=False):
     """It has `begun`, and `ended`."""
 
     begun: bool = False
@@ -35,17 +35,17 @@ class Outside(Counterpart):
     def __init__(self) -> None:
         super().__init__(RULES)
 
-    def begins(self) -> Known:
-        return Known()
+    def begins(self) -> StandbyFacts:
+        return StandbyFacts()
 
-    def says(self, known: Known) -> Iterator[Any]:
+    def says(self, known: StandbyFacts) -> Iterator[Any]:
         if not known.begun:
             yield Start()
         elif not known.ended:
             yield from (Resume(), OnUnsubscribe(), OnDisconnect())
 
-    def learns(self, known: Known, event: Any, said: Said) -> Known:
-        return Known(True, Stop() in said)
+    def learns(self, known: StandbyFacts, event: Any, said: Said) -> StandbyFacts:
+        return StandbyFacts(True, Stop() in said)
 
 
 RULES: Final = (

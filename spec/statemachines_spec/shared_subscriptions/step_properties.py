@@ -47,7 +47,7 @@ def progress_kept(actor: str, before: Any, event: Any, after: Any) -> bool:
     )
 
 
-def balanced_at_rest(actor: str, before: Any, event: Any, after: Any) -> bool:
+def is_balanced(actor: str, before: Any, event: Any, after: Any) -> bool:
     """L4: with nothing being granted or taken back, and nobody's lease waited for, the numbers of streams differ by at
     most one."""
     record = leader_of(after)
@@ -109,7 +109,7 @@ def own_expiry(actor: str, before: Any, event: Any, after: Any) -> bool:
 STEPWISE: tuple[Stepwise, ...] = (
     Stepwise("S7 kept", "the progress that a leader keeps never decreases", progress_kept),
     Stepwise("L3 finishing", "a session finishes what its borrower is to give back", session_finishes),
-    Stepwise("L4 at rest", "a leader with nothing left to do is balanced", balanced_at_rest),
+    Stepwise("L4 at rest", "a leader with nothing left to do is balanced", is_balanced),
     Stepwise("L6 renewal", "who has the claim can renew it", holder_renews),
     Stepwise("L7 for good", "who unsubscribed does not begin again", ends_for_good),
     Stepwise("L9 own expiry", "nobody's expiry is put off by what others say", own_expiry),
@@ -126,7 +126,7 @@ EPOCHS = 3
 """What lies beyond these is not viewed."""
 
 
-def confirmed(consumers: Iterable[str], hosts: Iterable[str], stream: str) -> tuple[Always, ...]:
+def make_confirmed(consumers: Iterable[str], hosts: Iterable[str], stream: str) -> tuple[Always, ...]:
     """S10: once a borrower has nothing left to report, its leader knows at least the progress that it knows."""
     size = (EPOCHS * REGISTRATIONS + 1) * GRANTS * PROGRESS
     return tuple(

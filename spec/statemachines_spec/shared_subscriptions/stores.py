@@ -75,7 +75,7 @@ class Store(Actor):
         if not envelope.sender:
             return Reaction(replace(local, state=state, appended=local.appended + 1))
         if isinstance(event, Commit) and isinstance(answers[0], Committed):
-            after = self.committed(replace(local, state=state))
+            after = self.count_commit(replace(local, state=state))
         else:
             after = replace(local, state=state)
         back = tuple(Envelope(self.name, envelope.sender, answer) for answer in answers)
@@ -85,7 +85,7 @@ class Store(Actor):
         """The number of a commit; of anything else, that of the last."""
         return local.commits + isinstance(request, Commit)
 
-    def committed(self, local: StoreLocal) -> StoreLocal:
+    def count_commit(self, local: StoreLocal) -> StoreLocal:
         """One commit more: the claim is new."""
         return replace(local, commits=local.commits + 1, aged=False)
 
@@ -133,7 +133,7 @@ def script(lines: tuple[str, ...]) -> tuple[Request, ...]:
     return tuple(requests)
 
 
-def declared(configuration: Configuration) -> Map[str, Stored]:
+def make_declared_store(configuration: Configuration) -> Map[str, Stored]:
     """A group store that knows the group: it begins with everything stored."""
     ours = configuration
     properties = Properties(0, ours.ping_interval_ms, ours.ping_timeout_ms, ours.claim_ttl_ms)

@@ -91,7 +91,7 @@ class Asker(Observer):
         return Asking()
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
-        return changed(self.hosts, actor, before, after)
+        return find_claim_change(self.hosts, actor, before, after)
 
     def inputs(self, local: Asking) -> tuple[Any, ...]:
         return (Ask(),) if local.left == 0 or local.unaware else ()
@@ -132,7 +132,7 @@ class Vacancy(Observer):
         return Empty()
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
-        return changed(self.hosts, actor, before, after)
+        return find_claim_change(self.hosts, actor, before, after)
 
     def react(self, local: Empty, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         match envelope.event:
@@ -146,7 +146,7 @@ class Vacancy(Observer):
         return "nothing" if local.ticks < 0 else f"nobody has held the claim for {local.ticks} ticks"
 
 
-def changed(hosts: Iterable[str], actor: str, before: Any, after: Any) -> Event | None:
+def find_claim_change(hosts: Iterable[str], actor: str, before: Any, after: Any) -> Event | None:
     """Whether a host has taken the claim, or has it no longer."""
     if actor not in hosts or holds(before) == holds(after):
         return None
@@ -159,17 +159,17 @@ def holds(local: HostLocal) -> bool:
     return party is not None and party.record.status in CLAIMED and not is_due(party, "claim_end")
 
 
-def bound_ticks(ours: Configuration, hosts: int) -> int:
+def count_bound_ticks(ours: Configuration, hosts: int) -> int:
     """Within so many ticks somebody holds the claim (L6)."""
     d = Fraction(round(ours.clock_drift * 1_000_000), 1_000_000)
     sum_ms = ours.claim_ttl_ms + ours.lease_ms + 2 * ours.commit_interval_ms + hosts * ours.find_leader_ms
     return -int(-Fraction(sum_ms * MS, TICK_NS) * (1 + d) / (1 - d) // 1)
 
 
-def asked(made: System, ours: Configuration, most: int = 0) -> System:
+def ask_in_turn(made: System, ours: Configuration, most: int = 0) -> System:
     """The election, its hosts asked in turn; `most`: ticks in place of the bound of L6."""
     hosts = tuple(actor.name for actor in made.actors if isinstance(actor, CandidateHost))
-    most = most or bound_ticks(ours, len(hosts))
+    most = most or count_bound_ticks(ours, len(hosts))
     lease, pause = (-(-time_ms * MS // TICK_NS) for time_ms in (ours.lease_ms, ours.find_leader_ms))
     actors = tuple(_asked(actor) for actor in made.actors)
     kept = tuple(one for one in made.properties if one.name != "a later leader")

@@ -26,20 +26,21 @@ from statemachines_spec.explorer.system import Budget, System
 from statemachines_spec.shared_subscriptions import (
     agreement,
     answers,
-    believed,
     claims,
     election,
     generations,
-    named,
+    leader_belief,
+    named_leader,
     properties,
     quiescent_properties,
-    restored,
+    restored_store,
     stores,
 )
+from statemachines_spec.shared_subscriptions.byzantine_consumer import ByzantineConsumer
 from statemachines_spec.shared_subscriptions.consumer import FILTER, Consumer
-from statemachines_spec.shared_subscriptions.delivering import SYSTEMS as DELIVERING
-from statemachines_spec.shared_subscriptions.delivering import acknowledging, with_sessions
-from statemachines_spec.shared_subscriptions.due import DUE
+from statemachines_spec.shared_subscriptions.delivery_systems import SYSTEMS as DELIVERING
+from statemachines_spec.shared_subscriptions.delivery_systems import acknowledging, with_sessions
+from statemachines_spec.shared_subscriptions.due_timeouts import DUE
 from statemachines_spec.shared_subscriptions.election import CandidateHost
 from statemachines_spec.shared_subscriptions.failing_store import (
     DROPPED,
@@ -51,15 +52,14 @@ from statemachines_spec.shared_subscriptions.failing_store import (
     Failure,
 )
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, LeaderHost
-from statemachines_spec.shared_subscriptions.liar import Liar
-from statemachines_spec.shared_subscriptions.losing import Lose, losing
-from statemachines_spec.shared_subscriptions.mute import Mute
+from statemachines_spec.shared_subscriptions.lossy_host import Lose, losing
 from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
 from statemachines_spec.shared_subscriptions.reader import Reader
-from statemachines_spec.shared_subscriptions.restored import Restore, RestoredStore
-from statemachines_spec.shared_subscriptions.stores import Store, declared, streams
+from statemachines_spec.shared_subscriptions.restored_store import Restore, RestoredStore
+from statemachines_spec.shared_subscriptions.silent_consumer import Mute
+from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store, streams
 from statemachines_spec.shared_subscriptions.variants import borrower, configuration
-from statemachines_spec.shared_subscriptions.witnessed import Failing, Lie, Pretender, WitnessedConsumer
+from statemachines_spec.shared_subscriptions.witness_consumer import Failing, Lie, Pretender, WitnessedConsumer
 
 SIZES = ("small", "ci", "large")
 
@@ -67,7 +67,7 @@ WINDOW = Configuration().grant_window
 """No system has so many streams that it would ever be full."""
 
 
-class Setting(msgspec.Struct, frozen=True):
+class GroupSetting(msgspec.Struct, frozen=True):
     """How many of what.
 
     `consumers` and `hosts` (leader hosts) take part, over `topics` streams of `offsets` messages; `network`;
@@ -179,7 +179,7 @@ def system(name: str, size: str = "ci", variant: str = "settled", without: tuple
     if name == election.NAME:
         made = election.system(size, variant, without)
     else:
-        made = build(name, about, msgspec.structs.replace(Setting(), **sizes[size]), variant, without)
+        made = build(name, about, msgspec.structs.replace(GroupSetting(), **sizes[size]), variant, without)
     arguments: dict[str, Any] = {"name": name, "size": size, "variant": variant}
     if without:
         arguments["without"] = without
@@ -190,15 +190,17 @@ def obligations_of(made: System) -> tuple[Eventually, ...]:
     """What must be met sooner or later in a system of these actors."""
     candidates = tuple(actor.name for actor in made.actors if isinstance(actor, CandidateHost))
     if candidates:
-        return (properties.elected(candidates),)
+        return (properties.make_elected(candidates),)
     consumers = tuple(actor for actor in made.actors if isinstance(actor, Consumer))
     hosts = tuple(actor.name for actor in made.actors if isinstance(actor, LeaderHost))
     obligations = properties.obligations([one.name for one in consumers], hosts)
-    answered = answers.answered_at_last(hosts) if any(isinstance(one, Mute) for one in consumers) else ()
+    answered = answers.make_granting_ends(hosts) if any(isinstance(one, Mute) for one in consumers) else ()
     return (*obligations, *answered, *quiescent_properties.obligations(consumers, hosts), *acknowledging(made))
 
 
-def build(name: str, about: str, setting: Setting, variant: str = "settled", without: tuple[str, ...] = ()) -> System:
+def build(
+    name: str, about: str, setting: GroupSetting, variant: str = "settled", without: tuple[str, ...] = ()
+) -> System:
     """A closed system by its setting."""
     topics = tuple("abcdefgh"[: setting.topics])
     held = tuple(f"0.0/{topic}" for topic in topics)
@@ -219,13 +221,13 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
             *(claims.knows_store(leaders) if setting.epochs > 1 else ()),
             *((claims.goes_on(leaders),) if setting.epochs > 1 else ()),
             *(claims.doubts(leaders) if setting.store_failures else ()),
-            *(generations.vanished(leaders) if "drop" in setting.script else ()),
-            *(believed.believes(leaders, held) if setting.script or setting.lies else ()),
-            *((believed.refused(leaders),) if setting.lies else ()),
+            *(generations.make_vanished(leaders) if "drop" in setting.script else ()),
+            *(leader_belief.believes(leaders, held) if setting.script or setting.lies else ()),
+            *((leader_belief.make_refusal(leaders),) if setting.lies else ()),
             *((answers.gives_up(leaders),) if setting.mutes else ()),
             *(answers.within_window(leaders, setting.grant_window) if setting.grant_window < WINDOW else ()),
-            *(named.believes(names[:1]) if _is_witnessed(setting) else ()),
-            quiescent_properties.balanced_at_rest(leaders),
+            *(named_leader.believes(names[:1]) if _is_witnessed(setting) else ()),
+            quiescent_properties.make_balanced(leaders),
             quiescent_properties.at_rest(leaders),
             *_resets(setting, consumers),
             *(_known_to_both(consumers, hosts, held, setting.mutes) if variant == "settled" else ()),
@@ -236,17 +238,17 @@ def build(name: str, about: str, setting: Setting, variant: str = "settled", wit
         _bounds(setting, variant),
     )
     if setting.restores:
-        made = msgspec.structs.replace(made, properties=restored.kept(made.properties))
+        made = msgspec.structs.replace(made, properties=restored_store.keep_unbroken(made.properties))
     if setting.lost:
         made = losing(made)
     return with_sessions(made, setting, variant) if setting.sessions else made
 
 
-def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[Store, Store]:
+def _stores(setting: GroupSetting, variant: str, topics: tuple[str, ...]) -> tuple[Store, Store]:
     at_once = not setting.asks_travel
     group: dict[str, Any] = {
         "at_once": at_once,
-        "state": declared(configuration(variant)),
+        "state": make_declared_store(configuration(variant)),
         "roots": setting.roots,
     }
     # What a script rotates has ended before: its readers say so whenever they have read it.
@@ -254,7 +256,7 @@ def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[St
     script = stores.script(setting.script)
     messages: dict[str, Any] = {"at_once": at_once, "state": held, "script": script, "page": setting.page}
     if setting.restores:
-        group["state"] = restored.released(group["state"], restored.FIRST)
+        group["state"] = restored_store.release_claim(group["state"], restored_store.FIRST)
         return RestoredStore(GroupStore(), **group), Store(StreamStore(1), **messages)
     if setting.look_failures:
         return Store(GroupStore(), **group), FailingStore(StreamStore(1), hows=(REFUSED,), **messages)
@@ -266,7 +268,7 @@ def _stores(setting: Setting, variant: str, topics: tuple[str, ...]) -> tuple[St
     return failing, FailingStore(StreamStore(1), hows=unread, **messages)
 
 
-def _resets(setting: Setting, consumers: tuple[Consumer, ...]) -> tuple[Property, ...]:
+def _resets(setting: GroupSetting, consumers: tuple[Consumer, ...]) -> tuple[Property, ...]:
     """L8: not where consumers leave, which looks like a reset, nor where they lie, and are kicked for it: of a stream
     that a script begins before it rotates readers may say too soon that it has ended."""
     early = bool(setting.script) and setting.script[0] != "rotate"
@@ -278,7 +280,7 @@ def _resets(setting: Setting, consumers: tuple[Consumer, ...]) -> tuple[Property
     return (always, sometimes) if faults else (always,)
 
 
-def _hows(setting: Setting) -> tuple[Failure, ...]:
+def _hows(setting: GroupSetting) -> tuple[Failure, ...]:
     return (REFUSED, OPEN, *((DROPPED, SILENT) if setting.silences else ()))
 
 
@@ -289,16 +291,16 @@ def _known_to_both(
     names, leaders = [one.name for one in consumers], [one.name for one in hosts]
     return (
         *agreement.agreement(consumers, hosts, streams),
-        agreement.agreed(consumers[mutes:], hosts, streams),
+        agreement.make_agreement(consumers[mutes:], hosts, streams),
         agreement.deadlines(leaders),
         answers.waits_no_longer(leaders),
         agreement.timers_bounded(names, leaders),
-        agreement.granted_without(leaders),
+        agreement.make_other_timer(leaders),
         agreement.LET_GO,
     )
 
 
-def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
+def _consumer(number: int, setting: GroupSetting, variant: str) -> Consumer:
     faults = (
         *((Crash,) if setting.crashes else ()),
         *((Pause,) if setting.pauses else ()),
@@ -306,7 +308,15 @@ def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
     )
     if _is_witnessed(setting) and not number:
         return _witnessed(setting, variant, faults)
-    kind = Mute if number < setting.mutes else Reader if setting.script else Liar if setting.lies else Consumer
+    kind = (
+        Mute
+        if number < setting.mutes
+        else Reader
+        if setting.script
+        else ByzantineConsumer
+        if setting.lies
+        else Consumer
+    )
     return kind(
         f"consumer-{number + 1}",
         configuration(variant),
@@ -321,12 +331,12 @@ def _consumer(number: int, setting: Setting, variant: str) -> Consumer:
     )
 
 
-def _is_witnessed(setting: Setting) -> bool:
+def _is_witnessed(setting: GroupSetting) -> bool:
     """Whether consumer-1 hears by its witness."""
     return setting.pretends > 0 or setting.restores > 0
 
 
-def _witnessed(setting: Setting, variant: str, faults: tuple[type[Event], ...]) -> WitnessedConsumer:
+def _witnessed(setting: GroupSetting, variant: str, faults: tuple[type[Event], ...]) -> WitnessedConsumer:
     return WitnessedConsumer(
         "consumer-1",
         configuration(variant),
@@ -341,7 +351,7 @@ def _witnessed(setting: Setting, variant: str, faults: tuple[type[Event], ...]) 
     )
 
 
-def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
+def _host(number: int, setting: GroupSetting, variant: str) -> LeaderHost:
     faults = (
         *((Crash,) if setting.leader_crashes else ()),
         *((Pause,) if setting.leader_pauses else ()),
@@ -377,17 +387,17 @@ def _host(number: int, setting: Setting, variant: str) -> LeaderHost:
     )
 
 
-def _budget(field: str, setting: Setting) -> Budget:
+def _budget(field: str, setting: GroupSetting) -> Budget:
     text, whom, kind = FAULTS[field]
     kinds: tuple[type[Event], ...] = (kind, ExpiryTimer) if kind is PingTimeout else (kind,)
     due = DUE if kind in (PingTimeout, RevokeTimeout) else None
     if kind is GrantTimeout:
-        due = answers.due(tuple(f"consumer-{number + 1}" for number in range(setting.mutes)))
+        due = answers.make_due(tuple(f"consumer-{number + 1}" for number in range(setting.mutes)))
     limit = getattr(setting, field)
     return Budget(text, limit, lambda actor, event: actor.startswith(whom) and type(event) in kinds, due)
 
 
-def _bounds(setting: Setting, variant: str) -> dict[str, str]:
+def _bounds(setting: GroupSetting, variant: str) -> dict[str, str]:
     return {
         "variant": variant,
         "streams": f"{setting.topics}, {setting.offsets} messages acknowledged one by one in each",
@@ -400,7 +410,7 @@ def _bounds(setting: Setting, variant: str) -> dict[str, str]:
     }
 
 
-def _bounds_of_stores(setting: Setting) -> dict[str, str]:
+def _bounds_of_stores(setting: GroupSetting) -> dict[str, str]:
     """What only some systems have."""
     lines = {}
     if setting.script:

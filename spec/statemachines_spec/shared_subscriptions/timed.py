@@ -23,7 +23,15 @@ from statemachines_spec.explorer.post import Post
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.tick import TickClock, drift_of
-from statemachines_spec.shared_subscriptions import alone, claims, contracts, declaring, election, succession, systems
+from statemachines_spec.shared_subscriptions import (
+    claims,
+    contracts,
+    declaration_systems,
+    election,
+    private_systems,
+    succession,
+    systems,
+)
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.election import Election
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
@@ -32,12 +40,12 @@ from statemachines_spec.shared_subscriptions.orders import (
     LEASE_BEFORE_GRACE,
     LEASE_BEFORE_HAND_OVER,
 )
-from statemachines_spec.shared_subscriptions.stores import Store, declared
-from statemachines_spec.shared_subscriptions.systems import SIZES, Setting
+from statemachines_spec.shared_subscriptions.stores import Store, make_declared_store
+from statemachines_spec.shared_subscriptions.systems import SIZES, GroupSetting
 from statemachines_spec.shared_subscriptions.timings import TICK_NS, TIMES, of_borrower, of_leader
 from statemachines_spec.shared_subscriptions.variants import configuration
 
-OTHERS = (*declaring.BUILDS, *alone.ABOUT, *contracts.BUILDS)
+OTHERS = (*declaration_systems.BUILDS, *private_systems.ABOUT, *contracts.BUILDS)
 """Systems that say themselves what must be met in them."""
 
 LAGS, LEADS, BOTH = (True, False), (False, True), (True, True)
@@ -50,7 +58,7 @@ class Timed(msgspec.Struct, frozen=True):
     messages take at most so many ticks, and nothing goes wrong (None: they take as long as they like); `asked`:
     somebody asks the leader hosts in turn, and it is counted for how long nobody holds the claim."""
 
-    setting: Setting | Election
+    setting: GroupSetting | Election
     borrower: tuple[str, ...] = ()
     leader: tuple[str, ...] = ()
     shown: tuple[Order, ...] = ()
@@ -92,12 +100,12 @@ def any_system(name: str, size: str = "small", variant: str = "settled", without
     """The system of that name, timed or not."""
     if name in systems.SYSTEMS:
         return systems.system(name, size, variant, without)
-    if name in alone.ABOUT:
-        return alone.system(name, size, variant, without)
+    if name in private_systems.ABOUT:
+        return private_systems.system(name, size, variant, without)
     if name in contracts.BUILDS:
         return contracts.system(name, size, variant, without)
-    if name in declaring.BUILDS:
-        return declaring.system(name, size, variant, without)
+    if name in declaration_systems.BUILDS:
+        return declaration_systems.system(name, size, variant, without)
     if name not in SYSTEMS:
         raise ConfigurationError(
             "system",
@@ -122,7 +130,7 @@ def build(
     ours = times(one, variant)
     untimed = _untimed(name, about, one.setting, variant, without)
     if one.asked:
-        untimed = succession.asked(untimed, ours, most)
+        untimed = succession.ask_in_turn(untimed, ours, most)
     drift = {node: drift_of(ours.clock_drift, slow=slow, fast=fast) for node, (slow, fast) in one.drift.items()}
     return replace(
         untimed,
@@ -140,8 +148,8 @@ def build(
     )
 
 
-def _untimed(name: str, about: str, setting: Setting | Election, variant: str, without: tuple[str, ...]) -> System:
-    if isinstance(setting, Setting):
+def _untimed(name: str, about: str, setting: GroupSetting | Election, variant: str, without: tuple[str, ...]) -> System:
+    if isinstance(setting, GroupSetting):
         return systems.build(name, about, setting, variant, without)
     made = election.build(setting, variant, without)
     hosts = tuple(actor.name for actor in made.actors if isinstance(actor, LeaderHost))
@@ -155,7 +163,7 @@ def _timed(actor: Actor, one: Timed, ours: Configuration, slack: int) -> Actor:
     """The same component, living by these times."""
     if isinstance(actor, Store) and actor.name == GROUP_STORE:
         other = copy.copy(actor)
-        other.state = declared(ours)
+        other.state = make_declared_store(ours)
         return other
     if isinstance(actor, Consumer | LeaderHost):
         timed = copy.copy(actor)
@@ -180,14 +188,14 @@ def _bounds(one: Timed, ours: Configuration) -> dict[str, str]:
 ORDERED = Network(2, lossy=False, duplicating=False, ordered=True)
 
 HAND_OVER = Timed(
-    Setting(timeouts=1, grants=2, network=ORDERED),
+    GroupSetting(timeouts=1, grants=2, network=ORDERED),
     borrower=("lease",),
     leader=("hand_over",),
     shown=(LEASE_BEFORE_HAND_OVER,),
     drift={"consumer-1": LAGS, "leader-1": LEADS},
 )
 GRACE = Timed(
-    Setting(leader_crashes=1, host_lives=2, epochs=2, claims_age=True, grants=1, network=ORDERED),
+    GroupSetting(leader_crashes=1, host_lives=2, epochs=2, claims_age=True, grants=1, network=ORDERED),
     borrower=("lease",),
     leader=("grace",),
     shown=(LEASE_BEFORE_GRACE,),
@@ -198,7 +206,7 @@ SLOW_MESSAGES = replace(
 ).check()
 """As TIMES, but a message may take a tick."""
 PINGS = Timed(
-    Setting(consumers=1, lives=2, pings=4, registrations=2, grants=1),
+    GroupSetting(consumers=1, lives=2, pings=4, registrations=2, grants=1),
     borrower=("ping", "ping_timeout"),
     leader=("expiry",),
     drift={"consumer-1": BOTH, "leader-1": BOTH},

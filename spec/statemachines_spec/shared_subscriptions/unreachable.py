@@ -37,10 +37,10 @@ from statemachines_spec.explorer.property import Always, Eventually, Property, S
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.shared_subscriptions import properties, quiescent_properties
 from statemachines_spec.shared_subscriptions.consumer import ENDED, FILTER, GROUP, Consumer, ConsumerLocal
-from statemachines_spec.shared_subscriptions.failing_store import failed
+from statemachines_spec.shared_subscriptions.failing_store import make_failed_answer
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, HostLocal, LeaderHost
 from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
-from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal, declared, streams
+from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal, make_declared_store, streams
 from statemachines_spec.shared_subscriptions.variants import borrower, configuration
 
 FIRST, SECOND = HOSTS = ("leader-1", "leader-2")
@@ -214,7 +214,7 @@ class CutStore(Store):
         is_cut = local.cut and isinstance(event, Request) and envelope.sender and node_of(envelope.sender) == FIRST
         if not is_cut:
             return super().react(local, envelope, watch)
-        back = (Envelope(self.name, envelope.sender, failed(event)),)
+        back = (Envelope(self.name, envelope.sender, make_failed_answer(event)),)
         if local.cut == REQUESTS:
             return Reaction(local, (), back)
         reaction = super().react(local, envelope, watch)
@@ -471,7 +471,7 @@ def build(name: str, size: str = "small", variant: str = "settled", without: tup
             properties.exclusive((CONSUMER,), (STREAM,)),
             properties.one_leader(HOSTS),
             *properties.sometimes_served((CONSUMER,), (STREAM,)),
-            quiescent_properties.balanced_at_rest(HOSTS),
+            quiescent_properties.make_balanced(HOSTS),
             quiescent_properties.at_rest(HOSTS),
             *reachable_properties(pair.far),
             *properties.STEPWISE,
@@ -498,12 +498,17 @@ def build_blind(size: str = "small", variant: str = "settled", without: tuple[st
     return System(
         BLIND,
         ABOUT[BLIND],
-        (*members, host, Store(GroupStore(), state=declared(ours)), Store(StreamStore(1), state=streams(("a",), 1))),
+        (
+            *members,
+            host,
+            Store(GroupStore(), state=make_declared_store(ours)),
+            Store(StreamStore(1), state=streams(("a",), 1)),
+        ),
         SIZES[size],
         (
             properties.exclusive(names, (STREAM,)),
             *properties.sometimes_served(names, (STREAM,)),
-            quiescent_properties.balanced_at_rest((FIRST,)),
+            quiescent_properties.make_balanced((FIRST,)),
             quiescent_properties.at_rest((FIRST,)),
             Always("L8", "no borrower ends but the one that gives its streams back",
                    (View(CONSUMER, 4, is_cut_or_ended), View(OTHER, 2, has_ended)), _is_given_back),
@@ -548,7 +553,7 @@ def _host(name: str, pair: Pair, ours: Configuration) -> CutHost:
 
 
 def _stores(pair: Pair, ours: Configuration) -> tuple[Store, Store]:
-    group: dict[str, Any] = {"state": declared(ours), "roots": 4}
+    group: dict[str, Any] = {"state": make_declared_store(ours), "roots": 4}
     messages: dict[str, Any] = {"state": streams(("a",), 1)}
     if pair.far == GROUP_STORE:
         return CutStore(GroupStore(), ways=pair.ways, **group), Store(StreamStore(1), **messages)

@@ -14,7 +14,7 @@ from statemachines.shared_subscriptions.borrower import BORROWER
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines_spec.bug import redeclare
-from statemachines_spec.explorer.variant import substituted
+from statemachines_spec.explorer.variant import substitute_rows
 
 VARIANTS = {
     "settled": "the protocol as it is shipped",
@@ -25,14 +25,14 @@ VARIANTS = {
 
 def borrower(variant: str) -> Fsm[Any]:
     """The Borrower of a variant."""
-    known(variant)
-    return substituted(BORROWER, _forgetful) if variant == "as_written" else BORROWER
+    check_variant(variant)
+    return substitute_rows(BORROWER, _forgetful) if variant == "as_written" else BORROWER
 
 
 @contextmanager
 def in_place(variant: str) -> Iterator[None]:
     """The shipped Borrower itself has the rules of the variant until the block ends: for hosts that know no other."""
-    known(variant)
+    check_variant(variant)
     with ExitStack() as stack:
         if variant == "as_written":
             redeclare(stack, BORROWER, lambda row: [_forgetful(row) if isinstance(row, Row) else row])
@@ -41,11 +41,11 @@ def in_place(variant: str) -> Iterator[None]:
 
 def configuration(variant: str) -> Configuration:
     """The configuration of a variant."""
-    known(variant)
+    check_variant(variant)
     return Configuration(exclusive=variant != "at_once")
 
 
-def known(variant: str) -> str:
+def check_variant(variant: str) -> str:
     """Itself; raises `ConfigurationError` for a variant that does not exist."""
     if variant not in VARIANTS:
         raise ConfigurationError("variant", variant, f"unknown; there are: {', '.join(VARIANTS)}")

@@ -35,7 +35,7 @@ CLAIMS: Final = (None, Stored(Claim("leader-1~1/1", 2), 1))
 Said = tuple[Any, ...]
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class WitnessFacts(msgspec.Struct, frozen=True, gc=False):
     """`n` of the last read, and whether it is `open`; `doubted`: somebody has doubted since it was asked for; `rested`:
     ticks since it was answered (-1: it has rested as long as it has to)."""
 
@@ -53,16 +53,16 @@ class Doubters(Counterpart):
     def __init__(self) -> None:
         super().__init__(RULES)
 
-    def begins(self) -> Known:
-        return Known()
+    def begins(self) -> WitnessFacts:
+        return WitnessFacts()
 
-    def says(self, known: Known) -> Iterator[Any]:
+    def says(self, known: WitnessFacts) -> Iterator[Any]:
         yield Doubt()
         for n in (known.n - 1, known.n) if known.n else ():
             yield from (ReadDone(n, (claim,), 0) for claim in CLAIMS)
             yield StoreFailed(n)
 
-    def learns(self, known: Known, event: Any, said: Said) -> Known:
+    def learns(self, known: WitnessFacts, event: Any, said: Said) -> WitnessFacts:
         if isinstance(event, Doubt):
             known = replace(known, doubted=True)
         if is_answer(known, event):
@@ -73,32 +73,32 @@ class Doubters(Counterpart):
         for effect in said:
             match effect:
                 case Ask(_, Read(n=n)):
-                    known = Known(n, open=True)
+                    known = WitnessFacts(n, open=True)
         return known
 
-    def ages(self, known: Known, ticks: int) -> Known:
+    def ages(self, known: WitnessFacts, ticks: int) -> WitnessFacts:
         return known if known.rested < 0 else replace(known, rested=min(known.rested + ticks, REST + 1))
 
-    def is_late(self, known: Known) -> int:
+    def is_late(self, known: WitnessFacts) -> int:
         return RULES.index(RESTS) + 1 if known.rested > REST else 0
 
 
-def is_answer(known: Known, event: Any) -> bool:
+def is_answer(known: WitnessFacts, event: Any) -> bool:
     """To the open read."""
     return known.open and isinstance(event, ReadDone | StoreFailed) and event.n == known.n
 
 
-def reads(known: Known, said: Said) -> bool:
+def reads(known: WitnessFacts, said: Said) -> bool:
     """It reads the claim of its group, under a new number, and nothing else."""
     key = record_key(GROUP, FILTER, CLAIM)
     return any(said == (Ask(SERVICE, Read(n, (key,))),) for n in range(known.n + 1, READS + 2))
 
 
-def doubts(known: Known, event: Doubt, said: Said) -> bool:
+def doubts(known: WitnessFacts, event: Doubt, said: Said) -> bool:
     return reads(known, said) if not known.open and known.rested < 0 else said == ()
 
 
-def tells(known: Known, event: ReadDone, said: Said) -> bool:
+def tells(known: WitnessFacts, event: ReadDone, said: Said) -> bool:
     if not is_answer(known, event):
         return said == ()
     found = event.records[0]
@@ -106,7 +106,7 @@ def tells(known: Known, event: ReadDone, said: Said) -> bool:
     return said == (Tell(ClaimRead(claim.leader, claim.epoch)),)
 
 
-def rests(known: Known, event: RestTimer, said: Said) -> bool:
+def rests(known: WitnessFacts, event: RestTimer, said: Said) -> bool:
     return known.rested == REST and (reads(known, said) if known.doubted else said == ())
 
 

@@ -19,7 +19,7 @@ from statemachines.demo.cursor_recovery.shipper import DONE
 from statemachines.demo.protocol import Advance, Say
 from statemachines.drivers.cursor_recovery import CircularQueue
 from statemachines.drivers.lives import begin_log
-from statemachines.interrupts import held_back, not_interrupted
+from statemachines.interrupts import defer_interrupts, not_interrupted
 from statemachines.kernel import GaplessError
 from statemachines.trace.log import kill_row
 
@@ -114,7 +114,7 @@ class Stage:
         role, _, number = node.partition("-")
         module = "statemachines.demo.cursor_recovery.shipper"
         words = ["write" if role == "writer" else "ship", self._name, str(self._out), number, str(life)]
-        with held_back(), not_interrupted():
+        with defer_interrupts(), not_interrupted():
             self._processes[node] = subprocess.Popen([sys.executable, "-m", module, *words])
 
     def kill(self, node: str) -> None:

@@ -52,7 +52,7 @@ def main(words: list[str]) -> None:
     role, name, folder, number, life = words[0], words[1], Path(words[2]), int(words[3]), int(words[4])
     node = f"{'writer' if role == 'write' else 'shipper'}-{number}"
     with OperationLog(folder / "trace", node, life) as log:
-        instruments = Instruments(observe=log.observe, attached=log.attached)
+        instruments = Instruments(observe=log.observe, attached=log.note_attached)
         queue: CircularQueue[bytes] = CircularQueue.attach(name, instruments=instruments)
         with queue:
             if role == "write":

@@ -35,7 +35,7 @@ class SampleDemo:
 
         options: LineOptions = given.options
         came = real.run(out / "real", options.place, say, advance)
-        say(f"real: {came.lost} batches lost; {shown(came)}; {came.seconds:.0f} s")
+        say(f"real: {came.lost} batches lost; {render_comparison(came)}; {came.seconds:.0f} s")
         simulated, outcomes = simulate(SCENARIO, out / "sim", max(given.seeds // SHARE, 1), say, advance, too_tame)
         queries = sum(one.tally["queries"] for one in outcomes)
         say(f"simulated: {simulated.runs} runs, {queries:,} queries; {simulated.seconds:.0f} s")
@@ -53,7 +53,7 @@ class SampleDemo:
         )
 
 
-def shown(came: Real) -> str:
+def render_comparison(came: Real) -> str:
     """Ours beside zenoh's own subscriber."""
     recovered = sum(one.recovered for one in came.accounts)
     missed = sum(one.missed for one in came.accounts)
@@ -69,13 +69,15 @@ def real_lines(came: Real) -> list[Verdict]:
     once = not any(one.twice or one.late for one in accounts)
     sums = f"{sum(one.delivered for one in accounts):,} delivered"
     return [
-        Verdict("real", "every sample comes or is reported (own files)", whole, f"{sums}, {shown(came)}"),
+        Verdict("real", "every sample comes or is reported (own files)", whole, f"{sums}, {render_comparison(came)}"),
         Verdict("real", "once and in order (own files)", once, sums),
-        Verdict("real", "the link lost samples, and they were asked for", asked(came), f"{came.lost} batches"),
+        Verdict(
+            "real", "the link lost samples, and they were asked for", has_shown_recovery(came), f"{came.lost} batches"
+        ),
     ]
 
 
-def asked(came: Real) -> bool:
+def has_shown_recovery(came: Real) -> bool:
     """The run shows what it is for."""
     return came.lost > 0 and all(one.recovered > 0 for one in came.accounts)
 

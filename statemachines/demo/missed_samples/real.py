@@ -17,7 +17,7 @@ from statemachines.demo.input_lines import input_lines
 from statemachines.demo.missed_samples.account import Account, account_for, wrong_in
 from statemachines.demo.protocol import Advance, Say
 from statemachines.drivers.lives import begin_log
-from statemachines.interrupts import held_back, not_interrupted
+from statemachines.interrupts import defer_interrupts, not_interrupted
 from statemachines.kernel import GaplessError
 from statemachines.testing.missed_samples.lossy_link import LossyLink
 from statemachines.testing.process_harness import NODE, ProcessHarness, free_port
@@ -126,14 +126,14 @@ class Stage:
         beats = ("--heartbeat", "periodic", "--heartbeat-period", "0.2")
         words = ("--key", KEY, "--input", str(path), "--every", str(EVERY_S), *beats)
         await self._start("zenoh-publisher", name, *words, *there)
-        source = msgspec.json.decode(self.nodes.nodes[name].said().splitlines()[0])["publisher"]
+        source = msgspec.json.decode(self.nodes.nodes[name].read_output().splitlines()[0])["publisher"]
         self.sources[name] = source
         self.lines[source] = [line.decode(errors="replace") for line in lines]
 
     async def _start(self, role: str, name: str, *words: str) -> None:
         """Until it has said its first line, that it is there."""
         node = self.nodes.start(role, name, *words)
-        await self._until(lambda: "\n" in node.said(), f"{name} to begin")
+        await self._until(lambda: "\n" in node.read_output(), f"{name} to begin")
 
     async def _start_router(self) -> None:
         command = [*NODE, "zenoh-router", "--listen", f"tcp/127.0.0.1:{self._port}"]
@@ -142,7 +142,7 @@ class Stage:
     async def _run(self, name: str, command: list[str], path: Path, says: bytes) -> None:
         """One that is no node with a name and a log."""
         before = path.stat().st_size if path.exists() else 0
-        with path.open("ab") as said, held_back(), not_interrupted():
+        with path.open("ab") as said, defer_interrupts(), not_interrupted():
             self._others[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said)
         await self._until(lambda: says in path.read_bytes()[before:], f"{name} to begin")
 

@@ -17,7 +17,7 @@ from statemachines.demo.sequence_windows.forwarder import Forwarder
 from statemachines.demo.sequence_windows.lines import read_lines
 from statemachines.drivers.sequence_windows.loss_source import ask_node
 from statemachines.drivers.sequence_windows.multicast import Group, by_chance
-from statemachines.interrupts import held_back, not_interrupted
+from statemachines.interrupts import defer_interrupts, not_interrupted
 from statemachines.kernel import GaplessError
 
 PUBLISHERS, RECEIVERS = 3, 2
@@ -52,7 +52,7 @@ def run(out: Path, given: Path | None, say: Say, advance: Advance) -> Real:
         stage.play(lines, say, advance)
         stage.await_advisories()
         sockets = {f"receiver-{number + 1}": out / f"losses-{number + 1}" for number in range(RECEIVERS)}
-        shown = {name: ask_node(path).lost for name, path in sockets.items()}
+        shown = {name: ask_node(path).lost_messages for name, path in sockets.items()}
     finally:
         stage.close()
     passed = stage.forwarder.passed
@@ -141,7 +141,7 @@ class Stage:
         files = ["--state", str(self._out / "state"), "--trace", str(self._out / "trace")]
         where = ["--group", f"{group.address}:{group.port}", "--name", name, *files]
         command = [sys.executable, "-m", "statemachines", "node", role, *where, *words]
-        with (self._out / f"{name}.err").open("ab") as errors, held_back(), not_interrupted():
+        with (self._out / f"{name}.err").open("ab") as errors, defer_interrupts(), not_interrupted():
             self._processes[name] = subprocess.Popen(command, stderr=errors, **streams)  # type: ignore[call-overload]
 
     def _publish(self, number: int, line: bytes) -> None:

@@ -43,7 +43,7 @@ class Account(msgspec.Struct):
     wrong: list[str] = []
 
 
-def acknowledged(files: dict[str, Path]) -> int:
+def count_acknowledged(files: dict[str, Path]) -> int:
     """How many different messages have been acknowledged so far."""
     return len({(line.stream, line.offset) for path in files.values() for line in read_file(path) if line.what == ACK})
 

@@ -68,9 +68,9 @@ class GroupDemo:
 
         options: Options = given.options
         path = Path(options.input) if options.input else None
-        parts = {"real": played("real", real.run(out / "real", path, say, advance), say)}
+        parts = {"real": describe_part("real", real.run(out / "real", path, say, advance), say)}
         if options.store == "postgres":
-            parts["postgres"] = played("postgres", run_on_postgres(out / "postgres", path, say, advance), say)
+            parts["postgres"] = describe_part("postgres", run_on_postgres(out / "postgres", path, say, advance), say)
         came, outcomes = simulate(SCENARIO, out / "sim", given.seeds, say, advance, too_tame)
         delivered = sum(one.tally["delivered"] for one in outcomes)
         listed = ", ".join(f"{count} {kind}" for kind, count in came.faults.items())
@@ -93,7 +93,7 @@ class GroupDemo:
 NAMES = {"real": "Real run", "postgres": "Real run on PostgreSQL"}
 
 
-def played(part: str, came: Real, say: Say) -> Real:
+def describe_part(part: str, came: Real, say: Say) -> Real:
     """Say what a real part came to."""
     say(
         f"{part}: {came.acknowledged} of {came.lines} acknowledged, {came.duplicates} delivered twice, "

@@ -229,5 +229,5 @@ def _acknowledged(stage: Stage, total: int, begin: float) -> Iterator[int]:
     done = 0
     while done < total and time.monotonic() - begin < PATIENCE_S:
         time.sleep(0.25)
-        done = account.acknowledged(stage.files)
+        done = account.count_acknowledged(stage.files)
         yield done

@@ -23,7 +23,7 @@ from statemachines.drivers.cursor_recovery.memory_access import (
     Words,
     resume_operation,
 )
-from statemachines.drivers.cursor_recovery.owner import has_locks, is_locked, removed, take_slot
+from statemachines.drivers.cursor_recovery.owner import has_locks, is_locked, removed_error, take_slot
 from statemachines.drivers.cursor_recovery.segment import Segment
 from statemachines.drivers.cursor_recovery.short_way import TakeOver, is_scan, short_read, short_scan, short_write
 from statemachines.kernel import Event, Fsm, Node
@@ -96,7 +96,7 @@ class Attachment:
                 with suppress(FileNotFoundError):
                     bell.path.unlink()
                 bell.close()
-            raise removed(self.segment.path)
+            raise removed_error(self.segment.path)
 
     def is_locked(self, slot: int) -> bool:
         """Whether a living process holds the slot; where locks cannot tell, every slot seems to be held."""
@@ -181,7 +181,7 @@ class Attachment:
         """The state word of the cursor because of which the last operation came to nothing (0: because of none)."""
         return self.access.in_the_way
 
-    def aged_in_s(self, word: int) -> float | None:
+    def seconds_until_aged(self, word: int) -> float | None:
         """Seconds until the cursor with this state word is aged; None: it is."""
         aged_ns = (word & _STAMP_MASK) * TICK_NS + self.segment.queue.threshold_ns + 1
         left_ns = aged_ns - self.instruments.clock()

@@ -40,7 +40,7 @@ from statemachines.drivers.cursor_recovery.errors import (
     SegmentError,
 )
 from statemachines.drivers.cursor_recovery.framing import Codec, split_messages
-from statemachines.drivers.cursor_recovery.owner import check_platform, removed
+from statemachines.drivers.cursor_recovery.owner import check_platform, removed_error
 from statemachines.drivers.cursor_recovery.segment import attach_segment, create_segment, identity_of, path_of
 from statemachines.drivers.cursor_recovery.stats import Stats, stats_of
 from statemachines.drivers.cursor_recovery.turns import HELD, Turns
@@ -373,7 +373,7 @@ class CircularQueue(Generic[T]):
             self._turns.let_others()
         if outcome is not WRITTEN:
             if outcome is None:
-                raise removed(self.path)
+                raise removed_error(self.path)
             if outcome is Outcome.FULL or outcome is Outcome.NO_CURSOR:
                 self._look_for_removal()
         return outcome
@@ -479,7 +479,7 @@ class CircularQueue(Generic[T]):
         if here is not None and here.is_removed:
             for bell in (here.readers_bell, here.writers_bell):
                 bell.write()  # the byte that says so is for all who sleep
-            raise removed(self.path)
+            raise removed_error(self.path)
 
     def _bell(self, side: str) -> Bell:
         here = self._here
@@ -534,7 +534,7 @@ class CircularQueue(Generic[T]):
         if reads and here is not None and here.has_looked:
             return 0.0 if until_s is None or time.monotonic() < until_s else None
         word = here.in_the_way if here is not None else FREE
-        aged_in_s = here.aged_in_s(word) if word != FREE and here is not None else None
+        aged_in_s = here.seconds_until_aged(word) if word != FREE and here is not None else None
         sleep_s = patience.next_s(in_the_way=bool(word), aged_in_s=aged_in_s)
         if until_s is None:
             return sleep_s

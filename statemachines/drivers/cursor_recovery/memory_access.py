@@ -219,7 +219,7 @@ class Access:
 
     def _checked_position(self, address: str, value: int) -> int:
         if value % CELL or value > POSITION_MAX:
-            raise self.words.segment.damaged(f"{address} = {value}", f"a multiple of {CELL} below 2**62")
+            raise self.words.segment.damage_error(f"{address} = {value}", f"a multiple of {CELL} below 2**62")
         return value
 
     def _check_write_head(self, value: int) -> None:
@@ -227,18 +227,18 @@ class Access:
         again, more than a capacity ahead of it (BOUND)."""
         found = f"write_head = {value}, read_head = {self._read_head}"
         if value < self._read_head:
-            raise self.words.segment.damaged(found, "a write head that is not behind the read head")
+            raise self.words.segment.damage_error(found, "a write head that is not behind the read head")
         furthest = self._read_head + self.words.capacity
         if value > furthest and value > self.words.plain(READ_HEAD).load() + self.words.capacity:
-            raise self.words.segment.damaged(found, f"at most {self.words.capacity} bytes between the heads")
+            raise self.words.segment.damage_error(found, f"at most {self.words.capacity} bytes between the heads")
 
     def _check_state(self, address: str, value: int, now_ns: int) -> None:
         if value == FREE:
             return
         if not value >> 63:
-            raise self.words.segment.damaged(f"{address} = {value:#x}", "0, or the mark of an owner")
+            raise self.words.segment.damage_error(f"{address} = {value:#x}", "0, or the mark of an owner")
         if value % (1 << 43) * TICK_NS > now_ns + FUTURE_NS:
-            raise self.words.segment.damaged(f"{address} = {value:#x}", "a time that is not in the future")
+            raise self.words.segment.damage_error(f"{address} = {value:#x}", "a time that is not in the future")
 
 
 def run_operation(node: Node[Any], call: Call, access: Access) -> list[Event]:

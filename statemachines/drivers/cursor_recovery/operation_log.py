@@ -69,7 +69,7 @@ class OperationLog:
     ) -> None:
         self.close()
 
-    def attached(self, queue: str) -> None:
+    def note_attached(self, queue: str) -> None:
         """For `Instruments.attached`: name the queue, by its identity; one queue a log."""
         if os.getpid() == self._pid and queue not in self._queues:
             self._queues.add(queue)

@@ -145,12 +145,12 @@ def _open_again(file: FileIO, words: Words) -> None:
     try:
         FileIO.__init__(file, segment.path, "r+")
     except FileNotFoundError:
-        raise removed(segment.path) from None
+        raise removed_error(segment.path) from None
     if not os.path.sameopenfile(segment.fd, file.fileno()):
-        raise removed(segment.path)
+        raise removed_error(segment.path)
 
 
-def removed(path: Path) -> MissingQueue:
+def removed_error(path: Path) -> MissingQueue:
     """The queue that this process is attached to has been removed, and perhaps made anew."""
     return MissingQueue(
         path,

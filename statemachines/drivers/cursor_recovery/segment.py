@@ -103,7 +103,7 @@ class Segment:
         """The file has no name any more: who attaches now meets another queue, or none."""
         return os.fstat(self.fd).st_nlink == 0
 
-    def damaged(self, found: str, expected: str) -> DamagedQueue:
+    def damage_error(self, found: str, expected: str) -> DamagedQueue:
         """The error that names this file."""
         return DamagedQueue(self.path, found, expected, f"something else writes into this file; {REMAKE}")
 
@@ -111,7 +111,9 @@ class Segment:
         """Raises `DamagedQueue` where somebody has written beside the data area."""
         for name, at in (("before", self.layout.guard_before), ("behind", self.layout.guard_after)):
             if self.mapped[at : at + GUARD] != GUARD_BYTES:
-                raise self.damaged(f"other bytes in the guard {name} the data area", "what the creator wrote there")
+                raise self.damage_error(
+                    f"other bytes in the guard {name} the data area", "what the creator wrote there"
+                )
 
 
 # -- create ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ A name is imported when it is used first: who lists the roles of `gapless node` 
 
 from typing import TYPE_CHECKING, Any, Final
 
-from statemachines.drivers.later import imported_later
+from statemachines.drivers.lazy_import import import_lazily
 from statemachines.drivers.protocol import DriverProtocol
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statemachines.drivers.missed_samples.loop_thread import LoopThread as LoopThread
     from statemachines.drivers.missed_samples.publisher import ReliablePublisher as ReliablePublisher
     from statemachines.drivers.missed_samples.publisher import declare_reliable_publisher as declare_reliable_publisher
-    from statemachines.drivers.missed_samples.received import ReceivedSample as ReceivedSample
+    from statemachines.drivers.missed_samples.received_sample import ReceivedSample as ReceivedSample
     from statemachines.drivers.missed_samples.session import session_config as session_config
     from statemachines.drivers.missed_samples.session import zenoh_session as zenoh_session
     from statemachines.drivers.missed_samples.subscriber import ReliableSubscriber as ReliableSubscriber
@@ -41,13 +41,13 @@ DRIVERS: Final = DriverProtocol(
 
 _MACHINES: Final = "statemachines.missed_samples"
 
-_imported = imported_later(
+_imported = import_lazily(
     __name__,
     {
         f"{__name__}.cache": ("ReliabilityCache", "declare_reliability_cache"),
         f"{__name__}.loop_thread": ("LoopThread",),
         f"{__name__}.publisher": ("ReliablePublisher", "declare_reliable_publisher"),
-        f"{__name__}.received": ("ReceivedSample",),
+        f"{__name__}.received_sample": ("ReceivedSample",),
         f"{__name__}.session": ("session_config", "zenoh_session"),
         f"{__name__}.subscriber": ("ReliableSubscriber", "declare_reliable_subscriber"),
         f"{_MACHINES}.message": ("Missed",),

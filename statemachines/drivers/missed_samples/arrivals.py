@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from msgspec.structs import force_setattr
 
 from statemachines.drivers.missed_samples.party import Party
-from statemachines.drivers.missed_samples.received import ReceivedSample
+from statemachines.drivers.missed_samples.received_sample import ReceivedSample
 from statemachines.missed_samples.message import Deliver, Sample
-from statemachines.missed_samples.serial_number import origin, wrapped
+from statemachines.missed_samples.serial_number import origin, wrap_number
 from statemachines.missed_samples.source_record import KNOWN, UNKNOWN
 from statemachines.missed_samples.subscriber_actions import number_of, source_of
 
@@ -36,7 +36,7 @@ class Arrivals:
         self._party = party
         self._counts = counts
         self._width = width
-        self._mask = wrapped(-1, width)
+        self._mask = wrap_number(-1, width)
         self._bytes_max = bytes_max
         self._samples: dict[str, dict[int, ReceivedSample]] = {}
         self._run: list[ReceivedSample] = []

@@ -15,12 +15,12 @@ import zenoh
 
 from statemachines.drivers.lives import Life, begin_life
 from statemachines.drivers.missed_samples.attachment import MalformedAttachment
-from statemachines.drivers.missed_samples.declared import Declared
+from statemachines.drivers.missed_samples.declaration import Declared
 from statemachines.drivers.missed_samples.layout import layout_of
 from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
-from statemachines.drivers.missed_samples.publisher import PROTOCOL, checked
-from statemachines.drivers.missed_samples.query_desk import QueryDesk, at_once, stop
-from statemachines.drivers.missed_samples.received import OVERHEAD, ReceivedSample
+from statemachines.drivers.missed_samples.publisher import PROTOCOL, check_options
+from statemachines.drivers.missed_samples.query_queue import QueryQueue, at_once, stop
+from statemachines.drivers.missed_samples.received_sample import OVERHEAD, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import CacheStatistics, SampleStore
 from statemachines.drivers.missed_samples.zenoh_thread import direct
 from statemachines.drivers.opening import closed_on_failure
@@ -72,7 +72,7 @@ class ReliabilityCache:
         self._mailbox = Mailbox(life.name, self._take, count_max=options.queue_max, bytes_max=options.queue_bytes_max)
         self._task = asyncio.ensure_future(self._mailbox.run(at_once))
         self._declared.on_close(self._stop)
-        desk = QueryDesk(f"queries to {life.name}", self._store.answer, self._store.statistics)
+        desk = QueryQueue(f"queries to {life.name}", self._store.answer, self._store.statistics)
         await desk.open(self._declared)
         async with closed_on_failure(self._declared.close):
             await asyncio.to_thread(self._declare, desk)
@@ -83,7 +83,7 @@ class ReliabilityCache:
     ) -> None:
         await self._declared.close()
 
-    def _declare(self, desk: QueryDesk) -> None:
+    def _declare(self, desk: QueryQueue) -> None:
         def heard(sample: zenoh.Sample) -> None:
             self._mailbox.put(self._keep, sample, OVERHEAD + len(sample.payload))
 
@@ -126,4 +126,4 @@ def declare_reliability_cache(session: zenoh.Session, key_expr: str, **options: 
 
     Raises `BadKey` for what is no key expression, `ConfigurationError` for an option that cannot be, `zenoh.ZError`.
     """
-    return ReliabilityCache(session, key_expr, checked(CacheOptions, options))
+    return ReliabilityCache(session, key_expr, check_options(CacheOptions, options))

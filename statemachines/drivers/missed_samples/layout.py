@@ -105,7 +105,7 @@ class SourceNames:
             return name
         found = self._names.get((zid, eid))
         if found is None:
-            found = keys.advanced_source(str(zid), eid)
+            found = keys.make_source_id(str(zid), eid)
             if len(self._names) >= NAMES_MAX:
                 self._names.clear()
             self._names[zid, eid] = found
@@ -132,19 +132,19 @@ class Advanced:
         if given:
             rule = "is the session's and cannot be chosen in the advanced layout; leave it out, or take layout='plain'"
             raise ConfigurationError("source", given, rule)
-        return keys.advanced_source(str(publisher.id.zid), publisher.id.eid)
+        return keys.make_source_id(str(publisher.id.zid), publisher.id.eid)
 
     def own_key(self, source: str, expression: str) -> str:
-        return keys.advanced_key(source, expression)
+        return keys.make_source_key(source, expression)
 
     def cache_key(self, expression: str) -> str:
-        return keys.advanced_query(EVERY_SOURCE, expression)
+        return keys.make_query_key(EVERY_SOURCE, expression)
 
     def query_key(self, source: str, expression: str) -> str:
-        return keys.advanced_query(source, expression)
+        return keys.make_query_key(source, expression)
 
     def watch_key(self, expression: str) -> str:
-        return keys.advanced_heartbeats(expression)
+        return keys.make_heartbeat_key(expression)
 
     def read_key(self, key: str) -> Place:
         return keys.read_advanced(key)

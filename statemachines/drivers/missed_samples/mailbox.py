@@ -64,7 +64,7 @@ class Mailbox:
         """How many things have come so far."""
         return self._taken + len(self._items)
 
-    def taken(self) -> int:
+    def take_count(self) -> int:
         """How many of them were taken out."""
         return self._taken
 

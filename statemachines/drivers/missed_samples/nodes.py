@@ -19,7 +19,7 @@ from statemachines.drivers import options
 from statemachines.drivers.lives import begin_life
 from statemachines.drivers.missed_samples.cache import declare_reliability_cache
 from statemachines.drivers.missed_samples.publisher import PROTOCOL, declare_reliable_publisher
-from statemachines.drivers.missed_samples.received import ReceivedSample
+from statemachines.drivers.missed_samples.received_sample import ReceivedSample
 from statemachines.drivers.missed_samples.session import zenoh_session
 from statemachines.drivers.missed_samples.subscriber import declare_reliable_subscriber
 from statemachines.drivers.plain_text import plain_json
@@ -222,7 +222,7 @@ def subscriber(
                 )  # fmt: skip
                 async with made as one:
                     _print({"subscribed": key})
-                    await _until_stopped(lambda: one.statistics, one.failed)
+                    await _until_stopped(lambda: one.statistics, one.wait_for_failure)
 
     _run(work())
 

@@ -55,7 +55,7 @@ class OpenQuery(msgspec.Struct):
             return
         self.ends[cache] = count
 
-    def ended_well(self, links: frozenset[str], breaks: int) -> bool:
+    def is_complete(self, links: frozenset[str], breaks: int) -> bool:
         """By what is connected at its end."""
         whole = all(self.ends.get(cache) == count for cache, count in self.counts.items())
         said = all(self.counts.get(cache, 0) == count for cache, count in self.ends.items())

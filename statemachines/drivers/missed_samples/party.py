@@ -41,7 +41,7 @@ class Party:
             services or {},
             handle=self._handle,
             answered=lambda party, answer, now_ns: self._host.feed(party, answer, now_ns),
-            told=lambda party, event: told(event),
+            route_tell=lambda party, event: told(event),
             log=life.log,
         )
         self._before = before

@@ -17,11 +17,11 @@ import msgspec
 import zenoh
 
 from statemachines.drivers.lives import Life, begin_life
-from statemachines.drivers.missed_samples.declared import Declared
+from statemachines.drivers.missed_samples.declaration import Declared
 from statemachines.drivers.missed_samples.layout import layout_of
 from statemachines.drivers.missed_samples.party import Party
-from statemachines.drivers.missed_samples.query_desk import QueryDesk
-from statemachines.drivers.missed_samples.received import OwnSample, ReceivedSample
+from statemachines.drivers.missed_samples.query_queue import QueryQueue
+from statemachines.drivers.missed_samples.received_sample import OwnSample, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import CacheStatistics, SampleStore
 from statemachines.drivers.missed_samples.session import is_matched
 from statemachines.drivers.opening import closed_on_failure
@@ -38,8 +38,8 @@ from statemachines.missed_samples.publisher import (
     Stamped,
     Undeclare,
 )
-from statemachines.missed_samples.serial_number import wrapped
-from statemachines.wire import Packet, shown
+from statemachines.missed_samples.serial_number import wrap_number
+from statemachines.wire import Packet, quote_for_log
 
 logger = logging.getLogger("gapless")
 
@@ -131,7 +131,7 @@ class ReliablePublisher:
         beside = life._replace(name=f"{life.name}/cache")
         self._store = SampleStore(self._session, self._layout, record, beside, bytes_max=options.bytes_max)
         self._declared.on_close(self._store.close)
-        desk = QueryDesk(f"the cache of {self.source}", self._store.answer, self._store.statistics)
+        desk = QueryQueue(f"the cache of {self.source}", self._store.answer, self._store.statistics)
         await desk.open(self._declared)
         self._declared.add(self._session.declare_queryable(self._key, desk.handler()))
 
@@ -192,7 +192,7 @@ class ReliablePublisher:
         """It has a number: the cache keeps it before it leaves."""
         assert isinstance(event, Stamped)
         given = self._waiting.popleft()
-        sn = wrapped(event.first, self._layout.width)
+        sn = wrap_number(event.first, self._layout.width)
         stamped = self._layout.stamp(self._publisher, self.source, sn, given["attachment"])
         self._leaving[sn] = {**given, **stamped}
         if self._store is not None:
@@ -227,7 +227,7 @@ class ReliablePublisher:
                 self._publisher.put(**given)
         except zenoh.ZError as error:
             self.statistics.failed += 1
-            logger.warning("%s: zenoh does not take what is sent: %s", self.source, shown(str(error)))
+            logger.warning("%s: zenoh does not take what is sent: %s", self.source, quote_for_log(str(error)))
 
 
 class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,10 +273,10 @@ def declare_reliable_publisher(session: zenoh.Session, key_expr: str, **options:
 
     Raises `BadKey` for a key with wild cards, `ConfigurationError` for an option that cannot be, `zenoh.ZError`.
     """
-    return ReliablePublisher(session, key_expr, checked(PublisherOptions, options))
+    return ReliablePublisher(session, key_expr, check_options(PublisherOptions, options))
 
 
-def checked(kind: Any, options: dict[str, Any]) -> Any:
+def check_options(kind: Any, options: dict[str, Any]) -> Any:
     """The options of this kind; raises `ConfigurationError` for one that there is not."""
     for name in options:
         if name not in kind.__struct_fields__:

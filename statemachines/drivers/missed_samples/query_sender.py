@@ -17,14 +17,14 @@ import zenoh
 from statemachines.drivers.missed_samples.attachment import End, Stamp, decode
 from statemachines.drivers.missed_samples.layout import Layout, attachment_of, read_source
 from statemachines.drivers.missed_samples.open_query import OpenQuery
-from statemachines.drivers.missed_samples.received import OVERHEAD, ReceivedSample
+from statemachines.drivers.missed_samples.received_sample import OVERHEAD, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import OURS, PRIORITIES
 from statemachines.drivers.missed_samples.zenoh_thread import direct
 from statemachines.kernel import Answer
 from statemachines.missed_samples.keys import matches
 from statemachines.missed_samples.message import EVERY_SOURCE, Query, QueryEnded, QueryGoesOn
 from statemachines.missed_samples.selector import query_text
-from statemachines.wire import shown
+from statemachines.wire import quote_for_log
 
 logger = logging.getLogger("gapless")
 
@@ -143,7 +143,7 @@ class QuerySender:
                 cancellation_token=open_.token,
             )
         except zenoh.ZError as error:
-            logger.warning("a query could not be sent: %s", shown(str(error)))
+            logger.warning("a query could not be sent: %s", quote_for_log(str(error)))
             open_.lost = True
             over()
 
@@ -210,7 +210,7 @@ class QuerySender:
         if not kept:
             del self._queries[query.source]
         self._gone_on.pop((query.source, query.n), None)
-        well = open_.ended_well(self._links(), self.breaks)
+        well = open_.is_complete(self._links(), self.breaks)
         self._owner.statistics.bad_ends += not well
         brought = open_.brought
         if query.source == EVERY_SOURCE:

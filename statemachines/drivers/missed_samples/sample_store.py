@@ -24,7 +24,7 @@ from statemachines.drivers.lives import Life
 from statemachines.drivers.missed_samples.attachment import End, Stamp, encode
 from statemachines.drivers.missed_samples.layout import Layout
 from statemachines.drivers.missed_samples.party import Party
-from statemachines.drivers.missed_samples.received import ReceivedSample
+from statemachines.drivers.missed_samples.received_sample import ReceivedSample
 from statemachines.drivers.opening import finish_in_thread
 from statemachines.kernel import Event
 from statemachines.missed_samples.cache import (
@@ -41,8 +41,8 @@ from statemachines.missed_samples.cache import (
 )
 from statemachines.missed_samples.keys import BadKey
 from statemachines.missed_samples.sample_queue import SampleQueue
-from statemachines.missed_samples.serial_number import origin, unwrapped, wrapped
-from statemachines.wire import Packet, shown
+from statemachines.missed_samples.serial_number import origin, unwrap_number, wrap_number
+from statemachines.wire import Packet, quote_for_log
 
 logger = logging.getLogger("gapless")
 
@@ -149,7 +149,9 @@ class SampleStore:
                 self.statistics.not_kept += event.last - event.first + 1
                 if self.statistics.not_kept.bit_count() == 1:  # the 1st, 2nd, 4th ...: a flood does not fill the log
                     text = "no place for one more queue, %d samples not kept so far: %s of %s"
-                    logger.warning(text, self.statistics.not_kept, shown(event.key), shown(event.source))
+                    logger.warning(
+                        text, self.statistics.not_kept, quote_for_log(event.key), quote_for_log(event.source)
+                    )
             case LetGo():
                 self.statistics.let_go += 1
                 for number in self._numbers.pop((event.source, event.key)):
@@ -180,7 +182,7 @@ class SampleStore:
         """The number in its queue that the wire's `sn` stands for."""
         width = self._layout.width
         queue = self._party.record.queues.get(place, SampleQueue())
-        return unwrapped(sn, queue.top, width) if queue.kept else origin(width) + sn
+        return unwrap_number(sn, queue.top, width) if queue.kept else origin(width) + sn
 
     # -- queries ------------------------------------------------------------------------------------------------
 
@@ -223,7 +225,7 @@ class SampleStore:
         first = self._number_of(place, said.first)
         numbers = range(first, first + said.last - said.first + 1)
         found = ((one, self._samples.get((*place, one))) for one in numbers)
-        return [(said.source, wrapped(n, self._layout.width), one) for n, one in found if one is not None]
+        return [(said.source, wrap_number(n, self._layout.width), one) for n, one in found if one is not None]
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -291,7 +293,7 @@ class SampleStore:
         error = work.exception()
         if error is not None:
             self.statistics.failed += 1
-            logger.warning("an answer could not be sent: %s", shown(str(error)))
+            logger.warning("an answer could not be sent: %s", quote_for_log(str(error)))
             return
         replies, again, failed = work.result()
         self.statistics.replies += replies
@@ -315,7 +317,7 @@ def refuse(query: zenoh.Query, why: str) -> None:
         with query:
             query.reply_err(why)
     except zenoh.ZError as error:
-        logger.warning("a query could not be refused: %s", shown(str(error)))
+        logger.warning("a query could not be refused: %s", quote_for_log(str(error)))
 
 
 def reply(query: zenoh.Query, source: str, sn: int, sample: ReceivedSample) -> None:

@@ -22,15 +22,15 @@ from msgspec.structs import replace
 from statemachines.drivers.lives import Life, begin_life
 from statemachines.drivers.missed_samples.arrivals import Arrivals
 from statemachines.drivers.missed_samples.attachment import MalformedAttachment
-from statemachines.drivers.missed_samples.declared import Declared
+from statemachines.drivers.missed_samples.declaration import Declared
 from statemachines.drivers.missed_samples.layout import layout_of
 from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
 from statemachines.drivers.missed_samples.outlet import Outlet
 from statemachines.drivers.missed_samples.party import Party
-from statemachines.drivers.missed_samples.publisher import PROTOCOL, checked
-from statemachines.drivers.missed_samples.query_desk import stop
+from statemachines.drivers.missed_samples.publisher import PROTOCOL, check_options
+from statemachines.drivers.missed_samples.query_queue import stop
 from statemachines.drivers.missed_samples.query_sender import QuerySender
-from statemachines.drivers.missed_samples.received import OVERHEAD, ReceivedSample
+from statemachines.drivers.missed_samples.received_sample import OVERHEAD, ReceivedSample
 from statemachines.drivers.missed_samples.tokens import Tokens
 from statemachines.drivers.missed_samples.unnumbered_history import UnnumberedHistory
 from statemachines.drivers.missed_samples.zenoh_thread import direct
@@ -53,7 +53,7 @@ from statemachines.missed_samples.serial_number import origin
 from statemachines.missed_samples.source_record import Appeared, Disappeared
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import History, Subscribe, SubscriberRecord, Unsubscribe
-from statemachines.wire import Packet, shown
+from statemachines.wire import Packet, quote_for_log
 
 logger = logging.getLogger("gapless")
 
@@ -163,7 +163,7 @@ class ReliableSubscriber:
         self._sender = QuerySender(self._session, self._layout, self.key_expr, self)
         self._party = Party(SUBSCRIBER, self._record, life, transport=self, services={QUERY: self._ask},
                             told=self._told, before=self._before, failed=self._fail,
-                            came=self._mailbox.came, taken=self._mailbox.taken)  # fmt: skip
+                            came=self._mailbox.came, taken=self._mailbox.take_count)  # fmt: skip
         self._arrivals = Arrivals(self._party, self.statistics, self._layout.width, options.held_bytes_max)
         self._declared.on_close(self._stop)
         async with closed_on_failure(self._declared.close):
@@ -250,7 +250,7 @@ class ReliableSubscriber:
     def _fail(self) -> None:
         self._end_with(self._party.error)
 
-    async def failed(self) -> None:
+    async def wait_for_failure(self) -> None:
         """Wait until it cannot go on, and raise why."""
         await self._failure.wait()
         if self._error is not None:
@@ -265,7 +265,7 @@ class ReliableSubscriber:
     # -- the application ----------------------------------------------------------------------------------------
 
     @property
-    def held(self) -> int:
+    def held_samples(self) -> int:
         """How many samples are held because something older is missing."""
         return self._arrivals.held
 
@@ -304,7 +304,7 @@ class ReliableSubscriber:
                 self.statistics.turned_away += event.last - event.first + 1
                 if self.statistics.turned_away.bit_count() == 1:  # the 1st, 2nd, 4th ...
                     text = "no place for one more source, %d samples turned away so far: %s"
-                    logger.warning(text, self.statistics.turned_away, shown(event.source))
+                    logger.warning(text, self.statistics.turned_away, quote_for_log(event.source))
             case Missed():
                 zero = origin(self._layout.width)
                 self.statistics.missed += event.last - event.first + 1
@@ -333,7 +333,7 @@ class ReliableSubscriber:
         if self._reports.bit_count() == 1:  # the 1st, 2nd, 4th ...
             text = "%s: %d samples were missed so far, the last of them %d..%d of %s"
             count = self.statistics.missed
-            logger.warning(text, self.key_expr, count, missed.first, missed.last, shown(missed.source))
+            logger.warning(text, self.key_expr, count, missed.first, missed.last, quote_for_log(missed.source))
 
     def _call(self, function: Callable[[Any], object], given: object) -> None:
         try:
@@ -368,7 +368,7 @@ class ReliableSubscriber:
     def _malformed(self, error: Exception) -> None:
         self.statistics.malformed += 1
         if self.statistics.malformed.bit_count() == 1:  # the 1st, 2nd, 4th ...: a flood does not fill the log
-            logger.warning("malformed, %d so far: %s", self.statistics.malformed, shown(str(error)))
+            logger.warning("malformed, %d so far: %s", self.statistics.malformed, quote_for_log(str(error)))
 
     def _hear(self, sample: zenoh.Sample) -> None:
         found = self._layout.read_sample(sample)
@@ -466,4 +466,4 @@ def declare_reliable_subscriber(
 
     Raises `BadKey` for what is no key expression, `ConfigurationError` for an option that cannot be, `zenoh.ZError`.
     """
-    return ReliableSubscriber(session, key_expr, handler, checked(SubscriberOptions, options))
+    return ReliableSubscriber(session, key_expr, handler, check_options(SubscriberOptions, options))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from statemachines.drivers.missed_samples.received import ReceivedSample
+from statemachines.drivers.missed_samples.received_sample import ReceivedSample
 
 KEYS_MAX: Final = 10_000
 """Of so many keys it is known where the history ends; of others none is passed on."""

@@ -7,7 +7,7 @@ A name is imported when it is used first: who lists the roles of `gapless node` 
 
 from typing import TYPE_CHECKING, Final
 
-from statemachines.drivers.later import imported_later
+from statemachines.drivers.lazy_import import import_lazily
 from statemachines.drivers.protocol import DriverProtocol
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.persistent_session import SessionTaken as SessionTaken
     from statemachines.drivers.persistent_sessions.persistent_session import StoreIsFull as StoreIsFull
     from statemachines.drivers.persistent_sessions.persistent_session import SubscribeRefused as SubscribeRefused
-    from statemachines.drivers.persistent_sessions.received import Received as Received
+    from statemachines.drivers.persistent_sessions.received_message import Received as Received
     from statemachines.drivers.persistent_sessions.session_node import SessionNode as SessionNode
     from statemachines.drivers.persistent_sessions.session_publisher import PublishRefused as PublishRefused
     from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher as SessionPublisher
@@ -29,7 +29,7 @@ DRIVERS: Final = DriverProtocol(
     roles={"sessions": f"{_COMMANDS}:sessions", "session-collector": f"{_COMMANDS}:session_collector"}
 )
 
-__getattr__ = imported_later(
+__getattr__ = import_lazily(
     __name__,
     {
         f"{__name__}.groups": ("Groups",),
@@ -41,7 +41,7 @@ __getattr__ = imported_later(
             "StoreIsFull",
             "SubscribeRefused",
         ),
-        f"{__name__}.received": ("Received",),
+        f"{__name__}.received_message": ("Received",),
         f"{__name__}.session_node": ("SessionNode",),
         f"{__name__}.session_publisher": ("PublishRefused", "SessionPublisher"),
     },

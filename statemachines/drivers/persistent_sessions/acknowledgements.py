@@ -11,7 +11,7 @@ Acknowledgement = Puback | Pubrec | Pubcomp
 KINDS: Final = frozenset((Puback, Pubrec, Pubcomp))
 
 
-def folded(asked: Iterable[Acknowledgement]) -> list[Acknowledgement]:
+def fold_acknowledgements(asked: Iterable[Acknowledgement]) -> list[Acknowledgement]:
     """The same, packets of QoS 1 that follow each other as one; how many a client says that it means is not heard."""
     found: list[Acknowledgement] = []
     for one in asked:

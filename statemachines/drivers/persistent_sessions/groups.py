@@ -10,7 +10,7 @@ import msgspec
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSession
+from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
 from statemachines.shared_subscriptions.configuration import Configuration
 
 

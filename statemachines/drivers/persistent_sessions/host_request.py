@@ -142,7 +142,7 @@ class Look(HostRequest, frozen=True):
     watched: tuple[Watched, ...]
 
 
-class Seen(msgspec.Struct, frozen=True):
+class LagAnswer(msgspec.Struct, frozen=True):
     """`superseded`: a higher token has been there, or the session is gone; `writers` of other nodes that have begun;
     `rows` behind what is followed, as (writer, epoch, row)."""
 

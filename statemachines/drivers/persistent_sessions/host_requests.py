@@ -10,6 +10,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
     HostRequest,
+    LagAnswer,
     Look,
     PutCarried,
     PutMessage,
@@ -17,7 +18,6 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadMessages,
     ReadNodes,
     Routes,
-    Seen,
     ShowMarker,
     Shown,
     Subscribe,
@@ -197,13 +197,13 @@ class HostRequests:
         )  # fmt: skip
         return None if found is None else Shown(epoch, found[0])
 
-    def _look(self, sql: Sql, asked: Look) -> tuple[Seen, ...]:
+    def _look(self, sql: Sql, asked: Look) -> tuple[LagAnswer, ...]:
         return tuple(self._look_at(sql, asked.node.encode(), each) for each in asked.watched)
 
-    def _look_at(self, sql: Sql, node: bytes, watched: Watched) -> Seen:
+    def _look_at(self, sql: Sql, node: bytes, watched: Watched) -> LagAnswer:
         session = watched.session.encode()
         if not is_owned(sql, session, watched.token):
-            return Seen(watched.session, True)
+            return LagAnswer(watched.session, True)
         writers = sql.all(
             "SELECT DISTINCT writer FROM @epochs WHERE session = :session AND writer <> :node ORDER BY 1",
             session=session, node=node,
@@ -213,7 +213,7 @@ class HostRequests:
             for writer, epoch, number in watched.followed
             for row in sql.all(FOLLOW, session=session, writer=writer.encode(), epoch=epoch, number=number)
         )
-        return Seen(watched.session, False, tuple(writer.decode() for (writer,) in writers), rows)
+        return LagAnswer(watched.session, False, tuple(writer.decode() for (writer,) in writers), rows)
 
 
 def over_at(now_ns: int, expiry_ms: int) -> int:

@@ -156,7 +156,7 @@ def sessions(
         async with node:
             host, port = node.address
             print(f"listening on {host}:{port}", flush=True)
-            await node.failed()
+            await node.wait_for_failure()
 
     run_until_signal(work())
 
@@ -177,7 +177,7 @@ def session_collector(
 
     from statemachines.drivers.persistent_sessions.collect import run_collector
     from statemachines.drivers.persistent_sessions.store import open_session_store
-    from statemachines.drivers.sql.awaited import awaited
+    from statemachines.drivers.sql.awaited import retry_while_unavailable
     from statemachines.persistent_sessions.collector_record import RoundEnded
 
     graces = replace(_graces(retention), round_ms=every)
@@ -188,7 +188,9 @@ def session_collector(
             print(done, flush=True)
 
     async def work() -> None:
-        opened = await awaited(lambda: asyncio.to_thread(open_session_store, store), who="session-collector")
+        opened = await retry_while_unavailable(
+            lambda: asyncio.to_thread(open_session_store, store), who="session-collector"
+        )
         try:
             await run_collector(opened, graces, told=told)
         finally:

@@ -24,7 +24,7 @@ from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.lives import chance_bits
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide, places_of
 from statemachines.drivers.persistent_sessions.node_link import NodeUnreachable
-from statemachines.drivers.persistent_sessions.received import Received
+from statemachines.drivers.persistent_sessions.received_message import Received
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_name
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError, Message

@@ -101,7 +101,7 @@ class PostgresSessions:
         """All or nothing, and alone."""
         with self._database.transaction() as connection:
             found = self._stamp(connection, watch)
-            yield PostgresSql(connection, found.time_ns, found.aged_ns(found.time_ns))
+            yield PostgresSql(connection, found.time_ns, found.age_limit_ns(found.time_ns))
 
     def _stamp(self, connection: Connection, watch: TimeWatch | None) -> StoreTime:
         """One round trip, unless the clock has leapt, or has come back."""
@@ -120,7 +120,7 @@ class PostgresSessions:
             *known, clock_ns = connection.execute(TIME, self._database.clock).one()
             found = StoreTime(*known)
             now_ns = time_of_read(found, clock_ns, None) if watch is None else watch.read(found, clock_ns)
-            yield PostgresSql(connection, now_ns, found.aged_ns(now_ns))
+            yield PostgresSql(connection, now_ns, found.age_limit_ns(now_ns))
 
     def last_commit_ns(self) -> int:
         """When something was committed last."""

@@ -23,17 +23,17 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.lives import begin_log, chance_bits, node_number
+from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes
-from statemachines.drivers.persistent_sessions.lookout import Lookout
+from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
-from statemachines.drivers.persistent_sessions.reception import Reception
-from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
-from statemachines.drivers.persistent_sessions.seldom import Seldom
+from statemachines.drivers.persistent_sessions.rate_limited_log import RateLimitedLog
+from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import NodeLife, SessionStore, open_session_store
 from statemachines.drivers.port import Feed
 from statemachines.drivers.runtime import Runtime
-from statemachines.drivers.sql.awaited import awaited
-from statemachines.drivers.standing import Standing
+from statemachines.drivers.sql.awaited import retry_while_unavailable
 from statemachines.drivers.tcp import Address, TcpTransport
 from statemachines.kernel import (
     ConfigurationError,
@@ -61,7 +61,7 @@ from statemachines.trace.log import TraceLog
 from statemachines.wire import Hello, Packet
 
 if TYPE_CHECKING:
-    from statemachines.drivers.persistent_sessions.carrier import Carrier
+    from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
     from statemachines.drivers.persistent_sessions.groups import Groups
 
 logger = logging.getLogger("gapless")
@@ -143,8 +143,8 @@ class SessionNode:
         self._look_ms = look_ms
         self._max_sessions = max_sessions
         self._groups = groups
-        self._carrier: Carrier | None = None
-        self._refused = Seldom(steady_ns)
+        self._carrier: GroupMembership | None = None
+        self._refused = RateLimitedLog(steady_ns)
         self._credentials = credentials
         self._trace = trace
         self._observe = observe
@@ -170,12 +170,12 @@ class SessionNode:
         return self._host
 
     @property
-    def reception(self) -> Reception:
+    def reception(self) -> SessionServer:
         """Its clients; for those of this process."""
         return self._reception
 
     async def __aenter__(self) -> Self:
-        self._store, held = await awaited(self._open, who=self.name)
+        self._store, held = await retry_while_unavailable(self._open, who=self.name)
         try:
             await self._begin(held)
         except BaseException:
@@ -197,17 +197,17 @@ class SessionNode:
         number = node_number(life)
         if self._trace is not None:
             self._log = begin_log(self._trace, life, [PROTOCOL], stores={PROTOCOL: held.identity.hex()})
-        self._desk = RequestDesk(self._store, held)
+        self._desk = RequestQueue(self._store, held)
         self._runtime = Runtime(
             life,
             number,
             {DATABASE: self._serve},
             handle=self._hear,
-            answered=lambda party, answer, now_ns: self._host.answered(party, answer, now_ns),
-            told=self._told,
+            answered=lambda party, answer, now_ns: self._host.route_answer(party, answer, now_ns),
+            route_tell=self._told,
             log=self._log,
             observe=self._observe,
-            standing=Standing(self.name, self._lease_ms * MS, steady_ns, GIVE_IT_TIME),
+            standing=LoopWatchdog(self.name, self._lease_ms * MS, steady_ns, GIVE_IT_TIME),
         )
         self._runtime.on_failure = self._failure.set
         self._host = SessionHost(
@@ -219,9 +219,11 @@ class SessionNode:
             now_ns=steady_ns(),
             observe=self._runtime.observe,
         )
-        self._lookout = Lookout(self._host)
+        self._lookout = LagMonitor(self._host)
         soon = asyncio.get_running_loop().call_soon
-        self._reception = Reception(self._host, self._runtime, self._desk, self._say, steady_ns, self._lease_ms, soon)
+        self._reception = SessionServer(
+            self._host, self._runtime, self._desk, self._say, steady_ns, self._lease_ms, soon
+        )
         self._transport = TcpTransport(
             life=life,
             role=NODE,
@@ -243,9 +245,11 @@ class SessionNode:
     def _begin_carrier(self) -> None:
         if self._groups is None:
             return
-        from statemachines.drivers.persistent_sessions.carrier import Carrier  # a node without groups needs none of it
+        from statemachines.drivers.persistent_sessions.group_membership import (
+            GroupMembership,  # a node without groups needs none of it
+        )
 
-        self._carrier = Carrier(self._groups, self.name, self._desk, self._reception, self._runtime.fail)
+        self._carrier = GroupMembership(self._groups, self.name, self._desk, self._reception, self._runtime.fail)
         self._reception.carrier = self._carrier
         self._tasks.append(asyncio.ensure_future(self._work(self._carrier.run)))
 
@@ -274,7 +278,7 @@ class SessionNode:
         if self._log is not None:
             self._log.close()
 
-    async def failed(self) -> None:
+    async def wait_for_failure(self) -> None:
         """Wait until the node cannot go on, and raise why."""
         await self._failure.wait()
         assert self._runtime.failed is not None
@@ -314,7 +318,7 @@ class SessionNode:
             for gone in sorted(self._alive - alive - {self.name}):
                 self._runtime.act(partial(self._host.lose_writer, gone))
             self._alive = alive
-            watched = self._lookout.watched()
+            watched = self._lookout.list_watched()
             if watched:
                 seen = await self._desk.ask(Look(self.name, watched))
                 self._runtime.act(partial(self._lookout.take, seen))
@@ -358,7 +362,7 @@ class SessionNode:
 
     def _serve(self, party: str, request: Request, feed: Feed) -> None:
         """What a machine asks, with what the clients need beside it."""
-        self._desk.serve(party, self._reception.asked(request), feed, self._reception.answers_of)
+        self._desk.serve(party, self._reception.prepare_request(request), feed, self._reception.answers_of)
 
     def _say(self, party: str, message: Message) -> bool:
         dropped = self._transport.dropped
@@ -390,11 +394,11 @@ class SessionNode:
             logger.warning(what, event.message, event.rows)
         elif isinstance(event, SessionClosed) and event.why == "full":
             self._say_full()
-        self._reception.told(party, event)
+        self._reception.route_tell(party, event)
 
     def _say_full(self) -> None:
         """Once in a while, however many are refused."""
-        if not self._refused.happened():
+        if not self._refused.count_event():
             return
         what = "the store keeps %d sessions or more (--max-sessions): %d clients without one refused so far; "
         what += "let sessions expire or be discarded, or allow more"

@@ -55,14 +55,14 @@ class SqliteSql:
         known = StoreTime(*connection.execute(TIME).fetchone())
         found = next_time(known, clock_ns, None) if watch is None else watch.commit(known, clock_ns)
         connection.execute(STAMP, (found.time_ns, found.ahead_ns, found.stopped_ns))
-        return cls(connection, found.time_ns, found.aged_ns(found.time_ns))
+        return cls(connection, found.time_ns, found.age_limit_ns(found.time_ns))
 
     @classmethod
     def reading(cls, connection: sqlite3.Connection, clock_ns: int, watch: TimeWatch | None) -> SqliteSql:
         """One that has begun, and reads."""
         known = StoreTime(*connection.execute(TIME).fetchone())
         now_ns = time_of_read(known, clock_ns, None) if watch is None else watch.read(known, clock_ns)
-        return cls(connection, now_ns, known.aged_ns(now_ns))
+        return cls(connection, now_ns, known.age_limit_ns(now_ns))
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(_plain(statement), values).fetchall()

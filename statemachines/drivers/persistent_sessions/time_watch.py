@@ -48,7 +48,7 @@ class TimeWatch:
         return now_ns
 
     def _expected_ns(self, steady_ns: int) -> int | None:
-        return None if self._known is None else self._known.expected_ns(steady_ns)
+        return None if self._known is None else self._known.expected_time_ns(steady_ns)
 
     def _look(self, time_ns: int, steady_ns: int) -> None:
         known = self._known

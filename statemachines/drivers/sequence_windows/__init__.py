@@ -7,7 +7,7 @@ A name is imported when it is used first: whoever does not recover needs nothing
 
 from typing import TYPE_CHECKING, Final
 
-from statemachines.drivers.later import imported_later
+from statemachines.drivers.lazy_import import import_lazily
 from statemachines.drivers.protocol import DriverProtocol
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ DRIVERS: Final = DriverProtocol(
 
 _MACHINES: Final = "statemachines.sequence_windows"
 
-__getattr__ = imported_later(
+__getattr__ = import_lazily(
     __name__,
     {
         f"{__name__}.datagram": ("DATAGRAM_MAX", "MalformedDatagram", "MessageTooLarge", "OtherLayout"),

@@ -46,7 +46,7 @@ class HeldMessage(msgspec.Struct):
         """Bytes that it takes, roughly."""
         return OVERHEAD + len(self.payload)
 
-    def told_after(self, lost: int) -> Judged:
+    def judge_after_loss(self, lost: int) -> Judged:
         """What it is where `lost` numbers before it will not come, and all others have."""
         told = self.told
         lost = min(lost + told.lost, LOSS_MAX)
@@ -54,7 +54,7 @@ class HeldMessage(msgspec.Struct):
         verdict = Verdict.SKIP if lost else Verdict.NEXT if filled else told.verdict
         return Judged(verdict, told.frame, told.first, told.last, lost, told.unknown)
 
-    def told_again(self) -> Judged:
+    def judge_repeat(self) -> Judged:
         """What it is where it is here already, whatever the window thinks of it."""
         return Judged(Verdict.REPEAT, self.told.frame, self.told.first, self.told.last)
 

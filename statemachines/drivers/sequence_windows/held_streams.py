@@ -188,7 +188,7 @@ class HeldStreams:
         """It is no newer than what is known: it was overtaken, or is here already."""
         run = stream.run_of(message.number)
         if run is None or not run.misses(message.number):
-            self._hand_over(message, message.told_again())
+            self._hand_over(message, message.judge_repeat())
             return
         message.told = Judged(Verdict.NEXT, message.told.frame, message.told.first, message.told.last)
         message.recovered = True
@@ -336,7 +336,7 @@ class HeldStreams:
             self.bytes -= message.size
             self.counts.recovered += message.recovered
             lost, stream.lost = stream.lost, 0
-            self._hand_over(message, message.told_after(lost))
+            self._hand_over(message, message.judge_after_loss(lost))
             if self._streams.get(stream.place) is not stream:
                 return False
         return True

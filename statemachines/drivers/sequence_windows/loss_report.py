@@ -27,7 +27,7 @@ class LossReport(msgspec.Struct, frozen=True):
     other_layout: int = -1
 
     @property
-    def lost(self) -> int:
+    def lost_messages(self) -> int:
         """How many messages are known to be missing, or at least one for each loss that is unknown."""
         return sum(row.lost for row in self.rows)
 

@@ -67,7 +67,7 @@ def publisher(
     with closing(life), MulticastSender(parse_group(group, interface)) as sender:
         one = publisher_of(life, sender.send, windows)
         if converged:
-            one.converged()
+            one.start_new_streams()
         published = 0
         end_on_sigterm()
         begin_work()
@@ -121,7 +121,7 @@ def subscriber(
     with closing(life), MulticastReceiver(parse_group(group, interface)) as receiver:
         node = SubscriberNode(receiver, life, name, windows, tuple(subjects or ()), publishers_max)
         if converged:
-            node.subscriber.converged()
+            node.subscriber.note_convergence()
         run_until_signal(node.run(losses))
     print(node.subscriber.losses().text(time.localtime().tm_gmtoff), file=sys.stderr)
 

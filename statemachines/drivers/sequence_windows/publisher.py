@@ -96,7 +96,7 @@ class SequencedPublisher:
             return []
         return self.sent.answer(query)
 
-    def converged(self, t_ns: int | None = None) -> None:
+    def start_new_streams(self, t_ns: int | None = None) -> None:
         """The network has converged, at `t_ns` of the wall's clock (None: now): older streams begin anew
         with their next message, so that who comes late can verify them."""
         self.table.converge(self._wall() if t_ns is None else t_ns)

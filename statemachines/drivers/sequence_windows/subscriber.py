@@ -143,7 +143,7 @@ class SequencedSubscriber:
         if self._held is not None:
             self._held.drop(subject)
 
-    def converged(self, t_ns: int | None = None) -> None:
+    def note_convergence(self, t_ns: int | None = None) -> None:
         """The network has converged, at `t_ns` of the wall's clock (None: now).  Until somebody says so all late joins
         are UNKNOWN."""
         event = Converged(self._wall() if t_ns is None else t_ns)
@@ -156,13 +156,13 @@ class SequencedSubscriber:
 
         What is malformed or cannot be is counted, and raises nothing.
         """
-        one = self.decoded(data)
+        one = self.decode_datagram(data)
         if one is None:
             return None
         parts = (one.payload, one.time_ns, one.chain, one.life)
         return self.receive_message(one.publisher, one.subject, one.number, *parts)
 
-    def decoded(self, data: bytes) -> Datagram | None:
+    def decode_datagram(self, data: bytes) -> Datagram | None:
         """The message in these bytes; None: there is none, and that is counted.  Who sends another version's layout is
         named in the log, the 1st, 2nd, 4th time and so on."""
         try:
@@ -204,13 +204,13 @@ class SequencedSubscriber:
 
     # -- recovery -----------------------------------------------------------------------------------------------
 
-    def recovered(self, data: bytes) -> Delivery | None:
+    def receive_recovered(self, data: bytes) -> Delivery | None:
         """A message of an answer has arrived; what the application was given of it now (None: nothing, yet).
 
         It is believed where it is missing; what is malformed, or what nobody waits for, is counted, and raises nothing.
         """
         held = self._recovering()
-        one = self.decoded(data)
+        one = self.decode_datagram(data)
         if one is None:
             return None
         base = base_of(one.number)
@@ -220,7 +220,7 @@ class SequencedSubscriber:
         given: Delivery | None = message.given
         return given
 
-    def answered(self, query: RecoveryQuery, replied: bool) -> None:
+    def close_query(self, query: RecoveryQuery, replied: bool) -> None:
         """The query is over.  `replied`: the publisher has answered, if only that it has nothing, and every message of
         its answer has come before: then what is missing still will not come.  Otherwise it is asked again."""
         self._recovering().end_query(query, replied)
@@ -231,7 +231,7 @@ class SequencedSubscriber:
         return self._recovering().counts
 
     @property
-    def held(self) -> int:
+    def incomplete_streams(self) -> int:
         """How many streams miss something that is asked for."""
         return 0 if self._held is None else len(self._held)
 
@@ -280,7 +280,7 @@ class SequencedSubscriber:
         kept = self.table.subjects
         evicted = self.table.evicted + self._forgotten
         counts = (self.malformed, evicted, self.failed, self.other_layout)
-        return LossReport(self._losses.rows(), len(kept), kept.kept, *counts)
+        return LossReport(self._losses.rows(), len(kept), kept.size_bytes, *counts)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -292,7 +292,7 @@ class SequencedSubscriber:
             self._losses.of(publisher).count(told, t_ns)
         if self._observe is not None:
             self._observe(publisher, subject, told, t_ns)
-        if not told.delivered:
+        if not told.is_delivered:
             return None
         join = self._joined(told, t_ns) if told.verdict is Verdict.FIRST else None
         parts = (told.verdict, told.lost, told.unknown, join, False, life)
@@ -304,7 +304,7 @@ class SequencedSubscriber:
         """As it is when nothing before it is waited for any more."""
         if told.verdict is not Verdict.NEXT:
             self._losses.of(message.publisher).count(told, message.t_ns)
-        if not told.delivered:
+        if not told.is_delivered:
             return
         join = self._joined(told, message.t_ns) if told.verdict is Verdict.FIRST else None
         publisher, subject, number, payload = message.publisher, message.subject, message.number, message.payload

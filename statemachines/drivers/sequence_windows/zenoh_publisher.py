@@ -16,10 +16,10 @@ import msgspec
 import zenoh
 
 from statemachines.drivers.missed_samples.attachment import End, encode
-from statemachines.drivers.missed_samples.declared import Declared
+from statemachines.drivers.missed_samples.declaration import Declared
 from statemachines.drivers.missed_samples.layout import PLAIN
-from statemachines.drivers.missed_samples.publisher import checked
-from statemachines.drivers.missed_samples.query_desk import QueryDesk
+from statemachines.drivers.missed_samples.publisher import check_options
+from statemachines.drivers.missed_samples.query_queue import QueryQueue
 from statemachines.drivers.missed_samples.sample_store import BUSY, END_KEY, CacheStatistics, refuse
 from statemachines.drivers.missed_samples.session import is_matched
 from statemachines.drivers.opening import finish_in_thread
@@ -29,7 +29,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.missed_samples.keys import check_key
 from statemachines.missed_samples.selector import Malformed, parse
 from statemachines.sequence_windows.rotation import Window
-from statemachines.wire import shown
+from statemachines.wire import quote_for_log
 
 logger = logging.getLogger("gapless")
 
@@ -112,16 +112,16 @@ class SequencedZenohPublisher:
             raise ConfigurationError("publisher", self.key_expr, rule)
         return self.sequenced.publish(self.key_expr, payload)
 
-    def converged(self) -> None:
+    def start_new_streams(self) -> None:
         """The network has converged: a stream that is older begins anew with its next message."""
-        self.sequenced.converged()
+        self.sequenced.start_new_streams()
 
     # -- answers --------------------------------------------------------------------------------------------------
 
     async def _open_history(self) -> None:
         self._sender = ThreadPoolExecutor(1, "gapless-answers")
         self._declared.on_close(self._end_answers)
-        desk = QueryDesk(f"the history of {self.source}", self._answer, self.statistics)
+        desk = QueryQueue(f"the history of {self.source}", self._answer, self.statistics)
         await desk.open(self._declared)
         key = PLAIN.own_key(self.source, self.key_expr)
         self._declared.add(self._session.declare_queryable(key, desk.handler()))
@@ -154,7 +154,7 @@ class SequencedZenohPublisher:
         error = work.exception()
         if error is not None:
             self.statistics.failed += 1
-            logger.warning("an answer could not be sent: %s", shown(str(error)))
+            logger.warning("an answer could not be sent: %s", quote_for_log(str(error)))
             return
         self.statistics.replies += work.result()
 
@@ -188,4 +188,4 @@ def declare_sequenced_publisher(session: zenoh.Session, key_expr: str, **options
     Raises `BadKey` for a key with wild cards, or a source that cannot be part of a key, `ConfigurationError` for an
     option that cannot be, `zenoh.ZError`.
     """
-    return SequencedZenohPublisher(session, key_expr, checked(SequencedPublisherOptions, options))
+    return SequencedZenohPublisher(session, key_expr, check_options(SequencedPublisherOptions, options))

@@ -20,14 +20,14 @@ from msgspec.structs import replace
 
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.missed_samples.attachment import End, MalformedAttachment, decode
-from statemachines.drivers.missed_samples.declared import Declared
+from statemachines.drivers.missed_samples.declaration import Declared
 from statemachines.drivers.missed_samples.layout import PLAIN, attachment_of
 from statemachines.drivers.missed_samples.mailbox import Item, Mailbox
 from statemachines.drivers.missed_samples.open_query import OpenQuery
 from statemachines.drivers.missed_samples.outlet import Outlet
-from statemachines.drivers.missed_samples.publisher import checked
-from statemachines.drivers.missed_samples.query_desk import stop
-from statemachines.drivers.missed_samples.received import OVERHEAD
+from statemachines.drivers.missed_samples.publisher import check_options
+from statemachines.drivers.missed_samples.query_queue import stop
+from statemachines.drivers.missed_samples.received_sample import OVERHEAD
 from statemachines.drivers.missed_samples.sample_store import OURS
 from statemachines.drivers.missed_samples.zenoh_thread import direct
 from statemachines.drivers.opening import finish_in_thread
@@ -40,7 +40,7 @@ from statemachines.missed_samples.recovery import Recovery
 from statemachines.missed_samples.selector import range_text
 from statemachines.sequence_windows.rotation import Window
 from statemachines.sequence_windows.subject_publishers import PLACES
-from statemachines.wire import shown
+from statemachines.wire import quote_for_log
 
 logger = logging.getLogger("gapless")
 
@@ -164,7 +164,7 @@ class SequencedZenohSubscriber:
     # -- the application ------------------------------------------------------------------------------------------
 
     @property
-    def overflowed(self) -> int:
+    def overflow_count(self) -> int:
         """Messages that found no room because the loop, or the reader, was too slow: they are lost like any other."""
         return self._mailbox.refused
 
@@ -203,7 +203,7 @@ class SequencedZenohSubscriber:
         self._set_timer()
 
     def _hear(self, sample: zenoh.Sample) -> None:
-        one = self.sequenced.decoded(sample.payload.to_bytes())
+        one = self.sequenced.decode_datagram(sample.payload.to_bytes())
         if one is None:
             return
         if one.subject != str(sample.key_expr):
@@ -257,7 +257,7 @@ class SequencedZenohSubscriber:
                 timeout=max(recovery.timeout_ms, recovery.timeout_max_ms) / 1_000,
             )
         except (zenoh.ZError, BadKey) as error:
-            logger.warning("a query could not be sent: %s", shown(str(error)))
+            logger.warning("a query could not be sent: %s", quote_for_log(str(error)))
             open_.lost = True
             over()
 
@@ -274,7 +274,7 @@ class SequencedZenohSubscriber:
         data = attachment_of(sample)
         if data is None:
             open_.count(publisher)
-            self.sequenced.recovered(sample.payload.to_bytes())
+            self.sequenced.receive_recovered(sample.payload.to_bytes())
             return
         try:
             said = decode(data)
@@ -288,9 +288,9 @@ class SequencedZenohSubscriber:
     def _end(self, given: tuple[RecoveryQuery, OpenQuery]) -> None:
         """All that it brought has been taken.  It has ended well if the publisher said how much that is."""
         query, open_ = given
-        well = bool(open_.ends) and open_.ended_well(self._links(), self._breaks)
+        well = bool(open_.ends) and open_.is_complete(self._links(), self._breaks)
         self.bad_ends += not well
-        self.sequenced.answered(query, well)
+        self.sequenced.close_query(query, well)
 
 
 def declare_sequenced_subscriber(
@@ -310,4 +310,4 @@ def declare_sequenced_subscriber(
 
     Raises `BadKey` for what is no key expression, `ConfigurationError` for an option that cannot be, `zenoh.ZError`.
     """
-    return SequencedZenohSubscriber(session, key_expr, handler, checked(SequencedSubscriberOptions, options))
+    return SequencedZenohSubscriber(session, key_expr, handler, check_options(SequencedSubscriberOptions, options))

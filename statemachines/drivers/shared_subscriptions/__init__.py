@@ -7,7 +7,7 @@ A name is imported when it is used first: who lists the roles of `gapless node` 
 
 from typing import TYPE_CHECKING, Final
 
-from statemachines.drivers.later import imported_later
+from statemachines.drivers.lazy_import import import_lazily
 from statemachines.drivers.protocol import DriverProtocol
 
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
     from statemachines.drivers.shared_subscriptions.groups import declare as declare
     from statemachines.drivers.shared_subscriptions.groups import destroy as destroy
-    from statemachines.drivers.shared_subscriptions.lead import LeaderNode as LeaderNode
-    from statemachines.drivers.shared_subscriptions.publish import Publisher as Publisher
-    from statemachines.drivers.shared_subscriptions.subscribe import SharedSession as SharedSession
-    from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription as SharedSubscription
+    from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode as LeaderNode
+    from statemachines.drivers.shared_subscriptions.publisher import Publisher as Publisher
+    from statemachines.drivers.shared_subscriptions.shared_session import SharedSession as SharedSession
+    from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription as SharedSubscription
 
 _COMMANDS: Final = f"{__name__}.node_commands"
 
@@ -30,13 +30,13 @@ DRIVERS: Final = DriverProtocol(
     }
 )
 
-__getattr__ = imported_later(
+__getattr__ = import_lazily(
     __name__,
     {
         f"{__name__}.deliveries": ("Deliveries", "Delivered"),
         f"{__name__}.groups": ("declare", "destroy"),
-        f"{__name__}.lead": ("LeaderNode",),
-        f"{__name__}.publish": ("Publisher",),
-        f"{__name__}.subscribe": ("SharedSession", "SharedSubscription"),
+        f"{__name__}.leader_node": ("LeaderNode",),
+        f"{__name__}.publisher": ("Publisher",),
+        f"{__name__}.shared_session": ("SharedSession", "SharedSubscription"),
     },
 )

@@ -43,7 +43,7 @@ class ConsumerFile:
         now_ns = self._clock()
         self._write([Line(GOT, stream, grant, offset, digest(payload), owner, now_ns) for offset, payload in messages])
 
-    def acked(self, stream: str, grant: int, messages: list[tuple[int, bytes]]) -> None:
+    def write_acknowledged(self, stream: str, grant: int, messages: list[tuple[int, bytes]]) -> None:
         """Messages that were acknowledged."""
         self._write([Line(ACK, stream, grant, offset) for offset, _ in messages])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import msgspec
 
 if TYPE_CHECKING:
-    from statemachines.drivers.shared_subscriptions.subscribe import SharedSession
+    from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
 
 
 class Delivered(msgspec.Struct, frozen=True, eq=False):

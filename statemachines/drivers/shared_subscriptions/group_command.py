@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from statemachines.drivers.shared_subscriptions.node_commands import Config, Start, Store, read_configuration
-from statemachines.drivers.signals import log_plainly, unwaited
+from statemachines.drivers.signals import log_plainly, run_without_waiting
 
 app = typer.Typer(no_args_is_help=True, help="Declare a group of consumers, or destroy it.")
 
@@ -25,7 +25,7 @@ def declare(subscription: Subscription, store: Store, start: Start = "now", conf
 
     times = read_configuration(config)
     log_plainly()
-    told = asyncio.run(unwaited(declare_group(subscription, store=store, start=start, configuration=times)))
+    told = asyncio.run(run_without_waiting(declare_group(subscription, store=store, start=start, configuration=times)))
     begins = "the beginning" if told.start_ns == 0 else f"{told.start_ns} ns of store time"
     print(f"{subscription}: {'was declared already' if told.found else 'declared'}, from {begins} on")
 
@@ -41,5 +41,5 @@ def destroy(subscription: Subscription, store: Store, config: Config = None) -> 
 
     times = read_configuration(config)
     log_plainly()
-    told = asyncio.run(unwaited(destroy_group(subscription, store=store, configuration=times)))
+    told = asyncio.run(run_without_waiting(destroy_group(subscription, store=store, configuration=times)))
     print(f"{subscription}: {'destroyed' if told.found else 'there is no such group'}")

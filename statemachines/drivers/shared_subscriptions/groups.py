@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from statemachines.drivers.clock import LOOK_AGAIN_S, steady_ns
-from statemachines.drivers.shared_subscriptions.open_stores import open_stores, opened, path_of
+from statemachines.drivers.shared_subscriptions.open_stores import open_store_patiently, open_stores, path_of
 from statemachines.drivers.shared_subscriptions.store import GroupStore
 from statemachines.kernel import Ask, Call, ConfigurationError, Effect, Event, Node, Tell
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -60,7 +60,7 @@ async def _operate(
 ) -> Told:
     ours = (configuration or Configuration()).check()
     group, topic_filter = parse_filter(subscription)
-    groups, streams = await opened(open_stores, store, who=subscription)
+    groups, streams = await open_store_patiently(open_stores, store, who=subscription)
     try:
         node = Node(GROUP, GroupRecord("group", group, topic_filter, ours), name="group", now_ns=steady_ns())
         told = await _drive(node, groups, node.feed(operation, steady_ns()))

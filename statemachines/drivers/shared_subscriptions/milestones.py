@@ -27,7 +27,7 @@ from statemachines.shared_subscriptions.leader_record import HOLDING, RESIGNED, 
 from statemachines.shared_subscriptions.member import GONE, LAPSED, MEMBER, REGISTERED, ExpiryTimer, HandOverTimer, Kick
 from statemachines.shared_subscriptions.message import Disconnect
 from statemachines.shared_subscriptions.stream_store import Measured
-from statemachines.wire import shown
+from statemachines.wire import quote_for_log
 
 logger = logging.getLogger("gapless")
 
@@ -103,7 +103,7 @@ class Milestones:
 
     def _share(self, event: Event, step: Step[Any], now_ns: int) -> None:
         if step.row in REGISTERING:
-            self._say_bounded(now_ns, step.record, "%s is a member", shown(event.borrower))  # type: ignore[attr-defined]
+            self._say_bounded(now_ns, step.record, "%s is a member", quote_for_log(event.borrower))  # type: ignore[attr-defined]
         for child in step.children:
             if child.fsm is MEMBER:
                 self._member(event, child, step.record, now_ns)
@@ -126,7 +126,7 @@ class Milestones:
 
     def _member(self, event: Event, child: ChildStep, record: LeaderRecord, now_ns: int) -> None:
         """One that is a member no longer."""
-        after, who = child.record.status, shown(child.record.link.borrower)
+        after, who = child.record.status, quote_for_log(child.record.link.borrower)
         if after is not child.source and child.source is REGISTERED:
             waits = "; its streams wait for the end of its lease" if after is LAPSED else ""
             why = why_gone(event, child.event)
@@ -146,7 +146,9 @@ class Milestones:
             self._say(record, what, *words)
 
     def _say(self, record: LeaderRecord, what: str, *words: object) -> None:
-        logger.info("%s: group %s, %s: " + what, self._node, shown(record.group), shown(record.filter), *words)
+        logger.info(
+            "%s: group %s, %s: " + what, self._node, quote_for_log(record.group), quote_for_log(record.filter), *words
+        )
 
 
 def why_gone(event: Event, told: Event) -> str:

@@ -92,7 +92,7 @@ def leader(
     Prints `listening on HOST:PORT`, and stops in good order on SIGTERM or SIGINT.  Without a secret or TLS whoever
     reaches the port may take part.
     """
-    from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+    from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
     from statemachines.drivers.shared_subscriptions.roles import LEADER
     from statemachines.drivers.tcp import parse_address
 
@@ -116,7 +116,7 @@ def leader(
         async with node:
             host, port = node.address
             print(f"listening on {host}:{port}", flush=True)
-            await node.failed()
+            await node.wait_for_failure()
 
     run_until_signal(work())
 
@@ -152,7 +152,7 @@ def consumer(
     Leaves in good order on SIGTERM or SIGINT; killed, it loses nothing: others get what it had not acknowledged.
     """
     from statemachines.drivers.shared_subscriptions.consumer_file import ConsumerFile
-    from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
+    from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
 
     configuration = read_configuration(config)
     credentials = read_credentials(secret_file, tls_cert, tls_key, tls_ca)
@@ -198,7 +198,7 @@ def publisher(
     code is 130.
     """
     from statemachines.drivers.shared_subscriptions import text_lines as lines
-    from statemachines.drivers.shared_subscriptions.publish import Publisher
+    from statemachines.drivers.shared_subscriptions.publisher import Publisher
 
     topics = lines.read(path)
     done, total = 0, sum(map(len, topics.values()))
@@ -243,7 +243,7 @@ async def deal_with(messages: Deliveries, file: ConsumerFile | None, work_ms: fl
     for message in messages:
         await message.ack()
     if file is not None:
-        file.acked(stream, grant, contents)
+        file.write_acknowledged(stream, grant, contents)
 
 
 def read_configuration(path: Path | None, option: str = "--config") -> Any:

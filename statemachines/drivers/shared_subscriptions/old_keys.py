@@ -27,7 +27,7 @@ from statemachines.shared_subscriptions.names import (
     record_key,
 )
 from statemachines.shared_subscriptions.stream_store import matches
-from statemachines.wire import shown
+from statemachines.wire import quote_for_log
 
 STREAM: Final = re.compile(r"[0-9]+\.[0-9]+/")
 """How the id of a stream begins."""
@@ -92,4 +92,4 @@ def can_be(group: str, topic_filter: str) -> bool:
 def say_left(left: list[str]) -> tuple[str, ...]:
     """What a log says about those that were left."""
     why = "may be of two groups or of none, and is left in the table"
-    return tuple(f"the record {shown(key)} of an earlier version {why} {LEFT}" for key in left)
+    return tuple(f"the record {quote_for_log(key)} of an earlier version {why} {LEFT}" for key in left)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from statemachines.drivers.shared_subscriptions.store import GroupStore, StreamStore
-from statemachines.drivers.sql.awaited import AGAIN_S, SAY_AGAIN_S, awaited
+from statemachines.drivers.sql.awaited import AGAIN_S, SAY_AGAIN_S, retry_while_unavailable
 from statemachines.drivers.sql.shown_url import names_password, without_password
 from statemachines.kernel import ConfigurationError
 
@@ -34,13 +34,15 @@ class Stores(NamedTuple):
     streams: StreamStore
 
 
-async def opened(make: Callable[[str | Path], T], store: str | Path, *, who: str, patience_s: float = math.inf) -> T:
+async def open_store_patiently(
+    make: Callable[[str | Path], T], store: str | Path, *, who: str, patience_s: float = math.inf
+) -> T:
     """`make(store)` in a thread, again and again while the database is away, starts, or is too busy, as requests are
     repeated later; `who`: waits, as the log says it.
 
     Raises what `make` does; where it is only not there, when `patience_s` is over.
     """
-    return await awaited(
+    return await retry_while_unavailable(
         lambda: asyncio.to_thread(make, store),
         who=who,
         patience_s=patience_s,

@@ -14,7 +14,7 @@ import msgspec
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.shared_subscriptions.group_store import Claim, Stored, Value, is_value_of
 from statemachines.shared_subscriptions.names import ROOT, record_name
-from statemachines.wire import shown
+from statemachines.wire import quote_for_log
 
 logger = logging.getLogger("gapless")
 
@@ -78,7 +78,7 @@ class RecordCodec:
         return stored
 
     def _unreadable(self, key: str, what: str) -> RecordUnreadable:
-        return RecordUnreadable(f"{self._where}: the record {shown(key)} {what}; {MEND}")
+        return RecordUnreadable(f"{self._where}: the record {quote_for_log(key)} {what}; {MEND}")
 
     def _name(self, key: str, what: str) -> None:
         if key in self._named:

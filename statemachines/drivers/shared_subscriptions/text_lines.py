@@ -26,7 +26,7 @@ def read(path: Path | None) -> Topics:
     Raises `ConfigurationError` where there is nothing to read, or too much.
     """
     if path is None:
-        return repeated(read_folder(OWN_SOURCE, "*.py"), LINES_WANTED)
+        return repeat_topics(read_folder(OWN_SOURCE, "*.py"), LINES_WANTED)
     topics = read_folder(path, "*") if path.is_dir() else {topic_of(path.name): read_lines(path)}
     topics = {topic: lines for topic, lines in topics.items() if lines}
     if not topics:
@@ -71,7 +71,7 @@ def topic_of(name: str) -> str:
     return name.replace("+", "_").replace("#", "_").lstrip("$")
 
 
-def repeated(topics: Topics, wanted: int) -> Topics:
+def repeat_topics(topics: Topics, wanted: int) -> Topics:
     """All of it again and again, whole, until there are `wanted` lines or a few more."""
     count = sum(len(lines) for lines in topics.values())
     times = max(1, -(-wanted // count))

@@ -25,7 +25,7 @@ logger = logging.getLogger("gapless")
 T = TypeVar("T")
 
 
-async def awaited(
+async def retry_while_unavailable(
     attempt: Callable[[], Awaitable[T]],
     *,
     who: str,

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.sql.failure import BUSY_S, OutcomeOpen, StoreAway, StoreDamaged, StoreUnavailable
-from statemachines.drivers.sql.postgres_address import connect, is_pooled, parse_url, shown
+from statemachines.drivers.sql.postgres_address import connect, hide_password, is_pooled, parse_url
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
 
 logger = logging.getLogger("gapless")
@@ -134,7 +134,7 @@ class Database:
         agree: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
         address = parse_url(url)
-        self.url = shown(address)
+        self.url = hide_password(address)
         self._kind = kind
         self._layout = layout
         self._stamp = layout.stamp()
@@ -213,10 +213,10 @@ class Database:
             return StoreDamaged(f"{self.url}: {why}; restore the database from a copy, or begin with a new one")
         never_sent = not code and isinstance(error, OperationalError | InterfaceError)
         if never_sent or code.startswith(PASSING):
-            return self.not_written(error)
+            return self.is_not_written(error)
         return None
 
-    def not_written(self, error: DBAPIError) -> StoreUnavailable:
+    def is_not_written(self, error: DBAPIError) -> StoreUnavailable:
         """Nothing came of it."""
         return StoreUnavailable(f"{self.url}: {reason(error)}; nothing was written, try again")
 
@@ -229,8 +229,8 @@ class Database:
                 self._make_ours(connection)
         except DBAPIError as error:
             if opens_later(error):
-                raise self.not_written(error) from error
-            found, mend = explained(error)
+                raise self.is_not_written(error) from error
+            found, mend = explain_error(error)
             if is_away(error):
                 raise StoreAway("store", self.url, f"{found}; {mend}") from error
             raise self._refuse(found, mend) from error
@@ -316,7 +316,7 @@ def explains_itself(why: str) -> bool:
     return theirs or "password" in why or "authentication" in why or "pg_hba.conf" in why or "role" in why
 
 
-def explained(error: DBAPIError) -> tuple[str, str]:
+def explain_error(error: DBAPIError) -> tuple[str, str]:
     """Why a database could not be opened, and what to do."""
     why = reason(error)
     if "password" in why or "authentication" in why or "pg_hba.conf" in why or "role" in why:

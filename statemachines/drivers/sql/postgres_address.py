@@ -36,13 +36,13 @@ def parse_url(given: str) -> URL:
             "store", f"{url.drivername}://...", f"write @ and ? of a password as %40 and %3F; {FORM}"
         )
     if url.drivername not in SCHEMES:
-        raise ConfigurationError("store", shown(url), FORM)
+        raise ConfigurationError("store", hide_password(url), FORM)
     if not url.database:
-        raise ConfigurationError("store", shown(url), f"names no database; it {FORM}")
+        raise ConfigurationError("store", hide_password(url), f"names no database; it {FORM}")
     return url.set(drivername="postgresql+psycopg")
 
 
-def shown(url: URL) -> str:
+def hide_password(url: URL) -> str:
     """The URL without its password, as its user writes it."""
     query = {name: "***" if name.lower() in SECRET else value for name, value in url.query.items()}
     text = url.set(drivername="postgresql", query=query).render_as_string(hide_password=True)

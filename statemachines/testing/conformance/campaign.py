@@ -36,9 +36,9 @@ from statemachines.testing.conformance.conformance_run import (
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.role_graph import RoleGraph
 from statemachines.testing.conformance.tour import Tour, tour_of
-from statemachines.testing.drawing import Refused, example
 from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import environment_of
+from statemachines.testing.struct_values import Refused, example
 from statemachines_sim.shrink import leave_out
 
 RUNS: Final = 200

@@ -15,9 +15,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Protocol
 
-from statemachines.interrupts import held_back, not_interrupted
+from statemachines.interrupts import defer_interrupts, not_interrupted
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.conformance.interface import InterfaceError, quoted
+from statemachines.testing.conformance.interface import InterfaceError, quote_line
 
 LINE_BYTES_MAX: Final = 1_000_000
 """An answer is no longer."""
@@ -65,7 +65,7 @@ class ChildProcess:
         self._buffer = bytearray()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         try:
-            with held_back(), not_interrupted():
+            with defer_interrupts(), not_interrupted():
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
@@ -167,11 +167,13 @@ class ChildProcess:
 
     def _unasked(self) -> str:
         line = bytes(self._buffer.partition(b"\n")[0])
-        return f"says a line that nobody asked for: {quoted(line)}; each line is answered once, and logs go to stderr"
+        return (
+            f"says a line that nobody asked for: {quote_line(line)}; each line is answered once, and logs go to stderr"
+        )
 
     def _late(self, buffer: bytearray) -> str:
         if buffer:
-            line = quoted(bytes(buffer))
+            line = quote_line(bytes(buffer))
             return f"has begun a line and not ended it after {self._patience_s:g} s: {line}; end it, and flush"
         rule = "answer each line, and flush the output, or give it longer with --patience"
         return f"has not answered after {self._patience_s:g} s; {rule}"

@@ -35,7 +35,7 @@ from statemachines.testing.conformance.relation import (
     Output,
     OutputsOf,
     answered_values,
-    matched,
+    match_answer,
 )
 from statemachines.testing.conformance.role import ConformanceRole, Start
 
@@ -383,7 +383,7 @@ class ConformanceRun:
         kept: list[Taken] = []
         wrong = ""
         for one in taken:
-            binding = matched(relation, one.outputs, came, one.state.binding)
+            binding = match_answer(relation, one.outputs, came, one.state.binding)
             if isinstance(binding, str):
                 wrong = wrong or binding
                 continue

@@ -204,7 +204,8 @@ class Interface:
         except msgspec.ValidationError as error:
             raise InterfaceError(self._about(line, str(error))) from None
         except msgspec.DecodeError as error:
-            rule = f"answers with no JSON ({error}): {quoted(line)}; an answer is one line of it, and logs go to stderr"
+            shown = quote_line(line)
+            rule = f"answers with no JSON ({error}): {shown}; an answer is one line of it, and logs go to stderr"
             raise InterfaceError(rule) from None
         if answer.interface != INTERFACE:
             raise InterfaceError(_of_version(answer.interface))
@@ -220,9 +221,8 @@ class Interface:
         version = found.get("interface", INTERFACE) if isinstance(found, dict) else INTERFACE
         if version != INTERFACE:
             return _of_version(version)
-        return (
-            f"does not keep to the interface: {error}; `gapless schema` prints what an answer may hold: {quoted(line)}"
-        )
+        shown = quote_line(line)
+        return f"does not keep to the interface: {error}; `gapless schema` prints what an answer may hold: {shown}"
 
     def output(self, effect: Any) -> Output:
         """What is seen of an effect of an answer that sends, asks or tells."""
@@ -253,7 +253,7 @@ def _of_version(version: Any) -> str:
     return f"speaks version {version} of the interface, {rule}"
 
 
-def quoted(line: bytes) -> str:
+def quote_line(line: bytes) -> str:
     """A line as an error shows it: its beginning."""
     text = line[:80].decode(errors="backslashreplace").rstrip("\n")
     return repr(text) + (" ..." if len(line) > 81 else "")

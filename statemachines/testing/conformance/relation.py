@@ -221,7 +221,7 @@ Binding = Mapping[str, Mapping[Any, Any]]
 Difference = str
 
 
-def matched(
+def match_answer(
     relation: Relation, expected: tuple[Output, ...], came: tuple[Output, ...], binding: Binding
 ) -> Binding | Difference:
     """The binding after this answer, where it is one that the relation allows; else what is wrong with it."""

@@ -20,9 +20,9 @@ from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError, Event, Fsm, TimerFired
 from statemachines.testing.conformance.interface import Alphabet, Interface, alphabet_of
 from statemachines.testing.conformance.relation import Relation
-from statemachines.testing.drawing import example
 from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import Legal, environment_of, testing_of
+from statemachines.testing.struct_values import example
 from statemachines_spec.explorer.timing import Timing
 
 SECOND_NS: Final = 1_000_000_000

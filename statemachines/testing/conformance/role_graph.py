@@ -22,7 +22,7 @@ from statemachines.testing.conformance.conformance_run import Begin, Cell, Feed,
 from statemachines.testing.conformance.relation import STOPPED, Output, OutputsOf
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines_spec.explorer.actor import Watch
-from statemachines_spec.explorer.party import TimedParty, aged, all_due, begin, stepped
+from statemachines_spec.explorer.party import TimedParty, age_party, all_due, begin, step_party
 
 NODES_MAX: Final = 4_000
 """A system with more states is explored so far, and its coverage says so."""
@@ -185,7 +185,7 @@ class RoleGraph:
             return None
 
     def _tick(self, party: TimedParty) -> Outcome | None:
-        after = aged(self.timing, party, 1)
+        after = age_party(self.timing, party, 1)
         assert after is None or isinstance(after, TimedParty)
         return None if after is None else self._settled(Outcome(after, (), ()))
 
@@ -203,7 +203,7 @@ class RoleGraph:
 
     def _take(self, party: TimedParty, event: Any) -> Outcome:
         watch: Watch = []
-        after, effects = stepped(self.role.fsm, party, event, "", watch, timing=self.timing)
+        after, effects = step_party(self.role.fsm, party, event, "", watch, timing=self.timing)
         assert isinstance(after, TimedParty)
         stops = after.record.status in self.role.fsm.final
         outputs = self._outputs.of(effects)
@@ -298,14 +298,14 @@ class RoleGraph:
             one, two = edge.dest, outcome.party
         return None
 
-    def mistaken(self, source: Node, dest: Node) -> Iterator[TimedParty]:
+    def list_mistaken(self, source: Node, dest: Node) -> Iterator[TimedParty]:
         """States that an implementation may be in after an edge if it forgets a part of what changes: one field is as
         it was, or one timer; or it is in another state of the table."""
         after = self.parties[dest]
         before = self.parties.get(source)
         if before is not None:
             for record in _partly(before.record, after.record):
-                moved = self.timing.moved(record, 0)  # what grows no older, or is not read, is no mistake
+                moved = self.timing.move_stamps(record, 0)  # what grows no older, or is not read, is no mistake
                 if moved != after.record:
                     yield _with_record(after, moved)
             yield from _other_timers(before, after)

@@ -133,7 +133,7 @@ class Tour:
         if edge.dest == OVER:
             return
         graph = self.graph
-        others = list(graph.mistaken(edge.source, edge.dest))
+        others = list(graph.list_mistaken(edge.source, edge.dest))
         played = 0
         while others and played < SEQUENCES_MAX:
             other = others.pop(0)

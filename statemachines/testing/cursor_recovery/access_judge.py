@@ -56,9 +56,9 @@ def judge_accesses(queue: Queue, logs: Iterable[Log]) -> list[Violation]:
     for one in sorted(_settled(queue, [made for log in logs for made in _made(log)]), key=lambda one: one[:3]):
         try:
             if one.request is None:
-                observers.died(one.slot, one.incarnation)
+                observers.observe_death(one.slot, one.incarnation)
             elif one.answer is not None:
-                observers.accessed(one.slot, one.incarnation, one.request, one.answer, one.time_ns)
+                observers.observe_access(one.slot, one.incarnation, one.request, one.answer, one.time_ns)
         except (ProtocolError, InvariantViolated) as error:
             return [Violation("EXCL", f"{one.life}: {one.request or 'died'}: {error}")]
     return []

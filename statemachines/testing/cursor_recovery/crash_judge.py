@@ -21,7 +21,7 @@ class Delivery(msgspec.Struct, frozen=True):
     message: bytes
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldBlock(msgspec.Struct, frozen=True):
     """A life, by name, that had the cursor for certain from `since_ns` to `until_ns`: after it had taken it, and before
     it gave it back, or died."""
 
@@ -43,7 +43,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     begun: dict[tuple[int, int], bytes] = msgspec.field(default_factory=dict)
     acknowledged: set[tuple[int, int]] = msgspec.field(default_factory=set)
     deliveries: list[Delivery] = msgspec.field(default_factory=list)
-    held: list[Held] = msgspec.field(default_factory=list)
+    held: list[HeldBlock] = msgspec.field(default_factory=list)
     lost: int = 0
     readers_killed: int = 0
     heads: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
@@ -129,7 +129,7 @@ def _judge_acknowledged(plan: Plan, seen: Evidence) -> list[Violation]:
 def _judge_owners(seen: Evidence) -> list[Violation]:
     """EXCL: nobody had a cursor while another one had it for certain."""
     found = []
-    last: dict[str, Held] = {}
+    last: dict[str, HeldBlock] = {}
     for one in sorted(seen.held, key=lambda one: one.since_ns):
         before = last.get(one.cursor)
         if before is not None and one.since_ns < before.until_ns:

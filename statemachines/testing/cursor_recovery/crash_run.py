@@ -30,7 +30,14 @@ from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Ou
 from statemachines.drivers.cursor_recovery.operation_log import OperationLog
 from statemachines.kernel import Request
 from statemachines.testing.cursor_recovery.access_judge import judge_accesses
-from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Held, Violation, judge, messages_in
+from statemachines.testing.cursor_recovery.crash_judge import (
+    Delivery,
+    Evidence,
+    HeldBlock,
+    Violation,
+    judge,
+    messages_in,
+)
 from statemachines.testing.cursor_recovery.crash_plan import Fate, Plan, draw_plan
 from statemachines.trace import fingerprints
 from statemachines.trace.log import merge, read_logs
@@ -76,7 +83,7 @@ class Holding:
             self._has = ("", FREE)
 
 
-class Doom:
+class PlannedKill:
     """The hook of one life: before its access number `fate.access` what is to happen happens."""
 
     def __init__(self, fate: Fate, holding: Holding, log: OperationLog | None) -> None:
@@ -118,7 +125,7 @@ class Life:
     def attach(self, node: str, life: int, fate: Fate) -> CircularQueue[bytes]:
         """An end of the queue whose accesses are counted from now on."""
         log = None if self.logs is None else OperationLog(self.logs, node, life + 1)
-        doom = Doom(fate, Holding(self.folder / f"held-{node}~{life + 1}"), log)
+        doom = PlannedKill(fate, Holding(self.folder / f"held-{node}~{life + 1}"), log)
         observe = None if log is None else log.observe
         instruments = Instruments(hook=doom, observe=observe, declared=self.plan.declared)
         queue: CircularQueue[bytes] = CircularQueue.attach(self.name, instruments=instruments)
@@ -324,7 +331,7 @@ class Run:
         for path in self.folder.glob("held-*"):
             for line in lines_of(path):
                 cursor, since_ns, until_ns = line.split(" ")
-                seen.held.append(Held(cursor, path.name.partition("-")[2], int(since_ns), int(until_ns)))
+                seen.held.append(HeldBlock(cursor, path.name.partition("-")[2], int(since_ns), int(until_ns)))
         if not seen.stuck:
             seen.stuck += check_that_cursors_become_free(queue, self.threshold_s)
         seen.lost = queue.stats().lost

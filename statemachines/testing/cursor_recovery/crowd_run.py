@@ -26,7 +26,7 @@ import msgspec
 
 from statemachines.cursor_recovery.memory import SLOTS
 from statemachines.drivers.cursor_recovery import CircularQueue, Instruments, Outcome, ReadOutcome
-from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Held, Violation, judge
+from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, HeldBlock, Violation, judge
 from statemachines.testing.cursor_recovery.crash_plan import PATIENCE_S, Plan, message_of
 from statemachines.testing.cursor_recovery.crash_run import (
     Holding,
@@ -179,7 +179,7 @@ def _gather(folder: Path, lives: int, seen: Evidence) -> tuple[Plan, int]:
         sizes.append(tuple(blocks))
         for line in lines_of(folder / f"held-{life}"):
             cursor, since_ns, until_ns = line.split(" ")
-            seen.held.append(Held(cursor, f"life {life}", int(since_ns), int(until_ns)))
+            seen.held.append(HeldBlock(cursor, f"life {life}", int(since_ns), int(until_ns)))
     return Plan(0, CAPACITY, 4, 4, tuple(sizes), (), (), False, THRESHOLD_MS), in_hand
 
 

@@ -1,7 +1,7 @@
 """MemoryScene: one operation over a shared memory, which others change meanwhile, as far as the operation can tell.
 
     scene = MemoryScene(READER, new_reader(QUEUE, 0, 1), (Read(),), memory, (Meanwhile(Store(READ_HEAD, 20)),))
-    scene.told(record)                                  # every answer that the memory may give in this state
+    scene.list_inputs(record)                                  # every answer that the memory may give in this state
 
 The memory is the pure service.  At any moment each change of others may happen, once.  All that can come of it is
 tabulated: for each record the answers that follow.
@@ -55,7 +55,7 @@ class MemoryScene:
         self.now_ns = now_ns
         self._first = Moment(record, None, tuple(sorted(words.items())), others)
 
-    def told(self, record: Any) -> tuple[Event, ...]:
+    def list_inputs(self, record: Any) -> tuple[Event, ...]:
         """What may be told in this state: the calls, or the answers; nothing where no run leads."""
         return self._answers.get(record, ())
 
@@ -97,7 +97,7 @@ class MemoryScene:
         return moment.record, event, Moment(step.record, asked, words, moment.left)
 
 
-def played(fsm: Fsm[Any], record: Any, call: Event, words: Words, now_ns: int, accesses: int = 1_000) -> Words:
+def play_accesses(fsm: Fsm[Any], record: Any, call: Event, words: Words, now_ns: int, accesses: int = 1_000) -> Words:
     """The memory after so many accesses of an operation that nobody disturbs: it ends, or dies there."""
     memory = Memory(record.queue)
     step = fsm.step(record, call, 0)
@@ -110,6 +110,6 @@ def played(fsm: Fsm[Any], record: Any, call: Event, words: Words, now_ns: int, a
     return words
 
 
-def difference(before: Words, after: Words) -> Meanwhile:
+def change_words(before: Words, after: Words) -> Meanwhile:
     """The change of the memory from one state to another, at once."""
     return Meanwhile(tuple(Store(word, value) for word, value in sorted(after.items()) if before.get(word, 0) != value))

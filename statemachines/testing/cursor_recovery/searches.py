@@ -11,9 +11,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from statemachines.drivers.cursor_recovery import CircularQueue, MissingQueue
+from statemachines.testing.bug_search import Searches
 from statemachines.testing.cursor_recovery.crash_plan import draw_plan
 from statemachines.testing.cursor_recovery.crash_run import fork, run_plan
-from statemachines.testing.finding import Searches
 
 STUCK_S: Final = 5.0
 """With a bug planted many are stuck, so this waits less long; a very busy machine would be called a bug."""

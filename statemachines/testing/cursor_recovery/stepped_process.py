@@ -37,7 +37,7 @@ OUT_OF_HANDS = (Outcome.WRITTEN.value, Outcome.FENCED.value, Outcome.OVERSIZE.va
 _LENGTH = 4
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True):
+class OperationTell(msgspec.Struct, frozen=True, array_like=True):
     """What an operation told: `event` write_done, read_done or skipped; of a skipped range `position` and `last`."""
 
     event: str
@@ -54,7 +54,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
 
     status: str
     is_over: bool
-    told: tuple[Told, ...] = ()
+    told: tuple[OperationTell, ...] = ()
     takes: str = ""
     frees: str = ""
 
@@ -144,7 +144,7 @@ class SteppedProcess:
         return self.alive and (bool(self.status) or not self.blocks or self.done < len(self.blocks))
 
     @property
-    def told(self) -> list[Told]:
+    def tells(self) -> list[OperationTell]:
         """All that its operations told."""
         return [told for report in self.reports for told in report.told]
 
@@ -237,14 +237,14 @@ def _stepped(
     return Report(node.record.status.value, asked is None, told, takes, frees), asked
 
 
-def _told(event: Any) -> Told:
+def _told(event: Any) -> OperationTell:
     match event:
         case WriteDone(outcome, position):
-            return Told("write_done", outcome.value, position)
+            return OperationTell("write_done", outcome.value, position)
         case ReadDone(read_outcome, position, messages, payload):
-            return Told("read_done", read_outcome.value, position, payload, messages)
+            return OperationTell("read_done", read_outcome.value, position, payload, messages)
         case Skipped(first, last):
-            return Told("skipped", "", first, last=last)
+            return OperationTell("skipped", "", first, last=last)
     raise TypeError(type(event).__name__)
 
 

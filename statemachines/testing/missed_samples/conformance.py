@@ -74,25 +74,25 @@ PUBLISHING: Final = Relation(
 )
 
 
-def told_to_publisher(record: PublisherRecord) -> Iterator[Event]:
+def tell_publisher(record: PublisherRecord) -> Iterator[Event]:
     """The application publishes one sample, or several."""
     yield from (Declare(), Publish(1), Publish(3), Undeclare())
 
 
-def publisher_start(name: str, beats: Beats, width: int, since: int = 0) -> Start:
+def start_publisher(name: str, beats: Beats, width: int, since: int = 0) -> Start:
     """A publisher that goes on after `since` samples."""
     record = PublisherRecord("p", "a/b", beats, 2_000, width, next=since)
-    return Start(name, record, told_to_publisher, lambda record: record.next <= since + 4)
+    return Start(name, record, tell_publisher, lambda record: record.next <= since + 4)
 
 
 PUBLISHER_ROLE: Final = ConformanceRole(
     PUBLISHER,
     (
-        publisher_start("no heartbeats", Beats.OFF, 64),
-        publisher_start("periodic heartbeats", Beats.PERIODIC, 64),
-        publisher_start("sporadic heartbeats", Beats.SPORADIC, 64),
-        publisher_start("numbers that come round", Beats.PERIODIC, 32, LAST - 1),
-        publisher_start("numbers that come round, sporadic", Beats.SPORADIC, 32, LAST),
+        start_publisher("no heartbeats", Beats.OFF, 64),
+        start_publisher("periodic heartbeats", Beats.PERIODIC, 64),
+        start_publisher("sporadic heartbeats", Beats.SPORADIC, 64),
+        start_publisher("numbers that come round", Beats.PERIODIC, 32, LAST - 1),
+        start_publisher("numbers that come round, sporadic", Beats.SPORADIC, 32, LAST),
     ),
     Timing(1_000 * MS, ("heartbeat",)),
     PUBLISHING,
@@ -114,7 +114,7 @@ S_NS: Final = 1_000_000_000
 ASKER: Final = "s~1/1"
 
 
-def told_to_cache(
+def tell_cache(
     numbers: tuple[tuple[int, int], ...],
     parameters: tuple[str, ...],
     sources: tuple[str, ...] = ("p",),
@@ -149,17 +149,17 @@ TIMED: Final = ("_time=[now(-2s)..]", "_time=]now(-2s)..now()]", "_time=[..90000
 CACHE_ROLE: Final = ConformanceRole(
     CACHE,
     (
-        Start("a queue", CacheRecord(history=3), told_to_cache(((0, 0), (1, 2), (3, 3), (0, 4)), SELECTED)),
-        Start("one sample", CacheRecord(prefix="p", expression="a/b", local=True), told_to_cache(
+        Start("a queue", CacheRecord(history=3), tell_cache(((0, 0), (1, 2), (3, 3), (0, 4)), SELECTED)),
+        Start("one sample", CacheRecord(prefix="p", expression="a/b", local=True), tell_cache(
             ((0, 0), (1, 1)), MALFORMED, ("p", "q", ""), ("a/b", "a/c"), local=(True, False)
         )),
-        Start("several queues", CacheRecord(expression="a/**", history=2, places=2, retention_ms=2_000), told_to_cache(
+        Start("several queues", CacheRecord(expression="a/**", history=2, places=2, retention_ms=2_000), tell_cache(
             ((0, 0), (1, 1)), ("_max=1", "_max=x"), ("p", "q", ""), ("a/b", "a/c", "c")
         ), is_counted),
-        Start("times", CacheRecord(history=2), told_to_cache(
+        Start("times", CacheRecord(history=2), tell_cache(
             ((0, 0), (1, 1), (2, 2)), TIMED, times=(0, 8 * S_NS, 9 * S_NS)
         )),
-        Start("numbers that come round", CacheRecord(history=3, width=32), told_to_cache(
+        Start("numbers that come round", CacheRecord(history=3, width=32), tell_cache(
             ((LAST - 1, LAST - 1), (LAST, LAST), (LAST, LAST + 1), (1, 1)),
             ("", f"_sn={LAST}..0", f"_sn={LAST}..", "_sn=..0", "_max=2"),
         )),
@@ -183,7 +183,7 @@ RECOVERY: Final = Relation(
 )
 
 
-def alike(record: SubscriberRecord, live: Move, dead: Move) -> SubscriberRecord:
+def hide_counts(record: SubscriberRecord, live: Move, dead: Move) -> SubscriberRecord:
     """The record with another time in place of when a reply came last, if that is still read; and without what shows
     nowhere: counts, and how long silences last where no time depends on it."""
     sources = record.sources
@@ -198,7 +198,7 @@ def alike(record: SubscriberRecord, live: Move, dead: Move) -> SubscriberRecord:
     return replace(record, sources=sources, turned_away=dead(record.turned_away))
 
 
-def told_to_subscriber(
+def tell_subscriber(
     samples: tuple[tuple[int, int], ...],
     beats: tuple[int, ...] = (),
     brought: tuple[int, ...] = (),
@@ -237,7 +237,7 @@ def is_within(queries: int) -> Callable[[Any], bool]:
     return holds
 
 
-def subscriber_start(
+def start_subscriber(
     name: str,
     say: Callable[[Any], Iterator[Event]],
     queries: int = 2,
@@ -254,28 +254,28 @@ def subscriber_start(
 ONE, THREE = ((0, 0), (1, 1)), ((0, 0), (1, 1), (3, 3))
 JUMPS: Final = ((0, 0), (2, 2), (6, 6), (7, 7))
 SUBSCRIBER_STARTS: Final = (
-    subscriber_start("a hole", told_to_subscriber(THREE, (3,), (0, 1))),
-    subscriber_start("windows", told_to_subscriber(((0, 0), (1, 1), (4, 4)), (), (0, 1)), 3, window=1, windows=2),
-    subscriber_start("one try", told_to_subscriber(((0, 0), (2, 3), (6, 6)), (), (0, 2)), retries=0, pending=1),
-    subscriber_start("unreliable answers", told_to_subscriber(THREE, (), (0, 2)), reliable=False),
-    subscriber_start("the end", told_to_subscriber(ONE, (-1, 1), (0, 1, 2)), period_ms=1_000),
-    subscriber_start("the past", told_to_subscriber(((2, 2),), (1,), (0, 2), tokens=(True,)), past=True),
-    subscriber_start("tokens", told_to_subscriber(((2, 2),), (1, -1), (2,), tokens=(True, False)), 1),
-    subscriber_start("jumps", told_to_subscriber(JUMPS, (7,)), 1, jump=2),
-    subscriber_start("silence", told_to_subscriber(((0, 0), (2, 2)), (), (0, 1)), timeout_max_ms=4_000, retries=2),
-    subscriber_start("history", told_to_subscriber(ONE, (1,), (0,), tokens=(True,)), 1, History(2, 1_000)),
-    subscriber_start("a long history", told_to_subscriber(THREE, (), (0,)), 1, History(), history_limit=1),
-    subscriber_start(
-        "a jump in history", told_to_subscriber(((6, 6),), (0, 7), (), tokens=(False,)), 1, History(), jump=2
+    start_subscriber("a hole", tell_subscriber(THREE, (3,), (0, 1))),
+    start_subscriber("windows", tell_subscriber(((0, 0), (1, 1), (4, 4)), (), (0, 1)), 3, window=1, windows=2),
+    start_subscriber("one try", tell_subscriber(((0, 0), (2, 3), (6, 6)), (), (0, 2)), retries=0, pending=1),
+    start_subscriber("unreliable answers", tell_subscriber(THREE, (), (0, 2)), reliable=False),
+    start_subscriber("the end", tell_subscriber(ONE, (-1, 1), (0, 1, 2)), period_ms=1_000),
+    start_subscriber("the past", tell_subscriber(((2, 2),), (1,), (0, 2), tokens=(True,)), past=True),
+    start_subscriber("tokens", tell_subscriber(((2, 2),), (1, -1), (2,), tokens=(True, False)), 1),
+    start_subscriber("jumps", tell_subscriber(JUMPS, (7,)), 1, jump=2),
+    start_subscriber("silence", tell_subscriber(((0, 0), (2, 2)), (), (0, 1)), timeout_max_ms=4_000, retries=2),
+    start_subscriber("history", tell_subscriber(ONE, (1,), (0,), tokens=(True,)), 1, History(2, 1_000)),
+    start_subscriber("a long history", tell_subscriber(THREE, (), (0,)), 1, History(), history_limit=1),
+    start_subscriber(
+        "a jump in history", tell_subscriber(((6, 6),), (0, 7), (), tokens=(False,)), 1, History(), jump=2
     ),
-    subscriber_start("one source", told_to_subscriber(ONE, (1,), (), ("p", "q"), (True,)), 1, sources=1),
-    subscriber_start("round", told_to_subscriber(((LAST, LAST), (0, 0), (2, 2)), (LAST, 2), (0, 1)), 1, width=32),
+    start_subscriber("one source", tell_subscriber(ONE, (1,), (), ("p", "q"), (True,)), 1, sources=1),
+    start_subscriber("round", tell_subscriber(((LAST, LAST), (0, 0), (2, 2)), (LAST, 2), (0, 1)), 1, width=32),
 )
 SUBSCRIBER_ROLE: Final = ConformanceRole(
     SUBSCRIBER,
     SUBSCRIBER_STARTS,
     Timing(1_000 * MS, ("history", "pause", "query", "rest", "period", "retention"),
-           (Stamp("spoke_ns", 4_000 * MS, alike),)),
+           (Stamp("spoke_ns", 4_000 * MS, hide_counts),)),
     RECOVERY,
     given=("recovery", "history", "width"),
     alphabet=Alphabet(

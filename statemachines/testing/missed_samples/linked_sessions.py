@@ -34,7 +34,7 @@ class LinkedSessions(NamedTuple):
 
 
 @contextmanager
-def linked_sessions(delay_s: float = 0.0) -> Iterator[LinkedSessions]:
+def link_sessions(delay_s: float = 0.0) -> Iterator[LinkedSessions]:
     """Peers, connected through a link of `delay_s` seconds in each direction; the link has a thread of its own.  Raises
     `GaplessError` if they do not find each other."""
     port = free_port()

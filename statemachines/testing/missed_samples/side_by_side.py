@@ -79,11 +79,11 @@ def run_case(case: Case, patience_s: float) -> Figures:
     return msgspec.json.decode(run_apart([*command, *given], case.name, at_most_s), type=Figures)
 
 
-def broken(figures: Figures) -> list[str]:
+def list_broken(figures: Figures) -> list[str]:
     """What ours promises in such a case and has not kept; and whether the case was one at all."""
     case, ours = figures.case, figures.ours
     wrong = {
-        "undelivered": ours.undelivered if case.promised else 0,
+        "undelivered": ours.undelivered if case.is_promised else 0,
         "silent": ours.silent,
         "out of order": ours.disorder,
         "duplicates": ours.duplicates,
@@ -116,7 +116,7 @@ def cells(one: Outcome) -> list[str]:
     return [*map(str, counts), *times]
 
 
-def measured(wanted: Sequence[Case], patience_s: float, progress: Callable[[str], None]) -> list[Figures]:
+def measure_cases(wanted: Sequence[Case], patience_s: float, progress: Callable[[str], None]) -> list[Figures]:
     """One after the other."""
     found = []
     for number, case in enumerate(wanted, 1):
@@ -125,7 +125,7 @@ def measured(wanted: Sequence[Case], patience_s: float, progress: Callable[[str]
     return found
 
 
-def chosen(samples: int, pattern: str) -> list[Case]:
+def choose_cases(samples: int, pattern: str) -> list[Case]:
     """The cases whose names contain `pattern`; raises `ConfigurationError` if there are none, or too few samples."""
     if samples < 10:
         raise ConfigurationError("samples", samples, "at least 10")
@@ -148,16 +148,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="a list of objects instead of the table")
     given = parser.parse_args(arguments)
     try:
-        wanted = chosen(given.samples, given.case)
+        wanted = choose_cases(given.samples, given.case)
     except ConfigurationError as error:
         parser.error(str(error))
     say = Console(stderr=True)
-    figures = measured(wanted, given.patience, lambda text: say.print(text) if say.is_terminal else None)
+    figures = measure_cases(wanted, given.patience, lambda text: say.print(text) if say.is_terminal else None)
     if given.json:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
     else:
         Console(width=WIDTH).print(table(figures))
-    wrong = [text for one in figures for text in broken(one)]
+    wrong = [text for one in figures for text in list_broken(one)]
     for text in wrong:
         print(text, file=sys.stderr)
     return int(bool(wrong))

@@ -26,7 +26,7 @@ from statemachines.drivers.missed_samples import (
     session_config,
 )
 from statemachines.kernel import GaplessError
-from statemachines.testing.missed_samples.linked_sessions import linked_sessions, put_until_heard
+from statemachines.testing.missed_samples.linked_sessions import link_sessions, put_until_heard
 from statemachines.testing.missed_samples.lossy_link import LossyLink
 from statemachines.testing.missed_samples.tally import Outcome, Tally
 from statemachines.testing.process_harness import free_port
@@ -61,7 +61,7 @@ class Case(msgspec.Struct, frozen=True):
     seed: int = 1
 
     @property
-    def promised(self) -> bool:
+    def is_promised(self) -> bool:
         return not self.reply_loss
 
     @property
@@ -270,7 +270,7 @@ class Network(NamedTuple):
 def network(case: Case) -> Iterator[Network]:
     """Two sessions: with a lossy link between, or a router."""
     if not case.restart:
-        with linked_sessions(case.delay_ms / 1_000) as linked:
+        with link_sessions(case.delay_ms / 1_000) as linked:
             yield Network(linked.near, linked.far, linked.thread, linked.link, linked.of_link)
         return
     with ExitStack() as stack:

@@ -104,7 +104,7 @@ class Readers:
         return SlowLinkFigures(what, samples, ours, self.missed, theirs, self.their_missed, round(seconds, 1))
 
 
-def configured(**given: Any) -> zenoh.Config:
+def configure_zenoh(**given: Any) -> zenoh.Config:
     """With timestamps, as zenoh's own caches want them."""
     config = session_config(**given)
     config.insert_json5("timestamping/enabled", "true")
@@ -113,8 +113,8 @@ def configured(**given: Any) -> zenoh.Config:
 
 async def play(proxy: FaultProxy, port: int, samples: int, rate: int) -> list[SlowLinkFigures]:
     """Cut, fill, come back at `rate` bytes a second; then somebody joins late."""
-    near = await asyncio.to_thread(zenoh.open, configured(listen=[f"tcp/127.0.0.1:{port}"]))
-    far = await asyncio.to_thread(zenoh.open, configured(connect=["tcp/{}:{}".format(*proxy.address)]))
+    near = await asyncio.to_thread(zenoh.open, configure_zenoh(listen=[f"tcp/127.0.0.1:{port}"]))
+    far = await asyncio.to_thread(zenoh.open, configure_zenoh(connect=["tcp/{}:{}".format(*proxy.address)]))
     publisher = zenoh.ext.declare_advanced_publisher(
         near, KEY, cache=zenoh.ext.CacheConfig(samples + 100), publisher_detection=True,
         sample_miss_detection=zenoh.ext.MissDetectionConfig(heartbeat=0.5, sporadic_heartbeat=None),

@@ -55,7 +55,7 @@ class Stored(msgspec.Struct, frozen=True):
         """What is stored under an epoch."""
         return self.rows.get((writer, epoch), EpochRows(writer, epoch))
 
-    def found(self, writer: str) -> tuple[EpochRows, ...]:
+    def list_stored(self, writer: str) -> tuple[EpochRows, ...]:
         """What is stored of a writer ("": of all)."""
         return tuple(one for _, one in in_order(self.rows) if writer in ("", one.writer))
 
@@ -89,9 +89,9 @@ class OneSession:
             case LoadSession():
                 return state, (SessionLoaded(SESSION, state.state),)
             case ReadPending(writer=""):
-                return state, (PendingRead(state.found("")),)
+                return state, (PendingRead(state.list_stored("")),)
             case ReadPending():
-                return state, (Polled(request.writer, state.found(request.writer)),)
+                return state, (Polled(request.writer, state.list_stored(request.writer)),)
             case SubscribeLive():
                 return state, (SubscribedLive(tuple(sorted(state.epochs))),)
             case Fence():
@@ -128,7 +128,7 @@ def _put(state: Stored, request: PutRow | PutMarker) -> tuple[Stored, tuple[Answ
 def _fence(state: Stored, request: Fence) -> tuple[Stored, tuple[Answer, ...]]:
     epoch = max(state.epochs.get(request.writer, 1), request.behind[0])
     below = max(request.below, epoch) if request.below else epoch + 1
-    found = tuple(one for one in state.found(request.writer) if request.behind[0] <= one.epoch < below)
+    found = tuple(one for one in state.list_stored(request.writer) if request.behind[0] <= one.epoch < below)
     state = replace(state, epochs=state.epochs.set(request.writer, below))
     return state, (FencedRows(request.writer, below, request.n, found),)
 

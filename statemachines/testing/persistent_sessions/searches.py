@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from statemachines.testing.closed import SystemTest
-from statemachines.testing.finding import Driven, Searches
+from statemachines.testing.bug_search import Driven, Searches
+from statemachines.testing.system_test import SystemTest
 from statemachines_spec.persistent_sessions import SPEC
 
 SYSTEMS: Final = (
@@ -15,9 +15,9 @@ SYSTEMS: Final = (
 )  # fmt: skip
 
 
-def driven(name: str) -> Driven:
+def drive_system(name: str) -> Driven:
     """A test of this system."""
     return Driven(name, lambda: SystemTest.of(SPEC.system(name)))
 
 
-SEARCHES: Final = Searches(driven=tuple(driven(name) for name in SYSTEMS))
+SEARCHES: Final = Searches(driven=tuple(drive_system(name) for name in SYSTEMS))

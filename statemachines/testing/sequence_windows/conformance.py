@@ -60,14 +60,14 @@ JUDGING: Final = Relation(
 )
 
 
-def told_of_stream(record: Any) -> Iterator[Event]:
+def tell_of_stream(record: Any) -> Iterator[Event]:
     """What one stream brings, alone and in ranges, while the window turns and the subject comes and goes."""
     yield from (Subscribe(), Unsubscribe(), Flip())
     yield from (Numbered(FRAME, base, base) for base in (1, 2, 3, 5))
     yield from (Numbered(FRAME, 2, 3), Numbered(FRAME, 4, 6))
 
 
-def told_of_streams(record: Any) -> Iterator[Event]:
+def tell_of_streams(record: Any) -> Iterator[Event]:
     """What streams bring that begin after each other, with the last number of the one before and without."""
     yield from (Subscribe(), Flip())
     yield from (Numbered(FRAME, base, base) for base in (1, 2, 4))
@@ -77,14 +77,14 @@ def told_of_streams(record: Any) -> Iterator[Event]:
     yield Numbered(FRAME + 1, 2, 2, 0, number_of(FRAME, 2))
 
 
-def told_of_jump(record: Any) -> Iterator[Event]:
+def tell_of_jump(record: Any) -> Iterator[Event]:
     """What comes of a publisher whose numbers jump, and go on below the jump."""
     yield from (Subscribe(), Flip())
     yield from (Numbered(FRAME, base, base) for base in (1, 2, FAR - 1, FAR, FAR + 1))
     yield from (Numbered(FRAME, 2, 3), Numbered(FRAME, FAR - 1, FAR + 1))
 
 
-def told_of_others(record: Any) -> Iterator[Event]:
+def tell_of_others(record: Any) -> Iterator[Event]:
     """What comes where other publishers of the subject need its place."""
     yield from (Subscribe(), Unsubscribe(), Flip(), Touched(), Displace())
     yield from (Numbered(FRAME, 1, 1), Numbered(FRAME, 2, 2))
@@ -100,10 +100,10 @@ RECEIVER: Final = SubscriberWindowRecord("s", "p")
 SUBSCRIBER: Final = ConformanceRole(
     SUBSCRIBER_WINDOW,
     (
-        Start("one stream", RECEIVER, told_of_stream),
-        Start("streams after each other", RECEIVER, told_of_streams),
-        Start("a jump", RECEIVER, told_of_jump),
-        Start("other publishers", RECEIVER, told_of_others),
+        Start("one stream", RECEIVER, tell_of_stream),
+        Start("streams after each other", RECEIVER, tell_of_streams),
+        Start("a jump", RECEIVER, tell_of_jump),
+        Start("other publishers", RECEIVER, tell_of_others),
     ),
     NO_TIMERS,
     JUDGING,
@@ -116,7 +116,7 @@ SUBSCRIBER: Final = ConformanceRole(
 NUMBERING: Final = Relation(ranged=(Ranged("stamped", "first", "last", "SW-84", rest={"time_ns": 0, "chain": 0}),))
 
 
-def told_to_publisher(record: Any) -> Iterator[Event]:
+def tell_publisher(record: Any) -> Iterator[Event]:
     """Publications in two frames, before and after the network converged, and the window turns."""
     times = (start_of(FRAME) + 7, start_of(FRAME + 1))
     yield Flip()
@@ -125,7 +125,7 @@ def told_to_publisher(record: Any) -> Iterator[Event]:
     yield from (Publish(1, times[0], 0, FRAME + 2), Publish(2, times[0], start_of(FRAME + 1) - 1, FRAME + 2))
 
 
-def told_at_the_end(record: Any) -> Iterator[Event]:
+def tell_at_the_end(record: Any) -> Iterator[Event]:
     """Publications that use up the numbers of a stream, and the frames of the layout."""
     yield Flip()
     for t_ns in (start_of(FRAME), start_of(FRAME_MAX), start_of(FRAME_MAX) + FRAME_NS):
@@ -142,8 +142,8 @@ SENDER: Final = PublisherWindowRecord("s")
 PUBLISHER: Final = ConformanceRole(
     PUBLISHER_WINDOW,
     (
-        Start("a stream", SENDER, told_to_publisher, is_near),
-        Start("the last numbers", SENDER, told_at_the_end, is_near),
+        Start("a stream", SENDER, tell_publisher, is_near),
+        Start("the last numbers", SENDER, tell_at_the_end, is_near),
     ),
     NO_TIMERS,
     NUMBERING,

@@ -89,7 +89,7 @@ ALPHABET: Final = Alphabet(
 )
 
 
-def told(
+def give_told(
     pairs: tuple[tuple[int, int], ...], streams: tuple[str, ...] = (), grants: int = 0, progress: tuple[int, ...] = ()
 ) -> Callable[[Any], Iterator[Event]]:
     """What leaders of these pairs say, and a session that reports this progress of these streams."""
@@ -118,7 +118,7 @@ def told(
     return say
 
 
-def reported(record: BorrowerRecord) -> Iterator[Event]:
+def give_reported(record: BorrowerRecord) -> Iterator[Event]:
     """What one leader says that grants one stream and answers pings, and a session that reads it."""
     yield from (LeaderConnectResponse(ID, "leader-1~2/1", 2, 1), Grant(ID, 2, 1, "0.0/a", 1, 0), OnUnsubscribe())
     yield PingResponse(ID, 2, 1, record.ping_n)
@@ -136,11 +136,11 @@ TIMING: Final[Timing] = replace(
 )
 
 STARTS: Final = (
-    start_of("several leaders", 3, told(((2, 1), (1, 2), (2, 2), (3, 1)))),
-    start_of("a stream", 2, told(((2, 1),), ("0.0/a",), 2, (1, END_OF_STREAM))),
-    start_of("two streams", 1, told(((2, 1),), ("0.0/a", "0.0/b"), 1, (1,))),
-    start_of("reports of a stream", 4, reported),
-    start_of("a stream of another leader", 1, told(((2, 1), (3, 1)), ("0.0/a",), 1, (1,))),
+    start_of("several leaders", 3, give_told(((2, 1), (1, 2), (2, 2), (3, 1)))),
+    start_of("a stream", 2, give_told(((2, 1),), ("0.0/a",), 2, (1, END_OF_STREAM))),
+    start_of("two streams", 1, give_told(((2, 1),), ("0.0/a", "0.0/b"), 1, (1,))),
+    start_of("reports of a stream", 4, give_reported),
+    start_of("a stream of another leader", 1, give_told(((2, 1), (3, 1)), ("0.0/a",), 1, (1,))),
 )
 
 ROLES: Final = {

@@ -115,7 +115,7 @@ CONNECT_AND_READ = (
 )
 
 
-def accepted(record: Any) -> UpdateProgress:
+def choose_grant(record: Any) -> UpdateProgress:
     """The borrower takes what is granted first."""
     stream, assignment = min(record.assignments.items(), default=("0.0/a", None))
     grant = 0 if assignment is None else assignment.grant
@@ -127,7 +127,7 @@ LEAD_AND_SHARE = (
     lambda record: RenewTimer(),
     lambda record: LeaderWanted(BORROWER, record.group, record.filter),
     lambda record: Ping(BORROWER, record.epoch, record.registration, 1),
-    accepted,
+    choose_grant,
     lambda record: LeaderWanted("consumer-2~1/1", record.group, record.filter),
 )
 

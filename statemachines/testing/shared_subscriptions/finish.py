@@ -48,26 +48,26 @@ def rest(system: System) -> None:
 def settle(system: System) -> None:
     """Run until everything that must come true is true."""
     end, moves = system.now + SETTLE_NS, system.moves + MOVES_MAX
-    while system.broken is None and (missing := unsettled(system)) is not None:
+    while system.broken is None and (missing := find_unsettled(system)) is not None:
         if system.now > end or system.moves > moves:
             system.broken = Violation(*missing)
             return
         system.run(CHUNK)
 
 
-def unsettled(system: System) -> tuple[str, str] | None:
+def find_unsettled(system: System) -> tuple[str, str] | None:
     """The first property that is not true yet, and why."""
     for process in system.consumers():
         if process.left and not process.host.ended:
             return "L7", f"{process.life} unsubscribed, and has not ended"
     if all(process.left for process in system.consumers()):
         return None
-    if not system.monitors.unacknowledged() and (stream := uncommitted(system)):
+    if not system.monitors.list_unacknowledged() and (stream := find_uncommitted(system)):
         return "L5", f"{stream}: acknowledged, and no leader has committed it"
     return system.missing()
 
 
-def uncommitted(system: System) -> str:
+def find_uncommitted(system: System) -> str:
     """A stream whose progress the leader has still to commit ("": none)."""
     leader = system.leader()
     if leader is None:

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from statemachines import catalogue
-from statemachines.testing.broken import PropertyBroken as PropertyBroken
-from statemachines.testing.broken import broken_type
-from statemachines.testing.fixed_draws import fixed_draws
-from statemachines.testing.script import Failure, Move, make, shorten, told
+from statemachines.testing.fixed_draws import fix_draws
+from statemachines.testing.property_broken import PropertyBroken as PropertyBroken
+from statemachines.testing.property_broken import broken_type
+from statemachines.testing.script import Failure, Move, make, shorten, tell_counterexample
 from statemachines.testing.shared_subscriptions.system import System
 
 MACHINES = catalogue.machines("shared_subscriptions")
@@ -113,7 +113,7 @@ class GroupTest(RuleBasedStateMachine):
             script = tuple(self.script)
             if self.explain:
                 script = shorten(System, script, failure)
-            text = told(System, script) if self.explain else f"{failure.what}: {failure.detail}"
+            text = tell_counterexample(System, script) if self.explain else f"{failure.what}: {failure.detail}"
             raise broken_type(failure.what)(text)
 
     def teardown(self) -> None:
@@ -131,7 +131,7 @@ class GroupTest(RuleBasedStateMachine):
 
 def run_group(examples: int, *, steps: int = 40, kind: type[GroupTest] = GroupTest) -> None:
     """So many runs, always the same; raises `PropertyBroken` for the first that fails."""
-    with fixed_draws():
+    with fix_draws():
         run_state_machine_as_test(kind, settings=settings(GROUP, max_examples=examples, stateful_step_count=steps))
 
 

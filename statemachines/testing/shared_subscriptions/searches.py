@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from statemachines.testing.finding import Driven, Searches
+from statemachines.testing.bug_search import Driven, Searches
 from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest
 
 SEARCHES: Final = Searches(

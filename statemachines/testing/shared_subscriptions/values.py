@@ -6,8 +6,8 @@ from typing import Final
 
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.message import END_OF_STREAM
-from statemachines.testing.drawing import SMALL
 from statemachines.testing.protocol import Values
+from statemachines.testing.struct_values import SMALL
 
 CONSUMERS: Final = ("consumer-1~1/1", "consumer-2~1/1")
 STREAMS: Final = ("0.0/a", "1.0/b", "2.0/c")

@@ -85,7 +85,7 @@ def test_a_short_run_over_zenoh_delivers_what_the_link_lost(tmp_path, monkeypatc
     names = {log.head.node for log in read_logs(tmp_path / "real" / "trace")}
     assert names == {"nemesis", "cache-1", *(f"publisher-{n}" for n in (1, 2, 3)), *(f"subscriber-{n}" for n in (1, 2))}
     analysis = analyze(tmp_path / "real" / "trace", tmp_path / "report", spark=False)
-    assert analysis.held, analysis.tables["findings"]
+    assert analysis.is_held, analysis.tables["findings"]
     assert analysis.absent == []
     (total,) = analysis.tables["scenarios"]
     assert total["delivered"] == sum(one.delivered for one in came.accounts)

@@ -121,7 +121,7 @@ def test_a_short_run_loses_a_node_and_no_line(tmp_path, monkeypatch):
     lives = sorted(log.head.life.partition(".")[0] for log in read_logs(out / "real" / "trace"))
     assert lives == ["a~1", "a~2", "b~1", "nemesis~1"]
     analysis = analyze(played.traces[0].folder, tmp_path / "report", spark=False)
-    assert analysis.held, analysis.tables["findings"]
+    assert analysis.is_held, analysis.tables["findings"]
     assert analysis.absent == []
     (total,) = analysis.tables["scenarios"]
     assert (total["stored"], total["waiting"], total["sent_again"]) == (300, 0, one.account.again)

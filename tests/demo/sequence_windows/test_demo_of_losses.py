@@ -98,5 +98,5 @@ def test_a_short_run_over_multicast_tells_what_was_dropped(tmp_path, monkeypatch
     kinds = [row[4] for row in logs["forwarder~1"]]
     assert kinds.count("drop") == done.accounts[0].dropped
     assert kinds.count("duplicate") == done.repeated
-    assert read_losses(tmp_path / "real" / "trace").lost == sum(one.told for one in done.accounts)
+    assert read_losses(tmp_path / "real" / "trace").lost_messages == sum(one.told for one in done.accounts)
     assert any("SIGKILL to publisher-1" in line for line in said)

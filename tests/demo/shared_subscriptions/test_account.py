@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from statemachines.demo.shared_subscriptions.account import Blow, acknowledged, check
+from statemachines.demo.shared_subscriptions.account import Blow, check, count_acknowledged
 from statemachines.drivers.shared_subscriptions.consumer_file import ConsumerFile
-from statemachines.drivers.shared_subscriptions.text_lines import read, repeated, topic_of
+from statemachines.drivers.shared_subscriptions.text_lines import read, repeat_topics, topic_of
 from statemachines.kernel import ConfigurationError
 
 LINES = [f"line {number}".encode() for number in range(10)]
@@ -18,7 +18,7 @@ def write(path, parts):
     file = ConsumerFile(path, clock=lambda: 5)
     for grant, first, last, acked in parts:
         file.got("0.0/t", grant, [(offset, LINES[offset]) for offset in range(first, last + 1)])
-        file.acked("0.0/t", grant, [(offset, b"") for offset in range(first, acked + 1)])
+        file.write_acknowledged("0.0/t", grant, [(offset, b"") for offset in range(first, acked + 1)])
     return path
 
 
@@ -30,7 +30,7 @@ def judged(tmp_path, killed="b", **consumers):
 def test_a_whole_run_is_right(tmp_path):
     account = judged(tmp_path, a=[(1, 0, 4, 4)], b=[(2, 5, 9, 9)])
     assert (account.wrong, account.got, account.acknowledged, account.duplicates) == ([], 10, 10, 0)
-    assert acknowledged({"a": tmp_path / "a", "b": tmp_path / "b"}) == 10
+    assert count_acknowledged({"a": tmp_path / "a", "b": tmp_path / "b"}) == 10
 
 
 def test_what_the_killed_one_left_open_may_come_twice(tmp_path):
@@ -76,7 +76,7 @@ def test_another_content_is_seen(tmp_path):
 def test_a_cut_last_line_is_left_out(tmp_path):
     path = write(tmp_path / "a", [(1, 0, 9, 9)])
     path.write_bytes(path.read_bytes()[:-4])
-    assert acknowledged({"a": path}) == 9
+    assert count_acknowledged({"a": path}) == 9
 
 
 def test_the_default_input_is_our_own_source():
@@ -104,4 +104,4 @@ def test_nothing_to_read_is_an_error_that_names_it(tmp_path):
 
 def test_topics_have_no_wildcards():
     assert topic_of("$a/b+c#") == "a/b_c_"
-    assert repeated({"a": [b"x"] * 3}, 7) == {"a": [b"x"] * 9}
+    assert repeat_topics({"a": [b"x"] * 3}, 7) == {"a": [b"x"] * 9}

@@ -21,7 +21,7 @@ from statemachines.testing.cursor_recovery.stepped_process import SteppedQueue
 from statemachines_spec.cursor_recovery.as_written import OLD_READER, OLD_WRITER, old_reader, old_writer
 from statemachines_spec.cursor_recovery.counterexamples import COUNTEREXAMPLES
 from statemachines_spec.cursor_recovery.schedule import CLOCK, Schedule, Turn
-from statemachines_spec.cursor_recovery.systems import THRESHOLD_NS, A, Setting
+from statemachines_spec.cursor_recovery.systems import THRESHOLD_NS, A, QueueSetting
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "cursor_recovery"
 ROUNDS = 20
@@ -93,7 +93,7 @@ class Stage(SteppedQueue):
         self.step(name)
         while self.processes[name].status:
             self.step(name)
-        told = self.processes[name].told
+        told = self.processes[name].tells
         return told[-1].outcome if told else ""
 
     def settle(self):
@@ -113,7 +113,7 @@ class Stage(SteppedQueue):
         return [
             (process, told)
             for process in self.processes.values()
-            for told in process.told
+            for told in process.tells
             if told.event == event and told.outcome in outcomes
         ]
 
@@ -122,7 +122,7 @@ class Stage(SteppedQueue):
         """(position, block) that writers were told is written."""
         found = []
         for process in self.processes.values():
-            ended = [told for told in process.told if told.event == "write_done"]
+            ended = [told for told in process.tells if told.event == "write_done"]
             block = 0
             for told in ended:
                 if told.outcome == "written":
@@ -246,9 +246,9 @@ def test_the_shipped_queue_is_not_hurt_by_the_same_schedule(stage, name_of_run, 
 
 # -- two of the page's, played by hand: where the explorer finds a shorter way to break the same property --------------
 
-LATE = Setting((((b"llllLLLL", 1),), ((b"aaaaAAAA", 1),)), 1, capacity=28)
+LATE = QueueSetting((((b"llllLLLL", 1),), ((b"aaaaAAAA", 1),)), 1, capacity=28)
 WIDE, EMPTY = (b"zzzzzzzzzzzz", 1), (b"", 1)
-TAIL = Setting(((WIDE, EMPTY, A), ((b"yyyyyyyyyyyy", 1),)), 1, capacity=44, begin=16)
+TAIL = QueueSetting(((WIDE, EMPTY, A), ((b"yyyyyyyyyyyy", 1),)), 1, capacity=44, begin=16)
 """Where the third block begins lies the header of the first, a lap earlier: in it the source finds a size."""
 
 

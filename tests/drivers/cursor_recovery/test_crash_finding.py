@@ -3,12 +3,12 @@ machines."""
 
 from __future__ import annotations
 
-from statemachines.testing.finding import find, methods_of
-from statemachines_spec.bug import bug_named
+from statemachines.testing.bug_search import find, methods_of
+from statemachines_spec.bug import find_bug
 
 
 def test_real_processes_find_that_cursors_of_the_dead_stay_taken():
-    bug = bug_named("cursor_recovery/stale-is-left-to-write")
+    bug = find_bug("cursor_recovery/stale-is-left-to-write")
     found = find("cursor_recovery", bug, "processes", cpu_s=3_600, tries=40)
     assert found.what, "whoever needs one waits for ever, or nobody does and it stays: which is seen first differs"
     assert found.last.where.startswith("plan ")

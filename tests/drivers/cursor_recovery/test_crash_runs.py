@@ -12,7 +12,7 @@ import pytest
 
 from statemachines.cursor_recovery.memory import FREE, token
 from statemachines.drivers.cursor_recovery import CircularQueue
-from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, Held, judge, messages_in
+from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence, HeldBlock, judge, messages_in
 from statemachines.testing.cursor_recovery.crash_plan import Plan, draw_plan
 from statemachines.testing.cursor_recovery.crash_run import check_that_cursors_become_free, run_seed
 
@@ -85,7 +85,7 @@ def whole_run():
         acknowledged=set(MESSAGES),
         deliveries=[Delivery(0, 0, 20 * (number // 2), message) for (_, number), message in MESSAGES.items()],
         heads=[(0, 0, 0), (0, 128, 0), (0, 140, 12)],
-        held=[Held("read/0/state", "reader-0~1", 5, 9), Held("read/0/state", "reader-1~1", 9, 12)],
+        held=[HeldBlock("read/0/state", "reader-0~1", 5, 9), HeldBlock("read/0/state", "reader-1~1", 9, 12)],
     )
 
 
@@ -136,11 +136,15 @@ def behind(seen):
 
 
 def shared(seen):
-    seen.held.append(Held("read/0/state", "reader-0~2", 11, 11))
+    seen.held.append(HeldBlock("read/0/state", "reader-0~2", 11, 11))
 
 
 def shared_by_one_that_had_it_all_the_time(seen):
-    seen.held = [Held("write/1/state", "a", 1, 9), Held("write/1/state", "b", 9, 10), Held("write/1/state", "c", 3, 4)]
+    seen.held = [
+        HeldBlock("write/1/state", "a", 1, 9),
+        HeldBlock("write/1/state", "b", 9, 10),
+        HeldBlock("write/1/state", "c", 3, 4),
+    ]
 
 
 def guards(seen):

@@ -183,9 +183,9 @@ def test_a_machine_that_is_suspended_within_any_access_loses_nothing(name, side)
                 whole(writer)
             while whole(reader) == "delivered":
                 pass
-            assert [told.payload for told in reader.told if told.outcome == "delivered"] == [b"AAAA", b"BBBB"]
+            assert [told.payload for told in reader.tells if told.outcome == "delivered"] == [b"AAAA", b"BBBB"]
             assert stage.words.lost.load() == 0
-            assert not [told for told in reader.told if told.event == "skipped"]
+            assert not [told for told in reader.tells if told.event == "skipped"]
     assert accesses > len(ACCESSES) * 8
 
 

@@ -60,23 +60,23 @@ def test_disorder_and_duplicates_are_told_apart() -> None:
 def test_whatever_ours_does_not_hold_is_said(wrong: str) -> None:
     bad = msgspec.structs.replace(KEPT, **{wrong: 1})
     case = Case("a link", 10)
-    assert side_by_side.broken(Figures(case, KEPT, bad, 0)) == []  # zenoh's own decides nothing
-    (said,) = side_by_side.broken(Figures(case, bad, KEPT, 0))
+    assert side_by_side.list_broken(Figures(case, KEPT, bad, 0)) == []  # zenoh's own decides nothing
+    (said,) = side_by_side.list_broken(Figures(case, bad, KEPT, 0))
     assert said.startswith("a link: ours: 1 ")
 
 
 def test_where_replies_are_lost_a_report_will_do() -> None:
     reported = msgspec.structs.replace(KEPT, undelivered=1, reported=1)
     case = Case("a link", 10, reply_loss=0.1)
-    assert side_by_side.broken(Figures(case, reported, KEPT, 1)) == []
-    assert side_by_side.broken(Figures(case, msgspec.structs.replace(reported, silent=1), KEPT, 1)) != []
+    assert side_by_side.list_broken(Figures(case, reported, KEPT, 1)) == []
+    assert side_by_side.list_broken(Figures(case, msgspec.structs.replace(reported, silent=1), KEPT, 1)) != []
 
 
 def test_a_case_that_loses_nothing_shows_nothing() -> None:
     nothing = msgspec.structs.replace(KEPT, lost=0)
-    assert "nothing was lost" in side_by_side.broken(Figures(Case("a link", 10), nothing, nothing, 0))[0]
+    assert "nothing was lost" in side_by_side.list_broken(Figures(Case("a link", 10), nothing, nothing, 0))[0]
     replies = Figures(Case("a link", 10, reply_loss=0.3), KEPT, KEPT, 0)
-    assert "no reply was lost" in side_by_side.broken(replies)[0]
+    assert "no reply was lost" in side_by_side.list_broken(replies)[0]
 
 
 def test_a_course_loses_what_was_drawn_and_notes_when_it_was_put() -> None:
@@ -118,7 +118,7 @@ def test_some_cases_over_real_zenoh() -> None:
         assert figures.ours.lost == figures.theirs.lost > 10
         assert (figures.lost_replies > 0) == (figures.case.reply_loss > 0)
         assert figures.ours.median_ms is None or figures.ours.median_ms >= figures.case.delay_ms
-    assert all(figures.ours.recovered == figures.ours.lost for figures in found if figures.case.promised)
+    assert all(figures.ours.recovered == figures.ours.lost for figures in found if figures.case.is_promised)
 
 
 @pytest.mark.parametrize(("wrong", "said"), [(["--samples", "3"], "at least 10"), (["--case", "x"], "30% of samples")])

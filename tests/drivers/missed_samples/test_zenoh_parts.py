@@ -15,15 +15,15 @@ from statemachines.drivers.lives import Life
 from statemachines.drivers.missed_samples import declare_reliability_cache, layout, mailbox, session_config
 from statemachines.drivers.missed_samples.arrivals import Arrivals
 from statemachines.drivers.missed_samples.attachment import Beat, End, MalformedAttachment, Stamp, decode, encode
-from statemachines.drivers.missed_samples.declared import Declared
+from statemachines.drivers.missed_samples.declaration import Declared
 from statemachines.drivers.missed_samples.layout import SourceNames, layout_of
 from statemachines.drivers.missed_samples.mailbox import GATHER_S, STREAM, TURN, Mailbox
 from statemachines.drivers.missed_samples.open_query import REPLIERS_MAX, OpenQuery
 from statemachines.drivers.missed_samples.outlet import Outlet
 from statemachines.drivers.missed_samples.party import Party
-from statemachines.drivers.missed_samples.publisher import PublisherOptions, checked
-from statemachines.drivers.missed_samples.query_desk import QueryDesk, at_once
-from statemachines.drivers.missed_samples.received import OVERHEAD, OwnSample, ReceivedSample
+from statemachines.drivers.missed_samples.publisher import PublisherOptions, check_options
+from statemachines.drivers.missed_samples.query_queue import QueryQueue, at_once
+from statemachines.drivers.missed_samples.received_sample import OVERHEAD, OwnSample, ReceivedSample
 from statemachines.drivers.missed_samples.sample_store import BUSY, CacheStatistics, SampleStore
 from statemachines.drivers.missed_samples.subscriber import SubscriberOptions, SubscriberStatistics
 from statemachines.drivers.missed_samples.tokens import SEEN_MAX, Tokens
@@ -83,7 +83,7 @@ class EntityId:
 def test_the_name_of_a_source_is_made_once_however_many_samples_of_others_come_between(monkeypatch: Any) -> None:
     made: list[tuple[str, int]] = []
     advanced_source = layout.keys.advanced_source
-    monkeypatch.setattr(layout.keys, "advanced_source", lambda *of: (made.append(of), advanced_source(*of))[1])
+    monkeypatch.setattr(layout.keys, "make_source_id", lambda *of: (made.append(of), advanced_source(*of))[1])
     names = SourceNames()
     ids = [("a0", 1), ("a0", 2), ("b0", 1), ("a0", 0)]
     for zid, eid in ids * 3:
@@ -212,22 +212,22 @@ LINKS = frozenset({"a", "b"})
 
 def test_a_query_ends_well_if_everything_came() -> None:
     query = OpenQuery(Query("p", 1, 0), LINKS, 3)
-    assert query.ended_well(LINKS, 3)
-    assert query.ended_well(LINKS | {"c"}, 3)
+    assert query.is_complete(LINKS, 3)
+    assert query.is_complete(LINKS | {"c"}, 3)
     query.count("cache")
-    assert not query.ended_well(LINKS, 3)  # it has not said that this was all
+    assert not query.is_complete(LINKS, 3)  # it has not said that this was all
     query.end("cache", 2)
-    assert not query.ended_well(LINKS, 3)  # one is missing
+    assert not query.is_complete(LINKS, 3)  # one is missing
     query.count("cache")
-    assert query.ended_well(LINKS, 3)
+    assert query.is_complete(LINKS, 3)
     query.end("other", 1)
-    assert not query.ended_well(LINKS, 3)  # its only reply is missing
+    assert not query.is_complete(LINKS, 3)  # its only reply is missing
 
 
 def test_a_query_does_not_end_well_if_a_link_broke_or_something_was_lost() -> None:
-    assert not OpenQuery(Query("p", 1, 0), LINKS, 3).ended_well(frozenset({"a"}), 3)
-    assert not OpenQuery(Query("p", 1, 0), LINKS, 3).ended_well(LINKS, 4)
-    assert not OpenQuery(Query("p", 1, 0), LINKS, 3, lost=True).ended_well(LINKS, 3)
+    assert not OpenQuery(Query("p", 1, 0), LINKS, 3).is_complete(frozenset({"a"}), 3)
+    assert not OpenQuery(Query("p", 1, 0), LINKS, 3).is_complete(LINKS, 4)
+    assert not OpenQuery(Query("p", 1, 0), LINKS, 3, lost=True).is_complete(LINKS, 3)
 
 
 def test_who_floods_a_query_with_caches_does_not_fill_the_memory() -> None:
@@ -496,7 +496,7 @@ def test_options_that_cannot_be_are_refused_by_name() -> None:
         (lambda: layout_of("fancy"), "layout"),
         (lambda: session_config("ruter"), "mode"),
         (lambda: session_config(listen=["nonsense"]), "listen"),
-        (lambda: checked(PublisherOptions, {"histroy": 3}), "histroy"),
+        (lambda: check_options(PublisherOptions, {"histroy": 3}), "histroy"),
         (lambda: SubscriberOptions(queue_max=0), "queue_max"),
         (lambda: SubscriberOptions(period_s=-1.0), "period_s"),
         (lambda: declare_reliability_cache(None, "k", history=0), "history"),  # type: ignore[arg-type]
@@ -524,7 +524,7 @@ def test_a_query_that_finds_no_room_is_refused_and_counted() -> None:
     async def play() -> None:
         answered: list[Any] = []
         statistics = CacheStatistics()
-        desk = QueryDesk("desk", answered.append, statistics, room=2)
+        desk = QueryQueue("desk", answered.append, statistics, room=2)
         declared = Declared()
         await desk.open(declared)
         queries = [Asked() for _ in range(3)]

@@ -7,7 +7,7 @@ import os
 import pytest
 from session_databases import new_url
 
-from statemachines.testing.postgres import shared_server
+from statemachines.testing.postgres import share_server
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +15,7 @@ def sessions_server(tmp_path_factory):
     """The URL of the server; the workers of a run share it."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with shared_server(shared / "postgres") as url:
+    with share_server(shared / "postgres") as url:
         yield url
 
 

@@ -24,7 +24,7 @@ from statemachines.drivers.persistent_sessions import (
     SubscribeRefused,
     group_rows,
 )
-from statemachines.drivers.persistent_sessions.carrier import CARRIED_MAX
+from statemachines.drivers.persistent_sessions.group_membership import CARRIED_MAX
 from statemachines.drivers.persistent_sessions.host_request import (
     CountWaiting,
     PutCarried,
@@ -33,9 +33,9 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Unsubscribe,
 )
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
-from statemachines.drivers.shared_subscriptions.lead import LeaderNode
-from statemachines.drivers.shared_subscriptions.publish import Publisher
-from statemachines.drivers.shared_subscriptions.subscribe import Deliveries, SharedSession
+from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
+from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.client_message import UnsubscribeWanted
 from statemachines.persistent_sessions.message import Queued
@@ -654,7 +654,7 @@ def test_PS_267_a_node_whose_groups_cannot_be_says_why_and_ends(store, tmp_path,
         groups = Groups(leader="127.0.0.1:1", store=tmp_path / "nowhere" / "messages.db")
         async with node_of(store, groups=groups) as node:
             with pytest.raises(ConfigurationError, match="there is no directory"):
-                await node.failed()
+                await node.wait_for_failure()
         with pytest.raises(ConfigurationError, match="must be HOST:PORT"):
             async with node_of(store, groups=Groups(leader="nobody", store=store)):
                 pass

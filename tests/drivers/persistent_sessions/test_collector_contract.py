@@ -43,8 +43,8 @@ from statemachines.persistent_sessions.request import (
 )
 from statemachines.testing.persistent_sessions.garbage import OLD_MS, Garbage, Row, Tables, of_every_kind
 from statemachines_spec.explorer.actor import Envelope
-from statemachines_spec.persistent_sessions.collected import OLD_MS as COLLECTED_MS
-from statemachines_spec.persistent_sessions.collected import Abandon, Collected, GrowOld, MessagePut
+from statemachines_spec.persistent_sessions.collected_database import OLD_MS as COLLECTED_MS
+from statemachines_spec.persistent_sessions.collected_database import Abandon, Collected, GrowOld, MessagePut
 
 NOW = 3 * 10**18
 """Later than any clock has said."""

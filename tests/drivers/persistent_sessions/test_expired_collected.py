@@ -18,7 +18,7 @@ from statemachines.drivers.persistent_sessions.collect import run_collector
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.host_request import ReadMessages as ReadPayloads
 from statemachines.drivers.persistent_sessions.payloads import Payloads
-from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
+from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
@@ -262,7 +262,7 @@ def test_PS_209_PS_240_what_one_has_in_flight_and_another_misses(kind, request, 
 def test_PS_242_a_message_of_QoS_0_that_is_gone_at_its_node_counts_as_expired(store, monkeypatch, qos, expired):
     """It was deleted between its commit and its client; one that does not expire was not deleted for its age.  Of QoS 1
     a state holds it: it is missed, and makes room for the next."""
-    give = RequestDesk.give
+    give = RequestQueue.give
 
     def delete_and_give(self, request, take):
         if isinstance(request, ReadPayloads):
@@ -270,7 +270,7 @@ def test_PS_242_a_message_of_QoS_0_that_is_gone_at_its_node_counts_as_expired(st
                 connection.execute("DELETE FROM messages WHERE payload IN (?, ?)", (b"1", b"2"))
         give(self, request, take)
 
-    monkeypatch.setattr(RequestDesk, "give", delete_and_give)
+    monkeypatch.setattr(RequestQueue, "give", delete_and_give)
 
     async def body():
         async with node_of(store) as node:

@@ -18,13 +18,13 @@ from statemachines.drivers.persistent_sessions import (
     SessionTaken,
     SubscribeRefused,
     node_guide,
-    reception,
     session_node,
+    session_server,
 )
-from statemachines.drivers.persistent_sessions.acknowledgements import folded
-from statemachines.drivers.persistent_sessions.courier import UNACKNOWLEDGED_MAX
+from statemachines.drivers.persistent_sessions.acknowledgements import fold_acknowledgements
 from statemachines.drivers.persistent_sessions.host_request import ReadNodes
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
+from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
@@ -174,12 +174,12 @@ def test_PS_167_what_is_acknowledged_and_then_left_does_not_come_again(store):
 
 
 def test_PS_167_what_is_acknowledged_together_is_folded_and_no_client_says_how_much():
-    assert folded([]) == []
+    assert fold_acknowledgements([]) == []
     many = [Puback(4), Puback(5), Puback(7), Puback(6), Pubrec(7), Puback(7), Puback(8), Puback(8), Pubcomp(9)]
-    assert folded(many) == [
+    assert fold_acknowledgements(many) == [
         Puback(4, 5), Puback(7), Puback(6), Pubrec(7), Puback(7, 8), Puback(8), Pubcomp(9),
     ]  # fmt: skip
-    assert folded([Puback(1, 60_000), Puback(2), Puback(65_535), Puback(1)]) == [
+    assert fold_acknowledgements([Puback(1, 60_000), Puback(2), Puback(65_535), Puback(1)]) == [
         Puback(1, 2), Puback(65_535), Puback(1),
     ]  # fmt: skip
 
@@ -538,7 +538,7 @@ def test_PS_190_a_client_that_was_given_up_and_is_still_there_hears_it_and_goes_
             async with PersistentSession("tablet", **given) as session, SessionPublisher(**given) as publisher:
                 await session.subscribe("t")
                 for visitor in node.reception.visitors.values():
-                    visitor.heard_ns -= reception.SILENT_NS + 1
+                    visitor.heard_ns -= session_server.SILENT_NS + 1
                 node.reception.lose_silent()
                 assert node.reception.visitors == {}
                 await publisher.publish("t", b"1")

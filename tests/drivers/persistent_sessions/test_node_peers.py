@@ -135,7 +135,7 @@ def test_PS_154_a_node_whose_name_a_newer_process_has_ends(store):
     async def main():
         async with node_of(store) as older, node_of(store) as newer:
             with pytest.raises(Superseded, match="another process has this name now"):
-                await older.failed()
+                await older.wait_for_failure()
             assert newer.life.startswith("a~2.")
 
     run(main())

@@ -16,7 +16,7 @@ from statemachines.drivers.persistent_sessions import (
     SessionNode,
     SessionPublisher,
     SubscribeRefused,
-    reception,
+    session_server,
 )
 from statemachines.drivers.persistent_sessions.host_request import StoreRow
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX, WINDOW, WINDOW_BYTES
@@ -101,7 +101,7 @@ def test_PS_151_the_largest_payload_arrives(store):
 
 
 def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monkeypatch):
-    monkeypatch.setattr(reception, "PUBLISHES_MAX", 5)
+    monkeypatch.setattr(session_server, "PUBLISHES_MAX", 5)
 
     async def main():
         async with node_of(store) as node, SessionPublisher(node=node) as publisher:
@@ -119,7 +119,7 @@ def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monkeypatch
     ("bound", "most"), [("PUBLISHER_MAX", 2), ("PUBLISHER_BYTES_MAX", 10), ("PUBLISHER_BYTES_MAX", 14)]
 )
 def test_PS_151_a_publisher_that_floods_takes_no_room_of_others(store, monkeypatch, bound, most):
-    monkeypatch.setattr(reception, bound, most)
+    monkeypatch.setattr(session_server, bound, most)
 
     async def main():
         async with (
@@ -192,7 +192,7 @@ def test_PS_157_so_many_messages_are_handed_over_at_a_time(store):
 
 
 def test_PS_151_so_many_bytes_are_under_way_and_the_next_is_refused(store, monkeypatch):
-    monkeypatch.setattr(reception, "PUBLISHED_BYTES_MAX", 10)
+    monkeypatch.setattr(session_server, "PUBLISHED_BYTES_MAX", 10)
 
     async def main():
         async with node_of(store) as node, SessionPublisher(node=node) as publisher:
@@ -204,7 +204,7 @@ def test_PS_151_so_many_bytes_are_under_way_and_the_next_is_refused(store, monke
 
 
 def test_PS_151_so_many_subscriptions_are_under_way_and_the_next_is_refused(store, monkeypatch):
-    monkeypatch.setattr(reception, "CHANGES_MAX", 2)
+    monkeypatch.setattr(session_server, "CHANGES_MAX", 2)
 
     async def main():
         async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
@@ -236,7 +236,7 @@ def test_PS_159_what_there_is_no_room_for_is_dropped_of_qos_0(store):
 
 
 def test_PS_151_what_is_stored_is_not_under_way_any_more(store, monkeypatch):
-    monkeypatch.setattr(reception, "PUBLISHER_MAX", 2)
+    monkeypatch.setattr(session_server, "PUBLISHER_MAX", 2)
 
     async def main():
         async with (

@@ -16,7 +16,7 @@ from statemachines.drivers.persistent_sessions import (
     SessionNode,
     SessionPublisher,
     node_guide,
-    reception,
+    session_server,
 )
 from statemachines.drivers.persistent_sessions.node_roles import CLIENT, NODE
 from statemachines.kernel import ConfigurationError
@@ -125,7 +125,7 @@ def test_a_client_that_connects_twice_or_nameless_is_refused(store):
 
 
 def test_PS_159_a_client_that_says_nothing_is_gone(store, monkeypatch):
-    monkeypatch.setattr(reception, "SILENT_NS", 200_000_000)
+    monkeypatch.setattr(session_server, "SILENT_NS", 200_000_000)
 
     async def main():
         async with node_of(store) as node, Stranger(node.address) as stranger:

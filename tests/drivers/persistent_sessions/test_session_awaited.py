@@ -45,7 +45,7 @@ def test_PS_201_a_node_waits_for_its_store_and_says_so_once(store, monkeypatch, 
     opened = failing(monkeypatch, session_node, "open_session_store", AWAY, BUSY, AWAY)
     begun = failing(monkeypatch, SessionStore, "begin_life", BUSY)
     closed = failing(monkeypatch, SessionStore, "close")
-    monkeypatch.setitem(awaited.awaited.__kwdefaults__, "again_s", 0.001)
+    monkeypatch.setitem(awaited.retry_while_unavailable.__kwdefaults__, "again_s", 0.001)
     run(serves(store))
     assert (len(opened), len(begun), len(closed)) == (5, 2, 2), "the one that has begun no life is closed"
     said = [line for line in caplog.messages if "waits" in line]
@@ -54,8 +54,8 @@ def test_PS_201_a_node_waits_for_its_store_and_says_so_once(store, monkeypatch, 
 
 def test_PS_201_it_is_said_again(store, monkeypatch, caplog):
     failing(monkeypatch, session_node, "open_session_store", AWAY, BUSY)
-    monkeypatch.setitem(awaited.awaited.__kwdefaults__, "again_s", 0.001)
-    monkeypatch.setitem(awaited.awaited.__kwdefaults__, "say_again_s", 0.0)
+    monkeypatch.setitem(awaited.retry_while_unavailable.__kwdefaults__, "again_s", 0.001)
+    monkeypatch.setitem(awaited.retry_while_unavailable.__kwdefaults__, "say_again_s", 0.0)
     run(serves(store))
     assert [line.partition(": ")[0] for line in caplog.messages if "waits" in line] == ["a waits for its store"] * 2
 

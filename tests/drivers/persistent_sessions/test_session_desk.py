@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from session_databases import connect
 
-from statemachines.drivers.persistent_sessions.courier import QOS_0_MAX, READ_MAX, UNACKNOWLEDGED_MAX, Courier
 from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, ReadMessages, ReadNodes
+from statemachines.drivers.persistent_sessions.outbox import QOS_0_MAX, READ_MAX, UNACKNOWLEDGED_MAX, Outbox
 from statemachines.drivers.persistent_sessions.payloads import OVERHEAD, Payloads
-from statemachines.drivers.persistent_sessions.request_desk import BATCH_MAX, MARKS_MAX, RequestDesk
+from statemachines.drivers.persistent_sessions.request_queue import BATCH_MAX, MARKS_MAX, RequestQueue
 from statemachines.drivers.persistent_sessions.store import NodeLife, open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.kernel import Superseded
@@ -64,7 +64,7 @@ def put(number):
 def test_PS_150_requests_are_answered_in_order_in_batches(count):
     async def main():
         store, taken = Store(), []
-        desk = RequestDesk(store, LIFE)
+        desk = RequestQueue(store, LIFE)
         for number in range(count):
             desk.give(put(number), taken.append)
         await served(desk, count, taken)
@@ -79,7 +79,7 @@ def test_PS_150_requests_are_answered_in_order_in_batches(count):
 def test_PS_150_a_batch_that_failed_is_given_again_under_its_number(caplog):
     async def main():
         store, taken = Store(StoreUnavailable("busy"), StoreUnavailable("busy"), OutcomeOpen("cut off")), []
-        desk = RequestDesk(store, LIFE)
+        desk = RequestQueue(store, LIFE)
         desk.give(put(1), taken.append)
         await served(desk, 1, taken)
         desk.give(put(2), taken.append)
@@ -103,7 +103,7 @@ def test_PS_331_a_batch_is_unanswered_from_when_it_was_given_first():
     async def main():
         nonlocal desk
         store, taken = Failing(StoreUnavailable("busy"), StoreUnavailable("busy")), []
-        desk = RequestDesk(store, LIFE, iter(range(1, 9)).__next__)
+        desk = RequestQueue(store, LIFE, iter(range(1, 9)).__next__)
         assert desk.asked_ns is None
         desk.give(put(1), taken.append)
         await served(desk, 1, taken)
@@ -121,7 +121,7 @@ def test_PS_192_marks_of_rows_one_behind_the_other_are_one_of_a_batch():
 
     async def main():
         store, taken = Store(), []
-        desk = RequestDesk(store, LIFE)
+        desk = RequestQueue(store, LIFE)
         marks = [MarkDelivered("s", "w", 1, number) for number in range(1, MARKS_MAX + 2)]
         asked = [put(0), *marks, *map(put, range(BATCH_MAX))]
         for one in asked:
@@ -139,7 +139,7 @@ def test_PS_192_marks_of_rows_one_behind_the_other_are_one_of_a_batch():
 def test_PS_192_PS_197_a_mark_of_several_rows_counts_as_so_many():
     async def main():
         store, taken = Store(), []
-        desk = RequestDesk(store, LIFE)
+        desk = RequestQueue(store, LIFE)
         half = MARKS_MAX // 2
         marks = [MarkDelivered("s", "w", 1, place * half + 1, (place + 1) * half) for place in range(5)]
         for one in marks:
@@ -153,7 +153,7 @@ def test_PS_192_PS_197_a_mark_of_several_rows_counts_as_so_many():
 def test_PS_150_what_changes_nothing_is_no_batch():
     async def main():
         store, taken = Store(StoreUnavailable("busy")), []
-        desk = RequestDesk(store, LIFE)
+        desk = RequestQueue(store, LIFE)
         desk.give(ReadNodes(), taken.append)
         await served(desk, 1, taken)
         assert (store.batches, store.reads) == ([], [[ReadNodes()]] * 2)
@@ -168,7 +168,7 @@ def test_PS_150_what_changes_nothing_is_no_batch():
 def test_PS_150_that_the_node_lives_is_said_first():
     async def main():
         store, taken = Store(), []
-        desk = RequestDesk(store, LIFE)
+        desk = RequestQueue(store, LIFE)
         desk.give(put(1), taken.append)
         desk.give_first(Beat("a", 1), taken.append)
         await served(desk, 2, taken)
@@ -179,7 +179,7 @@ def test_PS_150_that_the_node_lives_is_said_first():
 
 def test_PS_154_what_no_repetition_helps_against_ends_the_desk():
     async def main():
-        desk = RequestDesk(Store(Superseded("another")), LIFE)
+        desk = RequestQueue(Store(Superseded("another")), LIFE)
         desk.give(put(1), lambda answer: None)
         ended = await served(desk, 1, [])
         assert isinstance(ended, Superseded)
@@ -194,7 +194,7 @@ def test_PS_150_answers_of_a_machine_are_fed_to_it_one_by_one():
 
     async def main():
         fed = []
-        desk = RequestDesk(Answering(), LIFE)
+        desk = RequestQueue(Answering(), LIFE)
         desk.serve("p", LoadSession("c", "o", 1), lambda party, answer: fed.append((party, answer)))
         await served(desk, 2, fed)
         assert fed == [("p", "one"), ("p", "two")]
@@ -252,7 +252,7 @@ def read(*messages):
 
 def courier(payloads=None, welcome=True):
     said, gone, desk = [], [], Desk()
-    one = Courier(desk, payloads or Payloads(), said.append, gone.append)
+    one = Outbox(desk, payloads or Payloads(), said.append, gone.append)
     if welcome:
         one.welcome()
     return one, said, gone, desk
@@ -310,7 +310,7 @@ def test_PS_169_what_was_not_read_with_the_others_is_read_next():
 def test_PS_169_what_comes_at_once_is_read_together():
     """Who brings several in one turn need not wait for the first alone; one that ends meanwhile reads nothing."""
     later, said, desk = [], [], Desk()
-    one = Courier(desk, kept(2), said.append, [].append, later.append)
+    one = Outbox(desk, kept(2), said.append, [].append, later.append)
     one.welcome()
     for number in (1, 2, 3):
         one.bring(publish(number))
@@ -346,13 +346,13 @@ def test_PS_152_no_more_bytes_go_out_than_are_acknowledged():
     for number in (1, 2, 3, 4):
         one.bring(publish(number))
     assert [each.packet for each in said] == [1, 2]
-    one.acknowledged([5])
+    one.acknowledge([5])
     assert len(said) == 2
-    one.acknowledged([1])
+    one.acknowledge([1])
     assert [each.packet for each in said] == [1, 2, 3]
-    one.acknowledged([1])
+    one.acknowledge([1])
     assert len(said) == 3
-    one.acknowledged([2])
+    one.acknowledge([2])
     assert len(said) == 4
 
 
@@ -361,7 +361,7 @@ def test_PS_152_one_that_is_larger_than_all_goes_alone():
     one.bring(publish(1))
     one.bring(publish(2))
     assert [each.packet for each in said] == [1]
-    one.acknowledged([1])
+    one.acknowledge([1])
     assert [each.packet for each in said] == [1, 2]
 
 

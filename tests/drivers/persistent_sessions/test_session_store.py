@@ -13,12 +13,12 @@ from session_databases import connect, run
 from statemachines.drivers.persistent_sessions import route_rows
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
+    LagAnswer,
     Look,
     Page,
     PutMessage,
     ReadMessages,
     ReadPage,
-    Seen,
     ShowMarker,
     Shown,
     Subscribe,
@@ -350,9 +350,9 @@ def test_a_marker_is_shown_in_the_place_of_a_writer_elsewhere(url):
 
     shown, seen, ours = run(url, play)
     assert shown == [None, Shown(1, 2), Shown(1, 2), Shown(1, 3), None], "the same k for the same marker"
-    assert seen[0] == Seen("s1", False, ("n1",), (("n1", 1, Queued(2, "m1", "a/+", 1)),))
-    assert seen[1] == Seen("s1", True)
-    assert ours == (Seen("s1", False),)
+    assert seen[0] == LagAnswer("s1", False, ("n1",), (("n1", 1, Queued(2, "m1", "a/+", 1)),))
+    assert seen[1] == LagAnswer("s1", True)
+    assert ours == (LagAnswer("s1", False),)
 
 
 def test_pages_of_one_writer_are_read_one_after_the_other(url):

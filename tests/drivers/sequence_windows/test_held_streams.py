@@ -68,8 +68,8 @@ class Desk:
     def answer(self, publisher, query=None, *, replied=True):
         query = query or self.asked.pop()
         for data in publisher.answer(query):
-            self.subscriber.recovered(data)
-        self.subscriber.answered(query, replied)
+            self.subscriber.receive_recovered(data)
+        self.subscriber.close_query(query, replied)
 
     def pass_time(self, ns):
         """As a loop would: it polls whenever the deadline comes."""
@@ -109,7 +109,7 @@ def test_SW_70_a_known_skip_is_held_and_asked_for():
     assert given[1] is None
     assert desk.payloads() == [0]
     assert [asked_of(each) for each in desk.asked] == [query(B + 2, B + 4)]
-    assert (desk.asked[0].frame, desk.subscriber.held) == (B >> 35, 1)
+    assert (desk.asked[0].frame, desk.subscriber.incomplete_streams) == (B >> 35, 1)
     assert (desk.lost, desk.advised, desk.row().lost) == ([], [], 0)
     desk.answer(one)
     assert desk.told() == [
@@ -164,11 +164,11 @@ def test_an_end_without_an_answer_convicts_nobody_but_the_last():
     desk = Desk()
     one, wire = desk.send(5)
     desk.arrive(wire, 0, 4)
-    desk.subscriber.answered(desk.asked[-1], False)
+    desk.subscriber.close_query(desk.asked[-1], False)
     assert desk.payloads() == [0]
     desk.pass_time(15 * MS)
     assert len(desk.asked) == 2
-    desk.subscriber.answered(desk.asked[0], True)  # the one before: late, and of no meaning any more
+    desk.subscriber.close_query(desk.asked[0], True)  # the one before: late, and of no meaning any more
     assert desk.payloads() == [0]
     desk.answer(one)
     assert desk.payloads() == [0, 1, 2, 3, 4]
@@ -208,23 +208,23 @@ def test_SW_77_a_copy_of_an_answer_and_an_answer_that_nobody_waits_for():
     (asked,) = desk.asked
     replies = one.answer(asked)
     assert [decode(each).number for each in replies] == [B + 2, B + 3, B + 4, B + 5]
-    assert desk.subscriber.recovered(wire[5]) is None  # it came by itself
-    assert desk.subscriber.recovered(replies[1]) is None
-    assert desk.subscriber.recovered(replies[1]) is None
-    assert desk.subscriber.recovered(replies[0]).payload == b"1"
+    assert desk.subscriber.receive_recovered(wire[5]) is None  # it came by itself
+    assert desk.subscriber.receive_recovered(replies[1]) is None
+    assert desk.subscriber.receive_recovered(replies[1]) is None
+    assert desk.subscriber.receive_recovered(replies[0]).payload == b"1"
     assert desk.payloads() == [0, 1, 2]
     for number in (B + 1, B + 7, B + 99, (1 << 35) + 3):  # delivered; of no message that is known; of another frame
-        desk.subscriber.recovered(encode("p", "s", number, 0, 0, b"9"))
+        desk.subscriber.receive_recovered(encode("p", "s", number, 0, 0, b"9"))
     for other in (("q", "s"), ("p", "t")):
-        desk.subscriber.recovered(encode(*other, B + 4, 0, 0, b"9"))
-    desk.subscriber.recovered(encode("p", "s", 1 << 35, 0, 0, b"9"))
-    desk.subscriber.recovered(b"nothing")
+        desk.subscriber.receive_recovered(encode(*other, B + 4, 0, 0, b"9"))
+    desk.subscriber.receive_recovered(encode("p", "s", 1 << 35, 0, 0, b"9"))
+    desk.subscriber.receive_recovered(b"nothing")
     counts = desk.subscriber.recovery_counts
     assert (counts.again, counts.strange, desk.subscriber.malformed) == (2, 7, 1)
     assert desk.payloads() == [0, 1, 2]
     desk.answer(one)
     assert desk.payloads() == [0, 1, 2, 3, 4, 5]
-    desk.subscriber.recovered(replies[1])
+    desk.subscriber.receive_recovered(replies[1])
     assert desk.payloads() == [0, 1, 2, 3, 4, 5]
 
 
@@ -247,7 +247,7 @@ def test_SW_72_what_is_unknown_is_not_asked_for():
     for subject in "aab":
         one.publish(subject, b"0")
     desk.wall += 20 * S
-    one.converged()
+    one.start_new_streams()
     for _ in range(3):
         one.publish("a", b"1")  # a stream whose first message is lost
     desk.arrive(wire, 0, 2, 4, 5)
@@ -257,7 +257,7 @@ def test_SW_72_what_is_unknown_is_not_asked_for():
         ("a", SKIP, True),
         ("a", NEXT, False),
     ]
-    assert (desk.asked, desk.subscriber.held, desk.row().unknown) == ([], 0, 1)
+    assert (desk.asked, desk.subscriber.incomplete_streams, desk.row().unknown) == ([], 0, 1)
 
 
 def test_a_stream_that_began_anew_after_all_was_forgotten_is_not_asked_for():
@@ -287,7 +287,7 @@ def frames(desk, *counts, **given):
             one.publish("s", b"%d" % payload)
             payload += 1
         desk.wall += 20 * S
-        one.converged()
+        one.start_new_streams()
     return one, wire
 
 
@@ -433,7 +433,7 @@ def test_SW_74_without_a_place_it_is_as_without_recovery():
     other.publish("s", b"6")
     other.publish("s", b"7")
     desk.arrive(more, 7)
-    assert desk.subscriber.held == 1
+    assert desk.subscriber.incomplete_streams == 1
     desk.answer(other)
     assert desk.payloads() == [6, 7]
 
@@ -465,7 +465,7 @@ def test_what_is_held_is_bounded_in_bytes():
     assert desk.subscriber.recovery_counts.given_up == 1
     assert desk.at_rest()
     desk.arrive(wire, 6)
-    desk.subscriber.answered(desk.asked[0], True)  # of what is given up
+    desk.subscriber.close_query(desk.asked[0], True)  # of what is given up
     assert desk.payloads() == [0, 2, 3, 4]
     desk.answer(one)
     assert desk.payloads() == [0, 2, 3, 4, 5, 6]
@@ -489,7 +489,7 @@ def test_a_loss_of_nearly_all_numbers_costs_nothing():
     desk.subscriber.receive(encode("p", "s", B + 1, 0, 0, b"0"))
     desk.subscriber.receive(encode("p", "s", far, 0, 0, b"1"))
     assert [asked_of(each) for each in desk.asked] == [query(B + 2, far - 1)]
-    desk.subscriber.answered(desk.asked[0], True)
+    desk.subscriber.close_query(desk.asked[0], True)
     assert desk.told() == [(0, FIRST, 0, False), (1, SKIP, 32_767, False)]
     assert desk.subscriber.recovery_counts.lost == far - B - 2
     assert desk.row().lost == 32_767
@@ -514,7 +514,7 @@ def test_names_of_publishers_and_subjects_never_meet():
     assert [asked_of(each)[:2] for each in desk.asked] == names
     assert len({each.run for each in desk.asked}) == len(names)
     for publisher, subject in reversed(names):
-        desk.subscriber.recovered(encode(publisher, subject, B + 2, 0, 0, b"1"))
+        desk.subscriber.receive_recovered(encode(publisher, subject, B + 2, 0, 0, b"1"))
     assert [(each.publisher, each.subject) for each in desk.got[len(names) :: 2]] == names[::-1]
     assert desk.at_rest()
 
@@ -531,7 +531,7 @@ def test_SW_75_unsubscribe_drops_what_is_held():
     desk.arrive(wire, 0, 3)
     desk.arrive(more, 0, 2)
     desk.subscriber.unsubscribe("s")
-    assert desk.subscriber.held == 1
+    assert desk.subscriber.incomplete_streams == 1
     desk.answer(one, desk.asked[0])
     assert desk.payloads() == [0, 0]
     assert desk.subscriber.recovery_counts.strange == 2
@@ -540,7 +540,7 @@ def test_SW_75_unsubscribe_drops_what_is_held():
     desk.arrive(wire, 3, 5)
     assert desk.told()[2:] == [(3, FIRST, 0, False)]
     old, _, new = desk.asked
-    desk.subscriber.answered(old, True)  # a query of before: it says nothing of this stream
+    desk.subscriber.close_query(old, True)  # a query of before: it says nothing of this stream
     assert desk.payloads() == [0, 0, 3]
     desk.answer(one, new)
     assert desk.payloads() == [0, 0, 3, 4, 5]
@@ -555,8 +555,8 @@ def test_an_answer_may_come_within_the_question():
     def ask(query):
         depth.append(desk.payloads())
         for data in one.answer(query):
-            assert desk.subscriber.recovered(data) is None
-        desk.subscriber.answered(query, True)
+            assert desk.subscriber.receive_recovered(data) is None
+        desk.subscriber.close_query(query, True)
         assert desk.payloads() == depth[-1]  # nothing has been entered again
 
     desk.subscriber._held._ask = ask
@@ -690,8 +690,8 @@ def test_recovery_needs_a_way_back():
     with pytest.raises(ConfigurationError, match="held_bytes_max"):
         SequencedSubscriber(print, recovery=QUICK, ask=print, held_bytes_max=0)
     plain = SequencedSubscriber(print)
-    assert plain.held == 0
-    for act in (lambda: plain.recovered(b""), lambda: plain.recovery_counts):
+    assert plain.incomplete_streams == 0
+    for act in (lambda: plain.receive_recovered(b""), lambda: plain.recovery_counts):
         with pytest.raises(ConfigurationError, match="not attached"):
             act()
 

@@ -127,14 +127,14 @@ class Network(RuleBasedStateMachine):
         name = query.publisher.partition("~")[0]
         for data in self.ids[name].answer(query):
             self.bring(query, data)
-        self.subscriber.answered(query, self.ids[name].publisher == query.publisher)
+        self.subscriber.close_query(query, self.ids[name].publisher == query.publisher)
 
     def bring(self, query: Any, data: bytes) -> None:
         told = self.of(query.publisher, query.subject)
         ordinal = told.numbers.index(self.numbers[data])
         if not told.delivered or ordinal > told.delivered[-1]:
             told.brought.add(ordinal)
-        self.subscriber.recovered(data)
+        self.subscriber.receive_recovered(data)
 
     # -- what happens -----------------------------------------------------------------------------------------
 
@@ -183,12 +183,12 @@ class Network(RuleBasedStateMachine):
         for n, data in enumerate(replies):
             if n not in lost:
                 self.bring(query, data)
-        self.subscriber.answered(query, alive and not lost & set(range(len(replies))))
+        self.subscriber.close_query(query, alive and not lost & set(range(len(replies))))
 
     @precondition(lambda self: self.queries)
     @rule(place=st.integers(0, 30), replied=st.just(False))
     def end(self, place: int, replied: bool) -> None:
-        self.subscriber.answered(self.queries.pop(place % len(self.queries)), replied)
+        self.subscriber.close_query(self.queries.pop(place % len(self.queries)), replied)
 
     @rule(ms=st.sampled_from([1, 15, 60, 130]))
     def pass_time(self, ms: int) -> None:
@@ -203,7 +203,7 @@ class Network(RuleBasedStateMachine):
     def begin_anew(self, name: str) -> None:
         """With a CHAIN."""
         self.wall += 20 * S
-        self.ids[name].converged()
+        self.ids[name].start_new_streams()
 
     @rule(name=st.sampled_from(PUBLISHERS))
     def forget(self, name: str) -> None:
@@ -251,7 +251,7 @@ class Crowded(Network):
 
     def bring(self, query: Any, data: bytes) -> None:
         """What is brought may still be given up with the rest, in order to make room."""
-        self.subscriber.recovered(data)
+        self.subscriber.receive_recovered(data)
 
 
 TestNetwork = Network.TestCase

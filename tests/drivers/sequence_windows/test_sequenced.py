@@ -75,12 +75,12 @@ def test_SW_81_one_forged_datagram_silences_nobody_and_a_real_cut_is_counted_exa
     for number in range(3, 20_006):
         one.publish("s", b"%d" % number)
     world.got.clear()
-    before = world.subscriber.losses().lost
+    before = world.subscriber.losses().lost_messages
     world.arrive(0, 1, 20_002)  # a long cut
     assert [(got.payload, got.verdict, got.lost) for got in world.got] == [
         (b"3", NEXT, 0), (b"4", NEXT, 0), (b"20005", SKIP, 20_000)
     ]  # fmt: skip
-    assert world.subscriber.losses().lost - before == 20_000
+    assert world.subscriber.losses().lost_messages - before == 20_000
     one.publish("s", b"on")
     world.arrive()
     assert (world.got[-1].payload, world.got[-1].verdict) == (b"on", NEXT)
@@ -133,11 +133,11 @@ def test_joins_are_what_the_host_says():
         return world.got.pop().join
 
     assert joins() is Join.UNKNOWN
-    world.subscriber.converged()
+    world.subscriber.note_convergence()
     assert joins() is Join.UNVERIFIED
     world.wall += 60 * S
-    world.subscriber.converged()
-    one.converged()
+    world.subscriber.note_convergence()
+    one.start_new_streams()
     assert joins() is Join.UNVERIFIED
     world.wall += 60 * S
     fresh = world.publisher("q~1")
@@ -152,7 +152,7 @@ def test_a_stream_that_is_older_than_the_convergence_begins_anew_and_loses_nothi
     one.publish("s", b"")
     one.publish("s", b"")
     world.wall += 60 * S
-    one.converged()
+    one.start_new_streams()
     one.publish("s", b"")
     assert world.arrive() is None
     assert world.verdicts() == [(FIRST, 0), (NEXT, 0), (NEXT, 0)]
@@ -313,7 +313,7 @@ def test_losses_of_more_publishers_than_are_remembered_are_not_silent():
 
 def test_a_publisher_whose_clock_is_a_day_off_is_heard_and_never_verified():
     world = World()
-    world.subscriber.converged()
+    world.subscriber.note_convergence()
     for off, join in ((DAY, Join.UNKNOWN), (-DAY, Join.UNVERIFIED)):
         one = world.publisher(f"p{off}", wall=lambda off=off: world.wall + off)
         for _ in range(4):
@@ -364,7 +364,7 @@ def test_numbers_replayed_from_an_hour_ago_are_repeats():
     old = list(world.wire)
     world.arrive()
     world.wall += 3600 * S
-    one.converged()
+    one.start_new_streams()
     one.publish("s", b"")
     world.arrive()
     world.got.clear()

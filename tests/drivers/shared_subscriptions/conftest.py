@@ -10,7 +10,7 @@ import pytest
 
 from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, SqliteStreamStore
-from statemachines.testing.postgres import run_sql, shared_server
+from statemachines.testing.postgres import run_sql, share_server
 
 NUMBERS = itertools.count()
 
@@ -76,7 +76,7 @@ def postgres_server(tmp_path_factory):
     """The URL of the server; the workers of a run share it."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with shared_server(shared / "postgres") as url:
+    with share_server(shared / "postgres") as url:
         yield url
 
 

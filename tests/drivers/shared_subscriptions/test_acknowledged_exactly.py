@@ -10,9 +10,9 @@ import pytest
 from test_nodes import Place, read, run
 
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries
-from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
+from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
 from statemachines.drivers.shared_subscriptions.stalled_streams import LINES_MAX, LOOK_MAX, StalledStreams
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
 from statemachines.kernel import ConfigurationError, LocalProtocolError
 from statemachines.shared_subscriptions.session_record import Reading
 

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from statemachines.drivers.shared_subscriptions.lead import LeaderNode
-from statemachines.drivers.shared_subscriptions.publish import Publisher
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSession, SharedSubscription
+from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
+from statemachines.drivers.shared_subscriptions.shared_session import SharedSession, SharedSubscription
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.trace.log import merge, read_logs

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from statemachines.drivers.shared_subscriptions.lead import LeaderNode
+from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
 from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore
-from statemachines.drivers.shared_subscriptions.publish import Publisher
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
+from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Scan
 from statemachines.testing.postgres import PostgresServer

@@ -13,7 +13,7 @@ from store_programs import process
 
 from statemachines.kernel import ConfigurationError
 from statemachines.testing import postgres
-from statemachines.testing.postgres import PostgresServer, children_of, run_sql, shared_server
+from statemachines.testing.postgres import PostgresServer, children_of, run_sql, share_server
 
 
 def gone(holds):
@@ -101,7 +101,7 @@ def test_processes_share_a_server_which_is_gone_when_the_last_one_is(tmp_path):
         assert answers(url), "the other one still uses it"
     assert gone((directory / "url").exists)
     assert gone(lambda: answers(url))
-    with shared_server(directory) as again:
+    with share_server(directory) as again:
         assert answers(again)
 
 

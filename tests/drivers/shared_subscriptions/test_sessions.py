@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from statemachines.drivers.shared_subscriptions.lead import LeaderNode
-from statemachines.drivers.shared_subscriptions.publish import Publisher
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSession, SharedSubscription, parse_leaders
+from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
+from statemachines.drivers.shared_subscriptions.shared_session import SharedSession, SharedSubscription, parse_leaders
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.configuration import Configuration
 

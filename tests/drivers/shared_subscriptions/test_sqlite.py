@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.sqlite import (
     SqliteGroupStore,
     SqliteStreamStore,

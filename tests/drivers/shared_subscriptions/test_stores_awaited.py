@@ -12,7 +12,7 @@ import pytest
 
 from statemachines.drivers.shared_subscriptions import open_stores
 from statemachines.drivers.shared_subscriptions.postgres import PostgresGroupStore, PostgresStreamStore
-from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.drivers.sql.failure import StoreAway, StoreUnavailable
 from statemachines.kernel import ConfigurationError
@@ -37,7 +37,7 @@ def wait(*failures, patience_s=60.0):
             raise left.pop(0)
         return "opened"
 
-    return asyncio.run(open_stores.opened(make, "db", who="c1", patience_s=patience_s)), len(tried)
+    return asyncio.run(open_stores.open_store_patiently(make, "db", who="c1", patience_s=patience_s)), len(tried)
 
 
 def test_SS_261_who_is_away_or_starts_is_waited_for_and_it_is_said_once(caplog):

@@ -189,12 +189,12 @@ class World:
         dead = self.living.pop(slot, None)
         if dead is not None:
             if isinstance(dead.asked, CopyIn):
-                self.state = self.memory.filled(self.state, dead.asked.position, dead.asked.data, cells * CELL)
+                self.state = self.memory.fill(self.state, dead.asked.position, dead.asked.data, cells * CELL)
             if isinstance(dead, Reader) and dead.taken is not None:
                 self.lose(dead)
         self.put(lock_of(slot), 0)
         if self.observers is not None:
-            self.observers.died(slot, self.word(incarnation_of(slot)))
+            self.observers.observe_death(slot, self.word(incarnation_of(slot)))
         return dead
 
     def access(self, slot):
@@ -205,7 +205,7 @@ class World:
         self.state, (answer,) = self.memory.apply(self.state, request, self.now)
         one.accesses += 1
         if self.observers is not None:
-            self.observers.accessed(slot, self.word(incarnation_of(slot)), request, answer, self.now)
+            self.observers.observe_access(slot, self.word(incarnation_of(slot)), request, answer, self.now)
         if isinstance(request, CompareAndSwap) and answer.done:
             if request.address == WRITE_HEAD:
                 self.reserve(one, request)

@@ -60,7 +60,7 @@ class Scene:
         self.now_ns = 0
 
     def do(self, request, answer=DONE, slot=0, incarnation=1):
-        self.observers.accessed(slot, incarnation, request, answer, self.now_ns)
+        self.observers.observe_access(slot, incarnation, request, answer, self.now_ns)
 
     def others(self, request, answer=DONE):
         self.do(request, answer, 7, 2)
@@ -164,7 +164,7 @@ def test_CR_34_nobody_frees_what_the_living_use_however_old_it_is(scene):
 
 def test_CR_04_what_the_dead_left_is_freed_when_it_is_aged_and_not_before(scene):
     scene.take()
-    scene.observers.died(0, 1)
+    scene.observers.observe_death(0, 1)
     scene.now_ns = 2 * 10**9
     refused(scene.others, CompareAndSwap(STATE, MINE, FREE))
     scene.now_ns = AGED_NS
@@ -185,7 +185,7 @@ def test_CR_31_nobody_sets_the_position_of_a_free_cursor(scene, request_):
 
 def test_CR_31_nobody_who_is_dead_does_anything(scene):
     scene.take()
-    scene.observers.died(0, 1)
+    scene.observers.observe_death(0, 1)
     refused(scene.do, Store(POSITION, 0), STORED)
     refused(scene.do, CompareAndSwap(STATE, MINE, FREE))
 
@@ -239,8 +239,8 @@ def test_CR_36_nobody_skips_what_was_acknowledged(scene):
 def test_CR_44_what_a_dead_writer_left_without_a_mark_is_skipped_and_not_taken(scene):
     scene.reserve()
     scene.store(0, 4, 8)
-    scene.observers.died(0, 1)
-    scene.observers.died(0, 1 + 4096)  # a namesake that has nothing any more
+    scene.observers.observe_death(0, 1)
+    scene.observers.observe_death(0, 1 + 4096)  # a namesake that has nothing any more
     assert scene.block() is BlockStatus.LEFT
     scene.others(CompareAndSwap(READ_HEAD, 0, 20))
     assert scene.observers.blocks == {}
@@ -249,7 +249,7 @@ def test_CR_44_what_a_dead_writer_left_without_a_mark_is_skipped_and_not_taken(s
 def test_CR_37_what_a_dead_writer_left_with_its_mark_may_be_taken(scene):
     scene.reserve()
     scene.store(0, 4, 8, 12)
-    scene.observers.died(0, 1)
+    scene.observers.observe_death(0, 1)
     assert scene.block() is BlockStatus.LEFT_MARKED
     scene.read_position(0)
     scene.others(CompareAndSwap(READ_HEAD, 0, 20))
@@ -259,5 +259,5 @@ def test_CR_37_what_a_dead_writer_left_with_its_mark_may_be_taken(scene):
 def test_CR_37_the_read_head_goes_from_block_to_block(scene, at, to):
     scene.reserve()
     scene.store(0)
-    scene.observers.died(0, 1)
+    scene.observers.observe_death(0, 1)
     refused(scene.others, CompareAndSwap(READ_HEAD, at, to))

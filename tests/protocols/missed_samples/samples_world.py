@@ -22,7 +22,7 @@ from statemachines.missed_samples.message import (
 from statemachines.missed_samples.publisher import PUBLISHER, Declare, Publish, PublisherRecord, Stamped
 from statemachines.missed_samples.recovery import MS, Recovery
 from statemachines.missed_samples.selector import query_text
-from statemachines.missed_samples.serial_number import wrapped
+from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source import SOURCE
 from statemachines.missed_samples.source_windows import NEWEST
 from statemachines.missed_samples.subscriber import SUBSCRIBER
@@ -73,7 +73,7 @@ class World:
     def on_the_wire(self, event):
         if not isinstance(event, Deliver | Missed):
             return event
-        first = wrapped(event.first, self.width)
+        first = wrap_number(event.first, self.width)
         return type(event)(event.source, first, first + event.last - event.first)
 
     def tick(self):
@@ -89,7 +89,7 @@ class World:
         self.now = end
 
     def numbers(self, kind, source="p"):
-        return [wrapped(n, self.width) for one in self.told if isinstance(one, kind) and one.source == source
+        return [wrap_number(n, self.width) for one in self.told if isinstance(one, kind) and one.source == source
                 for n in range(one.first, one.last + 1)]  # fmt: skip
 
     def source(self, name="p"):
@@ -128,7 +128,7 @@ class World:
                 self.tell(effect.message)
 
     def keep(self, name, numbers, caches, *, local):
-        first = wrapped(numbers.first, self.width)
+        first = wrap_number(numbers.first, self.width)
         last = first + numbers.last - numbers.first
         for cache in caches:
             own = local and self.owners[cache] == name
@@ -173,7 +173,7 @@ class World:
         """A reply as it comes: whole, or number by number where some are lost."""
         if not lost:
             return [(reply.first, reply.last)]
-        sns = [wrapped(number, self.width) for number in range(reply.first, reply.last + 1)]
+        sns = [wrap_number(number, self.width) for number in range(reply.first, reply.last + 1)]
         return [(sn, sn) for sn in sns if sn not in lost]
 
     def replies(self, cache, query):

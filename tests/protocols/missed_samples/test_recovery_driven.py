@@ -11,7 +11,7 @@ from samples_world import World
 
 from statemachines.missed_samples.message import Deliver, Heartbeat, Missed
 from statemachines.missed_samples.recovery import MS
-from statemachines.missed_samples.serial_number import wrapped
+from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source_record import SourceStatus
 from statemachines.missed_samples.subscriber_record import History
 
@@ -77,7 +77,7 @@ class Parties(RuleBasedStateMachine):
         for name in ("p", "q"):
             node = world.publishers[name]
             if node.record.next:
-                world.tell(Heartbeat(name, wrapped(node.record.next - 1, world.width)))
+                world.tell(Heartbeat(name, wrap_number(node.record.next - 1, world.width)))
             while name in world.node.record.sources and world.source(name).status in (
                 SourceStatus.RECOVERING,
                 SourceStatus.RESTING,
@@ -86,7 +86,7 @@ class Parties(RuleBasedStateMachine):
         for name in ("p", "q"):
             told = self.told(name)
             last = world.publishers[name].record.next - 1
-            assert not told or told[-1] % (1 << world.width) == wrapped(last, world.width)
+            assert not told or told[-1] % (1 << world.width) == wrap_number(last, world.width)
             if world.width == 64:
                 assert world.numbers(Missed, name) == []
                 assert world.numbers(Deliver, name) == told

@@ -34,12 +34,12 @@ from statemachines.missed_samples.cache import (
 from statemachines.missed_samples.keys import (
     BadKey,
     Place,
-    advanced_heartbeats,
-    advanced_key,
-    advanced_query,
-    advanced_source,
     check_expression,
     check_key,
+    make_heartbeat_key,
+    make_query_key,
+    make_source_id,
+    make_source_key,
     matches,
     plain_key,
     read_advanced,
@@ -68,7 +68,7 @@ from statemachines.missed_samples.publisher import (
 )
 from statemachines.missed_samples.recovery import MS
 from statemachines.missed_samples.selector import Malformed, Selector, history_text, parse, range_text
-from statemachines.missed_samples.serial_number import is_range, origin, unwrapped, wrapped
+from statemachines.missed_samples.serial_number import is_range, origin, unwrap_number, wrap_number
 from statemachines.missed_samples.source_record import Appeared, Disappeared, QueryTimeout, SourceStatus
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import (
@@ -97,7 +97,7 @@ def test_MS_30_heartbeats_are_off_by_default():
     node = publisher()
     node.feed(Publish(), 0)
     assert node.record.status is PublisherStatus.SILENT
-    assert node.armed() == {}
+    assert node.armed_timers() == {}
     for beats in (Beats.OFF, Beats.SPORADIC):
         quiet = publisher(beats=beats)
         assert quiet.feed(HeartbeatDue("p"), 0) == [], "late"
@@ -115,14 +115,14 @@ def test_MS_31_periodic_heartbeats_say_the_last_number_once_a_period():
 
 def test_MS_32_sporadic_heartbeats_follow_a_change():
     node = publisher(beats=Beats.SPORADIC, period_ms=100)
-    assert node.armed() == {}
+    assert node.armed_timers() == {}
     node.feed(Publish(), 0)
     node.feed(Publish(), 60 * MS)
     assert beats(node, 99 * MS) == [], "a period after the first change"
     assert beats(node, 100 * MS) == [(100 * MS, 1)]
-    assert node.armed() == {}, "and no more until something changes"
+    assert node.armed_timers() == {}, "and no more until something changes"
     node.feed(Publish(), 500 * MS)
-    assert node.armed() == {("heartbeat", "p"): 600 * MS}
+    assert node.armed_timers() == {("heartbeat", "p"): 600 * MS}
 
 
 def test_MS_32_a_publisher_has_changed_only_by_publishing():
@@ -195,7 +195,7 @@ def test_MS_36_under_one_id_no_number_is_repeated(counts, more, width):
     for _ in range(more):
         (kept, sent) = second.feed(Publish(), 0)
         assert kept.event.first >= sum(counts)
-        assert sent.message.first == wrapped(kept.event.first, width)
+        assert sent.message.first == wrap_number(kept.event.first, width)
 
 
 # -- cache ----------------------------------------------------------------------------------------------------------
@@ -404,18 +404,18 @@ def test_MS_47_the_plain_layout():
 
 
 def test_MS_47_the_advanced_layout():
-    source = advanced_source("a1f", 12)
+    source = make_source_id("a1f", 12)
     assert source == "a1f/12"
-    assert advanced_key(source, "demo/a") == "demo/a/@adv/pub/a1f/12/_"
-    assert advanced_query(source, "demo/a") == "demo/a/@adv/*/a1f/12/**"
-    assert advanced_query("*", "demo/a") == "demo/a/@adv/**"
-    assert advanced_heartbeats("demo/a") == "demo/a/@adv/pub/**"
-    for key in (advanced_key(source, "demo/a"), advanced_query(source, "demo/a")):
+    assert make_source_key(source, "demo/a") == "demo/a/@adv/pub/a1f/12/_"
+    assert make_query_key(source, "demo/a") == "demo/a/@adv/*/a1f/12/**"
+    assert make_query_key("*", "demo/a") == "demo/a/@adv/**"
+    assert make_heartbeat_key("demo/a") == "demo/a/@adv/pub/**"
+    for key in (make_source_key(source, "demo/a"), make_query_key(source, "demo/a")):
         assert read_advanced(key) == Place(source, "demo/a")
     assert read_advanced("demo/a/@adv/**") == Place("*", "demo/a")
-    assert not matches("demo/**", advanced_key(source, "demo/a")), "@adv is verbatim"
-    assert matches(advanced_heartbeats("demo/a"), advanced_key(source, "demo/a"))
-    assert matches(advanced_query(source, "demo/a"), advanced_key(source, "demo/a"))
+    assert not matches("demo/**", make_source_key(source, "demo/a")), "@adv is verbatim"
+    assert matches(make_heartbeat_key("demo/a"), make_source_key(source, "demo/a"))
+    assert matches(make_query_key(source, "demo/a"), make_source_key(source, "demo/a"))
 
 
 @pytest.mark.parametrize("key", ["", "/", "p", "p/", "/a", "p/a//b", "p q/a", "p/a?x", "p/a#", "p/**/**", "p/a*b",
@@ -468,7 +468,7 @@ def test_MS_50_with_history_it_begins_with_one_query_about_every_source():
     world = World(history=History(3, 1_000), past=True)
     assert world.asked == [Query("*", 1, 0, 3, 1_000)]
     assert world.node.record.status is SubscriberStatus.HISTORY
-    assert list(world.node.armed()) == [("history", "")]
+    assert list(world.node.armed_timers()) == [("history", "")]
     with pytest.raises(ConfigurationError, match="newest = -1"):
         History(newest=-1)
     with pytest.raises(ConfigurationError, match="age_ms = -1"):
@@ -541,7 +541,7 @@ def test_MS_56_at_the_end_of_the_first_query_every_source_goes_on_in_order(end):
     assert world.tell(end) == [Deliver("p", 1, 1), Deliver("q", 4, 4)]
     assert world.node.record.status is SubscriberStatus.SUBSCRIBED
     assert world.asked[1:] == [window("p", 1, 2)]
-    assert ("history", "") not in world.node.armed()
+    assert ("history", "") not in world.node.armed_timers()
     assert world.tell(Sample("r", 9, 9)) == [Deliver("r", 9, 9)], "met later, it begins as any other"
 
 
@@ -581,7 +581,7 @@ def test_MS_58_closed_it_forgets_everything():
     world.tell(Sample("p", 0, 0))
     world.tell(Unsubscribe())
     assert world.node.stopped
-    assert world.node.armed() == {}
+    assert world.node.armed_timers() == {}
     with pytest.raises(ProtocolError):
         world.tell(Sample("p", 1, 1))
 
@@ -665,8 +665,8 @@ def test_MS_62_what_was_before_the_turn_is_older():
 def test_MS_62_the_nearest_number_is_read(number, away, width):
     half = 2 ** (width - 1)
     near = max(0, number + max(-half + 1, min(half, away)))
-    assert unwrapped(wrapped(number, width), near, width) == number
-    assert unwrapped(number, near, 64) == number
+    assert unwrap_number(wrap_number(number, width), near, width) == number
+    assert unwrap_number(number, near, 64) == number
 
 
 def test_MS_62_where_counting_begins_and_what_is_a_range():

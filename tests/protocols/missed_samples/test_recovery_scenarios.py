@@ -340,7 +340,7 @@ def test_scenario_22_many_sources_come_and_go():
         made.tell(Disappeared(f"p{number}"))
     made.wait(20_000)
     assert dict(made.node.record.sources) == {}
-    assert made.node.armed() == {}
+    assert made.node.armed_timers() == {}
 
 
 def test_MS_11_after_a_query_that_does_not_end_there_is_a_pause_also_for_what_nobody_was_asked_for():

@@ -151,7 +151,7 @@ def test_MS_06_with_nothing_missing_it_is_live_and_an_open_query_does_not_matter
     bench.sample(2)
     assert bench.sample(1) == [Deliver("p", 1, 2)]
     assert bench.status is SourceStatus.LIVE
-    assert list(bench.node.armed()) == [("retention", "p")]
+    assert list(bench.node.armed_timers()) == [("retention", "p")]
     bench.feed(QueryEnded("p", 1, 2))
     assert bench.clauses[-1] == "MS-12"
     bench.sample(5)
@@ -237,7 +237,7 @@ def test_MS_10_the_pauses_double_up_to_the_greatest():
     pauses = []
     for n in range(1, 7):
         bench.feed(QueryEnded("p", n))
-        pauses.append((bench.node.armed()["rest", "p"] - bench.now) // MS)
+        pauses.append((bench.node.armed_timers()["rest", "p"] - bench.now) // MS)
         bench.tick()
     assert pauses == [100, 200, 400, 800, 1_000, 1_000]
 
@@ -383,7 +383,7 @@ def test_MS_17_the_source_is_asked_periodically_while_nothing_is_missing():
     bench.tick()
     bench.tick()
     assert (bench.now, bench.status) == ((3 * 500 + 2_000) * MS, SourceStatus.LIVE), "a query that never ends"
-    assert bench.node.armed()["period", "p"] == bench.now + 500 * MS
+    assert bench.node.armed_timers()["period", "p"] == bench.now + 500 * MS
 
 
 def test_MS_17_from_the_first_contact_on_even_by_a_heartbeat():
@@ -483,7 +483,7 @@ def test_MS_19_not_while_something_is_missing():
     bench.node.fire(1_999 * MS)
     bench.now = 1_999 * MS
     assert bench.status is SourceStatus.RECOVERING
-    assert bench.node.armed()["retention", "p"] == 2_000 * MS
+    assert bench.node.armed_timers()["retention", "p"] == 2_000 * MS
     bench.sample(1)
     beats = Bench(retention_ms=1_000)
     beats.sample(0)

@@ -211,7 +211,7 @@ def test_QUIET_without_loss_nothing_is_asked(cuts, past):
         world.feed(Heartbeat("p", end - 1))
         world.feed(Sample("p", 0, end - 1))
     assert world.queries == 0
-    assert list(world.node.armed()) == [("retention", "p")]
+    assert list(world.node.armed_timers()) == [("retention", "p")]
     assert world.numbers(Deliver) == list(range(LAST + 1))
 
 

@@ -90,7 +90,7 @@ def test_MS_66_each_reply_begins_a_silence_anew():
         bench.sample(number)
         bench.feed(QueryGoesOn("p", 1))
     assert bench.status is SourceStatus.RECOVERING, "an answer of a minute"
-    assert bench.node.armed()["query", "p"] - bench.now == 3_800 * MS, "twice the longest silence that ended"
+    assert bench.node.armed_timers()["query", "p"] - bench.now == 3_800 * MS, "twice the longest silence that ended"
     bench.now += 3_799 * MS
     bench.feed(QueryGoesOn("p", 1))
     bench.tick()
@@ -101,14 +101,14 @@ def test_MS_66_what_is_waited_for_doubles_and_has_an_end():
     bench = gap(2, retries=9, timeout_ms=1_000, timeout_max_ms=5_000)
     waited = []
     for _ in range(4):
-        waited.append((bench.node.armed()["query", "p"] - bench.now) // MS)
+        waited.append((bench.node.armed_timers()["query", "p"] - bench.now) // MS)
         bench.tick()
         bench.tick()
     assert waited == [1_000, 2_000, 4_000, 5_000]
     bench.feed(QueryGoesOn("p", bench.asked[-1].n))
     bench.feed(QueryEnded("p", bench.asked[-1].n))
     bench.tick()
-    assert bench.node.armed()["query", "p"] - bench.now == 5_000 * MS, (
+    assert bench.node.armed_timers()["query", "p"] - bench.now == 5_000 * MS, (
         "it was silent for long, and answers all the same"
     )
     late = gap(9)

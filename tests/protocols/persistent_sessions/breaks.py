@@ -7,36 +7,36 @@ import sys
 from msgspec import structs
 from mutants import swap, wrap
 
+from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.persistent_sessions import (
     abandon,
-    carrier,
     collector_requests,
-    courier,
+    group_membership,
     group_rows,
     host_requests,
     life_requests,
     machine_requests,
     node_guide,
-    reception,
-    request_desk,
+    outbox,
+    request_queue,
     session_node,
+    session_server,
     state_rows,
     topic,
 )
-from statemachines.drivers.persistent_sessions.carrier import Carrier
-from statemachines.drivers.persistent_sessions.lookout import Lookout
+from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
+from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.machine_requests import Small
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.node_roles import NODE
 from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession
-from statemachines.drivers.persistent_sessions.reception import Reception
-from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
+from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher
+from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import SessionStore
-from statemachines.drivers.shared_subscriptions.subscribe import Deliveries, SharedSession
+from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.drivers.sql import postgres_address
-from statemachines.drivers.standing import Standing
 from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
 from statemachines.persistent_sessions import (
@@ -190,7 +190,7 @@ BREAKS = {
     "PS-211": swap(host_requests, "over_at", lambda now_ns, expiry_ms: 0),
     "PS-240": wrap(collector_actions, "message_garbage", as_if_nothing_expired),
     "PS-241": swap(machine_requests, "without_message", lambda queued, now_ns: structs.replace(queued, message="")),
-    "PS-242": swap(Reception, "_miss", lambda self, owner, message: None),
+    "PS-242": swap(SessionServer, "_miss", lambda self, owner, message: None),
     "PS-200": swap(resume_actions, "is_crowded", lambda record: False),
     "PS-197": swap(
         delivery_actions,
@@ -209,56 +209,58 @@ BREAKS = {
     "PS-148": swap(SessionHost, "_forget_idle", lambda self: None),
     "PS-149": wrap(SessionHost, "__init__", without_graces),
     # A node and its clients.
-    "PS-150": wrap(RequestDesk, "_carry_out", goes_on_after),
-    "PS-151": swap(reception, "check_topic", lambda topic: topic),
-    "PS-167": swap(Reception, "_take_acknowledged", each_alone),
+    "PS-150": wrap(RequestQueue, "_carry_out", goes_on_after),
+    "PS-151": swap(session_server, "check_topic", lambda topic: topic),
+    "PS-167": swap(SessionServer, "_take_acknowledged", each_alone),
     "PS-168": swap(state_rows, "_is_changed", lambda known, one: known != one),
     "PS-169": swap(host_requests, "READ", 10**9),
     "PS-191": swap(delivery_actions, "packets_of", the_first_alone),
     "PS-198": swap(Small, "share", lambda self, rows: 2**60),
-    "PS-192": swap(request_desk, "follows", lambda one, other: False),
-    "PS-152": swap(courier, "UNACKNOWLEDGED_MAX", 2**60),
-    "PS-153": swap(Lookout, "_mend", lambda self, owner, now_ns: []),
+    "PS-192": swap(request_queue, "follows", lambda one, other: False),
+    "PS-152": swap(outbox, "UNACKNOWLEDGED_MAX", 2**60),
+    "PS-153": swap(LagMonitor, "_mend", lambda self, owner, now_ns: []),
     "PS-154": swap(SessionStore, "_check", lambda self, sql, life: self._tried[0]),
     "PS-155": wrap(NodeGuide, "__init__", one_place),
     "PS-156": swap(PersistentSession, "_disconnected", lambda self: None),
     "PS-313": swap(PersistentSession, "acknowledge", lambda self, one: self._guide.say(Puback(one.packet))),
     "PS-157": swap(SessionPublisher, "_say_all", lambda self: None),
     "PS-158": swap(SessionNode, "_is_node", lambda self, party: True),
-    "PS-159": swap(Reception, "_forget", lambda self, life: None),
+    "PS-159": swap(SessionServer, "_forget", lambda self, life: None),
     "PS-160": wrap(SessionHost, "_begin_resume", from_nobody),
     "PS-161": swap(SessionHost, "_is_open", lambda self, owner: False),
-    "PS-190": swap(Reception, "_give_up", Reception._forget),
-    "PS-162": swap(Reception, "with_message", lambda self, request: request),
+    "PS-190": swap(SessionServer, "_give_up", SessionServer._forget),
+    "PS-162": swap(SessionServer, "with_message", lambda self, request: request),
     "PS-164": swap(claims, "_is_true", lambda said, found: True),
-    "PS-166": swap(Standing, "turned", lambda self: None),
+    "PS-166": swap(LoopWatchdog, "turned", lambda self: None),
     "PS-165": swap(session_node, "NODE", structs.replace(NODE, proved=())),
     "PS-202": swap(life_actions, "unlock", of_what_it_has_heard),
     "PS-203": swap(SessionHost, "_overtake", lambda self, client, now_ns: []),
     "PS-204": swap(machine_requests, "LEAVE_EPOCHS", f"{machine_requests.LEAVE_EPOCHS} AND 1 = 0"),
     "PS-205": wrap(Connection, "_cut", lambda cut: lambda self, why: cut(self, "no")),
-    "PS-206": swap(reception, "check_name", lambda key, name: name),
+    "PS-206": swap(session_server, "check_name", lambda key, name: name),
     "PS-220": swap(topic, "SHARED", ()),
-    "PS-260": swap(carrier, "Handed", lambda session, topic_filter, qos: Handed(session, "jobs/#", qos)),
-    "PS-261": wrap(Carrier, "_store", acknowledged_first),
-    "PS-262": wrap(Carrier, "_store", lambda store: lambda self, to, some: store(self, to, Deliveries(some[::-1]))),
-    "PS-263": swap(carrier, "CARRIED_MAX", 1_000),
-    "PS-264": wrap(Carrier, "_store", stored_twice),
+    "PS-260": swap(group_membership, "Handed", lambda session, topic_filter, qos: Handed(session, "jobs/#", qos)),
+    "PS-261": wrap(GroupMembership, "_store", acknowledged_first),
+    "PS-262": wrap(
+        GroupMembership, "_store", lambda store: lambda self, to, some: store(self, to, Deliveries(some[::-1]))
+    ),
+    "PS-263": swap(group_membership, "CARRIED_MAX", 1_000),
+    "PS-264": wrap(GroupMembership, "_store", stored_twice),
     "PS-265": swap(abandon, "log_lost", lambda sql, session: None),
     "PS-266": swap(host_requests, "is_owned", lambda sql, session, token: True),
-    "PS-267": swap(reception, "Refused", lambda n, why: Subscribed(n)),
-    "PS-268": swap(Carrier, "_without_large", lambda self, some: some[:1] + some[2:]),
+    "PS-267": swap(session_server, "Refused", lambda n, why: Subscribed(n)),
+    "PS-268": swap(GroupMembership, "_without_large", lambda self, some: some[:1] + some[2:]),
     "PS-269": swap(SharedSession, "is_taken_back", lambda self, subscription: False),
-    "PS-287": swap(Carrier, "_has_caught_up", lambda self, owner: True),
+    "PS-287": swap(GroupMembership, "_has_caught_up", lambda self, owner: True),
     "PS-288": swap(group_rows, "_look_ahead", lambda sql, session, topic_filter, most: (0, True)),
-    "PS-285": swap(Reception, "refuse_group", lambda self, owner, topic_filter, why: None),
+    "PS-285": swap(SessionServer, "refuse_group", lambda self, owner, topic_filter, why: None),
     "PS-289": swap(machine_requests, "MARKERS", machine_requests.MARKERS.replace("AND tag =", "AND 0 + tag =")),
     "PS-291": swap(store_time, "SLACK_NS", 10**18),
     "PS-292": swap(StoreTime, "aged_ns", lambda self, now_ns: now_ns),
     "PS-293": swap(store_time, "has_come_back", lambda known, clock_ns, expected_ns: False),
     "PS-290": swap(postgres_address, "_connect", as_if_it_were_direct),
-    "PS-331": swap(Reception, "watch_store", lambda self: False),
-    "PS-332": swap(Carrier, "give_up", lambda self: None),
+    "PS-331": swap(SessionServer, "watch_store", lambda self: False),
+    "PS-332": swap(GroupMembership, "give_up", lambda self: None),
     "PS-333": swap(node_guide, "Farewell", Subscribed),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),

@@ -84,7 +84,7 @@ class Cluster:
                 if type(request) in self.unanswered:
                     return
                 for answer in asyncio.run(self.store.ask(request)):
-                    out = host.answered(party, answer, self.now_ns)
+                    out = host.route_answer(party, answer, self.now_ns)
                     self._queue.extend((name, *one) for one in out)
             case Tell(event):
                 self.told.append((party, event))

@@ -90,7 +90,7 @@ def test_PS_202_PS_203_of_many_that_wait_for_one_client_id_a_node_asks_for_the_n
     closed = [party for party, event in cluster.told if event == SessionClosed("", "superseded")]
     assert closed == [life_of_owner(owner) for owner in owners[:-1]]
     assert list(hosts["b"].owners) == owners[-1:]
-    cluster.act("a", [one for answer in answers for one in hosts["a"].answered(party, answer, 0)])
+    cluster.act("a", [one for answer in answers for one in hosts["a"].route_answer(party, answer, 0)])
     cluster.pass_ms(200)
     assert [party for party, event in cluster.told if isinstance(event, Accepted)] == [
         life_of_owner(held), life_of_owner(owners[-1])
@@ -167,16 +167,16 @@ def wanted(host, session, owner, token):
     """Its owner wants a marker, and the database says that it is its owner."""
     ((party, effect),) = host.receive(owner, host.node, MarkerWanted(session, owner, token, 1), 0)
     assert effect.request == FindOwner(session)
-    host.answered(party, OwnerFound(owner, token), 0)
+    host.route_answer(party, OwnerFound(owner, token), 0)
 
 
 def test_PS_143_an_owner_that_was_not_found_takes_nothing_from_one_that_has_spoken_since():
     host = SessionHost("b~1")
     wanted(host, "s", "a~1/1", 7)
     writer = host.writers["s"]
-    host.answered(writer, OwnerFound("", 7), 0)
+    host.route_answer(writer, OwnerFound("", 7), 0)
     assert host.nodes[writer].record.to == "a~1/1"
-    host.answered(writer, OwnerFound("c~1/1", 8), 0)
+    host.route_answer(writer, OwnerFound("c~1/1", 8), 0)
     assert host.nodes[writer].record.to == "c~1/1"
 
 

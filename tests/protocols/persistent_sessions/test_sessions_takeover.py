@@ -47,7 +47,7 @@ from statemachines.persistent_sessions.takeover_message import (
     TakeoverBegun,
     TakeoverEnded,
     TakeoverRefused,
-    bounded,
+    limit_rows,
 )
 from statemachines.persistent_sessions.takeover_record import (
     BeginTimeout,
@@ -231,8 +231,8 @@ def test_PS_175_no_more_is_confirmed_than_is_bounded_and_only_what_can_be_a_row(
     many = (found(1, 2), found(3, 4, writer="v"), found(5))
     assert one.feed(ended(*many)) == [ConfirmRows("s", 7, (found(1, 2), found(3, writer="v")))]
     wrong = (found(0, BEYOND, -1), found(1, epoch=0), found(1, epoch=BEYOND), found())
-    assert bounded(wrong, 9) == ()
-    assert bounded((found(1, markers=((7, 1),)),), 9) == (found(1),)
+    assert limit_rows(wrong, 9) == ()
+    assert limit_rows((found(1, markers=((7, 1),)),), 9) == (found(1),)
     assert syncing().feed(ended(*wrong)) == [TakenOver("s", OLD, "handed")]
 
 

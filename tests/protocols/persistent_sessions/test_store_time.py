@@ -30,7 +30,7 @@ class Watched:
         return self
 
     def commit(self):
-        expected = None if self.seen is None else self.seen.expected_ns(self.steady)
+        expected = None if self.seen is None else self.seen.expected_time_ns(self.steady)
         self.known = next_time(self.known, self.clock, expected)
         lead = self.known.time_ns - self.steady
         self.seen = Steady(lead, self.steady) if self.seen is None else self.seen.look(self.known.time_ns, self.steady)
@@ -72,7 +72,7 @@ def test_PS_292_a_leap_stops_ages_and_not_the_time():
     assert (found.time_ns, found.ahead_ns, found.stopped_ns) == (before + S, DAY, before + S)
     later = one.move(60 * S).commit()
     assert later.time_ns == before + 61 * S
-    assert later.aged_ns(later.time_ns) == before + S
+    assert later.age_limit_ns(later.time_ns) == before + S
 
 
 def test_PS_293_ages_count_again_when_the_clock_has_come_back():
@@ -81,7 +81,7 @@ def test_PS_293_ages_count_again_when_the_clock_has_come_back():
     one.move(S, DAY).commit()
     found = one.move(60 * S, -DAY).commit()
     assert found == StoreTime(before + 61 * S)
-    assert found.aged_ns(found.time_ns) == found.time_ns
+    assert found.age_limit_ns(found.time_ns) == found.time_ns
 
 
 def test_PS_293_a_process_that_begins_finds_a_clock_that_has_come_back_and_one_that_has_not():

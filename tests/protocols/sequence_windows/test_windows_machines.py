@@ -112,7 +112,7 @@ def test_SW_03_to_SW_15_a_table_of_publishers_is_its_machines(moves):
         for subject, record in alone.items():
             assert table.record(subject) == record
     cost = sum(49 for one in alone.values() if one.status.value != "absent")
-    assert table.subjects.kept == cost
+    assert table.subjects.size_bytes == cost
 
 
 NUMBERS = st.builds(number_of, st.integers(1, 2), st.sampled_from((1, 2, 3, 4, BASE_MAX - 1, BASE_MAX)))
@@ -125,13 +125,13 @@ def test_SW_22_to_SW_28_a_fold_of_numbers_is_judged_as_they_are_one_by_one(numbe
     one, other = (SubscriberTable(Window(1), 0, everything=True) for _ in range(2))
     alone = [one.receive_one("s", "p", number, 0, 0, 10 * FRAME_NS) for number in numbers]
     tops = list(accumulate(numbers, max, initial=0))
-    assume(not any(told.delivered and number < top for told, number, top in zip(alone, numbers, tops, strict=False)))
+    assume(not any(told.is_delivered and number < top for told, number, top in zip(alone, numbers, tops, strict=False)))
     ranges = fold(numbers)
     folded = [told for event in ranges for told in other.receive("s", "p", event, 10 * FRAME_NS)]
     assert sum(event.last - event.first + 1 for event in ranges) == len(numbers)
     for what in ("lost", "unknown"):
         assert sum(getattr(told, what) for told in folded) == sum(getattr(told, what) for told in alone)
-    delivered = [sum(told.last - told.first + 1 for told in each if told.delivered) for each in (alone, folded)]
+    delivered = [sum(told.last - told.first + 1 for told in each if told.is_delivered) for each in (alone, folded)]
     assert delivered[0] == delivered[1]
     assert one.record("s", "p") == other.record("s", "p")
 
@@ -226,4 +226,4 @@ def test_SW_11_to_SW_28_a_table_of_receivers_is_its_machines(moves):
         for (subject, who), record in alone.items():
             assert table.record(subject, who) == record
         assert table.evicted == evicted
-    assert table.subjects.kept == 129 * sum(map(kept, "ab"))
+    assert table.subjects.size_bytes == 129 * sum(map(kept, "ab"))

@@ -186,7 +186,7 @@ def test_SW_10_SW_13_a_window_flips_when_both_are_exceeded():
     one = publisher(140)
     for subject in SUBJECTS:
         one.stamp(subject, T)
-    assert one.subjects.kept == 210
+    assert one.subjects.size_bytes == 210
     assert flips(one) == [1001, 2002]
     assert len(one.subjects) == 0
     two = publisher(210)

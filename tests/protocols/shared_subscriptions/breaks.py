@@ -7,16 +7,16 @@ import asyncio
 from msgspec.structs import replace
 from mutants import swap, without_choice, wrap
 
-from statemachines.drivers import greeting, standing, tcp
+from statemachines.drivers import greeting, loop_watchdog, tcp
 from statemachines.drivers.greeting import Greeting
-from statemachines.drivers.shared_subscriptions import lead, old_keys, open_stores
+from statemachines.drivers.shared_subscriptions import leader_node, old_keys, open_stores
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.drivers.shared_subscriptions.sqlite import stream_store as sqlite_streams
 from statemachines.drivers.shared_subscriptions.sqlite import tables as sqlite_tables
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSession
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
 from statemachines.drivers.sql import postgres_address
 from statemachines.drivers.tcp import Connection
@@ -159,7 +159,9 @@ def epoch_forgotten(highest):
 
 def nobody_dismissed(told):
     return lambda self, party, event, now_ns: (
-        Agent.told(self, party, event, now_ns) if isinstance(event, Destroyed) else told(self, party, event, now_ns)
+        Agent.route_tell(self, party, event, now_ns)
+        if isinstance(event, Destroyed)
+        else told(self, party, event, now_ns)
     )
 
 
@@ -282,7 +284,7 @@ BREAKS = {
     "SS-183": wrap(SharedSession, "_catch_up", turns_once),
     "SS-289": swap(Handler, "check_ack", lambda self, *what: None),
     "SS-296": swap(StalledStreams, "hand_over", lambda self, key: None),
-    "SS-184": swap(standing, "SAY_AGAIN_NS", 0),
+    "SS-184": swap(loop_watchdog, "SAY_AGAIN_NS", 0),
     "SS-210": swap(Configuration, "_less", lambda self, *relation: None),
     "SS-211": swap(configuration, "_stretch", lambda duration_ns, drift: duration_ns),
     "SS-212": swap(stream_store, "check_filter", lambda topic_filter, subscription: None),
@@ -314,7 +316,7 @@ BREAKS = {
     "SS-268": swap(borrower, "REPORTS_PER_PING", 10**9),
     "SS-257": swap(Milestones, "_say", lambda self, record, what, *words: None),
     "SS-258": swap(tcp, "encode_refusal", lambda why: b""),
-    "SS-262": swap(lead, "check_sender", lambda sender, to, message, is_leader_host: None),
+    "SS-262": swap(leader_node, "check_sender", lambda sender, to, message, is_leader_host: None),
     "SS-275": swap(
         Registry, "_hear_around", lambda self, event, now_ns: self.feed(event.leader, event.message, now_ns)
     ),

@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Tell
-from statemachines.shared_subscriptions import holding
+from statemachines.shared_subscriptions import progress_cover
 from statemachines.shared_subscriptions.group_store import Stored
-from statemachines.shared_subscriptions.holding import MeasureTimer, ProgressRefused, StreamBehind
 from statemachines.shared_subscriptions.listing import RenewTimer
 from statemachines.shared_subscriptions.member import MemberStatus
 from statemachines.shared_subscriptions.message import (
@@ -24,6 +23,7 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.names import record_key
+from statemachines.shared_subscriptions.progress_cover import MeasureTimer, ProgressRefused, StreamBehind
 from statemachines.shared_subscriptions.stream_store import (
     Append,
     Drop,
@@ -274,7 +274,7 @@ def test_SS_159_a_store_that_does_not_say_is_asked_again_and_what_is_held_stays_
 
 
 def test_SS_158_no_more_streams_than_fit_are_asked_about_at_once(monkeypatch):
-    monkeypatch.setattr(holding, "MEASURED_MAX", 2)
+    monkeypatch.setattr(progress_cover, "MEASURED_MAX", 2)
     bench, grants = led(3)
     bench.kept = []
     bench.streams = bench.streams_service.initial()

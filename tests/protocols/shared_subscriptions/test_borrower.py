@@ -132,7 +132,7 @@ def test_ss02_asks_again_every_find_leader(new):
 def test_ss03_adopts_and_pings_at_once(new):
     assert new.feed(LeaderConnectResponse(B, L, 5, 1), 10) == [Send(L, Ping(*PAIR, 1))]
     assert new.status == "connected"
-    assert new.node.armed() == {("ping_timeout", ""): 2010 * MS}
+    assert new.node.armed_timers() == {("ping_timeout", ""): 2010 * MS}
 
 
 def test_ss03_an_epoch_below_the_highest_seen_is_not_adopted():
@@ -172,7 +172,7 @@ def test_ss07_ss08_pings_follow_the_answers(connected):
     assert connected.fire(1019) == []
     assert connected.fire(1020) == [Send(L, Ping(*PAIR, 2))]
     connected.feed(PingResponse(*PAIR, 2), 1100)
-    assert connected.node.armed()["ping", ""] == 2100 * MS
+    assert connected.node.armed_timers()["ping", ""] == 2100 * MS
 
 
 def test_ss07_a_report_is_repeated_until_a_ping_is_answered(holding):
@@ -206,25 +206,25 @@ def test_ss07_what_was_revoked_meanwhile_is_not_reported_again(holding):
 def test_ss08_the_lease_reaches_from_the_sending_time(new):
     new.feed(LeaderConnectResponse(B, L, 5, 1), 10)
     assert new.feed(PingResponse(*PAIR, 1), 500) == [Tell(LeaseBegan(B))]
-    assert new.node.armed()["lease", ""] == 3010 * MS
+    assert new.node.armed_timers()["lease", ""] == 3010 * MS
 
 
 def test_ss24_an_answer_to_no_outstanding_ping_changes_nothing(connected):
     assert connected.feed(PingResponse(*PAIR, 1), 900) == []
-    assert connected.node.armed()["lease", ""] == 3010 * MS
+    assert connected.node.armed_timers()["lease", ""] == 3010 * MS
 
 
 def test_ss24_a_late_answer_to_an_older_ping_is_not_taken_for_that_of_the_last_one(holding):
     """A copy of the answer to ping 1 while ping 2 waits for its own: the leader may never have heard ping 2."""
     holding.feed(StreamProgress("s", 3, 120), 50)
     holding.fire(1020)
-    before = holding.node.armed()
+    before = holding.node.armed_timers()
     assert holding.feed(PingResponse(*PAIR, 1), 1030) == []
-    assert holding.node.armed() == before, "neither a lease nor the next ping comes of it, and the timeout stays"
+    assert holding.node.armed_timers() == before, "neither a lease nor the next ping comes of it, and the timeout stays"
     holding.feed(OnUnsubscribe(), 1040)
-    before = holding.node.armed()
+    before = holding.node.armed_timers()
     assert holding.feed(PingResponse(*PAIR, 1), 1050) == []
-    assert holding.node.armed() == before
+    assert holding.node.armed_timers() == before
 
 
 def test_ss08_pings_go_on_while_it_unsubscribes(holding):

@@ -30,7 +30,7 @@ class Failing(Bench):
         self.groups = self.groups.set("/1.1/g/#:claim", Stored(claim, self.now * MS))
 
     def end_of_claim_ms(self):
-        return self.node.armed()["claim_end", ""] // MS
+        return self.node.armed_timers()["claim_end", ""] // MS
 
 
 OTHER = Claim("leader-2~1/1", 4)

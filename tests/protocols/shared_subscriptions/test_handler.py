@@ -21,7 +21,7 @@ from statemachines.shared_subscriptions.message import (
     Report,
     Revoked,
 )
-from statemachines.shared_subscriptions.private import BEGINNING, ReadTo
+from statemachines.shared_subscriptions.private_subscription import BEGINNING, ReadTo
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Ended
 from statemachines.shared_subscriptions.stream import Install
 from statemachines.shared_subscriptions.stream_store import (

@@ -106,7 +106,7 @@ def test_a_leader_that_talks_to_a_borrower_that_is_gone_is_told():
 def test_the_end_of_a_subscription_is_told_to_the_application():
     host = connected()
     out = host.disconnect(5 * MS)
-    assert host.ended
+    assert host.is_ended
     assert (host.session, Tell(Ended("c1~1/1"))) in out
     assert host.take(10, 6 * MS) == []
     assert host.disconnect(7 * MS) == []
@@ -176,7 +176,7 @@ def test_SS_256_a_leader_that_is_gone_is_started_anew_for_nobody(gone):
     host.receive("leader-1", LeaderWanted("a~1/1", "g", "#"), 0)
     (first,) = host.nodes
     for node in list(host.nodes.values()):
-        host.told(node.name, Resigned(node.name, "g", "#", "gone"), 0)
+        host.route_tell(node.name, Resigned(node.name, "g", "#", "gone"), 0)
         host.remove(node.name)
     assert first == "leader-1~2/1"
     assert host.receive(gone, LeaderWanted("a~1/1", "g", "#"), 0) == []
@@ -207,7 +207,7 @@ def test_SS_259_who_leaves_is_not_made_to_begin_anew_by_what_was_due(leave):
     host.fire(1_100 * MS)  # a ping, which nobody answers
     leave(host, 3_500 * MS)
     host.fire(3_500 * MS)
-    assert (host.recreated, host.ended) == (0, True)
+    assert (host.recreated, host.is_ended) == (0, True)
 
 
 @pytest.mark.parametrize("leave", [Subscription.unsubscribe, Subscription.disconnect])
@@ -217,7 +217,7 @@ def test_who_leaves_after_its_borrower_was_given_up_ends_the_one_that_follows(le
     host.fire(3_500 * MS)
     assert host.recreated == 1
     leave(host, 3_500 * MS)
-    assert host.ended
+    assert host.is_ended
 
 
 def test_SS_260_the_next_fetch_goes_out_before_anything_else_is_heard():

@@ -13,7 +13,7 @@ from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import Known, LeaderRecord, LeaderStatus, Rank
 from statemachines.shared_subscriptions.member import MemberRecord
 from statemachines.shared_subscriptions.message import UpdateProgress
-from statemachines.shared_subscriptions.private import PRIVATE, PrivateRecord
+from statemachines.shared_subscriptions.private_subscription import PRIVATE, PrivateRecord
 from statemachines.shared_subscriptions.session import SESSION
 from statemachines.shared_subscriptions.session_record import Lease, Reading, SessionRecord, reading_key
 from statemachines.shared_subscriptions.stream import Finish, Link, StreamRecord, StreamStatus

@@ -9,7 +9,7 @@ from statemachines.kernel import Ask, Map
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.handler import Handler, Private
 from statemachines.shared_subscriptions.message import Grant, LeaderConnectResponse, PingResponse
-from statemachines.shared_subscriptions.session import SESSION, Finish, Kept, kept
+from statemachines.shared_subscriptions.session import SESSION, Finish, Kept, list_kept
 from statemachines.shared_subscriptions.session_record import (
     FETCHING,
     WAITING,
@@ -65,7 +65,7 @@ def test_what_is_kept_is_what_the_step_counts(given_answer):
         grown = after.readings[key].fetched
         if grown > reading.fetched:
             counted.append((key, reading.grant, reading.fetched, grown - 1))
-    said = kept(record, answer)
+    said = list_kept(record, answer)
     assert sorted((one.key, one.grant, one.first, one.last) for one in said) == sorted(counted)
     assert all(answer.batches[one.part].first == one.first for one in said)
 
@@ -82,7 +82,7 @@ def test_the_whole_of_it_is_said_with_the_place_in_the_answer():
         readings=Map({key: reading}),
     )
     answer = Fetched(1, (Batch("a", 1, 0, 3, False), Batch("b", 7, 2, 4, False)))
-    assert kept(record, answer) == (Kept(1, key, 7, 2, 4),)
+    assert list_kept(record, answer) == (Kept(1, key, 7, 2, 4),)
 
 
 def opened(bench):

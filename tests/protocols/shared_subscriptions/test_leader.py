@@ -451,7 +451,7 @@ def test_SS_123_a_claim_whose_outcome_was_open_is_found_and_counts_from_the_firs
     bench.at(1_000)
     assert "SS-123" in bench.clauses
     assert bench.status is LeaderStatus.LEADING
-    assert bench.node.armed()["claim_end", ""] == CONFIGURATION.claim_by_own_clock_ns()
+    assert bench.node.armed_timers()["claim_end", ""] == CONFIGURATION.claim_by_own_clock_ns()
 
 
 def test_SS_124_progress_is_loaded_after_the_claim_in_pages(monkeypatch):
@@ -596,9 +596,9 @@ def test_SS_128_a_batch_is_bounded_and_the_rest_follows(monkeypatch):
 
 def test_SS_129_a_committed_batch_moves_the_end_of_the_claim():
     bench = Bench().start()
-    first = bench.node.armed()["claim_end", ""]
+    first = bench.node.armed_timers()["claim_end", ""]
     bench.at(5_000)
-    assert bench.node.armed()["claim_end", ""] == first + 5_000 * MS
+    assert bench.node.armed_timers()["claim_end", ""] == first + 5_000 * MS
 
 
 def test_SS_130_a_refused_batch_ends_the_leader():
@@ -663,7 +663,7 @@ def test_SS_132_at_the_end_of_its_claim_by_its_own_clock_it_handles_nothing_more
 def test_SS_132_a_leader_that_wakes_late_resigns_before_it_does_anything_else():
     bench = Bench().start()
     bench.feed(bench.join("c1")[0] and LeaderWanted("c2~1/1", "g", "#"))
-    armed = {name for name, _ in bench.node.armed()}
+    armed = {name for name, _ in bench.node.armed_timers()}
     assert {"heartbeat", "renew", "expiry", "resend", "claim_end"} <= armed, "as the test supposes"
     steps = len(bench.clauses)
     effects = bench.node.fire(20_000 * MS)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from statemachines.kernel import Ask, Map, Node, Stop, Tell
-from statemachines.shared_subscriptions import private as private_module
+from statemachines.shared_subscriptions import private_subscription as private_module
 from statemachines.shared_subscriptions.borrower import Destroyed, OnDisconnect, OnUnsubscribe, Start
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.message import END_OF_STREAM
-from statemachines.shared_subscriptions.private import (
+from statemachines.shared_subscriptions.private_subscription import (
     BEGINNING,
     LISTING,
     NOW,

@@ -61,7 +61,7 @@ def test_SS_274_it_stays_while_it_relays():
     second = follower(Bench().start())
     second.node.feed(RelayedToLeader(L, F, PING), 20_000 * MS)
     second.groups = second.groups.set("/1.1/g/#:claim", second.groups["/1.1/g/#:claim"])
-    assert second.node.armed()["idle", ""] == 50_000 * MS
+    assert second.node.armed_timers()["idle", ""] == 50_000 * MS
 
 
 # -- the leader's host ----------------------------------------------------------------------------------------------

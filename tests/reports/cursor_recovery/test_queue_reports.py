@@ -24,7 +24,7 @@ from statemachines_reports.protocol import Latency
 from statemachines_sim.campaign import campaign, run_row
 from statemachines_sim.cursor_recovery.section import Section
 from statemachines_sim.fault import Fault
-from statemachines_sim.scenario import Phases, Scenario, named
+from statemachines_sim.scenario import Phases, Scenario, find_scenario
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 
@@ -49,7 +49,7 @@ def trace(tmp_path_factory):
     directory = tmp_path_factory.mktemp("trace")
     world = World(SHORT, 3, schedule=DEATHS)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     with TraceWriter(directory, "short") as writer:
         writer.add(run_row(world.scenario, outcome, 0), world.rows)
     return directory / "trace-short.parquet"
@@ -311,9 +311,9 @@ def test_arcs_go_clockwise_from_the_top_and_may_cross_the_end():
 
 
 def test_spark_judges_runs_of_the_queue_and_the_page_shows_deaths_and_the_ring(tmp_path):
-    campaign(named("deaths"), range(2), out=tmp_path / "trace", processes=1)
+    campaign(find_scenario("deaths"), range(2), out=tmp_path / "trace", processes=1)
     analysis = analyze(tmp_path / "trace", tmp_path / "out")
-    assert analysis.held
+    assert analysis.is_held
     assert [check.name for check in analysis.checks] == ["rows", "continuity", *OWN, "monitors"]
     assert sum(line["deaths"] for line in analysis.tables["deaths"]) > 3
     assert {line["measure"] for line in analysis.tables["latencies"]} == {"reclaim"}

@@ -23,7 +23,7 @@ from statemachines_reports.protocol import Latency, Tally
 from statemachines_sim.campaign import campaign, run_row
 from statemachines_sim.fault import Fault
 from statemachines_sim.missed_samples.section import Beats, Section
-from statemachines_sim.scenario import Phases, Scenario, named
+from statemachines_sim.scenario import Phases, Scenario, find_scenario
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 
@@ -47,7 +47,7 @@ def made(tmp_path_factory):
     directory = tmp_path_factory.mktemp("samples")
     world = World(SHORT, 5, schedule=FAULTS)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     with TraceWriter(directory, "short") as writer:
         writer.add(run_row(world.scenario, outcome, 0), world.rows)
     return directory / "trace-short.parquet", outcome.tally
@@ -87,9 +87,9 @@ def test_a_run_with_losses_holds_and_everything_is_looked_at(made):
     ["random_loss", "comes_round", "late_with_history", "tail_by_period", "little_held", "one_stuck", "come_and_go"],
 )
 def test_what_is_found_in_a_trace_is_what_the_watch_of_the_run_has_counted(tmp_path, name):
-    (outcome,) = campaign(named(f"{MS}/{name}"), range(1), out=tmp_path, processes=1)
+    (outcome,) = campaign(find_scenario(f"{MS}/{name}"), range(1), out=tmp_path, processes=1)
     (path,) = tmp_path.glob("trace-*.parquet")
-    pending = named(f"{MS}/{name}").own.recovery.pending
+    pending = find_scenario(f"{MS}/{name}").own.recovery.pending
     assert {name: len(verdict.run) for name, verdict in judged(path, pending).items()} == dict.fromkeys(OWN, 0)
     streams = [stream for _, stream in streams_of(segment_of(path)).found]
     assert sum(stream.delivered for stream in streams) == outcome.tally["delivered"] > 100
@@ -224,16 +224,16 @@ def test_what_comes_in_pieces_is_held_once():
 def test_a_hole_lasts_from_when_it_showed_until_it_is_told():
     stream = Stream("s", 10)
     stream.step(1, "sample", 0, 0)
-    stream.told(2, "deliver", 0, 0)
+    stream.tell_range(2, "deliver", 0, 0)
     stream.step(3, "sample", 3, 3)
     stream.ask(4, 1, 256)
     stream.step(5, "heartbeat", -1, 5)
     stream.step(6, "sample", 1, 1)
-    stream.told(7, "deliver", 1, 1)
+    stream.tell_range(7, "deliver", 1, 1)
     stream.step(8, "sample", 3, 3)
     stream.step(9, "query_ended", -1, -1)
-    stream.told(10, "missed", 2, 2)
-    stream.told(11, "deliver", 3, 3)
+    stream.tell_range(10, "missed", 2, 2)
+    stream.tell_range(11, "deliver", 3, 3)
     stream.end()
     found = [(hole.first, hole.size, hole.since, hole.until, hole.cause, hole.outcome) for hole in stream.holes]
     assert found == [
@@ -250,9 +250,9 @@ def test_what_only_a_heartbeat_has_told_of_is_missing_since_then():
     stream.ask(2, 0, 255)
     stream.step(3, "heartbeat", -1, 4)
     stream.step(4, "query_timeout", -1, -1)
-    stream.told(5, "missed", 0, 1)
+    stream.tell_range(5, "missed", 0, 1)
     stream.step(6, "sample", 2, 2)
-    stream.told(7, "deliver", 2, 2)
+    stream.tell_range(7, "deliver", 2, 2)
     stream.end()
     found = [(hole.first, hole.size, hole.since, hole.until, hole.outcome) for hole in stream.holes]
     assert found == [(0, 2, 1, 5, MISSED), (2, 1, 1, 7, RECOVERED), (3, 2, 3, -1, OPEN)]
@@ -262,12 +262,12 @@ def test_what_only_a_heartbeat_has_told_of_is_missing_since_then():
 def test_holes_that_showed_apart_are_told_apart():
     stream = Stream("s", 10)
     stream.step(1, "sample", 0, 0)
-    stream.told(2, "deliver", 0, 0)
+    stream.tell_range(2, "deliver", 0, 0)
     stream.step(3, "heartbeat", -1, 2)
     stream.step(4, "sample", 6, 6)
     stream.ask(5, 1, 256)
     stream.step(6, "query_ended", -1, -1)
-    stream.told(7, "missed", 1, 4)
+    stream.tell_range(7, "missed", 1, 4)
     stream.end()
     found = [(hole.first, hole.size, hole.since, hole.cause, hole.outcome) for hole in stream.holes]
     assert found == [(1, 2, 3, "heartbeat", MISSED), (3, 2, 4, "sample", MISSED), (5, 1, 4, "sample", OPEN)]
@@ -277,7 +277,7 @@ def test_holes_that_showed_apart_are_told_apart():
 def test_what_is_open_at_the_end_lies_between_what_has_come():
     stream = Stream("s", 10)
     stream.step(1, "sample", 0, 0)
-    stream.told(2, "deliver", 0, 0)
+    stream.tell_range(2, "deliver", 0, 0)
     stream.step(3, "sample", 3, 4)
     stream.step(4, "sample", 6, 6)
     stream.step(5, "heartbeat", -1, 7)
@@ -289,10 +289,10 @@ def test_what_is_open_at_the_end_lies_between_what_has_come():
 def test_where_nobody_tells_how_much_is_held_only_a_sample_makes_a_hole_give_way():
     stream = Stream("s", pending_of({}))
     stream.step(1, "sample", 0, 0)
-    stream.told(2, "deliver", 0, 0)
+    stream.tell_range(2, "deliver", 0, 0)
     stream.step(3, "sample", 2, 2)
     stream.step(4, "heartbeat", -1, 2)
-    stream.told(5, "missed", 1, 1)
+    stream.tell_range(5, "missed", 1, 1)
     assert [one.check for one in stream.wrong] == ["given_up"]
 
 
@@ -309,16 +309,16 @@ def test_what_showed_after_the_query_was_not_asked_for():
         stream.ask(2, 0, 255)
         stream.step(3, "query_ended", -1, -1)
         stream.step(4, "heartbeat", -1, 2)
-        stream.told(5, "missed", 0, last)
+        stream.tell_range(5, "missed", 0, last)
         assert [one.check for one in stream.wrong] == wrong
 
 
 def test_what_was_never_heard_of_is_not_reported():
     stream = Stream("s", 10)
     stream.step(1, "sample", 0, 0)
-    stream.told(2, "deliver", 0, 0)
+    stream.tell_range(2, "deliver", 0, 0)
     stream.step(3, "query_ended", -1, -1)
-    stream.told(4, "missed", 1, 1)
+    stream.tell_range(4, "missed", 1, 1)
     stream.end()
     assert [one.check for one in stream.wrong] == ["given_up"]
     assert stream.holes == []
@@ -327,7 +327,7 @@ def test_what_was_never_heard_of_is_not_reported():
 def test_what_has_come_is_not_asked_for():
     stream = Stream("s", 10)
     stream.step(1, "sample", 0, 0)
-    stream.told(2, "deliver", 0, 0)
+    stream.tell_range(2, "deliver", 0, 0)
     stream.step(3, "sample", 1, 2)
     stream.ask(4, 1, 256)
     stream.end()
@@ -338,10 +338,10 @@ def test_the_oldest_hole_gives_way_only_where_more_is_held_than_there_is_room_fo
     for pending, wrong in ((1, []), (2, ["given_up"]), (None, [])):
         stream = Stream("s", pending)
         stream.step(1, "sample", 0, 0)
-        stream.told(2, "deliver", 0, 0)
+        stream.tell_range(2, "deliver", 0, 0)
         stream.step(3, "sample", 2, 3)
-        stream.told(4, "missed", 1, 1)
-        stream.told(5, "deliver", 2, 3)
+        stream.tell_range(4, "missed", 1, 1)
+        stream.tell_range(5, "deliver", 2, 3)
         stream.end()
         assert [one.check for one in stream.wrong] == wrong
 
@@ -379,7 +379,7 @@ def test_each_hole_is_measured_from_when_it_showed(made, rows):
 
 
 def test_runs_are_read_apart_and_strangers_are_counted(tmp_path):
-    outcomes = campaign(named(f"{MS}/made_up"), range(2), out=tmp_path, processes=1)
+    outcomes = campaign(find_scenario(f"{MS}/made_up"), range(2), out=tmp_path, processes=1)
     (path,) = tmp_path.glob("trace-*.parquet")
     assert {name: len(verdict.run) for name, verdict in judged(path).items()} == dict.fromkeys(OWN, 0)
     found = [one for one in find(segment_of(path)) if isinstance(one, Tally)]
@@ -392,7 +392,7 @@ def test_runs_are_read_apart_and_strangers_are_counted(tmp_path):
 
 def test_the_page_shows_what_became_of_what_was_missing(made, tmp_path):
     analysis = analyze(made[0].parent, tmp_path / "out", spark=False)
-    assert analysis.held
+    assert analysis.is_held
     outcomes = {line["outcome"] for line in analysis.tables["holes"]}
     assert {RECOVERED, MISSED} <= outcomes
     (total,) = analysis.tables["scenarios"]

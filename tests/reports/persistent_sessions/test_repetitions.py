@@ -11,7 +11,7 @@ from session_story import FIRST, SECOND, SESSION, THIRD, Story, columns_of, told
 from statemachines_reports.columns import NEEDED, Columns
 from statemachines_reports.persistent_sessions.histories import Histories
 from statemachines_sim.campaign import campaign
-from statemachines_sim.scenario import Phases, named
+from statemachines_sim.scenario import Phases, find_scenario
 
 
 def wrong_of(columns):
@@ -80,9 +80,9 @@ def test_a_message_that_is_sent_again_unmarked_by_the_same_owner_or_under_anothe
 def stopped(tmp_path_factory):
     """The rows of a run in which nodes stood still while others took their sessions over."""
     folder = tmp_path_factory.mktemp("stopped")
-    scenario = replace(named("persistent_sessions/stopped_nodes"), phases=Phases(5.0, 120.0))
+    scenario = replace(find_scenario("persistent_sessions/stopped_nodes"), phases=Phases(5.0, 120.0))
     (outcome,) = campaign(scenario, range(14, 15), out=folder, processes=1)
-    assert outcome.held
+    assert outcome.is_held
     (path,) = folder.glob("trace-*.parquet")
     return pq.read_table(path, columns=list(NEEDED))
 

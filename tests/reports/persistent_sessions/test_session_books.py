@@ -7,9 +7,9 @@ from session_story import FIRST, Story, columns_of
 
 from statemachines_reports.persistent_sessions.findings import GAP, Findings
 from statemachines_reports.persistent_sessions.histories import Histories
-from statemachines_reports.persistent_sessions.owned import Flow, Owned
 from statemachines_reports.persistent_sessions.session import Session
-from statemachines_reports.persistent_sessions.written import Put
+from statemachines_reports.persistent_sessions.session_owner import Flow, Owned
+from statemachines_reports.persistent_sessions.written_rows import Put
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from statemachines_reports.pipeline import analyze
 from statemachines_reports.protocol import Latency, Tally
 from statemachines_reports.trace_set import merge_logs
 from statemachines_sim.campaign import campaign
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 
 PS = "persistent_sessions"
 JUDGES = Judges([registry.protocol(PS)])
@@ -596,7 +596,7 @@ def test_a_real_run_without_the_log_of_a_node_is_not_judged_by_what_needs_it(rea
 
 def test_the_page_shows_resumes_stores_and_takeovers(real, tmp_path):
     analysis = analyze(real / "logs", tmp_path / "out", spark=False)
-    assert analysis.held
+    assert analysis.is_held
     page = tmp_path / "index.html"
     write_page(page, "Sessions", "A run.", [part_of("A run", analysis)])
     html = page.read_text(encoding="utf-8")
@@ -609,11 +609,11 @@ def test_the_page_shows_resumes_stores_and_takeovers(real, tmp_path):
 
 @pytest.mark.parametrize("name", ["deaths_of_nodes", "stale_replicas", "aging_messages"])
 def test_a_simulated_run_holds_and_all_of_it_is_looked_at(tmp_path, name):
-    scenario = named(f"{PS}/{name}")
+    scenario = find_scenario(f"{PS}/{name}")
     if name == "aging_messages":
         scenario = replace(scenario, phases=replace(scenario.phases, safety_s=8.0))
     (outcome,) = campaign(scenario, range(1), out=tmp_path, processes=1)
-    assert outcome.held
+    assert outcome.is_held
     (path,) = tmp_path.glob("trace-*.parquet")
     (columns,) = read_columns(path)
     segment = segment_of(columns)

@@ -11,7 +11,7 @@ from test_session_reports import AGED, OWN, PS, TAMPERED
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import VIOLATED, analyze
 from statemachines_sim.campaign import campaign
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 
 SIMULATED, GOOD = 0, 100
 """Runs in which nothing is wrong."""
@@ -69,9 +69,9 @@ def write_stories(folder):
 def judged(tmp_path_factory):
     """What Spark says of all of them."""
     folder, out = tmp_path_factory.mktemp("trace"), tmp_path_factory.mktemp("out")
-    scenario = named(f"{PS}/deaths_of_nodes")
+    scenario = find_scenario(f"{PS}/deaths_of_nodes")
     (outcome,) = campaign(scenario, range(1), out=folder, processes=1, first_run=SIMULATED)
-    assert outcome.held
+    assert outcome.is_held
     write_stories(folder)
     return folder, out, analyze(folder, out)
 

@@ -16,14 +16,14 @@ from statemachines_reports.judge import Judges
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.sequence_windows.draw_losses import draw_losses
-from statemachines_reports.sequence_windows.hearing import Line, parts_of
 from statemachines_reports.sequence_windows.network import Network
 from statemachines_reports.sequence_windows.outcomes import Loss, find_cases, find_losses
 from statemachines_reports.sequence_windows.page import confusion, draw_run
+from statemachines_reports.sequence_windows.receiver_log import Line, parts_of
 from statemachines_reports.sequence_windows.report import keeps_order
 from statemachines_sim.campaign import campaign, run_row
 from statemachines_sim.fault import Fault
-from statemachines_sim.scenario import Net, Phases, Scenario, named
+from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario
 from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.units import S
 from statemachines_sim.world import World
@@ -50,7 +50,7 @@ def made(tmp_path_factory):
     directory = tmp_path_factory.mktemp("losses")
     world = World(SHORT, 5, schedule=FAULTS)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     with TraceWriter(directory, "short") as writer:
         writer.add(run_row(world.scenario, outcome, 0), world.rows)
     return directory / "trace-short.parquet", outcome.tally
@@ -91,7 +91,7 @@ def test_who_was_forgotten_for_others_is_counted_as_the_run_itself_counts(tmp_pa
     faults = (Fault("loss", 4 * S, 12 * S, rate=0.3), Fault("crash", 9 * S, S, "publisher-2"))
     world = World(replace(SHORT, own=own), 5, schedule=faults)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     with TraceWriter(tmp_path, "crowd") as writer:
         writer.add(run_row(world.scenario, outcome, 0), world.rows)
     path = tmp_path / "trace-crowd.parquet"
@@ -137,7 +137,7 @@ def test_the_report_counts_what_the_watch_of_the_run_has_counted(made):
     [("forgotten", "limit-forgotten"), ("nothing_follows", "limit-last"), ("cycled", "limit-cycled")],
 )
 def test_of_a_run_that_shows_a_limit_the_report_finds_that_and_no_other(tmp_path, name, limit):
-    (outcome,) = campaign(named(f"{SW}/{name}"), range(1), out=tmp_path, processes=1)
+    (outcome,) = campaign(find_scenario(f"{SW}/{name}"), range(1), out=tmp_path, processes=1)
     (path,) = tmp_path.glob("trace-*.parquet")
     assert {name: len(verdict.run) for name, verdict in judged(path).items()} == dict.fromkeys(OWN, 0)
     hidden = {}
@@ -331,17 +331,17 @@ def test_losses_over_time_are_drawn_by_publisher_and_subject(made):
 
 
 def test_a_run_without_losses_has_no_picture(tmp_path):
-    campaign(named(f"{SW}/fair"), range(1), out=tmp_path, processes=1)
+    campaign(find_scenario(f"{SW}/fair"), range(1), out=tmp_path, processes=1)
     (path,) = tmp_path.glob("trace-*.parquet")
     assert list(draw_run(columns_of_run(path, 0), {}, None)) == []
 
 
 def test_spark_judges_losses_and_the_page_has_both_confusion_tables(tmp_path):
     trace = tmp_path / "trace"
-    campaign(named(f"{SW}/rarely"), range(2), out=trace, processes=1)
-    campaign(named(f"{SW}/overtaken"), range(1), out=trace, processes=1, first_run=2)
+    campaign(find_scenario(f"{SW}/rarely"), range(2), out=trace, processes=1)
+    campaign(find_scenario(f"{SW}/overtaken"), range(1), out=trace, processes=1, first_run=2)
     analysis = analyze(trace, tmp_path / "out")
-    assert analysis.held
+    assert analysis.is_held
     assert [check.name for check in analysis.checks] == ["rows", "continuity", *OWN, "monitors"]
     assert {check.name for check in analysis.checks if check.waived} == {"exact", "alarms"}
     ordered = [line for line in analysis.tables["confusion"] if line["ordered"]]
@@ -360,9 +360,9 @@ def test_spark_judges_losses_and_the_page_has_both_confusion_tables(tmp_path):
 
 def test_who_recovers_is_advised_of_what_was_given_up(tmp_path):
     """What its window says to be missing may still come, and is no loss yet."""
-    world = World(named(f"{SW}/some_kept"), 7)
+    world = World(find_scenario(f"{SW}/some_kept"), 7)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.tally["given_up"] > 0 < outcome.tally["recovered"]
     with TraceWriter(tmp_path, "kept") as writer:
         writer.add(run_row(world.scenario, outcome, 0), world.rows)

@@ -10,7 +10,7 @@ from statemachines_reports.columns import Segment, read_columns
 from statemachines_reports.lookup import Lookup
 from statemachines_reports.shared_subscriptions.recovery import FailOver, Follow, Life, Recovery, follow
 from statemachines_sim.campaign import run_row
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
 LEADER = "leader-1~1/1"
@@ -129,7 +129,7 @@ def stormy(tmp_path_factory):
     worlds = []
     with TraceWriter(directory, "storm") as writer:
         for seed in range(2):
-            world = World(named("storm"), seed)
+            world = World(find_scenario("storm"), seed)
             writer.add(run_row(world.scenario, world.run(), seed), world.rows)
             worlds.append(world)
     return directory / "trace-storm.parquet", worlds
@@ -153,7 +153,7 @@ def test_every_fault_of_a_simulated_run_is_followed(stormy):
 
 def test_a_death_that_no_row_tells_of_is_found_by_the_silence(tmp_path):
     """The same run with the rows of its faults left out: consumers that died lapse, or come back."""
-    world = World(named("kills"), 3)
+    world = World(find_scenario("kills"), 3)
     outcome = world.run()
     told = [row for row in world.rows if row[4] != "fault"]
     for name, rows in (("whole", world.rows), ("silent", told)):

@@ -14,11 +14,11 @@ from statemachines_sim.cursor_recovery import SIM
 from statemachines_sim.cursor_recovery.queue_memory import PIECE, pieces
 from statemachines_sim.cursor_recovery.section import Section
 from statemachines_sim.fault import Fault
-from statemachines_sim.scenario import Phases, Scenario, from_plain, named, shipped_with
+from statemachines_sim.scenario import Phases, Scenario, find_scenario, from_plain, list_shipped_with
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
 
-NAMES = sorted(shipped_with(SIM.name))
+NAMES = sorted(list_shipped_with(SIM.name))
 SHORT = Scenario("short", SIM.name, Section(messages=20), phases=Phases(safety_s=6.0, liveness_s=60.0))
 
 
@@ -32,8 +32,8 @@ def memory_of(world):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scenario_of_the_queue_holds(name):
-    for outcome in campaign(named(f"{SIM.name}/{name}"), range(2), processes=1):
-        assert outcome.held, outcome
+    for outcome in campaign(find_scenario(f"{SIM.name}/{name}"), range(2), processes=1):
+        assert outcome.is_held, outcome
         tally = outcome.tally
         assert tally["delivered"] > 0
         assert outcome.noted.keys() <= {"ACK", "EXCL", "SPACE", "KEPT", "INTEG"}
@@ -43,8 +43,8 @@ def test_every_scenario_of_the_queue_holds(name):
 
 def test_by_age_alone_breaks_what_it_is_said_to_break():
     noted = {}
-    for outcome in campaign(named(f"{SIM.name}/by_age"), range(4), processes=1):
-        assert outcome.held
+    for outcome in campaign(find_scenario(f"{SIM.name}/by_age"), range(4), processes=1):
+        assert outcome.is_held
         noted |= outcome.noted
     assert "ACK" in noted
 
@@ -52,7 +52,7 @@ def test_by_age_alone_breaks_what_it_is_said_to_break():
 def test_undisturbed_everything_comes_once_and_nothing_is_skipped():
     world = World(short(batch=3), 3)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.tally["written"] == outcome.tally["delivered"] > 0
     assert outcome.tally["skipped_bytes"] == outcome.tally["lost"] == outcome.tally["fenced"] == 0
     memory = memory_of(world)
@@ -64,7 +64,7 @@ def test_undisturbed_everything_comes_once_and_nothing_is_skipped():
 
 
 def test_the_same_seed_is_the_same_run():
-    runs = [World(named(f"{SIM.name}/deaths_and_stops"), 4) for _ in range(2)]
+    runs = [World(find_scenario(f"{SIM.name}/deaths_and_stops"), 4) for _ in range(2)]
     assert runs[0].run() == runs[1].run()
     assert runs[0].rows == runs[1].rows
 
@@ -72,8 +72,8 @@ def test_the_same_seed_is_the_same_run():
 def test_positions_are_conserved_under_deaths():
     """Every byte between the beginning and the read head was delivered, skipped, or lost with a reader that died."""
     for seed in range(2):
-        world = World(named(f"{SIM.name}/deaths"), seed)
-        assert world.run().held
+        world = World(find_scenario(f"{SIM.name}/deaths"), seed)
+        assert world.run().is_held
         blocks = world.watch.books.blocks.values()
         head = memory_of(world).state[READ_HEAD]
         assert sum(block.end - block.start for block in blocks if block.end <= head) == head
@@ -98,7 +98,7 @@ def test_who_is_cut_short_dies_before_that_access(accesses):
     assert not [row for row in world.rows[died + 1 :] if row[1] == "writer-1"]
     slot = world.processes["writer-1"].slot
     assert memory_of(world).state[lock_of(slot)] == 0
-    assert world.run().held
+    assert world.run().is_held
     assert world.processes["writer-1"].life == "writer-1~2"
 
 

@@ -54,7 +54,7 @@ class Hand:
         self.watch.tell(process, f"{life}/1", event, NOW)
 
     def die(self, life):
-        self.watch.died(SimpleNamespace(life=life), NOW)
+        self.watch.observe_death(SimpleNamespace(life=life), NOW)
 
     def reserve(self, life, start, payload=b"AAAA", messages=1, length=None):
         self.watch.step(SimpleNamespace(name=f"{life}/1"), Write(payload, messages), None, None, NOW)

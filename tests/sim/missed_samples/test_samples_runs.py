@@ -15,12 +15,12 @@ from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault
 from statemachines_sim.missed_samples import SIM
 from statemachines_sim.missed_samples.section import Section
-from statemachines_sim.scenario import Net, Phases, Scenario, from_plain, named, shipped_with
+from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario, from_plain, list_shipped_with
 from statemachines_sim.units import S
 from statemachines_sim.world import World
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 
-NAMES = sorted(shipped_with(SIM.name))
+NAMES = sorted(list_shipped_with(SIM.name))
 CALM = Scenario("calm", SIM.name, Section(beats="periodic"), network=Net((1, 5), tail=0.0), phases=Phases(6.0, 60.0))
 SHOWS = {
     "cache_of_one": "missed",
@@ -43,7 +43,7 @@ def calm(*faults, seed=0, **keys):
     own = replace(CALM.own, **keys)
     world = World(replace(CALM, own=own), seed, schedule=faults)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     return world, outcome.tally
 
 
@@ -51,8 +51,8 @@ def calm(*faults, seed=0, **keys):
 def test_every_scenario_of_missed_samples_holds(name):
     """NOGAP, ORDER, ONCE, REPORT, INVENTED, HASTY, QUIET, ASKED, LIVE, ISOLATION, TAIL, BOUND, PLACES, FORGOTTEN,
     WHOLE, REPLIES, QUEUES, COUNT and TIMING are judged in each."""
-    for outcome in campaign(named(f"{SIM.name}/{name}"), range(1), processes=1):
-        assert outcome.held, outcome
+    for outcome in campaign(find_scenario(f"{SIM.name}/{name}"), range(1), processes=1):
+        assert outcome.is_held, outcome
         assert outcome.tally["delivered"] > 0
         assert outcome.tally[SHOWS.get(name, "queries")] > 0
         assert outcome.lasted_ns > 0
@@ -81,10 +81,10 @@ def test_the_same_seed_is_the_same_run_byte_for_byte_whatever_the_hash_seed():
 
 
 def test_monitors_and_silence_change_nothing_of_a_run():
-    scenario = named(f"{SIM.name}/new_id")
+    scenario = find_scenario(f"{SIM.name}/new_id")
     judged, bare, silent = (World(scenario, 2, **keys) for keys in ({}, {"monitors": False}, {"trace": False}))
-    assert judged.run().held
-    assert bare.run().held
+    assert judged.run().is_held
+    assert bare.run().is_held
     assert len(bare.rows) > 10_000
     assert [row[:4] for row in judged.rows[: len(bare.rows)]] == [row[:4] for row in bare.rows], (
         "nobody waits for goals that nobody judges"
@@ -123,7 +123,7 @@ def test_a_reader_is_slow_no_longer_once_everything_has_healed():
 def test_heartbeats_that_are_always_on_their_way_put_nothing_off():
     own = replace(CALM.own, publishers=20, subscribers=20, keys=1, publish_ms=(500, 900))
     world = World(replace(CALM, own=own, network=Net((1, 5), tail=0.5)), 0, schedule=())
-    assert world.run().held
+    assert world.run().is_held
     assert world.network.in_flight()
     assert world.now < 10 * S
 
@@ -175,8 +175,8 @@ def test_a_source_that_is_known_keeps_its_place_in_a_flood_of_strangers():
 
 
 def test_in_the_end_nothing_is_kept_of_sources_that_came_and_went():
-    world = World(named(f"{SIM.name}/come_and_go"), 1)
-    assert world.run().held
+    world = World(find_scenario(f"{SIM.name}/come_and_go"), 1)
+    assert world.run().is_held
     kept = [process.record.sources for node, process in world.processes.items() if node.startswith("subscriber-")]
     assert [dict(one) for one in kept] == [{}] * 4
 
@@ -222,5 +222,5 @@ def test_a_transport_that_may_lose_replies_may_have_such_faults():
     ],
 )
 def test_a_planted_bug_is_found_in_the_scenario_that_is_about_it(bug, name, broken):
-    with planted(f"{SIM.name}/{bug}"):
-        assert World(named(f"{SIM.name}/{name}"), 0, trace=False).run().monitor == broken
+    with plant_bug(f"{SIM.name}/{bug}"):
+        assert World(find_scenario(f"{SIM.name}/{name}"), 0, trace=False).run().monitor == broken

@@ -85,11 +85,11 @@ class Bench:
 
     def ask(self, first, n=1, source="p"):
         last = first + self.own.recovery.window - 1
-        self.watch.asked(LIFE, Query(source, n, first, last=last), self.now)
+        self.watch.observe_query(LIFE, Query(source, n, first, last=last), self.now)
 
     def look(self, first, n=1, source="p"):
         """It asks for the newest from a number on."""
-        self.watch.asked(LIFE, Query(source, n, first, 2, 0, first - 1), self.now)
+        self.watch.observe_query(LIFE, Query(source, n, first, 2, 0, first - 1), self.now)
 
     def end(self, n=1, brought=2, source="p"):
         self.step(QueryEnded(source, n, brought))
@@ -325,7 +325,7 @@ def test_LIVE_not_from_before_a_first_query_was_over():
         history=History(), retries=0, timeout_ms=1_000, timeout_max_ms=1_000, backoff_ms=100, backoff_max_ms=500
     )
     bench.come(0, 2)
-    bench.watch.asked(LIFE, Query("*", 1, 0), 0)
+    bench.watch.observe_query(LIFE, Query("*", 1, 0), 0)
     bench.now = 2 * S
     bench.step(HistoryTimeout())
     bench.deliver(0)

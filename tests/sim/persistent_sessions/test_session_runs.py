@@ -11,11 +11,11 @@ from statemachines_sim.fault import Fault
 from statemachines_sim.persistent_sessions import SIM
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.rules import drop
-from statemachines_sim.scenario import Net, Phases, Scenario, from_plain, named, shipped_with
+from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario, from_plain, list_shipped_with
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
 
-NAMES = sorted(shipped_with(SIM.name))
+NAMES = sorted(list_shipped_with(SIM.name))
 SHORT = Scenario(
     "short", SIM.name, Section(subscribers=2, publishers=1), network=Net(fifo=True), phases=Phases(8.0, 60.0)
 )
@@ -34,13 +34,13 @@ def count(world, kind, name=""):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scenario_of_sessions_holds(name):
-    scenario = named(f"{SIM.name}/{name}")
+    scenario = find_scenario(f"{SIM.name}/{name}")
     safety_s = SAFETY_S.get(name, 9.0)
     joins = tuple(at for at in scenario.own.join_nodes_s if at < safety_s)
     own = replace(scenario.own, join_nodes_s=joins)
     scenario = replace(scenario, own=own, phases=replace(scenario.phases, safety_s=safety_s))
     (outcome,) = campaign(scenario, [NAMES.index(name)], processes=1)
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.tally["delivered"] > 0
     assert not outcome.noted
 
@@ -57,7 +57,7 @@ def test_PS_240_what_expires_while_its_clients_lag_is_deleted_and_nothing_counts
 
 
 def test_the_same_seed_is_the_same_run_of_sessions():
-    scenario = replace(named(f"{SIM.name}/sessions_storm"), phases=Phases(8.0, 90.0))
+    scenario = replace(find_scenario(f"{SIM.name}/sessions_storm"), phases=Phases(8.0, 90.0))
     scenario = replace(scenario, own=replace(scenario.own, join_nodes_s=()))
     runs = [World(scenario, 4, data=True) for _ in range(2)]
     assert runs[0].run() == runs[1].run()
@@ -179,7 +179,7 @@ def test_a_clock_of_the_database_that_is_set_back_keeps_nobody_from_going_on():
     assert commits == sorted(commits), "its own time does not go back"
     assert commits[-1] < 4 * S
     assert all(client.welcome for name, client in world.processes.items() if name.startswith("subscriber"))
-    assert world.run().held
+    assert world.run().is_held
     assert world.watch.tally()["stored"] == world.watch.tally()["delivered"] > 20
 
 
@@ -187,7 +187,7 @@ def test_a_client_that_stops_for_long_is_given_up_and_goes_on():
     world = short([Fault("pause", S, 20 * S, "subscriber-1")], stay_s=(0, 0))
     world = World(replace(world.scenario, phases=Phases(30.0, 60.0)), 1, schedule=world.schedule)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.tally["connected"] == 3
     assert outcome.tally["resumed"] == 1
 

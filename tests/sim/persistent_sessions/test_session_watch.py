@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from statemachines.drivers.persistent_sessions import life_requests, machine_requests, reception
-from statemachines.drivers.persistent_sessions.courier import Courier
+from statemachines.drivers.persistent_sessions import life_requests, machine_requests, session_server
+from statemachines.drivers.persistent_sessions.outbox import Outbox
 from statemachines.persistent_sessions import delivery_actions, store_time, writer_actions
 from statemachines.persistent_sessions.client_message import Delivered, Farewell
 from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, DeleteRow, Only, RowKey
@@ -59,7 +59,7 @@ def had(world):
 
 def deliver(world, key, packet, dup=False):
     topic_filter, name = key
-    world.watch.delivered(client_of(world), Delivered(packet, "home/1", name.encode(), topic_filter, 1, dup))
+    world.watch.observe_delivery(client_of(world), Delivered(packet, "home/1", name.encode(), topic_filter, 1, dup))
 
 
 def broken(name, detail=""):
@@ -159,11 +159,11 @@ def test_UNSTORED(world):
     book = book_of(world)
     topic_filter = next(iter(book.subscribed))
     topic = topic_filter.replace("+", "1").replace("#", "1")
-    world.watch.published("x:1", topic, again=False)
+    world.watch.observe_publish("x:1", topic, again=False)
     with broken("UNSTORED"):
-        world.watch.answered("x:1")
-    world.watch.published("x:2", "office/1", again=False)
-    world.watch.answered("x:2")
+        world.watch.observe_answer("x:1")
+    world.watch.observe_publish("x:2", "office/1", again=False)
+    world.watch.observe_answer("x:2")
 
 
 # -- sessions -------------------------------------------------------------------------------------------------------
@@ -173,10 +173,10 @@ def test_PRESENT_and_FORGOTTEN(world):
     client = client_of(world)
     world.watch.connecting(client, clean=False)
     with broken("PRESENT"):
-        world.watch.welcomed(client, client.session, present=False)
+        world.watch.observe_welcome(client, client.session, present=False)
     world.watch.connecting(client, clean=True)
     with broken("PRESENT", "begins clean"):
-        world.watch.welcomed(client, client.session, present=True)
+        world.watch.observe_welcome(client, client.session, present=True)
 
 
 def opened(world, session, owner="node-1~1/99", token=1_000):
@@ -188,18 +188,18 @@ def test_FORGOTTEN(world):
     world.watch.connecting(client, clean=False)
     committed(world, opened(world, "new"), SessionOpen())
     with broken("FORGOTTEN"):
-        world.watch.welcomed(client, "new", present=False)
+        world.watch.observe_welcome(client, "new", present=False)
 
 
 def test_EXPIRED():
     world = world_of(expiry_ms=1_000)
     client = client_of(world)
-    world.watch.left(client)
+    world.watch.observe_left(client)
     book = world.watch.store.clients[client.node]
     book.left_ns = book.seen_ns = 0
     world.watch.connecting(client, clean=False)
     with broken("EXPIRED"):
-        world.watch.welcomed(client, client.session, present=True)
+        world.watch.observe_welcome(client, client.session, present=True)
 
 
 def test_REUSED(world):
@@ -217,7 +217,7 @@ def test_STOLEN(world):
 def test_SPLIT(world):
     world.watch.says("node-1~1/3", TakeoverBegun("subscriber-1", 9))
     with broken("SPLIT"):
-        world.watch.sent("node-1~1/3", Publish(1, "m", "t", 1, False))
+        world.watch.observe_send("node-1~1/3", Publish(1, "m", "t", 1, False))
 
 
 def test_KEPT_of_rows_and_messages(world):
@@ -338,22 +338,22 @@ def no_marks(courier, message):
     courier_bring(courier, replace(message, dup=False) if isinstance(message, Publish) else message)
 
 
-courier_bring = Courier.bring
-numbered = writer_actions.numbered
+courier_bring = Outbox.bring
+numbered = writer_actions.number_message
 
 
 @pytest.mark.parametrize(
     ("place", "name", "mistake", "found", "keys"),
     [
-        (Courier, "bring", no_marks, "TWICE", {**MOVES, "ack_ms": (300, 800)}),
+        (Outbox, "bring", no_marks, "TWICE", {**MOVES, "ack_ms": (300, 800)}),
         (machine_requests, "is_owned", lambda sql, session, token: True, "STOLEN", {**PAUSED, "ack_ms": (1, 900)}),
         (delivery_actions, "has_room", lambda record, packets, one: True, "InvariantViolated", SLOW),
         (delivery_actions, "is_over", lambda queued, now_ns: False, "AGED", AGING),
         (delivery_actions, "is_over", lambda queued, now_ns: queued.until_ns > 0, "GAP", AGING),
-        (writer_actions, "numbered", lambda record: replace(numbered(record), until_ns=0), "AGED", AGING),
+        (writer_actions, "number_message", lambda record: replace(numbered(record), until_ns=0), "AGED", AGING),
         (machine_requests, "without_message", lambda row, now_ns: replace(row, message=""), "COUNTED", BEHIND),
-        (Courier, "bring", None, "COMPLETE", {}),
-        (reception.Reception, "_answer", None, "CONNECTS", {}),
+        (Outbox, "bring", None, "COMPLETE", {}),
+        (session_server.SessionServer, "_answer", None, "CONNECTS", {}),
         (life_requests, "abandon", lambda sql, session: None, "VANISH", {**MOVES, "clean": 1.0}),
         (store_time, "has_leapt", lambda shown_ns, expected_ns: False, "FORGOTTEN", {**LEAPS, **AWAY}),
         (store_time, "has_leapt", lambda shown_ns, expected_ns: False, "KEPT", {**LEAPS, **SLOW, "expiry_ms": -1}),

@@ -14,12 +14,12 @@ from statemachines.persistent_sessions.writer_flow_record import WAITING, LinkLo
 from statemachines_sim.fault import Fault, draw
 from statemachines_sim.persistent_sessions import SIM
 from statemachines_sim.persistent_sessions.section import Section
-from statemachines_sim.scenario import Net, Phases, Scenario, named
+from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
 from statemachines_spec.persistent_sessions.rows import on
 
-NODES, DATABASES = named("unreachable_nodes"), named("unreachable_databases")
+NODES, DATABASES = find_scenario("unreachable_nodes"), find_scenario("unreachable_databases")
 STILL = Scenario(
     "still", SIM.name, Section(subscribers=3, publishers=1, stay_s=(0, 0)),
     network=Net(fifo=True), phases=Phases(14.0, 60.0),
@@ -41,7 +41,7 @@ def test_each_pair_of_roles_is_cut_in_each_direction():
 def test_PS_330_two_nodes_of_which_one_does_not_hear_the_other_leave_nothing_out(way):
     world = World(NODES, 3, schedule=lasting(way))
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.tally["fenced"] > 0
     assert outcome.tally["delivered"] > 100
 
@@ -67,7 +67,7 @@ def test_PS_331_clients_of_a_node_without_its_database_are_at_another_within_its
     assert world.processes[node].reception.is_cut_off
     assert all(client.welcome and node_of(client.server) != node for client in clients)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
 
 
 def test_PS_331_a_node_that_reaches_its_database_again_serves_again():
@@ -79,5 +79,5 @@ def test_PS_331_a_node_that_reaches_its_database_again_serves_again():
     assert node.reception.is_cut_off
     assert not node.reception.visitors
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert not node.reception.is_cut_off

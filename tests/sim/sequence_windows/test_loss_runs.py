@@ -13,14 +13,14 @@ from statemachines.drivers.sequence_windows.loss_source import read_losses
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault, draw
-from statemachines_sim.scenario import Net, Phases, Scenario, from_plain, named, shipped_with
+from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario, from_plain, list_shipped_with
 from statemachines_sim.sequence_windows import SIM
 from statemachines_sim.sequence_windows.section import LIMITS, OF_ORDER, Section
 from statemachines_sim.units import S
 from statemachines_sim.world import World
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 
-NAMES = sorted(shipped_with(SIM.name))
+NAMES = sorted(list_shipped_with(SIM.name))
 SHOWN = {"forgotten": "limit-forgotten", "nothing_follows": "limit-last", "cycled": "limit-cycled"}
 ACCOUNTS = ("told", "unknown", *LIMITS, "before_first", "unwanted")
 SHORT = Scenario("short", SIM.name, Section(), network=Net(fifo=True), phases=Phases(safety_s=8.0, liveness_s=60.0))
@@ -36,9 +36,9 @@ def told_rows(world, event, node=""):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scenario_of_losses_holds_and_every_loss_is_accounted_for(name):
-    scenario = named(f"{SIM.name}/{name}")
+    scenario = find_scenario(f"{SIM.name}/{name}")
     for outcome in campaign(scenario, range(2 if name in (*SHOWN, "any_weather") else 1), processes=1):
-        assert outcome.held, outcome
+        assert outcome.is_held, outcome
         tally = outcome.tally
         assert tally["delivered"] > 0
         assert outcome.noted.keys() <= set(scenario.out_of_scope)
@@ -49,15 +49,15 @@ def test_every_scenario_of_losses_holds_and_every_loss_is_accounted_for(name):
 
 
 def test_where_messages_overtake_each_other_false_alarms_are_counted_and_nothing_else():
-    (outcome,) = campaign(named(f"{SIM.name}/overtaken"), range(1), processes=1)
+    (outcome,) = campaign(find_scenario(f"{SIM.name}/overtaken"), range(1), processes=1)
     assert {"EXACT", "NOFALSE"} <= outcome.noted.keys() <= set(OF_ORDER)
     assert outcome.tally["repeated"] > 100
 
 
 def test_fair_weather_loses_nothing_turns_windows_and_verifies_joins():
-    world = World(named(f"{SIM.name}/fair"), 3)
+    world = World(find_scenario(f"{SIM.name}/fair"), 3)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert (outcome.tally["lost"], outcome.tally["advisories"], outcome.dropped) == (0, 0, 0)
     assert outcome.tally["verified"] > 10
     flips = {row[1].partition("-")[0] for row in world.rows if row[2].endswith("_window") and row[5] == "flip"}
@@ -86,9 +86,9 @@ def test_the_same_seed_is_the_same_run_whatever_the_hash_seed():
 
 
 def test_monitors_and_silence_change_nothing_of_a_run():
-    scenario = named(f"{SIM.name}/reborn")
+    scenario = find_scenario(f"{SIM.name}/reborn")
     judged, bare, silent = (World(scenario, 2, **keys) for keys in ({}, {"monitors": False}, {"trace": False}))
-    assert judged.run().held
+    assert judged.run().is_held
     bare.run()
     assert [row[:4] for row in judged.rows] == [row[:4] for row in bare.rows]
     assert silent.run().tally == judged.watch.tally()
@@ -101,7 +101,7 @@ def test_the_application_interface_says_what_the_machines_say():
         schedule = tuple(Fault("loss", at * S, S, rate=0.4) for at in (1, 3, 5))
         world = World(at_once, seed, schedule=schedule)
         _same_fate_for_all(world.network)
-        assert world.run().held
+        assert world.run().is_held
         said = {}
         for row in world.rows:
             if row[4] == "tell" and row[1] in ("receiver-1", "application-1"):
@@ -146,19 +146,19 @@ def _same_fate_for_all(network):
     ],
 )
 def test_a_planted_bug_breaks_its_property(bug, scenario, caught):
-    with planted(f"{SIM.name}/{bug}"):
-        outcome = World(named(f"{SIM.name}/{scenario}"), 0, trace=False).run()
+    with plant_bug(f"{SIM.name}/{bug}"):
+        outcome = World(find_scenario(f"{SIM.name}/{scenario}"), 0, trace=False).run()
     assert outcome.monitor == caught, outcome
 
 
 def test_losses_of_a_trace_are_shown(tmp_path):
     (outcome,) = campaign(short(), range(1), out=tmp_path, processes=1)
-    assert read_losses(tmp_path).lost == 0
-    (outcome,) = campaign(named(f"{SIM.name}/drizzle"), range(1), out=tmp_path / "lossy", processes=1)
+    assert read_losses(tmp_path).lost_messages == 0
+    (outcome,) = campaign(find_scenario(f"{SIM.name}/drizzle"), range(1), out=tmp_path / "lossy", processes=1)
     report = read_losses(tmp_path / "lossy")
     assert [row.user for row in report.rows] == [f"publisher-{number}~1" for number in (1, 2, 3)]
     unknown = sum(row.unknown for row in report.rows)
-    assert report.lost - unknown == outcome.tally["told"] > 20
+    assert report.lost_messages - unknown == outcome.tally["told"] > 20
     assert 0 < unknown <= outcome.tally["unknown"]
     assert sum(row.repeat for row in report.rows) == outcome.tally["repeated"] > 0
 
@@ -181,13 +181,13 @@ def test_a_wall_that_is_set_back_moves_numbers_and_no_window():
     operator.step_wall("publisher-1", 5)
     operator.step_wall("publisher-1", 7)
     assert operator.wall(process) - before == 2 - 3_600 * S + 12
-    assert world.run().held
+    assert world.run().is_held
 
 
 def test_a_wall_is_wrong_from_the_beginning_over_all_lives():
     wrong = Fault("wrong_wall", 0, 8 * S, "publisher-1", amount=12 * 3_600 * S)
     world = World(short(), 1, schedule=(wrong, Fault("crash", 3 * S, S, "publisher-1")))
-    assert world.run().held
+    assert world.run().is_held
     frames = {row[3][:13]: row[12] for row in told_rows(world, "stamped") if row[5] == "stamped"}
     assert set(frames) == {"publisher-1~1", "publisher-1~2", "publisher-2~1", "publisher-3~1"}
     assert frames["publisher-1~1"] > frames["publisher-2~1"] + 5_000
@@ -196,11 +196,11 @@ def test_a_wall_is_wrong_from_the_beginning_over_all_lives():
 
 def test_an_unsettled_network_loses_until_it_has_converged():
     world = World(short(converge_s=(4.0,)), 1, schedule=(Fault("unsettled", 1, 4 * S - 2, rate=0.5),))
-    assert world.run().held
+    assert world.run().is_held
     at = [row[0] for row in world.rows if row[4] == "drop"]
     assert len(at) > 50
     assert 3 * S < max(at) < 4 * S
-    faults = {fault.kind: fault for fault in draw(named(f"{SIM.name}/newcomers"), 1)}
+    faults = {fault.kind: fault for fault in draw(find_scenario(f"{SIM.name}/newcomers"), 1)}
     assert (faults["unsettled"].at_ns, faults["unsettled"].at_ns + faults["unsettled"].for_ns) == (1, 8 * S - 1)
 
 
@@ -215,7 +215,7 @@ def test_a_row_of_a_loss_says_to_whom_the_message_was():
 
 def test_who_joins_late_is_told_of_the_convergence_and_who_leaves_hears_nothing():
     world = World(short(converge_s=(1.0,), join_receivers_s=(4.0,), resubscribe_s=(1, 2), subjects=2), 1)
-    assert world.run().held
+    assert world.run().is_held
     assert world.watch.tally()["not_subscribed"] > 0
     late = [row for row in world.rows if row[1] == "receiver-3" and row[5] == "converged"]
     assert [row[0] for row in late] == [4 * S]
@@ -226,7 +226,7 @@ def test_who_joins_late_is_told_of_the_convergence_and_who_leaves_hears_nothing(
 def test_the_layout_of_numbers_ends_and_says_so():
     world = World(short(epoch_s=4_611_686_018 - 3, bases_left=0, subjects=40, publish_ms=(1_000, 7_000)), 1)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.tally["exhausted"] > 10
     assert max(row[0] for row in told_rows(world, "stamped")) > 4 * S, "streams that have begun go on"
 
@@ -237,7 +237,7 @@ def test_who_stands_still_while_a_second_runs_advises_as_soon_as_it_goes_on(node
     for seed in range(3):
         faults = (Fault("loss", S, 6 * S, rate=0.4), Fault("pause", 3 * S, 4 * S, node))
         world = World(short(publish_ms=(20, 200)), seed, schedule=faults)
-        assert world.run().held, seed
+        assert world.run().is_held, seed
         advised = [row[0] for row in told_rows(world, "advisory", node)]
         assert 7 * S in advised
         assert not [at for at in advised if 3 * S < at < 7 * S]
@@ -291,4 +291,4 @@ def test_an_unsettled_network_needs_a_convergence():
 
 def test_NOFALSE_what_was_on_its_way_when_a_receiver_died_may_show_a_loss_to_its_next_life():
     """A receiver is dead for a millisecond: message 12 was sent before, 13 was lost before, and 12 and 14 reach it."""
-    assert World(named(f"{SIM.name}/reborn"), 37, trace=False).run().held
+    assert World(find_scenario(f"{SIM.name}/reborn"), 37, trace=False).run().is_held

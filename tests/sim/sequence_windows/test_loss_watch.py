@@ -13,7 +13,7 @@ from statemachines.sequence_windows.publisher_window import Stamped
 from statemachines_sim.judge import Violation
 from statemachines_sim.scenario import Net, Phases, Scenario
 from statemachines_sim.sequence_windows import SIM
-from statemachines_sim.sequence_windows.carried import Carried
+from statemachines_sim.sequence_windows.carried_message import Carried
 from statemachines_sim.sequence_windows.memory import Memory
 from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.units import MS, S
@@ -254,7 +254,7 @@ def test_who_is_dead_misses_nothing_and_what_it_had_lost_is_the_last(hand):
     hand.send(F, 2, lost=True)
     hand.r.alive = False
     hand.send(F, 3, lost=True)
-    hand.watch.died(hand.r, 0)
+    hand.watch.observe_death(hand.r, 0)
     assert hand.watch.tally()["lost"] == hand.watch.tally()["limit-last"] == 1
 
 

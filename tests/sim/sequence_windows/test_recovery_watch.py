@@ -15,11 +15,11 @@ from statemachines.kernel import ConfigurationError
 from statemachines.sequence_windows.message import Verdict
 from statemachines.sequence_windows.sequence import number_of
 from statemachines_sim.campaign import campaign
-from statemachines_sim.scenario import Net, named
+from statemachines_sim.scenario import Net, find_scenario
 from statemachines_sim.sequence_windows import SIM
-from statemachines_sim.sequence_windows.carried import Carried
+from statemachines_sim.sequence_windows.carried_message import Carried
+from statemachines_sim.sequence_windows.recovery_answer import Returned
 from statemachines_sim.sequence_windows.recovery_watch import RecoveryWatch
-from statemachines_sim.sequence_windows.returned import Returned
 from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.units import S
 from statemachines_sim.world import World
@@ -204,8 +204,8 @@ def test_QUIET_what_nothing_came_before_is_not_asked_for():
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_something_is_asked_for_and_what_comes_of_it_is_told(name):
-    (outcome,) = campaign(named(f"{SIM.name}/{name}"), range(7, 8), processes=1)
-    assert outcome.held, outcome
+    (outcome,) = campaign(find_scenario(f"{SIM.name}/{name}"), range(7, 8), processes=1)
+    assert outcome.is_held, outcome
     tally = outcome.tally
     assert tally["asked"] > 0
     assert (tally["recovered"] > 0) is (name != "newest_alone")
@@ -213,10 +213,10 @@ def test_something_is_asked_for_and_what_comes_of_it_is_told(name):
 
 
 def test_without_loss_nothing_is_asked_for():
-    scenario = named(f"{SIM.name}/fair")
+    scenario = find_scenario(f"{SIM.name}/fair")
     world = World(replace(scenario, own=replace(scenario.own, recovery=True, history=9)), 3)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert (outcome.tally["asked"], outcome.tally["brought"]) == (0, 0)
 
 
@@ -232,13 +232,13 @@ def test_without_loss_nothing_is_asked_for():
 )
 def test_a_bug_in_recovery_is_noticed(monkeypatch, bug, scenario, caught):
     monkeypatch.setattr(*bug)
-    (outcome,) = campaign(named(f"{SIM.name}/{scenario}"), range(7, 8), processes=1)
-    assert not outcome.held
+    (outcome,) = campaign(find_scenario(f"{SIM.name}/{scenario}"), range(7, 8), processes=1)
+    assert not outcome.is_held
     assert outcome.monitor in caught.split("|")
 
 
 def test_recovery_needs_a_network_that_keeps_order():
-    scenario = named(f"{SIM.name}/some_kept")
+    scenario = find_scenario(f"{SIM.name}/some_kept")
     wrong = replace(scenario, network=Net(fifo=False), out_of_scope=("EXACT", "NOFALSE", "DETECT", "JOIN"))
     with pytest.raises(ConfigurationError, match="where applications recover"):
         wrong.check()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 
-BUSY = named("shared_subscriptions/busy_loops")
+BUSY = find_scenario("shared_subscriptions/busy_loops")
 
 
 def with_window(window):
@@ -25,18 +25,18 @@ def run(scenario=BUSY, **options):
 def test_L11_a_thousand_streams_start_and_are_shared_though_every_event_takes_5_ms():
     world = World(BUSY, 0)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert (outcome.tally["acknowledged"], outcome.tally["duplicates"]) == (2_000, 0)
     (leader,) = world.processes["leader-1"].host.nodes.values()
     assert min(member.count for member in leader.record.members.values()) > 400
 
 
 def test_SS_127_a_leader_whose_loop_takes_3_ms_for_an_event_keeps_its_claim_at_the_default_times():
-    scenario = named("shared_subscriptions/busy_defaults")
+    scenario = find_scenario("shared_subscriptions/busy_defaults")
     assert scenario.own.configuration == Configuration()
     world = World(scenario, 0)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert (outcome.tally["acknowledged"], outcome.tally["duplicates"]) == (2_000, 0)
     (leader,) = world.processes["leader-1"].host.nodes.values()
     assert leader.record.epoch == 1
@@ -50,14 +50,14 @@ def test_L11_or_L2_breaks_where_a_thousand_grants_leave_at_once():
 
 
 def test_L11_breaks_where_the_window_is_ignored():
-    with planted("shared_subscriptions/window-ignored"):
+    with plant_bug("shared_subscriptions/window-ignored"):
         outcome = run(trace=False)
     assert outcome.monitor == "L11", outcome
     assert "65 answers" in outcome.detail
 
 
 def test_L11_breaks_where_a_validity_counts_from_the_first_grant():
-    with planted("shared_subscriptions/grants-wait-together"):
+    with plant_bug("shared_subscriptions/grants-wait-together"):
         outcome = run(trace=False)
     assert outcome.monitor == "L11", outcome
     assert "gives up grant" in outcome.detail

@@ -9,15 +9,15 @@ import pytest
 
 from statemachines.shared_subscriptions import agent, membership, registry
 from statemachines_sim.fault import Fault
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.shared_subscriptions import leader_host
 from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 from statemachines_sim.shared_subscriptions.watch import Watch
 from statemachines_sim.units import S
 from statemachines_sim.world import World
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 
-SCENARIO = named("shared_subscriptions/forgers")
+SCENARIO = find_scenario("shared_subscriptions/forgers")
 LIARS = tuple(Fault("forge", at * S, 9 * S, f"consumer-{at % 2 + 1}", rate=0.5) for at in range(3, 34, 5))
 """Consumers 1 and 2 lie, 3 and those who join do not."""
 
@@ -65,7 +65,7 @@ def test_who_stops_lying_says_what_is_so(lies):
 
 
 def test_S16_breaks_where_the_progress_of_a_liar_is_believed():
-    with planted("shared_subscriptions/progress-believed"):
+    with plant_bug("shared_subscriptions/progress-believed"):
         assert run().monitor == "S16"
 
 
@@ -106,4 +106,4 @@ def test_S6_is_judged_of_all_but_what_a_liar_was_granted():
 def test_S17_breaks_where_any_word_of_a_stranger_is_believed(monkeypatch):
     monkeypatch.setattr(agent, "is_believed", lambda record, sender, message: message.__class__.__name__ != "Grant")
     pretends = tuple(Fault("pretend", at * S, 0, "consumer-1") for at in range(5, 30, 5))
-    assert World(named("shared_subscriptions/pretenders"), 4, schedule=pretends).run().monitor == "S17"
+    assert World(find_scenario("shared_subscriptions/pretenders"), 4, schedule=pretends).run().monitor == "S17"

@@ -6,13 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines_sim.fault import Fault
-from statemachines_sim.scenario import Phases, named
+from statemachines_sim.scenario import Phases, find_scenario
 from statemachines_sim.shared_subscriptions.liveness import leaders
 from statemachines_sim.units import S
 from statemachines_sim.world import World
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 
-SCENARIO = named("shared_subscriptions/unreadable")
+SCENARIO = find_scenario("shared_subscriptions/unreadable")
 LASTING = replace(SCENARIO, faults={}, phases=Phases(safety_s=60.0, liveness_s=60.0))
 CONSUMERS = tuple(f"consumer-{number}" for number in range(1, 6))
 
@@ -34,7 +34,7 @@ def test_SS_292_streams_go_to_those_that_can_read_for_as_long_as_it_lasts(unread
     for second in (25, 40, 55):
         world.run(until_ns=second * S)
         assert owners(world)[0] == set(CONSUMERS) - set(unread)
-    assert not world.watch.unacknowledged()
+    assert not world.watch.list_unacknowledged()
     assert world.run().held
     assert owners(world)[0] == set(CONSUMERS)
 
@@ -51,6 +51,6 @@ def test_SS_293_where_no_member_can_read_nobody_asks_for_streams():
 
 
 def test_L2_breaks_where_a_member_that_cannot_read_keeps_its_streams():
-    with planted("shared_subscriptions/unreadable-streams-kept"):
+    with plant_bug("shared_subscriptions/unreadable-streams-kept"):
         outcome = cut("consumer-1").run()
     assert outcome.monitor == "L2", outcome

@@ -144,12 +144,14 @@ def last_words_are_not_heard(patch):
 
 
 def validity_is_too_long(patch):
-    patch.setattr(member, "heard_until", lambda record, now: SetTimer("expiry", now + 12 * S, record.link.borrower))
+    patch.setattr(
+        member, "set_silence_timer", lambda record, now: SetTimer("expiry", now + 12 * S, record.link.borrower)
+    )
 
 
 def nothing_is_uninstalled(patch):
     """The session goes on under a borrower that has ended itself."""
-    told = handler.Handler.told
+    told = handler.Handler.route_tell
     deaf_to = Uninstall | LeaseEnded | Dismiss
 
     def deaf(self, party, event, now):
@@ -158,7 +160,7 @@ def nothing_is_uninstalled(patch):
         inward = told(self, party, event, now)
         return inward and tuple(one for one in inward if not isinstance(one[1], deaf_to))
 
-    patch.setattr(handler.Handler, "told", deaf)
+    patch.setattr(handler.Handler, "route_tell", deaf)
 
 
 def generations_at_once(patch):
@@ -188,7 +190,7 @@ def leader_asked_for_elsewhere(patch):
         to = "nowhere-1" if record.id.startswith("consumer-2") else record.registries[0]
         return record, (Send(to, LeaderWanted(record.id, record.group, record.filter)),)
 
-    patch.setattr(borrower, "wanted", wanted)
+    patch.setattr(borrower, "make_leader_wanted", wanted)
 
 
 def confirmations_of_nothing(patch):
@@ -212,18 +214,22 @@ def unsubscribing_without_end(patch):
 
 
 def validity_below_the_ping_interval(patch):
-    patch.setattr(member, "heard_until", lambda record, now: SetTimer("expiry", now + 900 * MS, record.link.borrower))
+    patch.setattr(
+        member, "set_silence_timer", lambda record, now: SetTimer("expiry", now + 900 * MS, record.link.borrower)
+    )
 
 
 def dead_members_are_kept(patch):
-    patch.setattr(member, "heard_until", lambda record, now: SetTimer("expiry", now + 10**15, record.link.borrower))
+    patch.setattr(
+        member, "set_silence_timer", lambda record, now: SetTimer("expiry", now + 10**15, record.link.borrower)
+    )
 
 
 def a_timer_a_message(patch):
     def heard_until(record, now):
         return SetTimer("expiry", now + 60 * S, f"{record.link.borrower} at {now}")
 
-    patch.setattr(member, "heard_until", heard_until)
+    patch.setattr(member, "set_silence_timer", heard_until)
 
 
 BUGS = [
@@ -327,7 +333,7 @@ def test_S3_progress_is_removed_without_the_claim_only_of_a_group_that_is_marked
     batch = Commit(1, (("/1.1/g/#:properties", properties),), (("/1.1/g/#:progress:0.0/a", None),))
     watch = Watch(Configuration())
     try:
-        watch.carried_out("group_store", "c1~1/declare-1", batch, (Committed(1, 2),), 2)
+        watch.observe_request("group_store", "c1~1/declare-1", batch, (Committed(1, 2),), 2)
         found = None
     except Violation as violation:
         found = violation.monitor

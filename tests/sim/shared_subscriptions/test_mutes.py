@@ -4,10 +4,10 @@ L11 breaks."""
 from __future__ import annotations
 
 from statemachines_sim.fault import Fault
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.units import S
 from statemachines_sim.world import World
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 
 MUTES = (
     *(Fault("mute", 9 * S, 15 * S, f"consumer-{number}") for number in (1, 2, 3)),
@@ -17,7 +17,7 @@ MUTES = (
 
 
 def run():
-    return World(named("shared_subscriptions/mutes"), 4, schedule=MUTES).run()
+    return World(find_scenario("shared_subscriptions/mutes"), 4, schedule=MUTES).run()
 
 
 def test_L11_who_answers_no_grant_costs_no_message():
@@ -27,6 +27,6 @@ def test_L11_who_answers_no_grant_costs_no_message():
 
 
 def test_L11_breaks_where_an_unanswered_grant_is_waited_for():
-    with planted("shared_subscriptions/unanswered-grant-kept"):
+    with plant_bug("shared_subscriptions/unanswered-grant-kept"):
         outcome = run()
     assert outcome.monitor == "L11", outcome

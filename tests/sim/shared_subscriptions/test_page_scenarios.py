@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import node_of
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines_sim.scenario import Phases, named
+from statemachines_sim.scenario import Phases, find_scenario
 from statemachines_sim.shared_subscriptions import SIM
 from statemachines_sim.world import World
 
@@ -297,9 +297,9 @@ def test_32_a_client_that_never_acknowledges_can_leave_all_the_same():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_35_a_long_mix_of_everything(seed):
-    swarm = named("swarm")
+    swarm = find_scenario("swarm")
     assert swarm.swarm is not None
     everything = replace(swarm, swarm=replace(swarm.swarm, share=1.0), phases=Phases(safety_s=120.0, liveness_s=240.0))
     outcome = World(everything, seed).run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert len(outcome.faults) >= 16

@@ -6,7 +6,7 @@ import pytest
 
 from statemachines.shared_subscriptions import agent
 from statemachines_sim.fault import Fault
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 
@@ -14,7 +14,7 @@ LIES = tuple(Fault("pretend", at * S, 0, f"consumer-{at % 3 + 1}") for at in ran
 
 
 def run(seed=4):
-    return World(named("shared_subscriptions/pretenders"), seed, schedule=LIES).run()
+    return World(find_scenario("shared_subscriptions/pretenders"), seed, schedule=LIES).run()
 
 
 def test_S17_pretenders_change_nothing():
@@ -25,8 +25,8 @@ def test_S17_pretenders_change_nothing():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_S17_pretenders_beside_other_faults_change_nothing(seed):
-    outcome = World(named("shared_subscriptions/pretenders"), seed).run()
-    assert outcome.held, outcome
+    outcome = World(find_scenario("shared_subscriptions/pretenders"), seed).run()
+    assert outcome.is_held, outcome
     assert outcome.faults["pretend"] > 0
 
 

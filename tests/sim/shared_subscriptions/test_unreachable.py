@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.fault import Fault, draw
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
 
-LEADERS, STORES = named("unreachable_leaders"), named("unreachable_stores")
-UNHEARD, STREAMS = named("unheard_leaders"), named("unreachable_streams")
+LEADERS, STORES = find_scenario("unreachable_leaders"), find_scenario("unreachable_stores")
+UNHEARD, STREAMS = find_scenario("unheard_leaders"), find_scenario("unreachable_streams")
 
 
 def lasting(*ways, at_s=6):
@@ -51,7 +51,7 @@ def test_a_pair_that_nobody_could_be_is_refused(pair):
 def test_members_that_do_not_reach_the_leader_are_served_through_the_other_host(way):
     world = World(LEADERS, 1, schedule=lasting(way))
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert set(world.network.cuts) == {
         tuple(f"consumer-{number}" if end == "consumer" else end for end in way) for number in range(1, 5)
     }
@@ -64,7 +64,7 @@ def test_a_leader_that_nobody_hears_lets_the_claim_go_to_a_host_that_is_heard(se
     """What leader-1 says reaches neither the members nor the other host; what they say reaches it."""
     world = World(LEADERS, seed, schedule=lasting(("leader-1", "consumer"), ("leader-1", "leader-2")))
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     (first, _), *others, (last, at_s) = elections(world)
     assert (first, last) == ("leader-1", "leader-2")
     assert len(others) <= 1
@@ -80,7 +80,7 @@ def test_SS_279_a_leader_that_hears_and_is_not_heard_costs_a_group_two_validitie
     cut_ns = 8 * S
     ways = (("leader-1", "consumer"), ("leader-1", "leader-2"))
     world = World(scenario, seed, schedule=lasting(*ways, at_s=8))
-    assert world.run().held
+    assert world.run().is_held
     (_, led_s) = elections(world)[-1]
     delivered = [row[0] for row in world.rows if row[4:6] == ("tell", "deliver") and row[0] > led_s * S]
     waited_ms = (delivered[0] - cut_ns) // MS
@@ -93,7 +93,7 @@ def test_SS_279_a_leader_that_hears_and_is_not_heard_costs_a_group_two_validitie
 def test_a_leader_that_does_not_reach_the_stream_store_lets_the_claim_go(way):
     world = World(STORES, 0, schedule=lasting(way))
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert [node for node, _ in elections(world)] == ["leader-1", "leader-2"]
 
 
@@ -102,7 +102,7 @@ def test_a_member_that_does_not_reach_the_stream_store_alone_gives_its_streams_t
     """It reaches the group store and its leader, so nobody takes it for dead."""
     world = World(STREAMS, 2, schedule=lasting(way))
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     late = {row[1] for row in world.rows if row[4:6] == ("tell", "deliver") and row[0] > 14 * S}
     assert late
     assert "consumer-1" not in late

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from statemachines_spec import certificates
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.cursor_recovery import SPEC
 from statemachines_spec.cursor_recovery.bugs import BUGS
 from statemachines_spec.cursor_recovery.counterexamples import COUNTEREXAMPLES
 from statemachines_spec.cursor_recovery.hunts import HUNTS
-from statemachines_spec.cursor_recovery.process import Process
+from statemachines_spec.cursor_recovery.process import QueueActor
 from statemachines_spec.cursor_recovery.schedule import Schedule, schedule_of
 from statemachines_spec.cursor_recovery.systems import system
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
@@ -38,7 +38,7 @@ LONG = 6_000
 def test_the_plain_walker_comes_to_the_same(name):
     kept = certificates.read(FOLDER / f"{name}-small.json")
     result = explore(system(name), engine="plain", hashing=False)
-    assert (result.held, result.states, result.transitions) == (True, kept.states, kept.transitions)
+    assert (result.is_held, result.states, result.transitions) == (True, kept.states, kept.transitions)
 
 
 @pytest.mark.parametrize("name", [*QUICK, "writers"])
@@ -53,9 +53,13 @@ def test_what_is_acknowledged_comes_and_who_lives_gets_its_messages_out(name):
 def test_to_forget_what_is_written_before_it_is_read_changes_no_verdict(name, monkeypatch):
     short = explore(system(name), engine="plain")
     for forgets in ("canonical", "_with_other_dead"):
-        monkeypatch.setattr(Process, forgets, lambda self, local: local)
+        monkeypatch.setattr(QueueActor, forgets, lambda self, local: local)
     whole = explore(system(name), engine="plain")
-    assert (whole.ended, whole.held, whole.shown) == (short.ended, short.held, short.shown) == (COMPLETE, True, True)
+    assert (
+        (whole.ended, whole.is_held, whole.is_shown)
+        == (short.ended, short.is_held, short.is_shown)
+        == (COMPLETE, True, True)
+    )
     assert whole.states >= short.states
 
 
@@ -136,7 +140,7 @@ def test_a_planted_bug_is_found_where_the_table_says(bug):
     """Found anew in the one hunt that found it first (tools/planted.py goes through all)."""
     said = CELL.fullmatch(cells()[bug])
     hunt = next(one for one in HUNTS if one.name == said["where"])
-    with planted(f"cursor_recovery/{bug}"):
+    with plant_bug(f"cursor_recovery/{bug}"):
         found = look(hunt, twice=False)
     assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from statemachines_spec import certificates
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.hunt import look
@@ -34,7 +34,7 @@ def test_a_certificate_is_what_exploring_again_comes_to(name):
     kept = certificates.read(FOLDER / "certificates" / f"{name}-small.json")
     assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
     result = explore(certificates.system_of(kept), engine="plain", hashing=False)
-    assert (result.ended, result.held, result.shown) == (COMPLETE, True, True)
+    assert (result.ended, result.is_held, result.is_shown) == (COMPLETE, True, True)
     assert (result.states, result.transitions) == (kept.states, kept.transitions)
 
 
@@ -42,7 +42,7 @@ def test_a_certificate_is_what_exploring_again_comes_to(name):
 def test_LIVE_ISOLATION_TAIL_every_hole_is_settled_once_faults_stop(name):
     made = system(name)
     judged = live(made, made.obligations, engine="plain")
-    assert [(one.name, one.held) for one in judged] == [(one.name, True) for one in made.obligations]
+    assert [(one.name, one.is_held) for one in judged] == [(one.name, True) for one in made.obligations]
     assert sum(one.open_states for one in judged), "something was open"
     assert sum(one.bounded for one in judged) == 0
 
@@ -57,7 +57,7 @@ def broken(made):
     result = explore(made, engine="plain", hashing=False)
     assert result.ended in (COMPLETE, VIOLATED)
     found = {name for name, held in result.always.items() if not held}
-    return found or {one.name for one in live(made, made.obligations, engine="plain") if not one.held}
+    return found or {one.name for one in live(made, made.obligations, engine="plain") if not one.is_held}
 
 
 @pytest.mark.parametrize("one", AS_WRITTEN, ids=lambda one: one.name)
@@ -78,7 +78,7 @@ def test_a_shortest_run_of_the_source_is_kept(one):
 def test_a_run_of_the_shipped_machines_is_replayed():
     bug = next(one for one in BUGS if one.name == "missed-twice")
     made = system("shallow")
-    with planted(f"missed_samples/{bug.name}"):
+    with plant_bug(f"missed_samples/{bug.name}"):
         result = explore(made, engine="plain", hashing=False)
         assert result.path.broken == "ORDER"
         assert replay(made, result.path).events > 0
@@ -105,7 +105,7 @@ def test_a_planted_bug_is_found_where_the_table_says(bug):
     """Found anew in the one system that found it first (tools/planted.py goes through all)."""
     said = CELL.fullmatch(cells()[bug])
     hunt = next(one for one in SPEC.hunts() if one.name == said["where"])
-    with planted(f"missed_samples/{bug}"):
+    with plant_bug(f"missed_samples/{bug}"):
         found = look(hunt)
     assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))
 

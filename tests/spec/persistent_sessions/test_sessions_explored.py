@@ -61,7 +61,7 @@ def test_a_large_certificate_begins_as_exploring_again_does(name):
     """`gapless check persistent_sessions --certify`, and the soak, explore them to their ends."""
     kept = certificate(name)
     result = explore(certificates.system_of(kept), engine="plain", hashing=False, states_max=BEGINNING)
-    assert (result.ended, result.held) == (FULL, True)
+    assert (result.ended, result.is_held) == (FULL, True)
     levels = result.levels[:-1]  # the last of them is cut
     assert levels == kept.levels[: len(levels)]
     assert sum(levels) > BEGINNING / 8

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from statemachines.persistent_sessions.resume import RESUME
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.hunt import look
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.persistent_sessions import SPEC, collecting, forgetting
+from statemachines_spec.persistent_sessions import SPEC, collector_systems, forgetting
 from statemachines_spec.persistent_sessions.bugs import BUGS
 from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN, ASSUMED, NOT_NEEDED
 
@@ -30,7 +30,9 @@ def broken(made):
     result = explore(made, engine="plain", hashing=False, entries=entries)
     assert result.ended in (COMPLETE, VIOLATED)
     found = {name for name, held in result.always.items() if not held}
-    return found or {one.name for one in live(made, made.obligations, engine="plain", entries=entries) if not one.held}
+    return found or {
+        one.name for one in live(made, made.obligations, engine="plain", entries=entries) if not one.is_held
+    }
 
 
 @pytest.mark.parametrize("one", AS_WRITTEN, ids=lambda one: one.name)
@@ -56,15 +58,15 @@ def test_KEEPS_room_for_less_than_a_page_is_looked_at_while_the_client_is_still(
     row = next(line.number for line in RESUME.lines if line.clause == "PS-286")
     assert shipped.ended == COMPLETE
     assert (RESUME.full_name, row, "normal") in shipped.cells
-    with planted("persistent_sessions/keeps-and-waits"):
+    with plant_bug("persistent_sessions/keeps-and-waits"):
         found = explore(SPEC.system("keeps"), engine="plain", hashing=False)
     assert found.ended == VIOLATED
     assert [one for one, held in found.always.items() if not held] == ["KEEPS"]
 
 
-@pytest.mark.parametrize("name", collecting.ASSUMED)
+@pytest.mark.parametrize("name", collector_systems.ASSUMED)
 def test_KEPT_VANISH_graces_that_end_too_early_are_missed(name):
-    assert broken(collecting.without_graces(name)) == {collecting.ASSUMED[name][2]}
+    assert broken(collector_systems.without_graces(name)) == {collector_systems.ASSUMED[name][2]}
 
 
 @pytest.mark.parametrize("name", forgetting.ASSUMED)
@@ -94,6 +96,6 @@ def test_a_planted_bug_is_found_where_the_table_says(bug):
     """Found anew in the one system that found it first (tools/planted.py goes through all)."""
     said = CELL.fullmatch(cells()[bug])
     hunt = next(one for one in SPEC.hunts() if one.name == said["where"])
-    with planted(f"persistent_sessions/{bug}"):
+    with plant_bug(f"persistent_sessions/{bug}"):
         found = look(hunt, twice=False)
     assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))

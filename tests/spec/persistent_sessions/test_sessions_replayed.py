@@ -13,18 +13,18 @@ from counterexamples import random_walk
 from msgspec.structs import replace
 
 from statemachines import cli
-from statemachines.drivers.persistent_sessions.request_desk import RequestDesk
+from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.message import Publish
 from statemachines.persistent_sessions.request import PutRow, RowStored
 from statemachines.wire import Packet
 from statemachines_sim.persistent_sessions import asyncio_stage, script_world
 from statemachines_sim.persistent_sessions.asyncio_stage import run_live
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.liveness.judge import live
 from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN, ASIDE, ASSUMED
-from statemachines_spec.protocol import chosen
+from statemachines_spec.protocol import choose_systems
 from statemachines_spec.script import script as scripts
 from statemachines_spec.script.path_to_script import script_of
 
@@ -57,11 +57,11 @@ def script_to(name):
 
 
 def found_in(name, variant, bug=""):
-    (made,) = chosen(PS, (name,), variant=variant).systems
+    (made,) = choose_systems(PS, (name,), variant=variant).systems
     alone = replace(made, origin=None)  # no other process has the bug
     path = explore(alone, engine="plain", hashing=False).path
     if path is None:
-        path = next(one.run for one in live(alone, made.obligations, engine="plain") if not one.held)
+        path = next(one.run for one in live(alone, made.obligations, engine="plain") if not one.is_held)
     return script_of(made, path, protocol=PS, variant=variant, bug=bug)
 
 
@@ -137,7 +137,7 @@ def test_what_cannot_happen_ends_the_run_and_is_named(follow):
 
 def test_what_lies_in_the_file_is_what_counts(monkeypatch):
     """A desk that answers writers that their rows are stored, and stores none of them: UNSTORED, told by the tables."""
-    serve = RequestDesk.serve
+    serve = RequestQueue.serve
 
     def forget_rows(self, party, request, feed, *more):
         if isinstance(request, PutRow):
@@ -145,7 +145,7 @@ def test_what_lies_in_the_file_is_what_counts(monkeypatch):
         else:
             serve(self, party, request, feed, *more)
 
-    monkeypatch.setattr(RequestDesk, "serve", forget_rows)
+    monkeypatch.setattr(RequestQueue, "serve", forget_rows)
     assert "UNSTORED" in run_live(script_to("cut-by-id"), SETTLED).broken
 
 
@@ -161,7 +161,7 @@ PLANTED = {
 
 @cache
 def script_of_bug(bug):
-    with planted(f"{PS}/{bug}"):
+    with plant_bug(f"{PS}/{bug}"):
         return found_in(PLANTED[bug], SETTLED, f"{PS}/{bug}")
 
 
@@ -182,7 +182,7 @@ WALKS = 3
 def test_what_the_explorer_walks_real_nodes_walk_too(name):
     """Random runs of the shipped machines, with all that a system has: what is sent is the same, and nothing breaks; on
     a file, too, where no replica lags."""
-    (made,) = chosen(PS, (name,)).systems
+    (made,) = choose_systems(PS, (name,)).systems
     for seed in range(WALKS):
         script = script_of(made, random_walk(made, seed, 30), protocol=PS, variant=SETTLED)
         assert len(script.steps) > 8

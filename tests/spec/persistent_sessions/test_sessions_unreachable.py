@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, explore
 from statemachines_spec.liveness.judge import live
@@ -23,7 +23,7 @@ def broken(name):
     assert result.ended == COMPLETE
     judged = live(made, made.obligations, engine="plain", entries=entries)
     assert not any(one.bounded for one in judged), "something is claimed of every part"
-    return {one.name for one in judged if not one.held}
+    return {one.name for one in judged if not one.is_held}
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -43,5 +43,5 @@ def test_a_way_that_nothing_heals_is_borne(name):
     ],
 )
 def test_a_mistake_is_found_where_a_way_does_not_work(bug, name, what):
-    with planted(f"persistent_sessions/{bug}"):
+    with plant_bug(f"persistent_sessions/{bug}"):
         assert broken(name) == what

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from statemachines_spec import certificates
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.hunt import look
@@ -27,7 +27,7 @@ def test_the_plain_walker_comes_to_the_same(name):
     TURN, INBOX and KEPT hold in them, as the certificates say."""
     kept = certificates.read(FOLDER / "certificates" / f"{name}-small.json")
     result = explore(system(name), engine="plain", hashing=False)
-    assert (result.held, result.states, result.transitions) == (True, kept.states, kept.transitions)
+    assert (result.is_held, result.states, result.transitions) == (True, kept.states, kept.transitions)
 
 
 def broken(made):
@@ -74,6 +74,6 @@ def test_a_planted_bug_is_found_where_the_table_says(bug):
     """Found anew in the one system that found it first (tools/planted.py goes through all)."""
     said = CELL.fullmatch(cells()[bug])
     hunt = next(one for one in SPEC.hunts() if one.name == said["where"])
-    with planted(f"sequence_windows/{bug}"):
+    with plant_bug(f"sequence_windows/{bug}"):
         found = look(hunt, twice=False)
     assert (found.what, found.steps, found.states) == (said["what"], int(said["steps"]), int(said["states"]))

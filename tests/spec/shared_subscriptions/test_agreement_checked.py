@@ -10,12 +10,12 @@ import pytest
 from statemachines.kernel import CancelTimer, SetTimer
 from statemachines.shared_subscriptions import assignment, member
 from statemachines.shared_subscriptions.borrower import BORROWER
-from statemachines_spec.bug import called, planted, row_changed
+from statemachines_spec.bug import change_rows, plant_bug, replace_call
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.shared_subscriptions.consumer import Consumer
-from statemachines_spec.shared_subscriptions.systems import SYSTEMS, Setting, build, system
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, GroupSetting, build, system
 from statemachines_spec.shared_subscriptions.variants import borrower
 
 NEW = ("S10 at rest", "L10 at work")
@@ -41,7 +41,7 @@ def test_every_system_with_borrowers_declares_them_and_what_shows_that_they_are_
 
 
 def test_an_assignment_that_goes_back_to_granted_is_a_disagreement():
-    with planted("revoking-to-granted"):
+    with plant_bug("revoking-to-granted"):
         one = system("unsubscribe", "small")
         # S1 breaks earlier, of course.
         one = msgspec.structs.replace(one, properties=tuple(each for each in one.properties if each.name != "S1"))
@@ -63,18 +63,18 @@ def test_the_rules_as_written_disagree_before_two_hold_one_stream():
 
 
 def test_a_report_that_is_never_repeated_is_a_disagreement():
-    with planted("last-report-lost"):
-        result = explored(build("reports", "", Setting(consumers=1, offsets=1, pings=2)))
+    with plant_bug("last-report-lost"):
+        result = explored(build("reports", "", GroupSetting(consumers=1, offsets=1, pings=2)))
     assert result.path.broken.startswith("S10 progress consumer-1")
 
 
 def test_with_the_report_repeated_it_is_none():
-    assert explored(build("reports", "", Setting(consumers=1, offsets=1, pings=2))).held
+    assert explored(build("reports", "", GroupSetting(consumers=1, offsets=1, pings=2))).held
 
 
 def test_whoever_lapsed_and_is_registered_again_has_an_effect():
-    with planted("lapsed-registered-again"):
-        result = explored(build("late", "", Setting(consumers=1, crashes=1, timeouts=1, network=Network(2))))
+    with plant_bug("lapsed-registered-again"):
+        result = explored(build("late", "", GroupSetting(consumers=1, crashes=1, timeouts=1, network=Network(2))))
     assert result.path.broken == "S11"
 
 
@@ -83,7 +83,7 @@ def test_a_borrower_without_an_expiry_is_kept_for_ever():
         return CancelTimer("expiry", record.link.borrower)
 
     with ExitStack() as stack:
-        called(member, "heard_until", no_deadline)(stack)
+        replace_call(member, "heard_until", no_deadline)(stack)
         result = explored(system("borrower-crash", "small"))
     assert result.path.broken == "S11 deadlines"
 
@@ -94,6 +94,6 @@ def test_a_timer_for_what_is_granted_is_one_too_many():
         return after, (SetTimer("resend", record.resend_ns, record.stream),)
 
     with ExitStack() as stack:
-        row_changed(assignment.ASSIGNMENT, "keep", do=keep_and_arm)(stack)
+        change_rows(assignment.ASSIGNMENT, "keep", do=keep_and_arm)(stack)
         result = explored(system("borrower-crash", "small"))
     assert result.path.broken == "L10"

@@ -28,5 +28,5 @@ def small(name):
 def test_the_plain_walker_comes_to_the_same(name):
     kept = small(name)
     result = explore(system(name, "small"), engine="plain", hashing=False)
-    assert (result.ended, result.held, result.shown) == (COMPLETE, True, True)
+    assert (result.ended, result.is_held, result.is_shown) == (COMPLETE, True, True)
     assert (result.states, result.transitions) == (kept.states, kept.transitions)

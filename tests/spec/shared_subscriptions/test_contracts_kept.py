@@ -32,7 +32,7 @@ def test_a_contract_is_kept_and_every_rule_met(name):
     assert found.path is None
     assert not [one for one, times in found.sometimes.items() if not times]
     owed = SPEC.obligations(made)
-    assert not owed or all(one.held for one in live(made, owed, engine="plain"))
+    assert not owed or all(one.is_held for one in live(made, owed, engine="plain"))
 
 
 def test_every_rule_is_met_somewhere():

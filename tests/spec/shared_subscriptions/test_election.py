@@ -17,7 +17,7 @@ from statemachines_spec.explorer.property import Always, View
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.explorer.symmetry import Asymmetric, Symmetry
 from statemachines_spec.explorer.system import Budget
-from statemachines_spec.explorer.variant import substituted
+from statemachines_spec.explorer.variant import substitute_rows
 from statemachines_spec.liveness.judge import live
 from statemachines_spec.shared_subscriptions import properties
 from statemachines_spec.shared_subscriptions.consumer import Consumer
@@ -36,7 +36,7 @@ def in_full():
 @pytest.mark.parametrize("engine", ["plain", "compiled"])
 def test_the_states_that_are_explored_stand_for_all(in_full, engine):
     result = explore(system("election", "small"), engine=engine)
-    assert (result.ended, result.held, result.shown) == (COMPLETE, True, True)
+    assert (result.ended, result.is_held, result.is_shown) == (COMPLETE, True, True)
     assert result.stand_for == in_full.states
     assert 5.5 * result.states < in_full.states <= 6 * result.states
     assert len(result.levels) == len(in_full.levels)
@@ -59,7 +59,7 @@ def test_spin_counts_the_states_that_they_stand_for(tmp_path):
 
 
 def test_that_it_was_used_is_said_beside_the_verdict(in_full):
-    bounds = system("election", "small").described()
+    bounds = system("election", "small").describe_bounds()
     assert bounds["symmetry"].startswith("leader-1, leader-2 and leader-3 are interchangeable")
     assert "symmetry" not in in_full.bounds
     assert in_full.stand_for == 0
@@ -105,7 +105,7 @@ def with_leader(setting, change):
     one = build(setting)
     for actor in one.actors:
         if hasattr(actor, "fsm"):
-            actor.fsm = substituted(LEADER, change)
+            actor.fsm = substitute_rows(LEADER, change)
     return one
 
 
@@ -127,7 +127,7 @@ def test_hosts_that_take_the_claim_whoever_holds_it_write_at_the_same_time():
 def test_somebody_leads_at_last(in_full):
     one = build(TINY)
     (result,) = live(one, obligations_of(one))
-    assert (result.name, result.held) == ("L6", True)
+    assert (result.name, result.is_held) == ("L6", True)
     assert result.open_states > 10_000
 
 
@@ -139,7 +139,7 @@ def test_hosts_that_never_look_again_leave_the_group_without_a_leader():
 
     one = with_leader(replace(TINY, hosts=2, crashes=1), blind)
     (result,) = live(one, obligations_of(one))
-    assert not result.held
+    assert not result.is_held
 
 
 # -- what is not interchangeable ------------------------------------------------------------------------------------

@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from statemachines.shared_subscriptions.message import LeaderWanted, Ping
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.shared_subscriptions.delivering import acknowledging
-from statemachines_spec.shared_subscriptions.losing import Lose, LosingHost
+from statemachines_spec.shared_subscriptions.delivery_systems import acknowledging
+from statemachines_spec.shared_subscriptions.lossy_host import Lose, LosingHost
 from statemachines_spec.shared_subscriptions.systems import system
 
 
@@ -26,7 +26,7 @@ def test_L5_holds_whichever_message_is_lost():
 
 
 def test_L5_breaks_where_a_lost_grant_is_not_said_again():
-    with planted("grant-never-repeated"):
+    with plant_bug("grant-never-repeated"):
         assert not acknowledged().held
 
 

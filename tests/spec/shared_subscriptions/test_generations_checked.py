@@ -12,19 +12,19 @@ from statemachines.shared_subscriptions import claim, listing
 from statemachines.shared_subscriptions.assignment import ASSIGNMENT, Vanish
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.message import END_OF_STREAM
-from statemachines_spec.bug import called, planted, redeclare, row_changed, wrapped
+from statemachines_spec.bug import change_rows, plant_bug, redeclare, replace_call, wrap_call
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.shared_subscriptions import generations
-from statemachines_spec.shared_subscriptions.systems import SYSTEMS, Setting, build
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, GroupSetting, build
 
-PAGING = Setting(script=("A", "rotate", "a"), grants=4, topics=2, page=1, asks_travel=True, consumers=1)
+PAGING = GroupSetting(script=("A", "rotate", "a"), grants=4, topics=2, page=1, asks_travel=True, consumers=1)
 
 
 def explored(name, **changes):
     """A small system in this process; `changes` of its setting."""
     about, sizes = SYSTEMS[name]
-    setting = replace(Setting(), **{**sizes["small"], **changes})
+    setting = replace(GroupSetting(), **{**sizes["small"], **changes})
     return explore(build(name, about, setting), engine="compiled", hashing=False)
 
 
@@ -49,7 +49,7 @@ def test_a_leader_that_opens_every_generation_breaks_their_order():
         return record
 
     with ExitStack() as stack:
-        called(listing, "open_ranks", open_all)(stack)
+        replace_call(listing, "open_ranks", open_all)(stack)
         result = explored("generations")
     assert result.path.broken == "S9 leader-1"
 
@@ -59,7 +59,7 @@ def test_a_leader_that_believes_the_last_page_breaks_it_where_a_stream_appears_b
         return lambda record, event: replace(learn(record, event), generation=event.generation)
 
     with ExitStack() as stack:
-        wrapped(listing, "learn", wrong)(stack)
+        wrap_call(listing, "learn", wrong)(stack)
         one = build("paging", "", PAGING)
         result = explore(one, engine="compiled", hashing=False)
         assert result.path.broken == "S9 leader-1"
@@ -87,7 +87,7 @@ def test_the_store_fails_in_every_way():
 
 
 def test_a_renewed_claim_that_is_thrown_away_is_not_what_the_store_has():
-    with planted("renewed-claim-lost"):
+    with plant_bug("renewed-claim-lost"):
         result = explored("store-failures")
     assert result.path.broken == "S3 claim leader-1"
 
@@ -101,6 +101,6 @@ def test_a_leader_that_takes_an_open_outcome_for_a_success_or_a_failure_is_found
         return replace(record, trial=None), ()
 
     with ExitStack() as stack:
-        row_changed(LEADER, "recheck_later", do=as_done if why == "not carried out" else as_not_done)(stack)
+        change_rows(LEADER, "recheck_later", do=as_done if why == "not carried out" else as_not_done)(stack)
         result = explored("store-failures")
     assert result.path.broken in ("S3 claim leader-1", "S3 root leader-1")

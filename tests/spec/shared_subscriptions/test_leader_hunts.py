@@ -16,7 +16,7 @@ from statemachines_spec.mutants.campaign import Field, Shape
 from statemachines_spec.mutants.mutant import plant
 from statemachines_spec.shared_subscriptions import SPEC
 from statemachines_spec.shared_subscriptions.allowed_leader import ALLOWED
-from statemachines_spec.shared_subscriptions.hunts import hunt_named
+from statemachines_spec.shared_subscriptions.hunts import find_hunt
 from statemachines_spec.shared_subscriptions.pace import AGAIN, BEAT, BEGIN, END, HIT, NOTHING, Beat, Pace, Paces, Signs
 
 
@@ -90,7 +90,7 @@ NOTICED = {
 def test_a_small_mistake_breaks_a_property_of_the_hunt(mutants, name):
     hunt, broken = NOTICED[name]
     with plant(mutants[name]):
-        assert look(hunt_named(hunt)).what == broken
+        assert look(find_hunt(hunt)).what == broken
 
 
 SMALL = (
@@ -121,10 +121,10 @@ SMALL = (
 
 @pytest.mark.parametrize("name", SMALL)
 def test_what_must_happen_sometimes_does(name):
-    made = hunt_named(name).make()
+    made = find_hunt(name).make()
     result = explore(made, engine="plain", hashing=False)
     assert any(isinstance(one, Sometimes) for one in made.properties)
-    assert (result.held, [one for one, happens in result.sometimes.items() if not happens]) == (True, [])
+    assert (result.is_held, [one for one, happens in result.sometimes.items() if not happens]) == (True, [])
 
 
 def test_what_is_allowed_names_mutants_that_there_are_and_clauses(mutants):
@@ -176,4 +176,4 @@ def as_it_was(record, event):
 
 def test_a_group_that_is_declared_while_another_is_destroyed_was_destroyed_with_it(monkeypatch):
     monkeypatch.setattr(group.is_to_destroy, "__code__", as_it_was.__code__)
-    assert look(hunt_named("declared after")).what == "S18"
+    assert look(find_hunt("declared after")).what == "S18"

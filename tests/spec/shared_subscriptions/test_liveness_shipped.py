@@ -10,18 +10,20 @@ import pytest
 from statemachines.kernel import Row
 from statemachines.shared_subscriptions.assignment import ResendTimer
 from statemachines.shared_subscriptions.leader import LEADER
-from statemachines_spec.explorer.variant import substituted
+from statemachines_spec.explorer.variant import substitute_rows
 from statemachines_spec.liveness.fair_graph import TooLarge
-from statemachines_spec.liveness.judge import graph_of, judged, live
+from statemachines_spec.liveness.judge import graph_of, judge_obligation, live
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
-from statemachines_spec.shared_subscriptions.systems import Setting, build, obligations_of, system
+from statemachines_spec.shared_subscriptions.systems import GroupSetting, build, obligations_of, system
 
 
-@pytest.mark.parametrize("setting", [Setting(revoke_timeouts=1), Setting(unsubscribes=1)], ids=["revokes", "leaving"])
+@pytest.mark.parametrize(
+    "setting", [GroupSetting(revoke_timeouts=1), GroupSetting(unsubscribes=1)], ids=["revokes", "leaving"]
+)
 def test_the_shipped_machines_meet_their_obligations(setting):
     one = build("live", "", setting)
     results = live(one, obligations_of(one))
-    assert all(result.held for result in results)
+    assert all(result.is_held for result in results)
     assert sum(result.open_states > 0 for result in results) >= 4
 
 
@@ -34,10 +36,10 @@ def test_a_leader_that_does_not_repeat_a_grant_leaves_it_open_for_ever():
     one = system("revoke-timeout", "small")
     for actor in one.actors:
         if isinstance(actor, LeaderHost):
-            actor.fsm = substituted(LEADER, silent)
+            actor.fsm = substitute_rows(LEADER, silent)
     results = {result.name: result for result in live(one, obligations_of(one))}
-    assert not results["L2 leader-1"].held
-    assert results["L1 consumer-1"].held
+    assert not results["L2 leader-1"].is_held
+    assert results["L1 consumer-1"].is_held
 
 
 @pytest.mark.parametrize("engine", ["auto", "compiled"])
@@ -53,15 +55,15 @@ def test_both_engines_make_the_same_graph_and_the_same_verdicts(room):
     one = system("revoke-timeout", "small")
     for actor in one.actors:
         if isinstance(actor, LeaderHost):
-            actor.fsm = substituted(LEADER, silent)
+            actor.fsm = substitute_rows(LEADER, silent)
     plain, compiled = (graph_of(one, engine=engine, room=room) for engine in ("plain", "compiled"))
     assert (plain.name, plain.count, plain.size) == ("plain", compiled.count, compiled.size)
     assert compiled.name == "compiled"
-    ours, others = ([judged(graph, each) for each in obligations_of(one)] for graph in (plain, compiled))
+    ours, others = ([judge_obligation(graph, each) for each in obligations_of(one)] for graph in (plain, compiled))
     for first, second in zip(ours, others, strict=True):
-        assert (first.open_states, first.bounded, first.held) == (second.open_states, second.bounded, second.held)
+        assert (first.open_states, first.bounded, first.is_held) == (second.open_states, second.bounded, second.is_held)
         assert (first.way, first.then, first.round) == (second.way, second.then, second.round)
-    assert not all(result.held for result in ours)
+    assert not all(result.is_held for result in ours)
 
 
 def test_without_numba_the_same_is_found():
@@ -77,5 +79,5 @@ def test_without_numba_the_same_is_found():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     one = system("revoke-timeout", "small")
     graph = graph_of(one, engine="compiled")
-    states = [judged(graph, each).open_states for each in obligations_of(one)]
+    states = [judge_obligation(graph, each).open_states for each in obligations_of(one)]
     assert done.stdout.split() == ["plain", *(str(number) for number in (graph.count, *states))]

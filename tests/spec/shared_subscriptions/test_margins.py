@@ -13,9 +13,9 @@ from statemachines_spec.explorer.counterexample import text
 from statemachines_spec.explorer.explore import COMPLETE, explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.shared_subscriptions import SPEC, systems
-from statemachines_spec.shared_subscriptions.margins import MARGINS, shortened
+from statemachines_spec.shared_subscriptions.margins import MARGINS, shorten_margin
 from statemachines_spec.shared_subscriptions.orders import ORDERS
-from statemachines_spec.shared_subscriptions.succession import bound_ticks
+from statemachines_spec.shared_subscriptions.succession import count_bound_ticks
 from statemachines_spec.shared_subscriptions.timed import SYSTEMS, obligations_of, system
 from statemachines_spec.shared_subscriptions.timings import TIMES
 
@@ -47,9 +47,9 @@ SHORT = {"watched-a-tick-longer": ENOUGH, "looked-at-a-tick-late": ENOUGH}
 def test_what_a_timed_system_is_to_show_holds_without_being_assumed_and_is_certified(name):
     made = system(name)
     result = explore(made)
-    assert (result.ended, result.held, result.shown) == (COMPLETE, True, True)
+    assert (result.ended, result.is_held, result.is_shown) == (COMPLETE, True, True)
     assumed = {order.name for order in made.orders}
-    shown = {key.removeprefix("shown: ") for key in made.described() if key.startswith("shown: ")}
+    shown = {key.removeprefix("shown: ") for key in made.describe_bounds() if key.startswith("shown: ")}
     assert not shown & assumed
     assert certificates.differences(certificates.read(FOLDER / f"{name}-small.json"), result) == []
 
@@ -62,7 +62,7 @@ def test_every_deadline_order_is_shown_by_some_timed_system():
 @pytest.mark.parametrize("margin", BREAKS)
 def test_a_margin_that_is_a_tick_too_short_breaks_a_promise(margin):
     name, broken, steps = BREAKS[margin]
-    with shortened(margin):
+    with shorten_margin(margin):
         made = system(name, slack=1, most=SHORT.get(margin, 0))
         result = explore(replace(made, origin=None), hashing=False)  # no other process has the mistake
         assert result.path.broken == broken
@@ -72,16 +72,16 @@ def test_a_margin_that_is_a_tick_too_short_breaks_a_promise(margin):
 
 
 def test_somebody_holds_the_claim_again_within_as_many_ticks_and_not_one_less():
-    assert explore(system("timed-succession", most=ENOUGH), hashing=False).held
+    assert explore(system("timed-succession", most=ENOUGH), hashing=False).is_held
     result = explore(system("timed-succession", most=ENOUGH - 1), hashing=False)
     assert (result.path.broken, len(result.path.legs)) == ("L6 in time", 85)
 
 
 def test_the_bound_of_L6_is_what_the_page_says():
     """claim_ttl 5 ticks, L 3, two commit intervals, a find_leader for each of two hosts: 12, times 1.25/0.75."""
-    assert bound_ticks(TIMES, 2) == 20
-    assert bound_ticks(TIMES, 3) == 22, "rounded up"
-    assert bound_ticks(replace(TIMES, clock_drift=0.0), 2) == 12
+    assert count_bound_ticks(TIMES, 2) == 20
+    assert count_bound_ticks(TIMES, 3) == 22, "rounded up"
+    assert count_bound_ticks(replace(TIMES, clock_drift=0.0), 2) == 12
 
 
 def test_every_margin_is_looked_for():
@@ -90,7 +90,7 @@ def test_every_margin_is_looked_for():
 
 
 def test_an_unknown_margin_is_named_with_those_there_are():
-    with pytest.raises(ConfigurationError, match="lease-a-tick-longer"), shortened("lease"):
+    with pytest.raises(ConfigurationError, match="lease-a-tick-longer"), shorten_margin("lease"):
         pass
 
 
@@ -100,13 +100,13 @@ def test_without_margins_nothing_is_left_of_them():
 
     before = (claim.begin, BORROWER.declared)
     for one in MARGINS:
-        with shortened(one.name):
+        with shorten_margin(one.name):
             pass
     assert (claim.begin, BORROWER.declared) == before
 
 
 def test_what_is_timed_is_printed_beside_the_verdict():
-    lines = SPEC.system("timed-hand-over").described()
+    lines = SPEC.system("timed-hand-over").describe_bounds()
     assert lines["consumer-1: timed"] == "lease"
     assert lines["leader-1: timed"] == "hand_over"
     assert lines["consumer-1: stamps"] == "ping_at_ns (up to 12000000 ns, 3 ticks)"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from statemachines.kernel import node_of
 from statemachines.shared_subscriptions.borrower import PingTimer
 from statemachines.shared_subscriptions.message import PingResponse
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.shared_subscriptions.systems import system
@@ -31,7 +31,7 @@ def test_SS_24_an_old_answer_changes_nothing():
 )
 def test_SS_24_taken_for_that_of_the_last_ping_it_hides_a_report_and_prolongs_a_lease(size, broken, steps):
     """The leader never heard the last ping: neither what it reported, nor that its lease was to last longer."""
-    with planted("shared_subscriptions/old-answer-taken"):
+    with plant_bug("shared_subscriptions/old-answer-taken"):
         one, result = explored(size)
         assert (result.path.broken, len(result.path.legs)) == (broken, steps)
         assert replay(one, result.path).broken == broken

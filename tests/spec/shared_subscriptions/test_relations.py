@@ -36,8 +36,8 @@ def made(one, times):
 @pytest.mark.parametrize("what", HOLDS)
 def test_with_the_relation(what):
     result = explore(made(*HOLDS[what]), hashing=False)
-    assert (result.ended, result.held) == (COMPLETE, True)
-    assert result.shown
+    assert (result.ended, result.is_held) == (COMPLETE, True)
+    assert result.is_shown
 
 
 @pytest.mark.parametrize("what", BREAKS)

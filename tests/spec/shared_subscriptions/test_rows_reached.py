@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from statemachines import catalogue, cli
-from statemachines_spec.coverage import reached, text
+from statemachines_spec.coverage import find_reached, text
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.shared_subscriptions import SPEC
 from statemachines_spec.shared_subscriptions.systems import system
@@ -26,7 +26,7 @@ def by_name(found, name):
 
 
 def test_a_row_counts_in_the_states_it_was_taken_in(cells):
-    stream = by_name(reached(MACHINES, cells), "stream")
+    stream = by_name(find_reached(MACHINES, cells), "stream")
     assert (stream.rows, stream.taken) == (22, 22 - sum(not row.partly for row in stream.unreached))
     assert ("shared_subscriptions/stream", 0, "absent") in cells
     assert 0 not in {row.row for row in stream.unreached}
@@ -55,10 +55,10 @@ def test_what_only_a_step_beyond_the_bounds_takes_does_not_count():
 
 
 def test_rows_that_were_not_reached_are_named_with_their_clause(cells):
-    lines = text(reached(MACHINES, cells)).splitlines()
+    lines = text(find_reached(MACHINES, cells)).splitlines()
     assert "  group: in no system" in lines
     assert "    never 13 leader_wanted: ignore [SS-68]" in lines
-    longer = text(reached(MACHINES, cells), cells=True).splitlines()
+    longer = text(find_reached(MACHINES, cells), cells=True).splitlines()
     more = [line for line in longer if line not in lines]
     assert set(lines) < set(longer)
     assert all(" in " in line for line in more)

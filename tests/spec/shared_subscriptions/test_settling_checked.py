@@ -13,19 +13,19 @@ from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.member import MEMBER
 from statemachines.shared_subscriptions.membership import forget, register
 from statemachines.shared_subscriptions.plan import Draft
-from statemachines_spec.bug import called, planted, row_changed
+from statemachines_spec.bug import change_rows, plant_bug, replace_call
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.liveness.judge import live
 from statemachines_spec.shared_subscriptions.quiescent_properties import number_of
-from statemachines_spec.shared_subscriptions.systems import SYSTEMS, Setting, build, obligations_of
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, GroupSetting, build, obligations_of
 
-CRASH = Setting(consumers=1, crashes=1)
-FAIL_OVER = Setting(
+CRASH = GroupSetting(consumers=1, crashes=1)
+FAIL_OVER = GroupSetting(
     consumers=1, lives=3, leader_crashes=1, host_lives=2, epochs=2, claims_age=True, renews=True
 )  # fmt: skip
-SHARED = Setting(topics=2, grants=4)
-EXPIRES = Setting(consumers=1, lives=2, timeouts=1, registrations=3)
+SHARED = GroupSetting(topics=2, grants=4)
+EXPIRES = GroupSetting(consumers=1, lives=2, timeouts=1, registrations=3)
 
 
 def explored(setting):
@@ -47,7 +47,7 @@ def test_a_number_is_read_from_an_id():
 
 
 def test_a_leader_that_takes_nothing_back_rests_where_it_is_not_fair():
-    with planted("nothing-taken-back"):
+    with plant_bug("nothing-taken-back"):
         result = explored(SHARED)
     assert result.path.broken == "L4 at rest"
 
@@ -61,11 +61,11 @@ def test_the_streams_of_whoever_has_expired_are_shared_again():
 def test_a_leader_that_never_shares_again_leaves_them_unshared():
     def expire_only(record, event, now_ns):
         with ExitStack() as stack:
-            called(membership, "reassign", lambda draft: None)(stack)
+            replace_call(membership, "reassign", lambda draft: None)(stack)
             return membership.expire(record, event, now_ns)
 
     with ExitStack() as stack:
-        row_changed(LEADER, "expire", do=Delegate(expire_only))(stack)
+        change_rows(LEADER, "expire", do=Delegate(expire_only))(stack)
         results = met(EXPIRES, "L4")
     assert not results["L4 leader-1"].held
 
@@ -84,7 +84,7 @@ def test_a_leader_that_never_takes_an_old_claim_leaves_everybody_alone():
         return event.n == record.load_n and event.records[0] is None
 
     with ExitStack() as stack:
-        row_changed(LEADER, "take", when=only_unclaimed)(stack)
+        change_rows(LEADER, "take", when=only_unclaimed)(stack)
         results = met(FAIL_OVER, "L1", "L6")
     assert not results["L6"].held
     assert not results["L1 consumer-1"].held
@@ -107,7 +107,7 @@ PUT_BACK = ("restored-claim",)
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in (*LEAVING, *KICKED, *PUT_BACK, "election")])
 def test_every_system_says_how_many_resets_its_faults_explain(name):
     about, sizes = SYSTEMS[name]
-    one = build(name, about, replace(Setting(), **sizes["small"]))
+    one = build(name, about, replace(GroupSetting(), **sizes["small"]))
     assert "L8" in [each.name for each in one.properties]
 
 
@@ -115,14 +115,14 @@ def test_a_leader_that_registers_anew_whoever_asks_twice_resets_borrowers_withou
     def forget_and_register(record, event, now_ns):
         draft = Draft(record, now_ns)
         forget(draft, event.borrower)
-        gone, first, old = draft.done()
+        gone, first, old = draft.finish()
         after, second, new = register(gone, event, now_ns)
         return after, first + second, old + new
 
-    late = Setting(consumers=1, registrations=3, network=Network(2))
+    late = GroupSetting(consumers=1, registrations=3, network=Network(2))
     assert explored(late).held
     with ExitStack() as stack:
-        row_changed(LEADER, "answer_again", do=Delegate(forget_and_register))(stack)
+        change_rows(LEADER, "answer_again", do=Delegate(forget_and_register))(stack)
         result = explored(late)
     assert result.path.broken == "L8"
 
@@ -138,7 +138,7 @@ def test_whoever_is_dead_is_gone_at_last():
 
 def test_a_lapsed_member_whose_lease_end_nobody_waits_for_stays_for_ever():
     with ExitStack() as stack:
-        row_changed(MEMBER, "wait_for_lease_end", do=member.invalidate)(stack)
+        change_rows(MEMBER, "wait_for_lease_end", do=member.invalidate)(stack)
         (result,) = met(CRASH, "L9").values()
     assert not result.held
     assert result.way is not None

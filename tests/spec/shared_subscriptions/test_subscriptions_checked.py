@@ -19,12 +19,12 @@ from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.path import follow
 from statemachines_spec.explorer.property import NO_ERROR
 from statemachines_spec.explorer.replay import replay
-from statemachines_spec.explorer.variant import substituted
+from statemachines_spec.explorer.variant import substitute_rows
 from statemachines_spec.shared_subscriptions.consumer import Consumer
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
 from statemachines_spec.shared_subscriptions.orders import ORDERS
 from statemachines_spec.shared_subscriptions.stores import Store
-from statemachines_spec.shared_subscriptions.systems import SYSTEMS, Setting, build, system
+from statemachines_spec.shared_subscriptions.systems import SYSTEMS, GroupSetting, build, system
 
 PLAIN = {"engine": "plain"}
 
@@ -56,10 +56,10 @@ def test_no_run_to_it_is_shorter(as_written):
 
 def test_without_copies_of_the_network_it_takes_resending_and_two_steps_more():
     about, _ = SYSTEMS["late-copies"]
-    setting = Setting(network=Network(2, duplicating=False))
+    setting = GroupSetting(network=Network(2, duplicating=False))
     result = explore(build("late-copies", about, setting, "as_written"), **PLAIN)
     assert len(result.path.legs) == 23
-    assert explore(build("late-copies", about, setting), **PLAIN).held
+    assert explore(build("late-copies", about, setting), **PLAIN).is_held
 
 
 def test_both_walkers_find_the_same_shortest_run(as_written):
@@ -170,7 +170,7 @@ def test_what_rests_on_a_deadline_order_is_all_that_breaks_without_it(name, orde
     assert rests <= names
     others = tuple(each for each in one.properties if each.name not in rests)
     engine = "plain" if name == "revoke-timeout" else "compiled"
-    assert explore(replace(one, properties=others, origin=None), engine=engine, hashing=False).held
+    assert explore(replace(one, properties=others, origin=None), engine=engine, hashing=False).is_held
 
 
 def test_every_order_has_a_system_that_shows_what_rests_on_it():
@@ -179,7 +179,7 @@ def test_every_order_has_a_system_that_shows_what_rests_on_it():
 
 
 def test_every_deadline_order_is_printed_with_its_relation():
-    bounds = system("leader-crash", "small").described()
+    bounds = system("leader-crash", "small").describe_bounds()
     for order in ORDERS:
         assert bounds[f"deadline order: {order.name}"] == order.relation
 
@@ -198,7 +198,7 @@ def test_a_store_that_gives_one_stamp_twice_lets_two_leaders_write():
 
     about, sizes = SYSTEMS["two-leaders"]
     one = build(
-        "two-leaders", about, replace(Setting(), **sizes["small"] | {"network": Network(2)}, roots=1, offsets=1)
+        "two-leaders", about, replace(GroupSetting(), **sizes["small"] | {"network": Network(2)}, roots=1, offsets=1)
     )
     stores = [actor for actor in one.actors if isinstance(actor, Store)]
     standing = Standing(stores[0].service, at_once=False, roots=1, state=stores[0].state)
@@ -223,7 +223,7 @@ def with_machines(name, *, borrower=BORROWER, leader=LEADER):
 
 def changed(fsm, on, change):
     """The machine with `change(row)` for every row on `on`."""
-    return substituted(fsm, lambda row: change(row) if row.on is on else row)
+    return substitute_rows(fsm, lambda row: change(row) if row.on is on else row)
 
 
 def test_a_leader_that_takes_progress_from_anybody_breaks_s4():
@@ -250,7 +250,7 @@ def test_a_leader_that_frees_the_stream_and_keeps_the_grant_breaks_its_own_invar
         return Row(row.on, row.source, row.to, Delegate(run_and_keep), row.when, row.clause)
 
     result = explore(with_machines("late-copies", leader=changed(LEADER, RevokeFinished, keeps)), **PLAIN)
-    assert not result.held
+    assert not result.is_held
 
 
 def test_a_borrower_whose_action_raises_is_found():
@@ -260,7 +260,7 @@ def test_a_borrower_whose_action_raises_is_found():
     def broken(row):
         return Row(row.on, row.source, row.to, raises, row.when, row.clause) if row.clause == "SS-08" else row
 
-    one = with_machines("late-copies", borrower=substituted(BORROWER, broken))
+    one = with_machines("late-copies", borrower=substitute_rows(BORROWER, broken))
     result = explore(one, **PLAIN)
     assert not result.always[NO_ERROR]
     assert "no such stream" in result.path.why
@@ -273,8 +273,8 @@ def test_a_borrower_that_goes_back_breaks_s1():
             return row
         return Row(row.on, row.source, BORROWER.initial, row.do, row.when, row.clause)
 
-    one = with_machines("late-copies", borrower=substituted(BORROWER, back))
+    one = with_machines("late-copies", borrower=substitute_rows(BORROWER, back))
     result = explore(one, **PLAIN)
-    assert not result.held
+    assert not result.is_held
     assert result.path.broken == "S1"
     assert replay(one, result.path).broken == "S1"

@@ -6,9 +6,9 @@ import pytest
 
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.shared_subscriptions import SPEC, alone, declaring
+from statemachines_spec.shared_subscriptions import SPEC, declaration_systems, private_systems
 
-NAMES = (*declaring.ABOUT, *alone.ABOUT)
+NAMES = (*declaration_systems.ABOUT, *private_systems.ABOUT)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -17,4 +17,4 @@ def test_what_is_told_holds_and_is_told_at_last(name):
     found = explore(made, engine="plain", hashing=False)
     assert found.path is None
     assert not [one for one, times in found.sometimes.items() if not times]
-    assert all(one.held for one in live(SPEC.system(name), SPEC.obligations(made), engine="plain"))
+    assert all(one.is_held for one in live(SPEC.system(name), SPEC.obligations(made), engine="plain"))

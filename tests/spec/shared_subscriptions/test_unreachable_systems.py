@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from statemachines.kernel import STAY, ConfigurationError
 from statemachines.shared_subscriptions import claim, leader, membership
 from statemachines.shared_subscriptions.borrower import BORROWER
-from statemachines_spec.bug import called, row_changed, wrapped
+from statemachines_spec.bug import change_rows, replace_call, wrap_call
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, explore
 from statemachines_spec.liveness.judge import live
@@ -34,7 +34,7 @@ def find_broken(made):
     assert result.ended == COMPLETE
     judged = live(made, SPEC.obligations_of(made), engine="plain", entries=entries)
     assert not any(one.bounded for one in judged), "of some runs beyond the bounds nothing is known"
-    return {one.name for one in judged if not one.held}
+    return {one.name for one in judged if not one.is_held}
 
 
 @pytest.mark.parametrize("name", ABOUT)
@@ -75,37 +75,37 @@ def is_taken_if_released(record, event):
     ("mistake", "name", "what"),
     [
         pytest.param(
-            called(leader, "nobody_is_heard", count_unheard_members),
+            replace_call(leader, "nobody_is_heard", count_unheard_members),
             "leader-to-member",
             UNSERVED | {"L2 leader-1"},
             id="unheard-members-keep-the-claim",
         ),
         pytest.param(
-            row_changed(leader.LEADER, "take", when=is_taken_at_once),
+            change_rows(leader.LEADER, "take", when=is_taken_at_once),
             "leader-to-member",
             {"L6 held back"},
             id="claim-taken-again-at-once",
         ),
         pytest.param(
-            wrapped(membership, "forget", keep_heard),
+            wrap_call(membership, "forget", keep_heard),
             "member-to-leader",
             UNSERVED,
             id="members-that-are-gone-keep-the-claim",
         ),
         pytest.param(
-            row_changed(leader.LEADER, "take", when=is_taken_if_released),
+            change_rows(leader.LEADER, "take", when=is_taken_if_released),
             "leader-to-group-store",
             UNSERVED | {"L6"},
             id="old-claim-never-taken",
         ),
         pytest.param(
-            row_changed(leader.LEADER, "let_go_blind", when=lambda record, event: False),
+            change_rows(leader.LEADER, "let_go_blind", when=lambda record, event: False),
             "leader-to-stream-store",
             UNSERVED | {"L6"},
             id="claim-kept-without-streams",
         ),
         pytest.param(
-            row_changed(BORROWER, "leave_for_now", to=STAY, do=None),
+            change_rows(BORROWER, "leave_for_now", to=STAY, do=None),
             "member-to-stream-store",
             {"L2 served", "L5"},
             id="unreadable-streams-kept",

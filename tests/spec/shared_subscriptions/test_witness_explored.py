@@ -12,19 +12,19 @@ from statemachines.shared_subscriptions import agent, witness
 from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.message import Grant, Invalidate, LeaderConnectResponse, PingResponse
 from statemachines.shared_subscriptions.witness import Doubt, RestTimer, StoreFailed, is_believed, is_misled
-from statemachines_spec.bug import called, redeclare, row_changed
+from statemachines_spec.bug import change_rows, redeclare, replace_call
 from statemachines_spec.explorer.explore import explore
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.shared_subscriptions.systems import Setting, build, obligations_of, system
-from statemachines_spec.shared_subscriptions.witnessed import LIAR, Lie, WitnessedConsumer
+from statemachines_spec.shared_subscriptions.systems import GroupSetting, build, obligations_of, system
+from statemachines_spec.shared_subscriptions.witness_consumer import LIAR, Lie, WitnessedConsumer
 
-LIED_TO = Setting(consumers=1, pretends=1, lives=2)
-UNREAD = Setting(consumers=1, pretends=1, read_failures=1)
+LIED_TO = GroupSetting(consumers=1, pretends=1, lives=2)
+UNREAD = GroupSetting(consumers=1, pretends=1, read_failures=1)
 
 
 def believed(wrong):
     """Also what `wrong` says is believed."""
-    return called(agent, "is_believed", lambda record, sender, message: wrong(record, sender, message))
+    return replace_call(agent, "is_believed", lambda record, sender, message: wrong(record, sender, message))
 
 
 def also(kind):
@@ -33,7 +33,7 @@ def also(kind):
 
 
 def misled(wrong):
-    return called(agent, "is_misled", wrong)
+    return replace_call(agent, "is_misled", wrong)
 
 
 def row(matches, **changes):
@@ -55,7 +55,7 @@ def tells(change):
         after, effects = witness.tell_claim(record, event, now_ns)
         return change(record, after, effects)
 
-    return row_changed(witness.WITNESS, "tell_claim", do=tell)
+    return change_rows(witness.WITNESS, "tell_claim", do=tell)
 
 
 def forget(record, event, now_ns):
@@ -96,14 +96,14 @@ MISTAKES = {
     "invalidations of anybody": ("lied to", "L8", also(Invalidate)),
     "grants of anybody": ("lied to", "L8", also(Grant)),
     "answers to pings of anybody": ("lied to", "L8", also(PingResponse)),
-    "everybody heard": ("lied to", "S17", called(Agent, "_hear", hear_all)),
+    "everybody heard": ("lied to", "S17", replace_call(Agent, "_hear", hear_all)),
     "the leader a message names": (
         "lied to",
         "L8",
         believed(lambda record, sender, one: is_believed(record, getattr(one, "leader", sender), one)),
     ),
-    "nobody doubted": ("lied to", "S17", called(Agent, "_hear", hear_without_a_doubt)),
-    "what waits is kept": ("lied to", "S17", called(Agent, "_believe", keep_what_waits)),
+    "nobody doubted": ("lied to", "S17", replace_call(Agent, "_hear", hear_without_a_doubt)),
+    "what waits is kept": ("lied to", "S17", replace_call(Agent, "_believe", keep_what_waits)),
     "everybody misled": ("lied to", "L8", misled(lambda record, one: True)),
     "not told": ("lied to", "S17", tells(lambda before, after, effects: (after, ()))),
     "asked without a rest": (
@@ -159,7 +159,7 @@ def test_S17_a_mistake_of_the_witness_is_found_by_exploring(mistake):
 @pytest.mark.parametrize("where", ["lied to", "unread", "put back"])
 def test_S17_without_a_mistake_nothing_breaks(where):
     result = explore(settings()[where])
-    assert (result.held, result.shown) == (True, True)
+    assert (result.is_held, result.is_shown) == (True, True)
 
 
 SLOW = {
@@ -176,7 +176,7 @@ def test_S17_who_believes_nobody_is_never_connected(mistake):
             SLOW[mistake](stack)
         (result,) = live(one, [each for each in obligations_of(one) if each.name.startswith("L1")])
     assert result.open_states > 0
-    assert result.held is (mistake is None)
+    assert result.is_held is (mistake is None)
 
 
 def test_lies_are_said_under_no_name_but_the_liar_s():

@@ -14,7 +14,7 @@ from statemachines.testing.conformance.relation import (
     Relation,
     Repeated,
     Unordered,
-    matched,
+    match_answer,
 )
 
 
@@ -31,7 +31,7 @@ PLAIN = Relation()
 
 
 def is_allowed(relation, expected, came, binding=None):
-    return not isinstance(matched(relation, tuple(expected), tuple(came), binding or {}), str)
+    return not isinstance(match_answer(relation, tuple(expected), tuple(came), binding or {}), str)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_what_comes_before_is_said_by_a_clause():
     relation = Relation(before=(Before("dropped", "done", "key", "XX-01"),))
     done, dropped = send("done", key="a"), tell("dropped", "a", key="a")
     assert is_allowed(relation, [dropped, done], [dropped, done])
-    wrong = matched(relation, (dropped, done), (done, dropped), {})
+    wrong = match_answer(relation, (dropped, done), (done, dropped), {})
     assert wrong == 'tell dropped(key="a") must come before send peer done(key="a") [XX-01]'
     other = tell("dropped", "b", key="b")
     assert is_allowed(relation, [other, done], [done, other])
@@ -68,7 +68,7 @@ def test_what_comes_before_is_said_by_a_clause():
 
 def test_a_chosen_number_is_bound_at_its_first_use_and_never_to_two():
     relation = Relation(chosen=(Chosen("number", (("ask", "n"),), "XX-02"),))
-    binding = matched(relation, (send("ask", n=1),), (send("ask", n=70),), {})
+    binding = match_answer(relation, (send("ask", n=1),), (send("ask", n=70),), {})
     assert binding == {"number": {1: 70}}
     assert is_allowed(relation, [send("ask", n=1)], [send("ask", n=70)], binding)
     assert not is_allowed(relation, [send("ask", n=1)], [send("ask", n=1)], binding)
@@ -123,7 +123,7 @@ def test_what_is_said_of_the_first_of_a_range_alone_stays_with_it():
 
 def test_a_number_is_chosen_anew_for_each_value_of_a_field():
     relation = Relation(chosen=(Chosen("number", (("ask", "n"),), "XX-02", per="about"),))
-    binding = matched(relation, (send("ask", about="a", n=1),), (send("ask", about="a", n=70),), {})
+    binding = match_answer(relation, (send("ask", about="a", n=1),), (send("ask", about="a", n=70),), {})
     assert is_allowed(relation, [send("ask", about="b", n=1)], [send("ask", about="b", n=71)], binding)
     assert not is_allowed(relation, [send("ask", about="a", n=1)], [send("ask", about="a", n=71)], binding)
 

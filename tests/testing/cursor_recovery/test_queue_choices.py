@@ -77,11 +77,11 @@ QUEUE = Queue(capacity=64, read_cursors=1, write_cursors=1)
 def test_a_scene_gives_the_answers_of_the_service_and_of_what_others_change():
     record = new_reader(QUEUE, 0, 1)
     scene = MemoryScene(READER, record, (Read(),), Memory(QUEUE).initial(), (Meanwhile((Store(READ_HEAD, 20),)),), 7)
-    assert scene.told(record) == (Read(),)
+    assert scene.list_inputs(record) == (Read(),)
     heads = {record.read_head for record in scene._answers}
     assert heads == {0, 20}
-    assert scene.told(READER.step(record, Read(), 0).record) == (Loaded(0, 7),)
-    assert scene.told(new_reader(QUEUE, 1, 1)) == ()
+    assert scene.list_inputs(READER.step(record, Read(), 0).record) == (Loaded(0, 7),)
+    assert scene.list_inputs(new_reader(QUEUE, 1, 1)) == ()
 
 
 def test_words_of_64_bits_and_bytes_pass_as_json():

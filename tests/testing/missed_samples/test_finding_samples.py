@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from statemachines.testing.finding import driven_run, simulation_run
-from statemachines_sim.scenario import named
+from statemachines.testing.bug_search import driven_run, simulation_run
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.missed_samples.bugs import BUGS
 
 PROTOCOL = "missed_samples"
@@ -49,7 +49,7 @@ def test_so_many_are_found_by_it(method, least):
 @pytest.mark.parametrize(("method", "name"), AT_ONCE)
 def test_a_planted_bug_is_found_where_the_table_says(method, name):
     said = FOUND[method][name]
-    with planted(f"{PROTOCOL}/{name}"):
+    with plant_bug(f"{PROTOCOL}/{name}"):
         assert RUN[method](PROTOCOL, said["where"]).what == said["what"]
 
 
@@ -69,8 +69,8 @@ def test_nothing_breaks_there_where_nothing_is_planted(method):
     ],
 )
 def test_NOGAP_what_a_cache_has_and_nobody_gets_is_seen_by_who_looks_into_the_cache_alone(bug, scenario):
-    made = named(f"{PROTOCOL}/{scenario}")
-    with planted(f"{PROTOCOL}/{bug}"):
+    made = find_scenario(f"{PROTOCOL}/{scenario}")
+    with plant_bug(f"{PROTOCOL}/{bug}"):
         assert World(made, 0, trace=False).run().monitor == "NOGAP"
         blind = World(replace(made, out_of_scope=("NOGAP",)), 0, trace=False)
         outcome = blind.run()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from statemachines.testing.finding import driven_run
-from statemachines_spec.bug import planted
+from statemachines.testing.bug_search import driven_run
+from statemachines_spec.bug import plant_bug
 
 PROTOCOL = "persistent_sessions"
 PAGE = Path(__file__).parents[3] / "spec" / PROTOCOL / "planted_bugs.md"
@@ -37,7 +37,7 @@ def test_so_many_are_found_by_it():
 @pytest.mark.parametrize("name", FOUND)
 def test_a_planted_bug_is_found_where_the_table_says(name):
     said = FOUND[name]
-    with planted(f"{PROTOCOL}/{name}"):
+    with plant_bug(f"{PROTOCOL}/{name}"):
         assert driven_run(PROTOCOL, said["where"]).what == said["what"]
 
 

@@ -8,10 +8,10 @@ import sqlite3
 from contextlib import closing
 
 from statemachines.drivers import tcp
-from statemachines.drivers.shared_subscriptions.lead import LeaderNode
-from statemachines.drivers.shared_subscriptions.publish import Publisher
+from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
-from statemachines.drivers.shared_subscriptions.subscribe import SharedSubscription
+from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
 from statemachines.testing.frames import KINDS, attack, fuzz, inputs
 from statemachines.testing.shared_subscriptions.readers import READERS
 from statemachines.wire import encode_hello

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from statemachines.testing.broken import PropertyBroken
-from statemachines.testing.closed import CLOSED, SystemTest
-from statemachines.testing.entry_count import counted
-from statemachines_spec.bug import planted
+from statemachines.testing.entry_count import count_entries
+from statemachines.testing.property_broken import PropertyBroken
+from statemachines.testing.system_test import CLOSED, SystemTest
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.explorer.property import NO_ERROR
 from statemachines_spec.shared_subscriptions.systems import system
 
@@ -31,7 +31,7 @@ COUNTED = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "re
 @pytest.mark.parametrize("name", COUNTED)
 def test_a_small_system_holds_and_its_entries_are_counted(name):
     one = system(name, "small")
-    count = counted(f"{name} small", one)
+    count = count_entries(f"{name} small", one)
     kind = SystemTest.of(one, count=count)
     run(kind, examples=60)  # more of them: tools/soak.py
     assert count.unknown == 0
@@ -67,7 +67,7 @@ BUGS = {
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(name):
     where, what = BUGS[name]
-    with planted(name):
+    with plant_bug(name):
         broken = broken_by(system(where, "small"), examples=500)
     assert broken.what == what
     assert f"broken: {what}" in str(broken)

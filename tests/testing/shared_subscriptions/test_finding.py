@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from statemachines.testing.finding import driven_run, find, methods_of, simulation_run
-from statemachines_spec.bug import bug_named, planted
+from statemachines.testing.bug_search import driven_run, find, methods_of, simulation_run
+from statemachines_spec.bug import find_bug, plant_bug
 from statemachines_spec.explorer import counterexample
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.hunt import look
 from statemachines_spec.shared_subscriptions.bugs import BUGS
-from statemachines_spec.shared_subscriptions.hunts import HUNTS, hunt_named
+from statemachines_spec.shared_subscriptions.hunts import HUNTS, find_hunt
 
 PAGE = Path(__file__).parents[3] / "spec" / "shared_subscriptions" / "planted_bugs.md"
 CELL = re.compile(r"(?P<what>\S+) in (?P<where>[^;]+?)(?: by (?P<steps>\d+) steps, (?P<states>\d+) states)?; [\d.]+ s")
@@ -67,8 +67,8 @@ def test_every_bug_is_found_by_it(method, but):
 @pytest.mark.parametrize("name", FOUND["exploration"])
 def test_a_planted_bug_is_found_by_exploration(name):
     said = FOUND["exploration"][name]
-    with planted(name):
-        hunt = hunt_named(said["where"])
+    with plant_bug(name):
+        hunt = find_hunt(said["where"])
         catch = look(hunt, twice=False)
         assert (catch.what, catch.steps, catch.states) == (said["what"], int(said["steps"]), int(said["states"]))
         assert catch.path is not None
@@ -81,7 +81,7 @@ def test_a_planted_bug_is_found_by_exploration(name):
 @pytest.mark.parametrize("name", FOUND["simulation"])
 def test_a_planted_bug_is_found_by_simulation(name):
     said = FOUND["simulation"][name]
-    with planted(name):
+    with plant_bug(name):
         assert simulation_run(PROTOCOL, said["where"]).what == said["what"]
 
 
@@ -92,7 +92,7 @@ minutes.  `driven_run` has fixed draws: what is found here is found everywhere."
 
 @pytest.mark.parametrize("name", SOON)
 def test_a_planted_bug_is_found_by_hypothesis(name):
-    assert find(PROTOCOL, bug_named(name), "hypothesis", cpu_s=3_600, tries=60).what
+    assert find(PROTOCOL, find_bug(name), "hypothesis", cpu_s=3_600, tries=60).what
 
 
 def test_hypothesis_finds_most_of_them_at_once():
@@ -118,5 +118,5 @@ def test_nothing_breaks_where_nothing_is_planted(method):
 
 
 def test_a_search_ends_when_its_tries_are_used_up():
-    found = find(PROTOCOL, bug_named("progress-not-loaded"), "exploration", tries=2)
+    found = find(PROTOCOL, find_bug("progress-not-loaded"), "exploration", tries=2)
     assert (found.what, found.runs, found.last.where) == ("", 2, HUNTS[1].name)

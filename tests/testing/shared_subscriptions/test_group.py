@@ -8,11 +8,11 @@ from statemachines import catalogue
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions import assignment, plan
 from statemachines.shared_subscriptions.borrower import BORROWER
-from statemachines.testing.script import Move, replay, shorten, told
+from statemachines.testing.script import Move, replay, shorten, tell_counterexample
 from statemachines.testing.shared_subscriptions.finish import finish
 from statemachines.testing.shared_subscriptions.group import GroupTest, PropertyBroken, run_group
 from statemachines.testing.shared_subscriptions.system import System
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 from statemachines_spec.shared_subscriptions.bugs import BUGS, OF_THE_PAGE
 
 MACHINES = catalogue.machines("shared_subscriptions")
@@ -32,7 +32,7 @@ def test_an_untroubled_group_delivers_everything_once():
         system.publish(topic, 7)
     system.run(600)
     assert system.broken is None
-    assert (system.monitors.delivered, system.monitors.duplicates) == (21, 0)
+    assert (system.monitors.delivered_count, system.monitors.duplicates) == (21, 0)
     finish(system)
     assert system.broken is None
     assert system.published == dict.fromkeys(("0.0/a", "0.0/b", "0.0/c"), 9)
@@ -70,7 +70,7 @@ def test_a_message_takes_its_time():
     system.publish("a", 7)
     system.run(600)
     assert system.broken is None
-    assert (system.monitors.delivered, system.monitors.duplicates) == (7, 0)
+    assert (system.monitors.delivered_count, system.monitors.duplicates) == (7, 0)
     story = system.story()
     assert "20 ms  leader-1~1/1: candidate -> candidate  on start_leader()" in story
     assert "140 ms  consumer-1~1/witness-1: idle -> asking  on doubt()" in story
@@ -104,11 +104,11 @@ def test_what_fails_is_shortened_and_told():
         Move("end_stream", ("c",)),
         Move("finish"),
     )
-    with planted("revoking-to-granted"):
+    with plant_bug("revoking-to-granted"):
         _, failure = replay(System, script)
         assert failure.what == "S1"
         shorter = shorten(System, script, failure)
-        text = told(System, shorter)
+        text = tell_counterexample(System, shorter)
     assert len(shorter) < len(script)
     assert {move.name for move in shorter} <= {"subscribe", "publish", "run", "finish"}
     assert text.startswith("S1: ")
@@ -118,7 +118,7 @@ def test_what_fails_is_shortened_and_told():
 
 
 def test_a_failing_run_says_which_moves_break_what():
-    with planted("unlisted-assignments-kept"), pytest.raises(PropertyBroken) as caught:
+    with plant_bug("unlisted-assignments-kept"), pytest.raises(PropertyBroken) as caught:
         run_group(100)
     assert caught.value.what == "S2"
     text = str(caught.value)
@@ -140,7 +140,7 @@ def test_the_bugs_of_the_page_are_there_with_a_sentence_each():
 def test_a_planted_bug_is_gone_after_the_block(bug):
     tables = [(fsm, fsm._cells, fsm.lines) for machine in MACHINES for fsm in machine.family()]
     helpers = (dict(vars(plan)), dict(vars(plan.Draft)), dict(vars(assignment)))
-    with planted(bug.name):
+    with plant_bug(bug.name):
         now = [(fsm, fsm._cells, fsm.lines) for machine in MACHINES for fsm in machine.family()]
         assert BORROWER is catalogue.machine("borrower")
     assert [(fsm, fsm._cells, fsm.lines) for machine in MACHINES for fsm in machine.family()] == tables
@@ -150,7 +150,7 @@ def test_a_planted_bug_is_gone_after_the_block(bug):
 
 def test_an_unknown_bug_is_named():
     said = r"unknown; .*there are: .*duplicate-connect-response"
-    with pytest.raises(ConfigurationError, match=said), planted("nothing"):
+    with pytest.raises(ConfigurationError, match=said), plant_bug("nothing"):
         pass
 
 
@@ -189,7 +189,7 @@ BROKEN_BY_SCRIPT = {
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_rare_planted_bug_is_found_where_the_moves_lead_there(name):
     assert replay(System, SCRIPTS[name])[1] is None
-    with planted(name):
+    with plant_bug(name):
         _, failure = replay(System, SCRIPTS[name])
     assert failure is not None
     assert failure.what == BROKEN_BY_SCRIPT[name]

@@ -21,11 +21,11 @@ def test_nodes_start_are_killed_come_back_and_none_is_left(tmp_path):
         leader = nodes.leader(listen=f"127.0.0.1:{port}")
         assert leader.address == f"127.0.0.1:{port}"
         assert nodes.kill("leader-1") is leader
-        assert leader.ended == -9
+        assert leader.exit_code == -9
         nodes.check_alive()  # it was we who killed it
         again = nodes.leader(listen=leader.address)
         assert again.address == leader.address
-        assert again.said() == f"listening on {again.address}\n", "of its own part of the file"
+        assert again.read_output() == f"listening on {again.address}\n", "of its own part of the file"
         with pytest.raises(ConfigurationError, match="a process of this name runs"):
             nodes.leader()
         consumer = nodes.consumer("consumer-1", "$shared/g/#", again.address)
@@ -34,8 +34,8 @@ def test_nodes_start_are_killed_come_back_and_none_is_left(tmp_path):
         nodes.until(lambda: ready.began, "consumer-2 to begin")
         ready.stop()
     assert nodes.wrong == []
-    assert ready.ended == 0
-    assert None not in {node.ended for node in (leader, again, consumer, ready)}
+    assert ready.exit_code == 0
+    assert None not in {node.exit_code for node in (leader, again, consumer, ready)}
 
 
 def test_who_ends_by_itself_is_named_with_what_it_said(tmp_path):

@@ -28,7 +28,7 @@ print(type(find(st.builds(list, st.lists(st.from_type(Report), min_size=1)), boo
 """
 
 
-@pytest.mark.parametrize("module", ["", "strategies", "machine", "shared_subscriptions.group", "closed"])
+@pytest.mark.parametrize("module", ["", "strategies", "machine", "shared_subscriptions.group", "system_test"])
 def test_any_module_may_be_the_first_that_is_imported(module):
     first = f"import statemachines.testing.{module}, hypothesis.strategies as st\n" if module else ""
     done = subprocess.run([sys.executable, "-c", first + PROGRAM], capture_output=True, text=True, check=True)

@@ -29,7 +29,7 @@ class Answers:
         self._resumed: dict[str, int] = {}
         self._open: Counter[tuple[str, str]] = Counter()
 
-    def resumed(self, node: str, now_ns: int) -> None:
+    def observe_resume(self, node: str, now_ns: int) -> None:
         """A process goes on after a pause, in which it could keep no time."""
         self._resumed[node] = now_ns
 
@@ -69,7 +69,9 @@ class Answers:
         member = (leader, child.record.link.borrower)
         self._open[member] += more
         if self._open[member] > self._window:
-            self._judge.broken("L11", f"{leader} waits for {self._open[member]} answers of {member[1]} at a time")
+            self._judge.report_broken(
+                "L11", f"{leader} waits for {self._open[member]} answers of {member[1]} at a time"
+            )
         elif not self._open[member]:
             del self._open[member]
 
@@ -88,18 +90,24 @@ class Answers:
             return
         waited_ns = now_ns - max(self._since[oldest], self._resumed.get(node_of(leader), 0))
         if waited_ns > self._wait_ns + TICK_NS:
-            self._judge.broken("L11", f"{leader} has waited {waited_ns // MS} ms for the answer to grant {oldest[2]}")
+            self._judge.report_broken(
+                "L11", f"{leader} has waited {waited_ns // MS} ms for the answer to grant {oldest[2]}"
+            )
 
     def _check_waited(self, granted: tuple[str, str, int], now_ns: int) -> None:
         """A member has a whole validity for each grant, from when that was sent."""
         since_ns = self._since.get(granted)
         if since_ns is not None and now_ns - since_ns < self._least_ns - TICK_NS:
             waited_ms = (now_ns - since_ns) // MS
-            self._judge.broken("L11", f"{granted[0]} gives up grant {granted[2]} of {granted[1]} after {waited_ms} ms")
+            self._judge.report_broken(
+                "L11", f"{granted[0]} gives up grant {granted[2]} of {granted[1]} after {waited_ms} ms"
+            )
 
     def _check_repeated(self, granted: tuple[str, str, int], now_ns: int) -> None:
         """L2: nobody is kicked over a grant that was said once and lost."""
         leader, stream, grant = granted
         quiet_ns = now_ns - max(self._said.get(granted, 0), self._resumed.get(node_of(leader), 0))
         if quiet_ns > self._resend_ns + TICK_NS:
-            self._judge.broken("L2", f"{leader} gives {stream} up, and said grant {grant} last {quiet_ns // MS} ms ago")
+            self._judge.report_broken(
+                "L2", f"{leader} gives {stream} up, and said grant {grant} last {quiet_ns // MS} ms ago"
+            )

@@ -35,20 +35,20 @@ class Assignments:
         if kind is Assign:
             self._granted(leader, stream, grant, assignment)
         elif kind is RevokeTimeout and self.calm and child.source is not assignment.status:
-            self._judge.broken("L3", f"{assignment.link.borrower} is kicked over {stream}, and nothing is wrong")
+            self._judge.report_broken("L3", f"{assignment.link.borrower} is kicked over {stream}, and nothing is wrong")
         elif kind is UpdateProgress and child.source is not NONE:
             self._accept(leader, stream, event, assignment.progress)
         if assignment.status is NONE and self._assigned.get((leader, stream)) == grant:
             del self._assigned[leader, stream]
 
-    def lied(self, leader: str, borrower: str, reports: Iterable[Report | UpdateProgress]) -> None:
+    def observe_lie(self, leader: str, borrower: str, reports: Iterable[Report | UpdateProgress]) -> None:
         """What a liar has told a leader of streams that are or were its own."""
         for report in reports:
             granted = self.grants.get((leader, report.grant))
             if granted is not None and granted[:2] == (report.stream, borrower):
                 self._progress.say(report.stream, report.progress)
 
-    def told(self, stream: str) -> int:
+    def find_claimed(self, stream: str) -> int:
         """Of a stream of which a liar has spoken: below what its word was taken for."""
         acked = self._progress.acked.get(stream)
         return acked.prefix if acked is not None and stream in self._progress.said else 0
@@ -65,16 +65,16 @@ class Assignments:
     def _granted(self, leader: str, stream: str, grant: int, assignment: Any) -> None:
         held = self._assigned.get((leader, stream))
         if held is not None:
-            self._judge.broken("S2", f"{leader} assigns {stream} under {grant} while {held} stands")
+            self._judge.report_broken("S2", f"{leader} assigns {stream} under {grant} while {held} stands")
         self._assigned[leader, stream] = grant
         accepted = self._known(leader, stream)
         if END_OF_STREAM in (accepted, assignment.progress):
-            self._judge.broken("S8", f"{leader} grants {stream}, which has ended")
+            self._judge.report_broken("S8", f"{leader} grants {stream}, which has ended")
         for other in self._progress.before(stream):
             if self._known(leader, other) != END_OF_STREAM:
-                self._judge.broken("S9", f"{leader} grants {stream} before {other} is read to its end")
+                self._judge.report_broken("S9", f"{leader} grants {stream} before {other} is read to its end")
         if assignment.progress < accepted:
-            self._judge.broken("S13", f"{leader} grants {stream} from {assignment.progress}, below {accepted}")
+            self._judge.report_broken("S13", f"{leader} grants {stream} from {assignment.progress}, below {accepted}")
         self.grants[leader, grant] = (stream, assignment.link.borrower, assignment.progress)
 
     def _known(self, leader: str, stream: str) -> int:
@@ -83,9 +83,11 @@ class Assignments:
     def _accept(self, leader: str, stream: str, event: Any, kept: int) -> None:
         owned, borrower, _ = self.grants[leader, event.grant]
         if self._assigned.get((leader, stream)) != event.grant or (owned, borrower) != (stream, event.borrower):
-            self._judge.broken("S4", f"{leader} takes progress of {stream} under {event.grant} from {event.borrower}")
+            self._judge.report_broken(
+                "S4", f"{leader} takes progress of {stream} under {event.grant} from {event.borrower}"
+            )
         self._progress.check(stream, event.progress, "accepted")
         known = self._accepted.get((leader, stream), 0)
         if known == END_OF_STREAM != kept:
-            self._judge.broken("S8", f"{stream} has ended, and {leader} goes on from {kept}")
+            self._judge.report_broken("S8", f"{stream} has ended, and {leader} goes on from {kept}")
         self._accepted[leader, stream] = max(known, event.progress)

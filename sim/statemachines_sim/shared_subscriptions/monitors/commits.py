@@ -28,7 +28,7 @@ def least_ns(configuration: Configuration) -> int:
     return configuration.claim_ttl_ms * MS * 1_000_000 // (1_000_000 + millionths)
 
 
-class Held:
+class HeldClaim:
     """What was committed last of one group: its claim with its stamp, the true time of that, and its root."""
 
     __slots__ = ("at_ns", "claim", "epoch", "leader", "root")
@@ -59,7 +59,7 @@ class Commits:
         self.local_ns: Callable[[str], int] | None = None
         self._ttl_ns = least_ns(configuration)
         self._progress = progress
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldClaim] = {}
 
     def act(self, leader: Node[Any], event: Event, before: Any, now_ns: int) -> None:
         """A leader takes a step: after the end of its claim, by its own clock, nothing but that end."""
@@ -69,7 +69,9 @@ class Commits:
         at_ns = now_ns if self.local_ns is None else self.local_ns(leader.name)
         if at_ns >= end_ns:
             late = (at_ns - end_ns) / 1e9
-            self._judge.broken("S3", f"{leader.name} takes {name_of(type(event))} {late:.3f} s after its claim ended")
+            self._judge.report_broken(
+                "S3", f"{leader.name} takes {name_of(type(event))} {late:.3f} s after its claim ended"
+            )
 
     def commit(self, party: str, request: Request, answers: tuple[Answer, ...], now_ns: int) -> None:
         """The store carried `request` of `party` out at `now_ns` by its own clock, which is its stamp."""
@@ -97,15 +99,17 @@ class Commits:
             if said.stream and value is None and marked:
                 self.durable.pop(said.stream, None)
             elif said.name != PROPERTIES:
-                self._judge.broken("S3", f"{party} commits {name} without the claim")
+                self._judge.report_broken("S3", f"{party} commits {name} without the claim")
 
     def _claim(
         self, party: str, key: str, claim: object, expect: dict[str, Stored | None], root: object, now_ns: int
     ) -> None:
-        held = self._held.setdefault(key, Held())
+        held = self._held.setdefault(key, HeldClaim())
         assert isinstance(claim, Claim)
         if key in expect and expect[key] != held.claim:
-            self._judge.broken("S3", f"{party} finds the claim {expect[key]}, and {held.claim} was committed last")
+            self._judge.report_broken(
+                "S3", f"{party} finds the claim {expect[key]}, and {held.claim} was committed last"
+            )
         true_ns = now_ns if self.true_ns is None else self.true_ns()
         if root is None:
             self._take(party, held, claim, true_ns)
@@ -114,29 +118,29 @@ class Commits:
         self.named.add((claim.leader, claim.epoch))
         held.claim, held.leader, held.epoch, held.at_ns = Stored(claim, now_ns), claim.leader, claim.epoch, true_ns
 
-    def _take(self, party: str, held: Held, claim: Claim, true_ns: int) -> None:
+    def _take(self, party: str, held: HeldClaim, claim: Claim, true_ns: int) -> None:
         if claim.leader != party or claim.epoch <= held.epoch:
-            self._judge.broken(
+            self._judge.report_broken(
                 "S3", f"{party} claims for {claim.leader} under epoch {claim.epoch}, after epoch {held.epoch}"
             )
         if held.leader and life_of(held.leader) != life_of(party) and true_ns < held.at_ns + self._ttl_ns:
-            self._judge.broken("S3", f"{party} takes the claim of {held.leader} before it has ended")
+            self._judge.report_broken("S3", f"{party} takes the claim of {held.leader} before it has ended")
 
-    def _renew(self, party: str, held: Held, claim: Claim, root: object) -> None:
+    def _renew(self, party: str, held: HeldClaim, claim: Claim, root: object) -> None:
         if held.leader != party or claim.leader not in (party, "") or claim.epoch != held.epoch:
-            self._judge.broken(
+            self._judge.report_broken(
                 "S3",
                 f"{party} commits under epoch {claim.epoch}; {held.leader or 'nobody'} holds epoch {held.epoch}",
             )
         if root != held.root + 1:
-            self._judge.broken("S3", f"{party} commits root {root} on root {held.root}")
+            self._judge.report_broken("S3", f"{party} commits root {root} on root {held.root}")
         held.root = root if isinstance(root, int) else held.root
 
     def _durable(self, stream: str, progress: int) -> None:
         known = self.durable.get(stream, 0)
         if known == END_OF_STREAM != progress:
-            self._judge.broken("S8", f"{stream} has ended, and its durable progress becomes {progress}")
+            self._judge.report_broken("S8", f"{stream} has ended, and its durable progress becomes {progress}")
         elif progress < known:
-            self._judge.broken("S7", f"{stream}: durable progress falls from {known} to {progress}")
+            self._judge.report_broken("S7", f"{stream}: durable progress falls from {known} to {progress}")
         self.durable[stream] = progress
         self._progress.check(stream, progress, "durable")

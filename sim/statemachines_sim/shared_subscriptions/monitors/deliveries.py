@@ -61,7 +61,7 @@ class Deliveries:
         """The group begins at `first` of this stream."""
         self._high[stream] = first
 
-    def lied(self, borrower: str, number: int) -> None:
+    def observe_lie(self, borrower: str, number: int) -> None:
         """A borrower says what is not so: whatever it was granted its leader may give to another."""
         self.liars.add(borrower)
         for stream, owner, _ in self._assignments.grants.values():
@@ -80,11 +80,11 @@ class Deliveries:
         if owner is None:
             return
         if event.first != owner.next:
-            self._judge.broken("S14", f"{stream}: {consumer.life} got {event.first} where {owner.next} was next")
+            self._judge.report_broken("S14", f"{stream}: {consumer.life} got {event.first} where {owner.next} was next")
         owner.next = event.last + 1
-        high = max(self._high.get(stream, 0), self._assignments.told(stream))
+        high = max(self._high.get(stream, 0), self._assignments.find_claimed(stream))
         if event.first > high:
-            self._judge.broken("S6", f"{stream}: {consumer.life} got {event.first}, and nobody ever got {high}")
+            self._judge.report_broken("S6", f"{stream}: {consumer.life} got {event.first}, and nobody ever got {high}")
         self._high[stream] = max(high, event.last + 1)
         again, latest = self._deliveries.setdefault(stream, Delivered()).add(event.first, event.last, number)
         if again:
@@ -95,7 +95,7 @@ class Deliveries:
         if self._wanted.fullmatch(stream.partition("/")[2]):
             self._matching.add(stream)
         else:
-            self._judge.broken("S12", f"{consumer.life} got {stream}, which its filter does not match")
+            self._judge.report_broken("S12", f"{consumer.life} got {stream}, which its filter does not match")
 
     def _owner_of(self, consumer: Consumer, event: Deliver, now_ns: int) -> Owner | None:
         """The owner that delivers now; a change of owner is where S5 may break."""
@@ -104,12 +104,12 @@ class Deliveries:
         link = None if borrower is None else borrower.record.link
         if borrower is None or link is None:
             if consumer.host.recreated or borrower is None:
-                self._judge.broken("S11", f"{consumer.life} delivers {stream} under a borrower that is gone")
+                self._judge.report_broken("S11", f"{consumer.life} delivers {stream} under a borrower that is gone")
             else:
-                self._judge.broken("S5", f"{consumer.life} delivers {stream} without a leader")
+                self._judge.report_broken("S5", f"{consumer.life} delivers {stream} without a leader")
             return None
         if self._exclusive and not borrower.record.leased:
-            self._judge.broken("S5", f"{consumer.life} delivers {stream} after the end of its lease")
+            self._judge.report_broken("S5", f"{consumer.life} delivers {stream} after the end of its lease")
         owner = self._owner.get(stream)
         key = (consumer.life, link.leader, event.grant)
         if owner is not None and owner.key() == key:
@@ -129,7 +129,9 @@ class Deliveries:
             past[owner.key()] = owner
         granted = self._assignments.grants.get((key[1], key[2]))
         if granted is None or granted[0] != stream:
-            self._judge.broken("S4", f"{consumer.life} delivers {stream} under {key[2]}, never granted by {key[1]}")
+            self._judge.report_broken(
+                "S4", f"{consumer.life} delivers {stream} under {key[2]}, never granted by {key[1]}"
+            )
             return None
         fresh = past.get(key) or Owner(consumer, event.owner, key[1], key[2], granted[2])
         self._owner[stream] = fresh
@@ -137,17 +139,17 @@ class Deliveries:
 
     def _check_hand_over(self, stream: str, owner: Owner | None, key: Key, now_ns: int) -> None:
         if key in self._past[stream]:
-            self._judge.broken("S5", f"{key[0]} delivers {stream} under {key[2]} again, after somebody else did")
+            self._judge.report_broken("S5", f"{key[0]} delivers {stream} under {key[2]} again, after somebody else did")
         if owner is not None and owner.borrower not in self.liars and can_deliver(owner, stream, now_ns):
             two_lives = node_of(key[0]) == node_of(owner.consumer.life) and key[0] != owner.consumer.life
             what = f"{key[0]} delivers {stream} while {owner.consumer.life} may under {owner.grant}"
-            self._judge.broken("S15" if two_lives else "S5", what)
+            self._judge.report_broken("S15" if two_lives else "S5", what)
 
     def _second_delivery(self, consumer: Consumer, event: Deliver, again: int, latest: int) -> None:
         self.duplicates += again
         # In the source's mode the old owner may go on after the expiry that made the new one.
         if self._exclusive and max(self.excuse, self._excused.get(event.stream, -1)) <= latest:
-            self._judge.broken(
+            self._judge.report_broken(
                 "S13", f"{event.stream}: {consumer.life} got {event.first} again, and nothing happened in between"
             )
 
@@ -172,7 +174,7 @@ def can_deliver(owner: Owner, stream: str, now_ns: int) -> bool:
     if borrower is None or borrower.record.link is None or borrower.record.link.leader != owner.leader:
         return False
     local_ns = now_ns if consumer.clock is None else consumer.clock.local(now_ns)
-    return borrower.armed().get(("lease", ""), 0) > local_ns
+    return borrower.armed_timers().get(("lease", ""), 0) > local_ns
 
 
 def pattern_of(topic_filter: str) -> str:

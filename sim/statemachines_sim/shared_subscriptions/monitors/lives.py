@@ -31,16 +31,16 @@ class Lives:
         self._leaving: dict[str, int] = {}
         self._resumed: dict[str, int] = {}
 
-    def resumed(self, node: str, now_ns: int) -> None:
+    def observe_resume(self, node: str, now_ns: int) -> None:
         """A process goes on after a pause, in which it could keep no time."""
         self._resumed[node] = now_ns
 
-    def died(self, borrower: str, now_ns: int) -> None:
+    def observe_death(self, borrower: str, now_ns: int) -> None:
         """Its process is dead."""
         self.ended.setdefault(borrower, now_ns)
         self._leaving.pop(borrower, None)
 
-    def moved(self, node: Node[Any], step: Step[Any], now_ns: int) -> None:
+    def observe_move(self, node: Node[Any], step: Step[Any], now_ns: int) -> None:
         """A borrower has another status than before."""
         status = step.record.status
         if status is UNSUBSCRIBING:
@@ -52,14 +52,14 @@ class Lives:
             if any(type(effect) is Tell and is_reset(effect.event) for effect in step.effects):
                 self.reset_ns = now_ns
                 if left:
-                    self._judge.broken("L7", f"{node.name} was unsubscribing, and asks for another in its place")
+                    self._judge.report_broken("L7", f"{node.name} was unsubscribing, and asks for another in its place")
 
     def check_leaving(self, now_ns: int) -> None:
         """L7: unsubscribing ends within its timeout."""
         for borrower, since_ns in self._leaving.items():
             end_ns = max(since_ns, self._resumed.get(node_of(borrower), 0)) + self._leaving_ns + TICK_NS
             if now_ns > end_ns:
-                self._judge.broken("L7", f"{borrower} has been unsubscribing for {(now_ns - since_ns) // MS} ms")
+                self._judge.report_broken("L7", f"{borrower} has been unsubscribing for {(now_ns - since_ns) // MS} ms")
 
     def member_step(self, leader: str, child: ChildStep, now_ns: int) -> None:
         """The leader deals with one of its members."""
@@ -71,7 +71,7 @@ class Lives:
         elif isinstance(child.event, Message) or child.event is HEARD:
             self._heard[leader, borrower] = now_ns
 
-    def assigned(self, leader: str, child: ChildStep, now_ns: int) -> None:
+    def observe_assignment(self, leader: str, child: ChildStep, now_ns: int) -> None:
         """The leader gives a stream away."""
         borrower = child.record.link.borrower
         if borrower in self.ended:
@@ -81,13 +81,13 @@ class Lives:
         """L9: no leader keeps a dead borrower for more than one validity after it was last heard."""
         late_ns = self._late_ns(leader, borrower, now_ns)
         if late_ns > 0:
-            self._judge.broken("L9", f"{borrower} is dead, and {leader} keeps it {late_ns // MS} ms too long")
+            self._judge.report_broken("L9", f"{borrower} is dead, and {leader} keeps it {late_ns // MS} ms too long")
 
     def _check_effect(self, leader: str, borrower: str, now_ns: int, what: str) -> None:
         """S11: nothing happens for a borrower that is gone beyond one validity after it was last heard."""
         late_ns = self._late_ns(leader, borrower, now_ns)
         if late_ns > 0:
-            self._judge.broken("S11", f"{borrower} is gone, and {what} by {leader} {late_ns // MS} ms too late")
+            self._judge.report_broken("S11", f"{borrower} is gone, and {what} by {leader} {late_ns // MS} ms too late")
 
     def _late_ns(self, leader: str, borrower: str, now_ns: int) -> int:
         heard_ns = self._heard.get((leader, borrower), 0)

@@ -39,9 +39,9 @@ class Progress:
         whole = progress == END_OF_STREAM and prefix == self.published.get(stream, 0)
         count = max(prefix, self.published.get(stream, 0))  # what was read is there, also before its publisher knows
         if count < progress < END_OF_STREAM:
-            self._judge.broken("S16", f"{stream}: {what} progress {progress}, and {count} messages are stored")
+            self._judge.report_broken("S16", f"{stream}: {what} progress {progress}, and {count} messages are stored")
         if progress > prefix and not whole:
-            self._judge.broken("S6", f"{stream}: {what} progress {progress}, acknowledged only below {prefix}")
+            self._judge.report_broken("S6", f"{stream}: {what} progress {progress}, acknowledged only below {prefix}")
 
     def _take_word(self, stream: str, said: int) -> None:
         count = self.published.get(stream, 0)
@@ -50,7 +50,7 @@ class Progress:
         if 0 < said <= count:
             self.acknowledge(stream, 0, said - 1)
 
-    def unacknowledged(self) -> list[str]:
+    def list_unacknowledged(self) -> list[str]:
         """L5: streams of which something published is not acknowledged."""
         return [
             stream

@@ -37,7 +37,7 @@ class Reads:
             if now_ns > since_ns + self._patience_ns and self._keeps(node.record):
                 late = self._late[node.name] = self._late.get(node.name, 0) + 1
                 if late > LATE_MAX:
-                    self._judge.broken(
+                    self._judge.report_broken(
                         "L2", f"{node.name} has read nothing for {(now_ns - since_ns) // MS} ms, and keeps its streams"
                     )
 

@@ -29,11 +29,11 @@ class Statuses:
         self._moves: dict[str, dict[int, tuple[tuple[Any, ...], Any]]] = {}
         self._rank: dict[str, int] = {}
 
-    def moved(self, node: Node[Any], before: Any, step: Step[Any]) -> None:
+    def observe_move(self, node: Node[Any], before: Any, step: Step[Any]) -> None:
         """A machine has another status than before."""
         self._check(node.fsm, node.name, step.row, before, step.record.status)
 
-    def child_moved(self, party: str, child: ChildStep) -> None:
+    def observe_child(self, party: str, child: ChildStep) -> None:
         """A child machine has another status than before."""
         self._check(child.fsm, f"{party}:{child.instance}", child.row, child.source, child.dest)
 
@@ -43,7 +43,9 @@ class Statuses:
             moves = self._moves[fsm.name] = moves_of(fsm)
         sources, to = moves.get(row, ((), None))
         if source not in sources or to is not dest:
-            self._judge.broken("S1", f"{name} goes from {source.value} to {dest.value}, and row {row} does not say so")
+            self._judge.report_broken(
+                "S1", f"{name} goes from {source.value} to {dest.value}, and row {row} does not say so"
+            )
         order = ORDER.get(fsm.name)
         if order is not None:
             self._check_order(order, name, source, dest)
@@ -51,9 +53,11 @@ class Statuses:
     def _check_order(self, order: tuple[Enum, ...], name: str, source: Enum, dest: Enum) -> None:
         rank = self._rank.get(name, 0)
         if order[rank] is not source:
-            self._judge.broken("S1", f"{name} is in {source.value}, and its last move led to {order[rank].value}")
+            self._judge.report_broken(
+                "S1", f"{name} is in {source.value}, and its last move led to {order[rank].value}"
+            )
         if dest not in order[rank + 1 :]:
-            self._judge.broken("S1", f"{name} goes back from {source.value} to {dest.value}")
+            self._judge.report_broken("S1", f"{name} goes back from {source.value} to {dest.value}")
             return
         self._rank[name] = order.index(dest, rank + 1)
 

@@ -117,7 +117,7 @@ class Attempt(msgspec.Struct):
     time_ns: int = 0
 
 
-class Known(msgspec.Struct, frozen=True):
+class StreamHead(msgspec.Struct, frozen=True):
     """What a fetch must know of a stream."""
 
     number: int
@@ -125,7 +125,7 @@ class Known(msgspec.Struct, frozen=True):
     ended: bool
 
 
-NOTHING: Final = Known(0, 0, False)
+NOTHING: Final = StreamHead(0, 0, False)
 
 
 class PostgresStreamStore:
@@ -258,7 +258,7 @@ class PostgresStreamStore:
         payloads: Payloads = [[] for _ in ids]
         with self._database.single() as connection:
             rows = connection.execute(KNOWN, {"ids": list(set(ids))})
-            known = {row[0]: Known(*row[1:]) for row in rows}
+            known = {row[0]: StreamHead(*row[1:]) for row in rows}
             wanted = [self._places(known.get(stream), one) for stream, one in zip(ids, request.slices, strict=True)]
             if any(low <= high for low, high in wanted):
                 values = {
@@ -275,7 +275,7 @@ class PostgresStreamStore:
         return Fetched(request.n, tuple(batches)), payloads
 
     @staticmethod
-    def _places(known: Known | None, one: Slice) -> tuple[int, int]:
+    def _places(known: StreamHead | None, one: Slice) -> tuple[int, int]:
         """The first and the last place of what a slice asks for; nothing: the last is less."""
         if known is None:
             return 0, -1
@@ -283,7 +283,7 @@ class PostgresStreamStore:
         return base + one.first, base + min(known.count, one.first + min(one.limit, SLICE_MAX)) - 1
 
     @staticmethod
-    def _batch(known: Known, one: Slice, read: int) -> Batch:
+    def _batch(known: StreamHead, one: Slice, read: int) -> Batch:
         last = min(known.count, one.first + one.limit) - 1
         if one.first <= last:
             last = one.first + read - 1
@@ -301,7 +301,7 @@ class PostgresStreamStore:
                 raise
             # Before the stamp there was no commit.
             if attempt.time_ns == 0 or not self._was_committed(attempt, error):
-                raise self._database.not_written(error) from error
+                raise self._database.is_not_written(error) from error
         return Appended(0, attempt.id, attempt.first, attempt.first + len(payloads) - 1)
 
     def _try_append(self, topic: str, payloads: Sequence[bytes], attempt: Attempt) -> None:

@@ -72,7 +72,7 @@ async def thirty_percent_are_lost() -> None:
         assert link.lost > 100
         assert subscriber.statistics.recovered >= len(lost)
         assert subscriber.statistics.missed == 0
-        assert subscriber.held == 0
+        assert subscriber.held_samples == 0
 
 
 @scene

@@ -112,7 +112,7 @@ async def one_source_too_many_is_turned_away() -> None:
             got += await take(subscriber, 1)
         assert {one.source for one in got} == {known.source}
         assert subscriber.sources == (known.source,)
-        assert subscriber.held == 0
+        assert subscriber.held_samples == 0
 
 
 @scene

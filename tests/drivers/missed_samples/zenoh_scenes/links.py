@@ -93,7 +93,7 @@ async def the_link_is_cut_in_the_middle_of_an_answer() -> None:
             link.call(link.down)
             await until(lambda: subscriber.statistics.bad_ends == 1)
             assert not missed
-            assert subscriber.held == 1
+            assert subscriber.held_samples == 1
             queryable.undeclare()
             link.call(link.up)
             with held[0]:
@@ -163,7 +163,7 @@ async def a_query_that_fails_for_an_unknown_reason_is_not_swallowed() -> None:
     async with two_sessions(lossy=False) as (_, far, _link):
         receive = declare_reliable_subscriber(Askless(far), "k/*", history=History(newest=5))  # type: ignore[arg-type]
         async with receive as subscriber:
-            for waiting in (anext(subscriber), subscriber.failed()):
+            for waiting in (anext(subscriber), subscriber.wait_for_failure()):
                 with pytest.raises(ValueError, match="no such option"):
                     await asyncio.wait_for(waiting, WAIT_S)
             assert subscriber.statistics.malformed == 0

@@ -1,0 +1,252 @@
+"""Systems with a takeover: an owner takes the session over from one that is live, which dies, is silent, or lies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Request, incarnation
+from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.request import CommitState, ConfirmRows
+from statemachines.persistent_sessions.resume import RESUME
+from statemachines.persistent_sessions.resume_record import NORMAL, YIELDING, ResumeRecord, ResumeSession
+from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
+from statemachines.persistent_sessions.takeover_record import CONFIRMING, BeginTimeout, EndTimeout
+from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Reaction, Watch
+from statemachines_spec.explorer.fsm_actor import ENDED, FsmLocal
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
+from statemachines_spec.explorer.system import System, at_most
+from statemachines_spec.persistent_sessions.attached import Attached
+from statemachines_spec.persistent_sessions.byzantine_owner import ByzantineOwner
+from statemachines_spec.persistent_sessions.client import CLIENT, Client, ClientLocal
+from statemachines_spec.persistent_sessions.systems import SessionSetting, build
+from statemachines_spec.persistent_sessions.takeover_as_written import TAKING_AS_WRITTEN, TakingAsWritten
+
+FIRST = "owner-1"
+
+
+class Taking(msgspec.Struct, frozen=True, kw_only=True):
+    """What bounds such a system besides its `setting`: `dies`: crashes of the owner of before; `lives` of the one that
+    comes after it; owners that are `silent` for too long; requests that are `lost`, and said again; the third takes
+    over from the second (`in_turn`) or from the first; the first `lies`; `handover`: so many rows are handed over."""
+
+    setting: SessionSetting
+    dies: int = 0
+    lives: int = 1
+    silent: int = 0
+    lost: bool = False
+    in_turn: bool = True
+    lies: bool = False
+    handover: int = 9
+
+
+def two(*slow: type[Request], **given: Any) -> SessionSetting:
+    """A setting of two owners."""
+    named: dict[str, Any] = {"messages": (2,), "lag": 0, "second": True, "markers": 2, "hides": True, **given}
+    return SessionSetting(slow=slow, **named)
+
+
+SYSTEMS: dict[str, tuple[str, Taking]] = {
+    "taken-over": (
+        "an owner takes the session over from one that is live, and commits while it does",
+        Taking(setting=two(CommitState)),
+    ),
+    "taken-over-late": (
+        "what was handed over is confirmed late, while markers come and the replica is behind",
+        Taking(setting=two(ConfirmRows, lag=1)),
+    ),
+    "old-dies": (
+        "the owner of before dies at any step of the takeover",
+        Taking(setting=two(CommitState), dies=1),
+    ),
+    "old-silent": (
+        "the owner of before answers too late, at begin or at end",
+        Taking(setting=two(CommitState), silent=2),
+    ),
+    "taker-dies": (
+        "the new owner dies at any step of the takeover, and another takes over from the same one",
+        Taking(setting=two(CommitState, messages=(1,), markers=1), lives=2),
+    ),
+    "takeover-lost": (
+        "what owners say to each other gets lost, and is said again",
+        Taking(setting=two(messages=(1,), repeats=True), lost=True),
+    ),
+    "taken-in-turn": (
+        "a third owner takes over from the second while that takes over from the first",
+        Taking(setting=two(third=True, markers=1)),
+    ),
+    "taken-at-once": (
+        "two owners take over from the same one",
+        Taking(setting=two(third=True, markers=1), in_turn=False),
+    ),
+    "taken-one-at-a-time": (
+        "QoS 1, a receive maximum of 1, and a client that takes its time, across a takeover",
+        Taking(setting=two(window=1, later=True)),
+    ),
+    "taken-exactly-once": (
+        "QoS 2 across a takeover, its handshake cut at any step",
+        Taking(setting=two(CommitState, messages=(1,), later=True, qos=2)),
+    ),
+    "taken-writer-dies": (
+        "the writer dies and comes back under the next epoch, during a takeover",
+        Taking(setting=two(messages=(1,), writer_lives=2, repeats=True)),
+    ),
+    "taken-bounded": (
+        "no more than one row is kept and handed over",
+        Taking(setting=two(CommitState, ConfirmRows, messages=(3,)), handover=1),
+    ),
+    "taken-two-writers": (
+        "two writers go on during a takeover",
+        Taking(setting=two(ConfirmRows, messages=(1, 1), markers=1)),
+    ),
+    "old-lies": (
+        "the owner of before hands over what was never stored, out of order, or nothing",
+        Taking(setting=two(ConfirmRows, lag=1), lies=True),
+    ),
+    "old-lies-of-epochs": (
+        "the same, while the writer dies and comes back under the next epoch",
+        Taking(setting=two(messages=(1,), writer_lives=2, repeats=True, markers=3), lies=True),
+    ),
+}
+"""Name -> (about, bounds)."""
+
+
+class Hosted(Attached):
+    """An owner at a host, which refuses takeovers in its place once it is gone."""
+
+    def react(self, local: FsmLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        is_there = local.party is not None and local.mode is not ENDED and envelope.to == local.id
+        if not is_there and (refused := refusal_of(envelope.event)) is not None:
+            if not local.life and self.fsm is TAKING_AS_WRITTEN:
+                return None  # by the source the lock lets nobody in before the first owner has the session
+            return Reaction(local, (Envelope(self.name, *refused),))
+        return super().react(local, envelope, watch)
+
+
+def refusal_of(event: Any) -> tuple[str, TakeoverRefused] | None:
+    """What a host answers in place of an owner that is gone, and to whom (None: nothing)."""
+    if not isinstance(event, BeginTakeover | EndTakeover):
+        return None
+    return event.to, TakeoverRefused(event.client, event.token)
+
+
+class OnceSplit(ClientLocal, frozen=True, gc=False):
+    """`heard`: the last of the owners that have sent something; `split`: one before it has sent something since."""
+
+    heard: int = 0
+    split: bool = False
+
+
+class OneOwner(Client):
+    """A client that takes note when two owners send to it by turns."""
+
+    def initial(self) -> OnceSplit:
+        nothing = tuple(() for _ in self.writers)
+        return OnceSplit(nothing, nothing)
+
+    def react(self, local: Any, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        if isinstance(envelope.event, Publish | Pubrel):
+            place = self.owners.index(envelope.sender.partition("~")[0])
+            local = replace(local, heard=max(place, local.heard), split=local.split or place < local.heard)
+        return super().react(local, envelope, watch)
+
+    def is_split(self) -> View:
+        """Two owners have sent by turns."""
+        return View(self.name, 2, lambda local: int(local.split))
+
+
+def taking(name: str, about: str, one: Taking, variant: str = "settled") -> System:
+    """The system with these bounds."""
+    setting = one.setting
+    made = build(name, about, setting)
+    owners = tuple(owner(party, one, place, variant) for place, party in enumerate(setting.owners))
+    old: Actor = ByzantineOwner(FIRST, setting.writers) if one.lies else owners[0]
+    client = OneOwner(setting.writers, setting.owners, later=setting.later, window=setting.window)
+    put = {**{each.name: each for each in owners}, FIRST: old, CLIENT: client}
+    return replace(
+        made,
+        actors=tuple(put.get(each.name, each) for each in made.actors),
+        network=Network(2 if one.lost else 3, lossy=one.lost, duplicating=False),
+        properties=(*made.properties, *properties(owners, client, one)),
+        budgets=(
+            *(each for each in made.budgets if each.name != "crashes of owners"),
+            at_most("crashes of owners", one.dies + one.lives - 1, Crash, actors=setting.owners),
+            at_most("owners that are silent for too long", one.silent, BeginTimeout, EndTimeout),
+        ),
+        obligations=(*made.obligations, *obligations(owners, one)),
+    )
+
+
+def owner(name: str, one: Taking, place: int, variant: str) -> Hosted:
+    """The first has the session from the database; each other takes it over."""
+    setting = one.setting
+    lives = one.lives if place == 1 else 1
+    before = f"owner-{place}" if one.in_turn else FIRST
+    old = incarnation(before, 1) if place else ""
+
+    def fresh(life: int) -> ResumeRecord:
+        times = replace(setting.times(life), handover=one.handover)
+        return ResumeRecord(incarnation(name, life), CLIENT, life + place, times, old)
+
+    def asks_no_more(record: ResumeRecord) -> bool:
+        """so many markers of each writer are asked for, and no more"""
+        return all(flow.n <= setting.markers for flow in record.flows.values())
+
+    def as_written(life: int) -> TakingAsWritten:
+        return TakingAsWritten(incarnation(name, life), CLIENT, life + place, old=old)
+
+    quiet = [timer for timer, fires in (("repeat", setting.repeats), ("again", one.lost)) if not fires]
+    crashes = (one.dies and place == 0) or lives > 1
+    crash = (Crash,) if crashes else ()
+    if variant == "as_written":
+        return Hosted(
+            name, TAKING_AS_WRITTEN, as_written,
+            lives=lives, faults=crash, start=ResumeSession(), beside={Publish: CLIENT},
+        )  # fmt: skip
+    return Hosted(
+        name,
+        RESUME,
+        fresh,
+        lives=lives,
+        faults=crash,
+        start=ResumeSession(),
+        beside={Publish: CLIENT, Pubrel: CLIENT},
+        silent=tuple(quiet),
+        bound=asks_no_more,
+    )
+
+
+def is_yielding(one: Hosted) -> View:
+    return one.is_in(YIELDING)
+
+
+def takes_over(one: Hosted) -> View:
+    return one.view(lambda record: int(getattr(record, "takeover", None) is not None))
+
+
+def properties(owners: tuple[Hosted, ...], client: OneOwner, one: Taking) -> list[Property]:
+    """What must hold besides, and what must happen sometimes."""
+    found: list[Property] = []
+    if not one.silent:
+        text = "once a new owner has sent something to the client, the one before sends nothing"
+        found.append(Always("SPLIT", text, (client.is_split(),), lambda split: not split))
+    last = owners[-1]
+    found.append(Sometimes("taken over", "", (last.is_in(NORMAL),), bool))
+    if ConfirmRows in one.setting.slow:
+        confirms = last.view(lambda record: int(record.takeover is not None and record.takeover.status is CONFIRMING))
+        found.append(Sometimes("something is handed over", "", (confirms,), bool))
+    if not one.lies:
+        found.append(Sometimes("one yields", "", (is_yielding(owners[0]),), bool))
+    return found
+
+
+def obligations(owners: tuple[Hosted, ...], one: Taking) -> tuple[Eventually, ...]:
+    """What must be met sooner or later."""
+    last = owners[-1]
+    found = [Eventually("TAKES", "a takeover ends", (takes_over(last),), bool)]
+    if not one.lies:
+        found.append(Eventually("ORPHAN", "whoever yields ends", (is_yielding(owners[0]),), bool))
+    return tuple(found)

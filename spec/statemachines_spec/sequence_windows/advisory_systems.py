@@ -1,0 +1,67 @@
+"""Advisory systems: systems of a client that is advised of its losses, and of nothing else."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from statemachines.sequence_windows.loss_notifier import LISTED, LOST_MAX, PERIOD_NS, Lost
+from statemachines_spec.explorer.actor import Actor
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.property import Always, Property, Sometimes
+from statemachines_spec.explorer.system import Budget, System
+from statemachines_spec.explorer.tick import TickClock
+from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.sequence_windows.client import SECOND, Client
+
+MANY = tuple((f"s{number}", 1) for number in range(LISTED + 2))
+"""More subjects than an advisory lists."""
+
+
+def advisories(about: str) -> System:
+    """A second may be over at any moment."""
+    return _system("advisories", about, Client(6))
+
+
+def great_advisories(about: str) -> System:
+    """What is lost does not fit into an advisory."""
+    losses = (Lost((("a", LOST_MAX),)), Lost((("a", 1), ("b", 2))))
+    few = Budget("losses", 3, lambda actor, event: isinstance(event, Lost))
+    return replace(_system("great-advisories", about, Client(2 * LOST_MAX + 3, losses)), budgets=(few,))
+
+
+def many_advisories(about: str) -> System:
+    """Of more subjects than are listed."""
+    losses = (Lost(MANY), Lost((MANY[-1],)))
+    return _system("many-advisories", about, Client(len(MANY) + 2, losses))
+
+
+def make_timed_system(about: str) -> System:
+    """A second has a few ticks."""
+    timing = Timing(PERIOD_NS // SECOND, ("second",))
+    client = Client(6, timing=timing)
+    text = "who was not advised for more than a second is advised at once"
+    prompt = Always("PROMPT", text, (client.is_slow(),), lambda slow: not slow)
+    return _system("timed-advisories", about, client, (prompt,), (TickClock(timing.tick_ns),))
+
+
+def _system(
+    name: str, about: str, client: Client, more: tuple[Property, ...] = (), others: tuple[Actor, ...] = ()
+) -> System:
+    text = "advisories are a second apart, and their sum is what was lost"
+    return System(
+        name,
+        about,
+        (client, *others),
+        Network(1, lossy=False, duplicating=False),
+        properties=(
+            Always("THROTTLE", text, (client.is_hasty_or_wrong(),), _not),
+            Always("NOTIFY", "what waits is told when the second is over", (client.waits_without_end(),), _not),
+            Always("CONTENT", "an advisory says what was lost", (client.says_something_else(),), _not),
+            *more,
+            Sometimes("all is told", "", (client.has_told(),), bool),
+        ),
+    )
+
+
+def _not(value: int) -> bool:
+    return not value

@@ -1,0 +1,369 @@
+"""GroupMembership: brings messages of groups into the sessions of a node (source: "A session serves private and shared
+streams"; PS-260 to PS-269).
+
+    stream of a group --lease--> member --PutCarried--> the node's writer for the session --Written--> acknowledged
+
+While a session is live here it has a member of each group that it subscribes.  What the member gets is stored as rows
+of the session, in the order of the stream, and only then acknowledged to the group: from there on it is the session's,
+as if it had been published for it alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from itertools import accumulate
+from typing import Any, Final, TypeVar
+
+from statemachines.drivers.persistent_sessions.groups import Groups
+from statemachines.drivers.persistent_sessions.host_request import CountWaiting, PutCarried, ReadGroups, Subscribe
+from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
+from statemachines.drivers.persistent_sessions.session_server import SessionServer, Unstored
+from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
+from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.persistent_sessions.backlog import Place, backlog_of, is_taken
+from statemachines.persistent_sessions.message import Publish
+from statemachines.persistent_sessions.session_host import Handed
+from statemachines.shared_subscriptions.stream_store import parse_filter
+
+T = TypeVar("T")
+
+logger = logging.getLogger("gapless")
+
+CARRIED_MAX: Final = 100
+"""Messages of one subscription that are stored for a session and not in its client's hands; and, of one stream, that
+are fetched and not stored yet."""
+
+PIECE_BYTES: Final = 2**20
+"""Bytes of payload that are stored in one go; one message may be larger."""
+
+LOOK_S: Final = 0.25
+"""How often it is looked whether another waits for a stream, where there is no room; each time but some it is ..."""
+
+LOOKS: Final = 4
+"""... looked in the database, too, whether there is room: after so many, and then after twice as many, ..."""
+
+LOOKS_MAX: Final = 240
+"""... and in the end after so many more each time."""
+
+
+class Carrying:
+    """A session that is live here, and a filter of a group that it subscribes: `label` of its member; `waiting`: how
+    many of its messages are stored, and were not handed to the client."""
+
+    def __init__(self, owner: str, session: str, token: int, topic_filter: str, number: int) -> None:
+        self.owner = owner
+        self.session = session
+        self.token = token
+        self.filter = topic_filter
+        self.label = f"{number} {topic_filter}"
+        self.waiting = 0
+        self.batches: asyncio.Queue[Deliveries] = asyncio.Queue()
+        self.handed_out = asyncio.Event()
+        self.routed = asyncio.Event()
+        """The session subscribes it, as far as the database knows."""
+        self.joined: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """"" when the group is declared and this is a member; or why it is none."""
+        self.over = asyncio.Event()
+
+
+class GroupMembership:
+    """`groups` as the node was given them; `name` of the node, its `desk` and its `reception`; `fail` ends it, where
+    nothing helps."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        name: str,
+        desk: RequestQueue,
+        reception: SessionServer,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._consumer = groups.consumer(name, CARRIED_MAX)
+        self._desk = desk
+        self._reception = reception
+        self._fail = fail
+        self._opened = asyncio.Event()
+        self._closed = False
+        self._some = asyncio.Event()
+        self._name = name
+        self._live: dict[str, dict[str, Carrying]] = {}
+        """By owner and filter."""
+        self._backlogs: dict[str, tuple[Place, ...]] = {}
+        """Owner -> what other nodes have stored for its session, and it has not taken yet."""
+        self._labels: dict[str, Carrying] = {}
+        self._members = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.carried = 0
+        """Messages that were stored."""
+        self.too_large = 0
+        """Messages that no session can be sent: they count as dealt with, and the log says so."""
+
+    # -- its life -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until it is cancelled; raises what ends a consumer."""
+        try:
+            await self._consumer.__aenter__()
+            self._opened.set()
+            while True:
+                self._some.clear()
+                async for batch in self._consumer.batches(CARRIED_MAX):
+                    carrying = self._labels.get(batch[0].subscription)
+                    if carrying is not None:
+                        carrying.batches.put_nowait(batch)
+                await self._some.wait()
+        finally:
+            await self._stop()
+
+    async def close(self) -> None:
+        """In good order: every member leaves, having acknowledged what is stored."""
+        for owner in list(self._live):
+            self.end(owner)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._opened.is_set() and not self._closed:
+            self._closed = True
+            await self._consumer.__aexit__(None, None, None)
+
+    async def _stop(self) -> None:
+        """As if the process had died, unless it was closed: nothing is said to anybody."""
+        is_open = self._opened.is_set() and not self._closed
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if is_open:
+            await self._consumer.abort()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                self._fail(error)
+
+        task.add_done_callback(ended)
+
+    # -- sessions -------------------------------------------------------------------------------------------------
+
+    def begin(self, owner: str, session: str, token: int) -> None:
+        """A session is live here: its members begin, and store when what was stored for it before has its place."""
+        self._live[owner] = {}
+        resume = self._reception.resume_of(owner)
+        self._backlogs[owner] = () if resume is None else backlog_of(resume, self._name)
+
+        def take(found: tuple[str, ...]) -> None:
+            for one in found if owner in self._live else ():
+                if one not in self._live[owner]:
+                    self._enter(owner, session, token, one).routed.set()
+
+        self._desk.give(ReadGroups(session), take)
+
+    def subscribe(
+        self, owner: str, asked: Subscribe, take: Callable[[bool], None], refuse: Callable[[str], None]
+    ) -> None:
+        """The session subscribes a filter of a group: `take` hears that it does, as `Subscribe` is answered, when it is
+        a member of the group; `refuse`, why it is none.  Raises `ConfigurationError` for what is malformed."""
+        parse_filter(asked.filter)
+        carrying = self._live.get(owner, {}).get(asked.filter)
+        if carrying is None:
+            carrying = self._enter(owner, asked.session, asked.token, asked.filter)
+        self._spawn(self._confirm(carrying, asked, take, refuse))
+
+    async def _confirm(
+        self, carrying: Carrying, asked: Subscribe, take: Callable[[bool], None], refuse: Callable[[str], None]
+    ) -> None:
+        why = await asyncio.shield(carrying.joined)
+        if why:
+            refuse(why)
+            return
+        done = await self._desk.ask(asked)
+        if done:
+            carrying.routed.set()
+        else:
+            carrying.over.set()
+        take(done)
+
+    def leave(self, owner: str, topic_filter: str) -> None:
+        """The session subscribes it no longer: what of it is not stored is for others."""
+        carrying = self._live.get(owner, {}).pop(topic_filter, None)
+        if carrying is not None:
+            carrying.over.set()  # it may be subscribed again before this one is gone
+
+    def end(self, owner: str) -> None:
+        """The session is not live here any more."""
+        self._backlogs.pop(owner, None)
+        for carrying in self._live.pop(owner, {}).values():
+            carrying.over.set()
+
+    def give_up(self) -> None:
+        """The store of sessions does not answer: every member leaves, and waits for nothing that is being stored.  What
+        is stored all the same was not acknowledged to the group, and comes again from there (PS-332)."""
+        for owner in list(self._live):
+            self.end(owner)
+        for task in list(self._tasks):
+            task.cancel()
+
+    def hand_out(self, owner: str, message: Publish) -> None:
+        """A message of a group goes to the client.  Those that come again have done so before the session is live."""
+        carrying = self._live.get(owner, {}).get(message.filter)
+        if carrying is not None:
+            carrying.waiting = max(0, carrying.waiting - 1)
+            carrying.handed_out.set()
+
+    def _enter(self, owner: str, session: str, token: int, topic_filter: str) -> Carrying:
+        self._members += 1
+        carrying = Carrying(owner, session, token, topic_filter, self._members)
+        self._live.setdefault(owner, {})[topic_filter] = carrying
+        self._labels[carrying.label] = carrying
+        self._spawn(self._serve(carrying))
+        return carrying
+
+    # -- one of them ----------------------------------------------------------------------------------------------
+
+    async def _serve(self, carrying: Carrying) -> None:
+        """A member, until it is over; what is being stored by then is waited for, and acknowledged."""
+        try:
+            await self._comes(carrying, self._opened.wait())
+            while await self._join(carrying) and await self._carry(carrying):
+                self._consumer.leave(carrying.label)
+                carrying.batches = asyncio.Queue()
+        finally:
+            self._forget(carrying)
+
+    def _forget(self, carrying: Carrying) -> None:
+        self._labels.pop(carrying.label, None)
+        live = self._live.get(carrying.owner, {})
+        if live.get(carrying.filter) is carrying:
+            del live[carrying.filter]
+        if not carrying.joined.done():
+            carrying.joined.set_result("the session is not connected here any more")
+        if self._opened.is_set() and not self._closed:
+            with suppress(ConfigurationError):  # it is no member
+                self._consumer.leave(carrying.label)
+
+    async def _comes(self, carrying: Carrying, what: Coroutine[Any, Any, T]) -> T | None:
+        """What it is waited for, or None: it is over."""
+        coming = asyncio.ensure_future(what)
+        over = asyncio.ensure_future(carrying.over.wait())
+        try:
+            await asyncio.wait({coming, over}, return_when=asyncio.FIRST_COMPLETED)
+            return coming.result() if coming.done() and not carrying.over.is_set() else None
+        finally:
+            coming.cancel()
+            over.cancel()
+
+    async def _join(self, carrying: Carrying) -> bool:
+        """Whether it is a member: it is not over, and the group is declared, as we know it."""
+        if carrying.over.is_set():
+            return False
+        try:
+            await self._comes(carrying, self._consumer.subscribe(carrying.filter, label=carrying.label))
+        except GaplessError as error:
+            logger.warning("%s: session %s is no member of the group: %s", carrying.filter, carrying.session, error)
+            if carrying.routed.is_set():
+                self._reception.refuse_group(carrying.owner, carrying.filter, str(error))
+            if not carrying.joined.done():
+                carrying.joined.set_result(str(error))
+            return False
+        self._some.set()
+        if not carrying.over.is_set() and not carrying.joined.done():
+            carrying.joined.set_result("")
+        return not carrying.over.is_set()
+
+    async def _carry(self, carrying: Carrying) -> bool:
+        """Store messages as they come, those of a stream in their order, and acknowledge what is stored.  Until it is
+        over, or the session is another's, or does not subscribe them any more: False; or until another member waits for
+        messages that there is no room for: True."""
+        await self._comes(carrying, carrying.routed.wait())
+        await self._count(carrying)
+        while (batch := await self._comes(carrying, carrying.batches.get())) is not None:
+            rest = batch
+            while rest:
+                if not await self._has_room(carrying):
+                    return not carrying.over.is_set()
+                piece = first_of(rest, CARRIED_MAX - carrying.waiting)
+                if not await self._store(carrying, piece):
+                    return False
+                await piece.ack()
+                rest = rest[len(piece) :]
+        return False
+
+    async def _has_room(self, carrying: Carrying) -> bool:
+        """When there is, and what other nodes have stored was taken; False: it is over, or another waits.  What
+        retention has removed, and what another owner has handed out, is not heard of here: so it is looked, too."""
+        looks, next_count = 0, LOOKS
+        while not carrying.over.is_set() and (
+            carrying.waiting >= CARRIED_MAX or not self._has_caught_up(carrying.owner)
+        ):
+            if self._consumer.is_taken_back(carrying.label):
+                return False
+            carrying.handed_out.clear()
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._comes(carrying, carrying.handed_out.wait())
+            except TimeoutError:
+                looks += 1
+                if looks == next_count:
+                    next_count += min(next_count, LOOKS_MAX)
+                    await self._count(carrying)
+        return not carrying.over.is_set()
+
+    def _has_caught_up(self, owner: str) -> bool:
+        """What other nodes have stored for the session before it was live here was taken: else what is stored now would
+        come before it."""
+        resume = self._reception.resume_of(owner)
+        if resume is None or not self._backlogs.get(owner):
+            return True
+        self._backlogs[owner] = tuple(one for one in self._backlogs[owner] if not is_taken(resume, one))
+        return not self._backlogs[owner]
+
+    async def _count(self, carrying: Carrying) -> None:
+        """How many of its messages wait, whoever has stored them."""
+        carrying.waiting = await self._desk.ask(CountWaiting(carrying.session, carrying.filter, CARRIED_MAX))
+
+    async def _store(self, carrying: Carrying, piece: Deliveries) -> bool:
+        """As rows of the session; returns when they are there."""
+        fitting = list(self._without_large(piece))
+        messages = tuple((self._reception.new_message(), one.topic, one.payload) for one in fitting)
+        qos = await self._desk.ask(PutCarried(carrying.session, carrying.token, carrying.filter, messages))
+        if qos is None:
+            return False
+        carrying.waiting += len(messages)
+        all_stored = asyncio.Event()
+        left = {message for message, _, _ in messages}
+
+        def stored(message: str) -> None:
+            left.discard(message)
+            if not left:
+                all_stored.set()
+
+        for message, topic, payload in messages:
+            handed = [Handed(carrying.session, carrying.filter, qos)]
+            self._reception.hand(message, Unstored(topic, payload, lambda message=message: stored(message)), handed)  # type: ignore[misc]
+        if messages:
+            await all_stored.wait()
+        self.carried += len(messages)
+        return True
+
+    def _without_large(self, piece: Deliveries) -> Iterator[Delivered]:
+        for one in piece:
+            if len(one.payload) <= PAYLOAD_MAX:
+                yield one
+            else:
+                self.too_large += 1
+                what = "message %d of %s has %d bytes, and a session is sent at most %d: dropped, %d so far"
+                logger.warning(what, one.offset, one.stream, len(one.payload), PAYLOAD_MAX, self.too_large)
+
+
+def first_of(batch: Deliveries, most: int) -> Deliveries:
+    """At most so many of the first, and no more bytes than are stored in one go, but one in any case."""
+    sizes = accumulate(len(one.payload) for one in batch)
+    count = sum(size <= PIECE_BYTES for size in sizes)
+    return batch[: max(1, min(count, most))]

@@ -1,0 +1,140 @@
+"""Outbox: what a node says to one subscriber, in order, with the payloads of its messages.
+
+Machines know messages by their ids.  A payload that this node has just stored is at hand, others are read from the
+database, several at a time; whatever is behind one that is read waits.  Nothing goes out before the client is welcome,
+and no more at a time than it acknowledges: a client that does not read fills no memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from statemachines.drivers.persistent_sessions.host_request import ReadMessages
+from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
+from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.persistent_sessions.client_message import Delivered
+from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.times import MS
+
+UNACKNOWLEDGED_MAX: Final = 2**20
+"""Bytes that are on their way to a client; one message may be larger."""
+
+READ_MAX: Final = 1_000
+"""Messages that are read at a time, or fewer, if they are large: so many bytes as may be on their way."""
+
+Soon = Callable[[Callable[[], None]], object]
+"""Calls back later, or at once."""
+
+
+def at_once(call: Callable[[], None]) -> None:
+    """It is not worth waiting for more."""
+    call()
+
+
+QOS_0_MAX: Final = 10_000
+"""Messages of QoS 0 that wait for a client; those beyond are dropped, as QoS 0 may be."""
+
+
+class Outbox:
+    """`say` brings a message to the client; `gone(message)` hears of one that was deleted while it waited here; `soon`
+    calls back when what comes at once is there."""
+
+    def __init__(
+        self,
+        desk: RequestQueue,
+        payloads: Payloads,
+        say: Callable[[Delivered | Pubrel], None],
+        gone: Callable[[Publish], None],
+        soon: Soon = at_once,
+    ) -> None:
+        self.dropped = 0
+        """Messages of QoS 0 that there was no room for."""
+        self._desk = desk
+        self._payloads = payloads
+        self._say = say
+        self._gone = gone
+        self._soon = soon
+        self._waiting: deque[Publish | Pubrel] = deque()
+        self._read: dict[str, Payload] = {}
+        self._missing: set[str] = set()
+        """Of those that were read last: what is not there."""
+        self._welcome = False
+        self._closed = False
+        self._reading = False
+        self._sizes: dict[int, int] = {}
+        self._unacknowledged = 0
+
+    def welcome(self) -> None:
+        """The client is connected: what has waited may go out."""
+        self._welcome = True
+        self._go_on()
+
+    def bring(self, message: Publish | Pubrel) -> None:
+        """The next for the client."""
+        if isinstance(message, Publish) and not message.packet and len(self._waiting) >= QOS_0_MAX:
+            self.dropped += 1
+            return
+        self._waiting.append(message)
+        self._go_on()
+
+    def acknowledge(self, packets: Iterable[int]) -> None:
+        """The client has the messages."""
+        for packet in packets:
+            self._unacknowledged -= self._sizes.pop(packet, 0)
+        self._go_on()
+
+    def close(self) -> None:
+        """Nothing goes out any more."""
+        self._closed = True
+        self._waiting.clear()
+        self._read.clear()
+
+    def _go_on(self) -> None:
+        while self._welcome and self._waiting and not self._reading and not self._closed:
+            message = self._waiting[0]
+            if isinstance(message, Pubrel):
+                self._waiting.popleft()
+                self._say(message)
+                continue
+            if self._unacknowledged >= UNACKNOWLEDGED_MAX:
+                return
+            payload = self._read.pop(message.message, None) or self._payloads.get(message.message)
+            if payload is None and message.message not in self._missing:
+                self._reading = True
+                self._soon(self._look_up)
+                return
+            self._waiting.popleft()
+            self._deliver(message, payload)
+
+    def _deliver(self, message: Publish, payload: Payload | None) -> None:
+        if payload is None:
+            self._gone(message)
+            return
+        packet, (topic, data) = message.packet, payload
+        if packet:
+            self._sizes[packet] = size = len(topic.encode()) + len(data) + len(message.filter.encode())
+            self._unacknowledged += size
+        expiry_ms = None if message.left_ns is None else -(-message.left_ns // MS)  # up: 0 says that it is over
+        self._say(Delivered(packet, topic, data, message.filter, message.qos, message.dup, expiry_ms))
+
+    def _look_up(self) -> None:
+        """Read the first that are not at hand."""
+        if self._closed:
+            return
+        wanted: dict[str, None] = {}
+        for one in self._waiting:
+            if isinstance(one, Publish) and one.message not in self._read and self._payloads.get(one.message) is None:
+                wanted[one.message] = None
+                if len(wanted) == READ_MAX:
+                    break
+
+        def take(found: dict[str, Payload | None]) -> None:
+            self._reading = False
+            if not self._closed:
+                self._read |= {one: payload for one, payload in found.items() if payload is not None}
+                self._missing = {one for one, payload in found.items() if payload is None}
+                self._go_on()
+
+        self._desk.give(ReadMessages(tuple(wanted), UNACKNOWLEDGED_MAX), take)

@@ -1,0 +1,144 @@
+"""RequestQueue: what a node asks of its database, in the order in which it was asked, in batches.
+
+A batch is one transaction with a number.  One that failed, or of which nobody knows what became, is given again with
+the same number until it is answered: it is carried out once.  So a machine waits, and is never told that its request
+failed; what has to end in time ends by its own timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+from statemachines.drivers.clock import Clock, steady_ns
+from statemachines.drivers.persistent_sessions.host_request import HostRequest
+from statemachines.drivers.persistent_sessions.mark_runs import follows
+from statemachines.drivers.persistent_sessions.store import Asked, NodeLife, SessionStore, is_read
+from statemachines.drivers.port import Feed
+from statemachines.drivers.sql.failure import StoreUnavailable
+from statemachines.kernel import Answer
+from statemachines.persistent_sessions.request import MarkDelivered
+
+logger = logging.getLogger("gapless")
+
+BATCH_MAX: Final = 500
+"""Statements in one transaction."""
+
+MARKS_MAX: Final = 5_000
+"""Rows that are marked in one transaction; where they stand one behind the other their marks count as one statement."""
+
+AGAIN_S: Final = (0.02, 1.0)
+"""First and longest pause before a batch that failed is given again."""
+
+Taker = Callable[[Any], None]
+"""Hears what a request is answered with."""
+
+
+class RequestQueue:
+    """`store`, and the `life` of the node that asks; `clock` of the node."""
+
+    def __init__(self, store: SessionStore, life: NodeLife, clock: Clock = steady_ns) -> None:
+        self.asked_ns: int | None = None
+        """When the batch was given first that the store has not answered yet (None: it has answered everything)."""
+        self._store = store
+        self._life = life
+        self._clock = clock
+        self._batch = 0
+        self._waiting: deque[tuple[Asked, Taker]] = deque()
+        self._there = asyncio.Event()
+
+    def serve(
+        self, party: str, request: Asked, feed: Feed, answers_of: Callable[[Any], Iterable[Answer]] = iter
+    ) -> None:
+        """The service of the machines: the answers are fed to the party; `answers_of` what the database gives back."""
+        if isinstance(request, MarkDelivered):
+            self.give(request, _leave)  # there may be a hundred thousand
+            return
+
+        def take(found: Any) -> None:
+            for answer in answers_of(found):
+                feed(party, answer)
+
+        self.give(request, take)
+
+    def give(self, request: Asked, take: Taker) -> None:
+        """Ask; `take` hears the answer, behind those to whatever was asked before."""
+        self._waiting.append((request, take))
+        self._there.set()
+
+    def give_first(self, request: HostRequest, take: Taker) -> None:
+        """The same, ahead of whatever waits."""
+        self._waiting.appendleft((request, take))
+        self._there.set()
+
+    async def ask(self, request: HostRequest) -> Any:
+        """What it is answered with."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.give(request, partial(_set, answer))
+        return await answer
+
+    async def run(self) -> None:
+        """Carry out whatever comes; raises what no repetition helps against (`Superseded`, `StoreDamaged`)."""
+        while True:
+            await self._there.wait()
+            batch = self._next_batch()
+            if not self._waiting:
+                self._there.clear()
+            self.asked_ns = self._clock()
+            answers = await self._carry_out([request for request, _ in batch])
+            self.asked_ns = None
+            for (_, take), answer in zip(batch, answers, strict=True):
+                take(answer)
+
+    def _next_batch(self) -> list[tuple[Asked, Taker]]:
+        """What comes next; marks of rows one behind the other are one statement, and count as one."""
+        waiting = self._waiting
+        batch = [waiting.popleft()]
+        statements, rows = 1, rows_of(batch[0][0])
+        while waiting and rows < MARKS_MAX:
+            statements += not follows(batch[-1][0], waiting[0][0])
+            if statements > BATCH_MAX:
+                break
+            batch.append(waiting.popleft())
+            rows += rows_of(batch[-1][0])
+        return batch
+
+    async def _carry_out(self, requests: list[Asked]) -> list[Any]:
+        reads = all(map(is_read, requests))
+        if not reads:
+            self._batch += 1
+        pause, said = AGAIN_S[0], ""
+        while True:
+            try:
+                if reads:
+                    answers = await self._store.read(self._life, requests)
+                else:
+                    answers = await self._store.carry_out(self._life, self._batch, requests)
+            except StoreUnavailable as error:
+                if str(error) != said:
+                    said = str(error)
+                    logger.warning("%s: %s; asking again until it answers", self._life.node, said)
+            else:
+                if said:
+                    logger.warning("%s: the store answers again", self._life.node)
+                return answers
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, AGAIN_S[1])
+
+
+def rows_of(request: Asked) -> int:
+    """How many rows it marks, or 1: whatever else it is about."""
+    return request.until - request.number + 1 if isinstance(request, MarkDelivered) else 1
+
+
+def _leave(answers: tuple[Answer, ...]) -> None:
+    """Nobody waits for them."""
+
+
+def _set(answer: asyncio.Future[Any], value: Any) -> None:
+    if not answer.done():
+        answer.set_result(value)

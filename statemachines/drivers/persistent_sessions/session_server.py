@@ -1,0 +1,539 @@
+"""SessionServer: the clients of a node, wherever they are, and what they want of it.
+
+A visitor is a client that is connected, as a subscriber, a publisher or both.  What it says becomes calls of the
+machines and requests to the database; what these say in turn is brought to it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from statemachines.drivers.clock import Clock
+from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
+from statemachines.drivers.persistent_sessions.host_request import (
+    HostRequest,
+    Page,
+    PutMessage,
+    ReadGroups,
+    ReadPage,
+    Routes,
+    StoreRow,
+    Subscribe,
+    Unsubscribe,
+)
+from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
+from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX, Outbox, Soon, at_once
+from statemachines.drivers.persistent_sessions.payloads import Payloads
+from statemachines.drivers.persistent_sessions.rate_limited_log import RateLimitedLog
+from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.topic import (
+    check_filter,
+    check_name,
+    check_private,
+    check_topic,
+    is_shared,
+    unknown_group,
+)
+from statemachines.drivers.runtime import Runtime
+from statemachines.kernel import (
+    Answer,
+    ConfigurationError,
+    Event,
+    Message,
+    RemoteProtocolError,
+    Request,
+    life_of,
+    name_of,
+)
+from statemachines.persistent_sessions.client_message import (
+    ConnectWanted,
+    Delivered,
+    Farewell,
+    GroupRefused,
+    LeaveWanted,
+    Ping,
+    Pong,
+    PublishStored,
+    PublishWanted,
+    Refused,
+    Subscribed,
+    SubscribeWanted,
+    UnsubscribeWanted,
+    Welcome,
+)
+from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, LifeRecord, SessionClosed
+from statemachines.persistent_sessions.message import (
+    MessageExpired,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Written,
+)
+from statemachines.persistent_sessions.request import Fence, PutRow, ReadPending
+from statemachines.persistent_sessions.resume_record import ResumeRecord
+from statemachines.persistent_sessions.session_host import Handed, SessionHost, life_of_owner, owner_of
+from statemachines.persistent_sessions.times import MS
+
+if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
+
+logger = logging.getLogger("gapless")
+
+PUBLISHES_MAX: Final = 100_000
+"""Messages of publishers that are on their way into the database, of all publishers together."""
+
+PUBLISHED_BYTES_MAX: Final = 256 * 2**20
+"""The same, in bytes of payload."""
+
+PUBLISHER_MAX: Final = 1_000
+"""Messages of one publisher that are on their way into the database: so long others wait behind it."""
+
+PUBLISHER_BYTES_MAX: Final = 4 * 2**20
+"""The same, in bytes of payload; one message may be larger."""
+
+CHANGES_MAX: Final = 100
+"""Subscriptions and their ends of one client that are on their way into the database."""
+
+SILENT_NS: Final = 15_000_000_000
+"""A client that has said nothing for so long is gone."""
+
+Say = Callable[[Message], bool]
+"""Brings a message to a client; False: there was no room for it."""
+
+
+class Unstored(NamedTuple):
+    """A message whose rows are not all stored; `stored` hears when they are."""
+
+    topic: str
+    payload: bytes
+    stored: Callable[[], None]
+
+
+class ClientConnection:
+    """A client: `say` to it; when it was `heard_ns` last; `owner` of its session ("": none), and who brings it that
+    session's messages; `changes` of its subscriptions, and messages it is `publishing` (and their `bytes`), that are
+    under way; what it has `acknowledged` in this turn of the loop."""
+
+    __slots__ = ("acknowledged", "bytes", "changes", "courier", "heard_ns", "owner", "publishing", "say")
+
+    def __init__(self, say: Say, heard_ns: int) -> None:
+        self.say = say
+        self.heard_ns = heard_ns
+        self.owner = ""
+        self.changes = 0
+        self.publishing = 0
+        self.bytes = 0
+        self.courier: Outbox | None = None
+        self.acknowledged: list[Acknowledgement] = []
+
+
+class SessionServer:
+    """`host`, `runtime`, `desk`: of the node; `say(party, message)`: over its transport; `lease_ms`: a store that has
+    not answered for so long is out of reach; `soon` calls back when what comes at once is there: what a client
+    acknowledges in one turn of the loop is one turn of the machines."""
+
+    def __init__(
+        self,
+        host: SessionHost,
+        runtime: Runtime,
+        desk: RequestQueue,
+        say: Callable[[str, Message], bool],
+        clock: Clock,
+        lease_ms: int,
+        soon: Soon = at_once,
+    ) -> None:
+        self.visitors: dict[str, ClientConnection] = {}
+        """By the life of the client."""
+        self.expired = 0
+        """Messages that were over before they were sent to a session here."""
+        self.is_cut_off = False
+        """The store does not answer: clients are sent to other nodes."""
+        self._host = host
+        self._runtime = runtime
+        self._desk = desk
+        self._say = say
+        self._clock = clock
+        self._lease_ns = lease_ms * MS
+        self._soon = soon
+        self._payloads = Payloads()
+        self._publishing = 0
+        self._publishing_bytes = 0
+        self._published = 0
+        self.carrier: GroupMembership | None = None
+        """What brings messages of groups into sessions (None: nothing does)."""
+        self._without_groups = RateLimitedLog(clock)
+        """Sessions that subscribe groups, where nothing brings their messages."""
+        self._unstored: dict[str, Unstored] = {}
+        self._owners: dict[str, str] = {}
+        """Owner -> life of its client."""
+        self._given_up: dict[str, Say] = {}
+        """Clients that were given up, and whose connections are still there."""
+        self._closing: list[Say] | None = None
+        """Who is to be told that the node ends; None: it does not."""
+        self._kinds: dict[type[Message], Callable[[str, ClientConnection, Any], None]] = {
+            ConnectWanted: self._connect,
+            SubscribeWanted: self._subscribe,
+            UnsubscribeWanted: self._unsubscribe,
+            PublishWanted: self._publish,
+            LeaveWanted: self._leave,
+            Ping: self._ping,
+            Puback: self._acknowledge,
+            Pubrec: self._acknowledge,
+            Pubcomp: self._acknowledge,
+        }
+
+    # -- visitors -------------------------------------------------------------------------------------------------
+
+    def enter(self, party: str, say: Say | None = None) -> ClientConnection:
+        """The visitor that speaks as this party; `say` to it where it is not over the transport."""
+        life = life_of(party)
+        visitor = self.visitors.get(life)
+        if visitor is None:
+            visitor = ClientConnection(say or (lambda message: self._say(party, message)), self._clock())
+            self.visitors[life] = visitor
+        return visitor
+
+    def hear(self, party: str, message: ClientMessage) -> None:
+        """A client has said something; one that was given up takes itself for connected, and hears that it is not."""
+        if self._closing is not None:
+            return
+        life = life_of(party)
+        say = self._given_up.get(life)
+        if say is not None:
+            say(Farewell("lost"))
+            return
+        visitor = self.visitors.get(life) or self.enter(party)
+        if self.is_cut_off:
+            self._turn_away(life)
+            return
+        visitor.heard_ns = self._clock()
+        kind = type(message)
+        if visitor.acknowledged and kind not in KINDS:
+            self._take_acknowledged(visitor)  # what it says next comes behind
+        self._kinds[kind](life, visitor, message)
+
+    def lose(self, life: str) -> None:
+        """The connection of this life is gone, and its client, if it was here."""
+        self._given_up.pop(life, None)
+        self._forget(life)
+
+    def _give_up(self, life: str) -> None:
+        """The client counts as gone, whatever its connection does."""
+        self._given_up[life] = self.visitors[life].say
+        self._forget(life)
+
+    def _forget(self, life: str) -> None:
+        visitor = self.visitors.pop(life, None)
+        if visitor is None:
+            return
+        self._take_acknowledged(visitor)
+        if visitor.courier is not None:
+            visitor.courier.close()
+        owner = visitor.owner
+        if owner:
+            self._owners.pop(owner, None)
+            self._end_carrying(owner)
+            self._runtime.act(lambda now_ns: self._host.lose(owner, now_ns))
+
+    def lose_silent(self) -> None:
+        """Whoever has said nothing for long is gone."""
+        now_ns = self._clock()
+        for life in [one for one, visitor in self.visitors.items() if now_ns - visitor.heard_ns > SILENT_NS]:
+            self._give_up(life)
+
+    def watch_store(self) -> bool:
+        """While the store has not answered for a lease, send every client to another node (PS-331).  Others take this
+        node for dead by then, and nothing can be stored or committed here.  True: that begins or ends now."""
+        asked_ns = self._desk.asked_ns
+        is_silent = asked_ns is not None and self._clock() - asked_ns >= self._lease_ns
+        if is_silent == self.is_cut_off:
+            return False
+        self.is_cut_off = is_silent
+        if is_silent:
+            if self.carrier is not None:
+                self.carrier.give_up()
+            for life in list(self.visitors):
+                self._turn_away(life)
+        return True
+
+    def _turn_away(self, life: str) -> None:
+        self._tell(life, Farewell("no_store"))
+        if life in self.visitors:
+            self._give_up(life)
+
+    def close(self) -> None:
+        """The node ends: every session is left here, and nobody is heard any more.  Nobody is told yet: who goes
+        elsewhere locks its session there, and what it has acknowledged here would not be committed any more."""
+        self._closing = [visitor.say for visitor in self.visitors.values()]
+        for life in list(self.visitors):
+            self.lose(life)
+
+    def farewell(self) -> None:
+        """Whoever was here when it was closed goes elsewhere."""
+        while self._closing:
+            self._closing.pop()(Farewell("closing"))
+
+    def _tell(self, life: str, message: Message) -> None:
+        """One that there is no room for ends the connection: nothing may be missing in it."""
+        visitor = self.visitors.get(life)
+        if visitor is not None and not visitor.say(message):
+            self._give_up(life)
+
+    def _deliver(self, life: str, message: Delivered | Pubrel) -> None:
+        """To a subscriber; of QoS 0 what there is no room for is dropped."""
+        visitor = self.visitors.get(life)
+        if visitor is not None and not visitor.say(message) and message.packet:
+            self._give_up(life)
+
+    # -- what machines say ----------------------------------------------------------------------------------------
+
+    def bring(self, owner: str, message: Publish | Pubrel) -> None:
+        """For the client of this owner."""
+        visitor = self.visitors.get(self._owners.get(owner, ""))
+        if visitor is not None and visitor.courier is not None:
+            visitor.courier.bring(message)
+        if self.carrier is not None and isinstance(message, Publish) and is_shared(message.filter):
+            self.carrier.hand_out(owner, message)
+
+    def route_tell(self, party: str, event: Event) -> None:
+        """What the host tells its application."""
+        match event:
+            case Written(message, _):
+                self._unstored.pop(message).stored()
+            case MessageExpired():
+                self.expired += 1
+            case Accepted(session, present):
+                life = self._owners.get(owner_of(party), "")
+                self._tell(life, Welcome(session, present))
+                visitor = self.visitors.get(life)
+                if visitor is not None and visitor.courier is not None:
+                    visitor.courier.welcome()
+                    self._begin_carrying(owner_of(party))
+            case SessionClosed(_, why):
+                self._end(owner_of(party), why)
+
+    def _begin_carrying(self, owner: str) -> None:
+        node = self._host.nodes.get(life_of_owner(owner))
+        if node is None:
+            return
+        if self.carrier is not None:
+            self.carrier.begin(owner, node.record.session, node.record.token)
+            return
+
+        session = node.record.session
+
+        def take(found: tuple[str, ...]) -> None:
+            for one in found:
+                self.refuse_group(owner, one, str(unknown_group(one)))
+            if found and self._without_groups.count_event():
+                what = "session %s subscribes %s of groups, and this node knows none: none of that comes to it here; "
+                what += "run all nodes with --group-leader and --group-store (%d such sessions so far)"
+                logger.warning(what, session, ", ".join(found), self._without_groups.count)
+
+        self._desk.give(ReadGroups(session), take)
+
+    def resume_of(self, owner: str) -> ResumeRecord | None:
+        """What the owner has in its hands; None: nothing."""
+        return self._host.resume_of(owner)
+
+    def refuse_group(self, owner: str, topic_filter: str, why: str) -> None:
+        """The session subscribes it, and nothing of it comes while it is live here."""
+        self._tell(self._owners.get(owner, ""), GroupRefused(topic_filter, why))
+
+    def _end_carrying(self, owner: str) -> None:
+        if self.carrier is not None:
+            self.carrier.end(owner)
+
+    def _end(self, owner: str, why: str) -> None:
+        self._end_carrying(owner)
+        life = self._owners.pop(owner, "")
+        visitor = self.visitors.get(life)
+        if visitor is None or visitor.courier is None:
+            return
+        visitor.courier.close()
+        visitor.owner, visitor.courier = "", None
+        self._tell(life, Farewell(why))
+
+    # -- what clients say -----------------------------------------------------------------------------------------
+
+    def _connect(self, life: str, visitor: ClientConnection, asked: ConnectWanted) -> None:
+        try:
+            check_name("client_id", asked.client)
+        except ConfigurationError as error:
+            self._tell(life, Farewell("refused"))
+            raise RemoteProtocolError("session_node", "-", name_of(ConnectWanted), "", str(error)) from error
+        if visitor.owner:
+            self._tell(life, Farewell("refused"))
+            return
+        owner = visitor.owner = self._host.new_owner(asked.client, asked.receive_maximum)
+        self._owners[owner] = life
+        visitor.courier = Outbox(
+            self._desk,
+            self._payloads,
+            lambda message: self._deliver(life, message),
+            lambda message: self._miss(owner, message),
+            self._soon,
+        )
+        given = {name: getattr(asked, name) for name in ("clean", "expiry_ms", "instance", "attempt")}
+        self._runtime.act(lambda now_ns: self._host.connect(owner, now_ns=now_ns, **given))
+
+    def _subscribe(self, life: str, visitor: ClientConnection, asked: SubscribeWanted) -> None:
+        def give(at: LifeRecord, take: Callable[[bool], None]) -> None:
+            request = Subscribe(at.session, at.token, check_filter(asked.filter), asked.qos)
+            if self.carrier is not None and is_shared(asked.filter):
+                self.carrier.subscribe(visitor.owner, request, take, lambda why: refuse(at, why))
+            else:
+                check_private(asked.filter)
+                self._desk.give(request, take)
+
+        def refuse(at: LifeRecord, why: str) -> None:
+            visitor.changes -= 1
+            self._tell(life, Refused(asked.n, why))
+
+        self._change_routes(life, visitor, asked, give)
+
+    def _unsubscribe(self, life: str, visitor: ClientConnection, asked: UnsubscribeWanted) -> None:
+        def give(at: LifeRecord, take: Callable[[bool], None]) -> None:
+            if self.carrier is not None:
+                self.carrier.leave(visitor.owner, asked.filter)
+            self._desk.give(Unsubscribe(at.session, at.token, check_filter(asked.filter)), take)
+
+        self._change_routes(life, visitor, asked, give)
+
+    def _change_routes(
+        self,
+        life: str,
+        visitor: ClientConnection,
+        asked: SubscribeWanted | UnsubscribeWanted,
+        give: Callable[[LifeRecord, Callable[[bool], None]], None],
+    ) -> None:
+        node = self._host.nodes.get(life_of_owner(visitor.owner))
+        if node is None or node.record.status is not CONNECTED:
+            self._tell(life, Refused(asked.n, "no session is connected here"))
+            return
+        if visitor.changes >= CHANGES_MAX:
+            self._tell(life, Refused(asked.n, "busy"))
+            return
+
+        def take(done: bool) -> None:
+            visitor.changes -= 1
+            self._tell(life, Subscribed(asked.n) if done else Refused(asked.n, "another connection has the session"))
+
+        visitor.changes += 1
+        try:
+            give(node.record, take)
+        except ConfigurationError as error:
+            visitor.changes -= 1
+            self._tell(life, Refused(asked.n, str(error)))
+
+    def _publish(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
+        try:
+            check_topic(asked.topic)
+        except ConfigurationError as error:
+            self._tell(life, Refused(asked.n, str(error)))
+            return
+        if not self._has_room(visitor, len(asked.payload)):
+            self._tell(life, Refused(asked.n, "busy"))
+            return
+        self._count(visitor, 1, len(asked.payload))
+        message = self.new_message()
+
+        def stored() -> None:
+            self._answer(life, visitor, asked)
+
+        def take(routes: Routes) -> None:
+            if not routes:
+                stored()
+                return
+            handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
+            self.hand(message, Unstored(asked.topic, asked.payload, stored), handed)
+
+        self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms), take)
+
+    def new_message(self) -> str:
+        """The id of the next message that is stored here."""
+        self._published += 1
+        return f"{self._host.life}/m{self._published}"
+
+    def hand(self, message: str, unstored: Unstored, handed: Iterable[Handed]) -> None:
+        """To the writers of these sessions; the message itself is in the database."""
+        self._payloads.put(message, (unstored.topic, unstored.payload))
+        self._unstored[message] = unstored
+        self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
+
+    def prepare_request(self, request: Request) -> Request | HostRequest:
+        """As the database is asked: a row goes with its message, and rows come with payloads that will be wanted."""
+        if isinstance(request, ReadPending | Fence):
+            return ReadPage(request, UNACKNOWLEDGED_MAX)
+        return self.with_message(request)
+
+    def answers_of(self, found: tuple[Answer, ...] | Page) -> tuple[Answer, ...]:
+        """What a machine is answered; payloads that have come with it are kept."""
+        if not isinstance(found, Page):
+            return found
+        for message, payload in found.payloads.items():
+            self._payloads.put(message, payload)
+        return found.answers
+
+    def with_message(self, request: Request) -> Request | StoreRow:
+        """A row to be stored, with its message: we have it until all its rows are."""
+        found = self._unstored.get(request.queued.message) if isinstance(request, PutRow) else None
+        if found is None:
+            return request
+        assert isinstance(request, PutRow)
+        return StoreRow(request, found.topic, found.payload)
+
+    def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
+        """It is stored, or nobody is there that it is for."""
+        self._count(visitor, -1, -len(asked.payload))
+        self._tell(life, PublishStored(asked.n))
+
+    def _has_room(self, visitor: ClientConnection, size: int) -> bool:
+        """Whether a payload may be on its way as well: of this publisher, and of all."""
+        if visitor.publishing >= PUBLISHER_MAX or self._publishing >= PUBLISHES_MAX:
+            return False
+        if visitor.publishing and visitor.bytes + size > PUBLISHER_BYTES_MAX:
+            return False
+        return self._publishing_bytes + size <= PUBLISHED_BYTES_MAX
+
+    def _count(self, visitor: ClientConnection, messages: int, size: int) -> None:
+        visitor.publishing += messages
+        visitor.bytes += size
+        self._publishing += messages
+        self._publishing_bytes += size
+
+    def _leave(self, life: str, visitor: ClientConnection, asked: LeaveWanted) -> None:
+        owner = visitor.owner
+        if visitor.courier is not None:
+            visitor.courier.close()
+        self._runtime.act(lambda now_ns: self._host.leave(owner, now_ns, asked.expiry_ms))
+
+    def _ping(self, life: str, visitor: ClientConnection, asked: Ping) -> None:
+        self._tell(life, Pong())
+
+    def _acknowledge(self, life: str, visitor: ClientConnection, asked: Acknowledgement) -> None:
+        visitor.acknowledged.append(asked)
+        if len(visitor.acknowledged) == 1:
+            self._soon(lambda: self._take_acknowledged(visitor))
+
+    def _take_acknowledged(self, visitor: ClientConnection) -> None:
+        """What has come together, in its order."""
+        asked, visitor.acknowledged = visitor.acknowledged, []
+        if asked and visitor.owner and visitor.courier is not None:
+            self._feed(visitor.owner, fold_acknowledgements(asked))
+            visitor.courier.acknowledge(one.packet for one in asked if not isinstance(one, Pubcomp))
+
+    def _miss(self, owner: str, message: Publish) -> None:
+        """A message was deleted before it could be brought.  Of QoS 0 no state holds it, so that may have been for its
+        age; any other counts as acknowledged."""
+        if message.packet:
+            self._feed(owner, [Puback(message.packet)])
+        elif message.left_ns is not None:
+            self.expired += 1
+
+    def _feed(self, owner: str, asked: Sequence[Acknowledgement]) -> None:
+        self._runtime.act(lambda now_ns: self._host.acknowledge(owner, asked, now_ns))

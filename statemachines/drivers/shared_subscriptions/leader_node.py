@@ -1,0 +1,216 @@
+"""LeaderNode: a leader host as a process: a registry over TCP, with its stores.
+
+    async with LeaderNode(listen=("127.0.0.1", 7411), store="messages.db") as node:
+        await node.failed()
+
+On leaving, every leader commits what it has and gives its claim up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.environment import REAL, Environment
+from statemachines.drivers.loop_watchdog import LoopWatchdog
+from statemachines.drivers.opening import closed_on_failure
+from statemachines.drivers.port import replies
+from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.shared_subscriptions.milestones import Milestones
+from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
+from statemachines.drivers.shared_subscriptions.open_stores import (
+    Stores,
+    directory_of,
+    open_store_patiently,
+    open_stores,
+)
+from statemachines.drivers.shared_subscriptions.roles import LEADER
+from statemachines.drivers.tcp import Address
+from statemachines.kernel import Event, Outgoing, Superseded, node_of
+from statemachines.shared_subscriptions import group_store, stream_store
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.message import END_OF_STREAM, ToLeaderHost
+from statemachines.shared_subscriptions.progress_cover import ProgressRefused, StreamBehind
+from statemachines.shared_subscriptions.registry import Registry
+from statemachines.shared_subscriptions.relay import check_sender
+from statemachines.trace.log import TraceLog
+from statemachines.wire import quote_for_log
+
+logger = logging.getLogger("gapless")
+
+HALT_S = 3.0
+"""Leaders that have not given their claim up by then keep it until it expires."""
+
+GIVE_IT_TIME: Final = (
+    "its members lose their leases meanwhile; give it a process and processor time of its own, or the group a longer "
+    "ping_interval and ping_timeout"
+)
+"""What an operator does about a leader host that stands still."""
+
+
+def read_to(progress: int) -> str:
+    """A progress, for people."""
+    return "of its end" if progress == END_OF_STREAM else str(progress)
+
+
+class LeaderNode:
+    """`listen`: (host, port), port 0 for any; `store`: path or URL of the database with both stores; `peers`: the other
+    leader hosts over the same stores: a group is led by one of them, and whoever is asked passes borrowers on to it;
+    `credentials`: what consumers must prove, and what we show them.  The rest as for `SharedSession`."""
+
+    def __init__(
+        self,
+        *,
+        listen: tuple[str, int],
+        store: str | Path,
+        node: str | None = None,
+        state: str | Path | None = None,
+        trace: str | Path | None = None,
+        configuration: Configuration | None = None,
+        number: int | None = None,
+        peers: Sequence[Address] = (),
+        credentials: Credentials = NONE,
+        environment: Environment = REAL,
+    ) -> None:
+        self._log: TraceLog | None = None
+        self._environment = environment
+        credentials.listening()  # raises what is wrong with them
+        credentials.check_peers(peers, LEADER.name)
+        self.credentials = credentials
+        self.configuration = (configuration or Configuration()).check()
+        self._name = node
+        self.node = node or ""
+        self._listen = listen
+        self._where = store
+        self._state = Path(state) if state is not None else directory_of(store)
+        self._trace = None if trace is None else Path(trace)
+        self._number = number
+        self._peers = {f"leader:{place}": address for place, address in enumerate(peers, 1)}
+        self.refused = 0
+        """Reports of progress that were not believed."""
+        self._failure = asyncio.Event()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self._transport.address
+
+    async def __aenter__(self) -> LeaderNode:
+        make = self._environment.open_stores or open_stores
+        stores: Stores = await open_store_patiently(make, self._where, who=self._name or "leader")
+        self._groups, self._streams = stores
+        async with closed_on_failure(self._close):
+            await self._begin_life()
+        return self
+
+    async def _begin_life(self) -> None:
+        environment = self._environment
+        self._life = await begin_node_life(
+            self._groups,
+            environment,
+            self.configuration,
+            name=self._name,
+            kind="leader",
+            state=self._state,
+            trace=self._trace,
+            number=self._number,
+        )
+        life = self._life.life
+        self.node = node_of(life.name)
+        self._log = life.log
+        lease_ns = self.configuration.lease_ms * MS
+        standing = LoopWatchdog(self.node, lease_ns, environment.steady_ns, GIVE_IT_TIME)
+        self._runtime = Runtime(
+            life.name,
+            life.number,
+            {group_store.SERVICE: replies(self._groups.ask), stream_store.SERVICE: replies(self._streams.ask)},
+            handle=self._handle,
+            answered=lambda party, answer, now: self._host.answer(party, answer, now),
+            route_tell=self._told,
+            log=self._log,
+            clock=environment.steady_ns,
+            offset_ns=environment.time_ns() - environment.steady_ns(),
+            observe=environment.observe,
+            refused=environment.refused,
+            standing=standing,
+        )
+        self._runtime.on_failure = self._failure.set
+        milestones = Milestones(self.node, self._runtime.observe)
+        self._host = Registry(life.name, self.configuration, alone=not self._peers, observe=milestones.observe)
+        self._transport = environment.transport(
+            life=life.name,
+            role=LEADER,
+            receive=self._runtime.receive,
+            listen=self._listen,
+            dial=self._peers,
+            credentials=self.credentials,
+            store=self._groups.identity,
+        )
+        self._runtime.attach(self._host, self._transport)
+        await self._transport.__aenter__()
+        self._life.hold(self._runtime)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._runtime.failed is None or isinstance(self._runtime.failed, Superseded):
+            await self._halt()
+            await self._life.give_back()
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Stop as if the process had died: no claim is given up.  In place of leaving the `async with`."""
+        await self._life.end()
+        await self._runtime.close()
+        await self._transport.__aexit__(None, None, None)
+        await self._close()
+
+    async def _close(self) -> None:
+        """Stores and log."""
+        await self._groups.close()
+        await self._streams.close()
+        if self._log is not None:
+            self._log.close()
+
+    @property
+    def machines(self) -> Registry:
+        """The machines of this host, to be looked at."""
+        return self._host
+
+    async def wait_for_failure(self) -> None:
+        """Wait until the node cannot go on, and raise why."""
+        await self._failure.wait()
+        assert self._runtime.failed is not None
+        raise self._runtime.failed
+
+    async def _halt(self) -> None:
+        self._runtime.run(self._host.close)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + HALT_S
+        while self._host.nodes and loop.time() < end:
+            await asyncio.sleep(0.01)
+
+    def _handle(self, sender: str, to: str, message: ToLeaderHost, now_ns: int) -> list[Outgoing]:
+        check_sender(sender, to, message, self._transport.is_peer_of(LEADER.name, sender))
+        return self._host.receive(to, message, now_ns)
+
+    def _told(self, party: str, event: Event) -> None:
+        """What an operator must know; a leader that resigned is followed by another at the next `leader_wanted`."""
+        match event:
+            case ProgressRefused(_, borrower, stream, grant, progress, count):
+                self.refused += 1
+                what = (
+                    "%s: refused progress %s of %s by grant %d from %s, which is not a member any more: the store has"
+                )
+                mend = " %d messages; if this goes on, it may be of another store, or no gapless node"
+                told = (read_to(progress), quote_for_log(stream), grant, quote_for_log(borrower), count)
+                logger.warning(what + mend, self.node, *told)
+            case StreamBehind(_, stream, progress, count):
+                what = "%s: %s is not granted: progress %s was committed, and the store has %d messages; one of the two"
+                mend = " was restored: restore both to the same moment, or destroy the group and declare it anew"
+                logger.error(what + mend, self.node, quote_for_log(stream), read_to(progress), count)

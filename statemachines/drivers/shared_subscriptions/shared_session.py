@@ -1,0 +1,542 @@
+"""SharedSubscription, SharedSession: a consumer in an application, with one subscription or with several.
+
+    async with SharedSubscription("$shared/workers/#", leader="127.0.0.1:7411", store="messages.db") as messages:
+        async for message in messages:
+            handle(message.topic, message.payload)
+            await message.ack()
+
+    async with SharedSession(leader="127.0.0.1:7411", store="messages.db") as session:
+        await session.subscribe("$shared/workers/jobs/#")
+        await session.subscribe("news/#", start="beginning")
+        async for message in session: ...
+
+Messages of a stream come in order; one that was not acknowledged when its consumer died is delivered to another.  A
+message is handed over in the same step in which the lease is checked; after a pause that was longer than the lease
+nothing is handed over until the leader has answered again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.environment import REAL, Environment
+from statemachines.drivers.loop_watchdog import LoopWatchdog
+from statemachines.drivers.opening import closed_on_failure
+from statemachines.drivers.payload_buffer import PayloadBuffer
+from statemachines.drivers.port import Feed, replies
+from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
+from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
+from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
+from statemachines.drivers.shared_subscriptions.open_stores import (
+    Stores,
+    directory_of,
+    open_store_patiently,
+    open_stores,
+)
+from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
+from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
+from statemachines.drivers.shared_subscriptions.store import Payloads
+from statemachines.drivers.tcp import Address, parse_address
+from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map, Outgoing, node_of
+from statemachines.shared_subscriptions import group_store, stream_store
+from statemachines.shared_subscriptions.agent import Shared
+from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
+from statemachines.shared_subscriptions.handler import Handler, Private
+from statemachines.shared_subscriptions.message import ToConsumer
+from statemachines.shared_subscriptions.private_subscription import NOW, ReadTo
+from statemachines.shared_subscriptions.relay import check_relay
+from statemachines.shared_subscriptions.session import Deliver, Ended, Ready
+from statemachines.shared_subscriptions.session_record import Reading, reading_key
+from statemachines.shared_subscriptions.standby import Resumed, Suspended
+from statemachines.shared_subscriptions.stream_store import (
+    Fetch,
+    Fetched,
+    ListStreams,
+    check_filter,
+    parse_filter,
+)
+from statemachines.trace.log import TraceLog
+
+logger = logging.getLogger("gapless")
+
+TURN_NS = 5_000_000
+"""An application that takes messages without ever waiting yields to the loop this often, so that pings go out."""
+
+CATCH_UP_S: Final = 0.002
+"""How often a session that has fallen behind looks whether it has caught up."""
+
+LET_IT_TURN: Final = (
+    "messages are handed over again where they were not acknowledged in time; run what computes or blocks in a thread "
+    "(await asyncio.to_thread(...)), or give the group a longer ping_interval and ping_timeout"
+)
+"""What an application does about a loop that stands still."""
+
+GIVEN_BACK: Final = (
+    "%s: no read of the store has succeeded for %.1f s (stream %s and others): the streams of %s are given back to the"
+    " group, and asked for again when a read succeeds; look at the database, and at the way there"
+)
+TAKES_PART: Final = "%s: the store can be read again (stream %s): %s takes part again"
+
+Acknowledge = Literal["application", "delivery"]
+"""Who acknowledges messages: the application, or nobody (fire and forget: handing them over counts)."""
+
+STALL_WARNING_S: Final = 30.0
+"""A stream whose next message is in hand for so long is named in the log, where nobody says otherwise."""
+
+SHARED: Final = ("$shared/", "$share/", "$queue/")
+LEADERS_MAX: Final = 16
+
+
+class SharedSession:
+    """A consumer with any number of subscriptions; use it as `async with`, subscribe, then iterate.
+
+    `leader`: HOST:PORT of the leader host, or of all of them (in a sequence, or separated by commas), asked in turn;
+    `store`: path or URL of the database with both stores (`postgresql://USER@HOST/DATABASE`); `node`: name of this
+    process, one at a time (default: made of its host, its number and chance); `state`: directory for the number of its
+    life, if it has a name (default: beside the store's file, or the current one); `trace`: directory for its log;
+    `buffer`: messages of a stream that may be fetched ahead of what is acknowledged; `stall_warning_s`: a stream whose
+    next message is in hand, and not acknowledged, for so many seconds is named in the log; `number`: for messages in
+    traces, if two nodes' should clash; `credentials`: what leader hosts must prove, and what we show them;
+    `environment`: what the node lives in, if not this machine.
+    """
+
+    def __init__(
+        self,
+        *,
+        leader: str | Sequence[str],
+        store: str | Path,
+        node: str | None = None,
+        state: str | Path | None = None,
+        trace: str | Path | None = None,
+        configuration: Configuration | None = None,
+        buffer: int = 256,
+        stall_warning_s: float = STALL_WARNING_S,
+        number: int | None = None,
+        credentials: Credentials = NONE,
+        environment: Environment = REAL,
+    ) -> None:
+        self._log: TraceLog | None = None
+        self._environment = environment
+        credentials.dialling()  # raises what is wrong with them
+        self.credentials = credentials
+        self.configuration = (configuration or Configuration()).check()
+        self._name = node
+        self.node = node or ""
+        self._leaders = parse_leaders(leader)
+        self._where = store
+        self._state = Path(state) if state is not None else directory_of(store)
+        self._trace = None if trace is None else Path(trace)
+        self._buffer = buffer
+        self._number = number
+        self._ids: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        self._progress: dict[str, dict[str, int]] = {}
+        self._locker: PayloadBuffer[bytes] = PayloadBuffer()
+        self._stalled = StalledStreams(stall_warning_s, environment.steady_ns, self._reading_of)
+        self._acks: dict[tuple[str, str, int], list[list[int]]] = {}
+        self._ready = asyncio.Event()
+        self._answer_came = asyncio.Event()
+        self._turn_ns = 0
+        self._taken: Deliver | None = None
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        make = self._environment.open_stores or open_stores
+        stores: Stores = await open_store_patiently(make, self._where, who=self._name or "consumer")
+        self._groups, self._store = stores
+        async with closed_on_failure(self._close):
+            await self._begin_life()
+        return self
+
+    async def _begin_life(self) -> None:
+        environment = self._environment
+        self._life = await begin_node_life(
+            self._groups,
+            environment,
+            self.configuration,
+            name=self._name,
+            kind="consumer",
+            state=self._state,
+            trace=self._trace,
+            number=self._number,
+        )
+        life = self._life.life
+        self.node = self._stalled.node = node_of(life.name)
+        self._log = life.log
+        lease_ns = self.configuration.lease_ms * MS
+        self._standing = LoopWatchdog(self.node, lease_ns, environment.steady_ns, LET_IT_TURN)
+        self._runtime = Runtime(
+            life.name,
+            life.number,
+            {stream_store.SERVICE: self._read, group_store.SERVICE: replies(self._groups.ask)},
+            handle=self._handle,
+            answered=self._answered,
+            route_tell=self._told,
+            log=self._log,
+            clock=environment.steady_ns,
+            offset_ns=environment.time_ns() - environment.steady_ns(),
+            observe=environment.observe,
+            refused=environment.refused,
+            standing=self._standing,
+        )
+        self._runtime.on_failure = self._fail
+        registries = tuple(self._leaders)
+        observe = self._runtime.observe
+        self._host = Handler(life.name, registries, self.configuration, buffer=self._buffer, observe=observe)
+        self._transport = environment.transport(
+            life=life.name,
+            role=CONSUMER,
+            receive=self._runtime.receive,
+            dial=self._leaders,
+            credentials=self.credentials,
+            store=self._groups.identity,
+        )
+        self._runtime.attach(self._host, self._transport)
+        await self._transport.__aenter__()
+        self._life.hold(self._runtime)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        """Say what is known and go: the streams are free for others at once."""
+        self._flush_acks()
+        self._runtime.run(self._host.on_disconnect)
+        await self._life.give_back()
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Stop as if the process had died: nothing is said to anybody.  In place of leaving the `async with`."""
+        self._stalled.close()
+        await self._life.end()
+        await self._runtime.close()
+        await self._transport.__aexit__(None, None, None)
+        await self._close()
+
+    async def _close(self) -> None:
+        """Stores and log."""
+        await self._store.close()
+        await self._groups.close()
+        if self._log is not None:
+            self._log.close()
+
+    # -- subscriptions ------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        subscription: str,
+        *,
+        acknowledge: Acknowledge = "application",
+        start: str | int = "now",
+        progress: Mapping[str, int] | None = None,
+        label: str = "",
+    ) -> None:
+        """Take part in the group of `$shared/GROUP/FILTER` (or `$queue/FILTER`); anything else is a topic filter that
+        is read alone: from `start`, and streams in `progress` (as `progress` told it in an earlier life) from there.
+
+        A group that is not declared yet is declared to begin at `start`: "now", "beginning" (everything stored), or
+        nanoseconds of store time.  When this returns it is declared: whatever is published from then on is delivered to
+        its members.  `acknowledge="delivery"`: messages are acknowledged when they are handed over.  `label`: what this
+        subscription is called from then on, where several are to the same. Raises `ConfigurationError` for what is
+        malformed or subscribed already, or where the group lives by other times.
+        """
+        wanted = parse_wanted(subscription, acknowledge, start, progress)
+        label = label or subscription
+        if label in self._ids:
+            raise ConfigurationError("subscription", label, "is subscribed already; unsubscribe first")
+        await self._begin(label, wanted)
+
+    async def unsubscribe(self, subscription: str) -> None:
+        """Deliver nothing new of it, and finish what is in hand.  It may be subscribed to again at once.
+
+        Raises `ConfigurationError` where it is not subscribed.
+        """
+        if subscription not in self._ids:
+            raise ConfigurationError("subscription", subscription, "is not subscribed")
+        self._flush_acks()
+        name = self._ids.pop(subscription)
+        self._runtime.run(lambda now_ns: self._host.on_unsubscribe(name, now_ns))
+
+    def leave(self, subscription: str) -> None:
+        """Say what is known of it and go: its streams are free for others at once, and what is in hand comes to them.
+
+        Raises `ConfigurationError` where it is not subscribed.
+        """
+        if subscription not in self._ids:
+            raise ConfigurationError("subscription", subscription, "is not subscribed")
+        self._flush_acks()
+        name = self._ids.pop(subscription)
+        self._runtime.run(lambda now_ns: self._host.on_leave(name, now_ns))
+
+    def is_taken_back(self, subscription: str) -> bool:
+        """A stream of it is to go to another member, which waits for what is in hand here to be acknowledged."""
+        owner = self._host.party_of(self._ids.get(subscription, ""))
+        return any(one.owner == owner and one.finishing for one in self._host.reads.readings.values())
+
+    def progress(self, subscription: str) -> dict[str, int]:
+        """How far a topic filter that is read alone has been read: stream -> next offset.  Keep it, and give it to
+        `subscribe` in the next life.  Acknowledgements of this turn of the loop are counted.
+
+        Raises `ConfigurationError` where it is not subscribed.
+        """
+        if subscription not in self._ids:
+            raise ConfigurationError("subscription", subscription, "is not subscribed")
+        self._flush_acks()
+        return dict(self._progress.get(self._ids[subscription], {}))
+
+    async def _begin(self, subscription: str, wanted: Shared | Private) -> None:
+        """Returns when the group is declared."""
+
+        def act(now_ns: int) -> list[Any]:
+            name, out = self._host.on_subscribe(wanted, now_ns)
+            self._ids[subscription], self._names[name] = name, subscription
+            if isinstance(wanted, Private):
+                self._progress[name] = dict(wanted.progress)
+            return out
+
+        self._runtime.run(act)
+        name = self._ids[subscription]
+        while name in self._host.shared and not self._host.is_declared(name):
+            self._answer_came.clear()
+            await self._answer_came.wait()
+            self._raise_failure()
+        refused = self._host.refused.pop(name, None)
+        if refused is not None:
+            del self._ids[subscription]
+            raise differing(self.configuration, refused.properties)
+
+    @property
+    def machines(self) -> Handler:
+        """The machines of this consumer, to be looked at."""
+        return self._host
+
+    # -- messages -----------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[Delivered]:
+        return self._each()
+
+    async def _each(self) -> AsyncIterator[Delivered]:
+        async for (message,) in self.batches(1):
+            yield message
+
+    async def batches(self, limit: int) -> AsyncIterator[Deliveries]:
+        """At most `limit` messages of one stream at a time, handed over in one step; until no subscription is left."""
+        while True:
+            self._ready.clear()
+            self._raise_failure()
+            batch = self._take(limit)
+            if batch:
+                yield batch
+                await self._yield()
+            elif not self._host.parties:
+                return
+            else:
+                await self._ready.wait()
+
+    def acknowledge(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
+        """Messages `first`..`last` are dealt with (the other words as `Delivered` has them); ranges that touch are told
+        together, at the end of this turn.
+
+        Raises `LocalProtocolError` where they were not all handed over under this grant.
+        """
+        self._host.check_ack(owner, stream, grant, first, last)
+        self.note_ack(owner, stream, grant, first, last)
+
+    def note_ack(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
+        """The same for messages that were handed over, as `Delivered` knows of itself."""
+        if not self._acks:
+            asyncio.get_running_loop().call_soon(self._flush_acks)
+        ranges = self._acks.setdefault((owner, stream, grant), [])
+        if ranges and ranges[-1][1] + 1 == first:
+            ranges[-1][1] = last
+        else:
+            ranges.append([first, last])
+
+    def _take(self, limit: int) -> Deliveries:
+        self._taken = None
+        self._runtime.run(lambda now_ns: self._host.take(limit, now_ns))
+        taken = self._taken
+        if taken is None:
+            return Deliveries()
+        key = reading_key(taken.owner, taken.stream)
+        payloads = self._locker.take(key, taken.grant, taken.first, taken.last)
+        subscription = self._names[self._host.subscription_of(taken.owner)]
+        self._stalled.hand_over(key)
+        owner, stream, grant = taken.owner, taken.stream, taken.grant
+        return Deliveries(
+            [
+                Delivered(self, subscription, owner, stream, grant, offset, payload)
+                for offset, payload in enumerate(payloads, taken.first)
+            ]
+        )
+
+    def _reading_of(self, key: str) -> Reading | None:
+        return self._host.reads.readings.get(key)
+
+    async def _yield(self) -> None:
+        clock = self._environment.steady_ns
+        if self._standing.is_late():
+            await self._catch_up()
+        elif clock() - self._turn_ns > TURN_NS:
+            await asyncio.sleep(0)
+        else:
+            return
+        self._turn_ns = clock()
+
+    async def _catch_up(self) -> None:
+        """The application kept the loop for a quarter of a lease or more: what it has acknowledged goes out, pings that
+        are due go out, and their answers come in, before it gets more.  A leader that does not answer is not waited for
+        beyond another quarter."""
+        clock = self._environment.steady_ns
+        end_ns = clock() + self._standing.quarter_ns
+        self._flush_acks()
+        await asyncio.sleep(0)
+        while clock() < end_ns and (self._standing.is_late() or self._waits_for_answers()):
+            await asyncio.sleep(CATCH_UP_S)
+
+    def _waits_for_answers(self) -> bool:
+        """A ping of some subscription is not answered yet."""
+        return any(getattr(node.record, "outstanding", False) for node in self._host.nodes.values())
+
+    def _flush_acks(self) -> None:
+        acks, self._acks = self._acks, {}
+        for (owner, stream, grant), ranges in acks.items():
+            for first, last in ranges:
+                self._runtime.act(partial(self._host.acknowledge, owner, stream, grant, first, last))
+
+    def _fail(self) -> None:
+        self._ready.set()
+        self._answer_came.set()
+
+    def _raise_failure(self) -> None:
+        if self._runtime.failed is not None:
+            raise self._runtime.failed
+
+    # -- from the machines --------------------------------------------------------------------------------------
+
+    def _handle(self, sender: str, to: str, message: ToConsumer, now_ns: int) -> list[Outgoing]:
+        check_relay(sender, message, self._transport.is_peer_of(LEADER.name, sender))
+        return self._host.receive(sender, message, now_ns)
+
+    def _told(self, party: str, event: Event) -> None:
+        match event:
+            case Deliver():
+                self._taken = event
+            case ReadTo(name, stream, progress):
+                self._progress[name][stream] = progress
+            case Suspended(name, stream):
+                patience_s = self.configuration.validity_ms / 1_000
+                logger.warning(GIVEN_BACK, self.node, patience_s, stream, self._names.get(name, name))
+            case Resumed(name, stream):
+                logger.warning(TAKES_PART, self.node, stream, self._names.get(name, name))
+            case DeclarationRefused():
+                self._names.pop(party, None)
+                self._ready.set()
+            case Ended(name):
+                self._names.pop(name, None)
+                self._progress.pop(name, None)
+                self._ready.set()
+            case Ready():
+                self._ready.set()
+
+    async def _read(self, party: str, request: ListStreams | Fetch, feed: Feed) -> None:
+        """The stream store, as the service of the session and of private subscriptions."""
+        if isinstance(request, Fetch):
+            answer, payloads = await self._store.fetch(request)
+            if isinstance(answer, Fetched):
+                self._runtime.act(partial(self._take_in, answer, payloads))
+            else:
+                feed(party, answer)
+            return
+        if not isinstance(request, ListStreams):
+            raise LocalProtocolError("session", "-", type(request).__name__, "", "a consumer only lists and fetches")
+        for listed in await self._store.ask(request):
+            feed(party, listed)
+
+    def _take_in(self, answer: Fetched, payloads: Payloads, now_ns: int) -> list[Outgoing]:
+        """What the session says it has counted is kept until it is delivered."""
+        out, counted = self._host.take_in(answer, now_ns)
+        for one in counted:
+            self._locker.put(one.key, one.grant, one.first, payloads[one.part])
+        self._locker.forget(self._host.reads.readings)
+        return out
+
+    def _answered(self, party: str, answer: Answer, now_ns: int) -> list[Outgoing]:
+        out = self._host.answer(party, answer, now_ns)
+        self._answer_came.set()
+        return out
+
+
+class SharedSubscription(SharedSession):
+    """A member of one consumer group; use it as `async with`, then iterate.
+
+    `subscription`: `$shared/GROUP/FILTER`; `start` and `acknowledge` as for `SharedSession.subscribe`, everything else
+    as for `SharedSession`.  Once it is entered the group is declared: whatever is published from then on is delivered
+    to its members.
+    """
+
+    def __init__(
+        self,
+        subscription: str,
+        *,
+        leader: str | Sequence[str],
+        store: str | Path,
+        start: str | int = "now",
+        acknowledge: Acknowledge = "application",
+        **options: Any,
+    ) -> None:
+        super().__init__(leader=leader, store=store, **options)
+        self.subscription = subscription
+        self.group, self.filter = parse_filter(subscription)
+        self._wanted = parse_wanted(subscription, acknowledge, start, None)
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        try:
+            await self._begin(self.subscription, self._wanted)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def unsubscribe(self, subscription: str = "") -> None:
+        """Deliver nothing new, finish what is in hand; iteration ends when that is done."""
+        await super().unsubscribe(subscription or self.subscription)
+
+
+def parse_wanted(
+    subscription: str, acknowledge: Acknowledge, start: str | int, progress: Mapping[str, int] | None
+) -> Shared | Private:
+    """What to subscribe to; raises `ConfigurationError` where a word of it is wrong."""
+    if acknowledge not in ("application", "delivery"):
+        raise ConfigurationError("acknowledge", acknowledge, 'must be "application" or "delivery"')
+    start_ns = start_of(start)
+    at_delivery = acknowledge == "delivery"
+    if subscription.startswith(SHARED):
+        if progress is not None:
+            rule = "is the group's: give no progress with a shared subscription"
+            raise ConfigurationError("progress", dict(progress), rule)
+        return Shared(*parse_filter(subscription), at_delivery, start_ns)
+    check_filter(subscription, subscription)
+    return Private(subscription, NOW if start_ns < 0 else start_ns, Map(progress or {}), at_delivery)
+
+
+def parse_leaders(leader: str | Sequence[str]) -> dict[str, Address]:
+    """Name -> address of each leader host: `leader`, and for more of them names that no node can have.
+
+    Raises `ConfigurationError` for an address that is none, for none at all, and for too many.
+    """
+    texts = [text.strip() for text in leader.split(",")] if isinstance(leader, str) else list(leader)
+    addresses = list(dict.fromkeys(parse_address(text) for text in texts))
+    if not 1 <= len(addresses) <= LEADERS_MAX:
+        raise ConfigurationError("leader", leader, f"must be 1 to {LEADERS_MAX} addresses HOST:PORT")
+    return {"leader" if number == 1 else f"leader:{number}": one for number, one in enumerate(addresses, 1)}

@@ -1,0 +1,70 @@
+"""Names and prose keep to the rules of the house; what does not yet is counted, and the count only falls."""
+
+import ast
+import importlib.util
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = importlib.util.spec_from_file_location("voice_tool", ROOT / "tools/voice.py")
+VOICE = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(VOICE)
+
+
+def test_no_public_function_method_or_file_is_named_by_a_bare_participle():
+    assert VOICE.find_bare_names() == []
+
+
+def test_no_more_class_names_are_used_twice_than_the_limit_says():
+    assert len(VOICE.find_shared_classes()) <= VOICE.read_limits()["shared classes"], VOICE.find_shared_classes()
+
+
+def test_no_page_has_more_long_sentences_and_riddles_than_its_limit():
+    """A new page has none: `python tools/voice.py --write` gives it a limit, which then is to fall."""
+    limits = VOICE.read_limits()
+    assert {name: count for name, count in VOICE.count_prose().items() if count > limits.get(name, 0)} == {}
+
+
+def test_the_counts_see_what_they_are_there_for(tmp_path, monkeypatch):
+    (tmp_path / "held.py").write_text("class One:\n    def told(self): ...\ndef tell(): ...\nclass Two: ...\n")
+    (tmp_path / "two.py").write_text("class Two: ...\n")
+    monkeypatch.setattr(VOICE, "ROOT", tmp_path)
+    monkeypatch.setattr(VOICE, "list_files", lambda *patterns: sorted(tmp_path.glob("*.py")))
+    assert VOICE.find_bare_names() == ["held.py: the file", "held.py:2: told"]
+    assert VOICE.find_shared_classes() == ["Two"]
+    assert VOICE.list_sentences("One two.\n\n```\nWhat code\n```\n| What | table |\n- Whoever asks. It is so.") == [
+        "One two.", "- Whoever asks.", "It is so.",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("riddle", ["Who has it, has it.", "What is sent is told."])
+def test_a_riddle_is_one(riddle):
+    assert VOICE.RIDDLE.match(riddle)
+    assert not VOICE.RIDDLE.match("A client reconnects.")
+
+
+def test_every_name_of_the_rename_map_is_gone():
+    """The map was applied: nothing of the tree is defined under an old name of it."""
+    table = tomllib.loads((ROOT / "tools/renames.toml").read_text())
+    modules = {"/".join(name.split(".")) + ".py" for name in table["modules"]}
+    paths = {str(path.relative_to(ROOT)) for path in VOICE.list_product()}
+    roots = ("", "sim/", "spec/", "reports/")
+    assert [path for path in paths for root in roots if path.removeprefix(root) in modules] == []
+    for old in table["renames"]:
+        parts = old.split(".")
+        for cut in range(len(parts) - 1, 0, -1):
+            found = [root + "/".join(parts[:cut]) + ".py" for root in roots]
+            path = next((one for one in found if one in paths), None)
+            if path is not None:
+                assert not is_defined(VOICE.parse(ROOT / path), parts[cut:]), old
+                break
+
+
+def is_defined(tree, names):
+    """Whether a module, or a class of it, has a function or a class of this name."""
+    for one in tree.body:
+        if isinstance(one, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and one.name == names[0]:
+            return len(names) == 1 or is_defined(one, names[1:])
+    return False

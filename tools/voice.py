@@ -1,0 +1,125 @@
+"""Count what shared rules of names and prose forbid: bare participles, class names used twice, sentences too long.
+
+    python tools/voice.py            the counts, and what is over its limit
+    python tools/voice.py --write    lower each limit in tools/voice.toml to what there is now
+
+Limits only fall.  `tests/cli/test_voice.py` compares them with the tree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LIMITS = ROOT / "tools/voice.toml"
+BARE = set(
+    re.findall(
+        r"\w+",
+        """told made held known taken said shown kept heard asked counted drawn ended seen given found met lost sent due
+        named gone left meant written begun fed grown chosen turned passed""",
+    )
+)
+"""No public function, method or file has one of these as its whole name."""
+WORDS_MAX = 30
+RIDDLE = re.compile(r"(Who|Whom|What|Whoever|Whatever)\b(?![^.]*\?)")
+
+
+def list_files(*patterns: str) -> list[Path]:
+    names = subprocess.check_output(["git", "ls-files", *patterns], cwd=ROOT, text=True).split()
+    return [ROOT / name for name in names if (ROOT / name).exists()]
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def list_product() -> list[Path]:
+    """Python files that users import: no tests, and no tools."""
+    return [path for path in list_files("*.py") if not {"tests", "tools"} & set(path.relative_to(ROOT).parts)]
+
+
+def find_bare_names() -> list[str]:
+    """Public functions, methods and files of the product that are called by a bare participle."""
+    found = [f"{path.relative_to(ROOT)}: the file" for path in list_product() if path.stem in BARE]
+    for path in list_product():
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Module | ast.ClassDef):
+                found += [
+                    f"{path.relative_to(ROOT)}:{one.lineno}: {one.name}"
+                    for one in node.body
+                    if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name in BARE
+                ]
+    return found
+
+
+def find_shared_classes() -> list[str]:
+    """Names that two classes of the product have."""
+    counts: Counter[str] = Counter()
+    for path in list_product():
+        counts.update(one.name for one in parse(path).body if isinstance(one, ast.ClassDef))
+    return sorted(name for name, count in counts.items() if count > 1)
+
+
+def list_sentences(text: str) -> list[str]:
+    """The sentences of a page: no code, no tables, no headings."""
+    text = re.sub(r"```.*?```", "\n\n", text, flags=re.DOTALL)
+    prose = [line for line in text.splitlines() if not re.match(r"\s*[|#<]|    ", line)]
+    blocks = re.split(r"\n\s*\n|\n\s*[-*] |\n\s*\d+\. ", "\n".join(prose))
+    return [
+        one.strip() for block in blocks for one in re.split(r"(?<=[.!?:])\s+", " ".join(block.split())) if one.strip()
+    ]
+
+
+def count_prose() -> dict[str, int]:
+    """For each page that users read: sentences of more than 30 words, and such as begin with a riddle."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *list_files("docs/*.md", "*/README.md")]
+    return {
+        str(path.relative_to(ROOT)): sum(
+            len(sentence.split()) > WORDS_MAX or RIDDLE.match(sentence) is not None
+            for sentence in list_sentences(path.read_text())
+        )
+        for path in sorted(set(pages))
+    }
+
+
+def count_all() -> dict[str, int]:
+    return {"bare names": len(find_bare_names()), "shared classes": len(find_shared_classes()), **count_prose()}
+
+
+def read_limits() -> dict[str, int]:
+    return tomllib.loads(LIMITS.read_text())["limits"] if LIMITS.exists() else {}
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--write", action="store_true", help="lower the limits")
+    given = arguments.parse_args()
+    counts, limits = count_all(), read_limits()
+    if given.write:
+        lines = [f'"{name}" = {min(count, limits.get(name, count))}' for name, count in sorted(counts.items())]
+        LIMITS.write_text(
+            "# What is forbidden by the rules of names and prose, and still there; it only falls.\n\n[limits]\n"
+        )
+        with LIMITS.open("a") as file:
+            file.write("\n".join(lines) + "\n")
+    for name, count in counts.items():
+        print(
+            f"{count:5}  {name}"
+            + (f"  (limit {limits[name]})" if count > limits.get(name, 0) and name in limits else "")
+        )
+    for one in find_bare_names():
+        print(one, file=sys.stderr)
+    return int(any(count > limits.get(name, 0) for name, count in counts.items()) and not given.write)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
