@@ -45,7 +45,7 @@ def simulated(spark_kept, tmp_path_factory):
 
 def test_spark_judges_whole_files_and_sql_makes_the_tables(simulated):
     directory, out, analysis = simulated
-    assert analysis.held
+    assert analysis.is_held
     assert analysis.runs == 4
     assert analysis.rows == sum(pq.read_metadata(path).num_rows for path in directory.glob("trace-*"))
     assert [check.name for check in analysis.checks] == CHECKS

@@ -102,7 +102,7 @@ ALLOWED: Final = (
         "a page is the last or not, never both: either may be asked first",
     ),
     Allowed(
-        ("private.add_last_page/2/without-seen",),
+        ("private_subscription.add_last_page/2/without-seen",),
         "SS-191",
         "what a listing has found is forgotten as the next one begins, too, and in between nobody asks for it",
     ),

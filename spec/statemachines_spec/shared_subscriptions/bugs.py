@@ -337,7 +337,7 @@ BUGS: Final = (
         "member.heard_until and Configuration.lease_by_other_clock_ns",
         both(
             replace_call(Configuration, "lease_by_other_clock_ns", lambda self: 0),
-            replace_call(member, "heard_until", expire_early),
+            replace_call(member, "set_silence_timer", expire_early),
         ),
     ),
     Bug(
@@ -373,7 +373,7 @@ BUGS: Final = (
         "the session is not told that the lease has ended",
         "SS-101",
         "Subscription.told",
-        wrap_call(subscription.Subscription, "told", keep_told),
+        wrap_call(subscription.Subscription, "route_tell", keep_told),
     ),
     Bug(
         "gap-acknowledged",
@@ -495,7 +495,7 @@ BUGS: Final = (
         "ids hold the number of a life alone, so a life that comes twice has the ids of the first",
         "SS-230",
         "identity.told_apart",
-        replace_call(identity, "told_apart", lambda number, bits: str(number)),
+        replace_call(identity, "make_life_id", lambda number, bits: str(number)),
     ),
     Bug(
         "unreadable-streams-kept",
