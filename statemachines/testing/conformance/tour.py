@@ -28,6 +28,10 @@ FLAGGED_MAX: Final = 600
 """Rows are also taken under all flags of their records in systems that have no more of such."""
 
 
+EDGES_MAX: Final = 400
+"""In systems that have no more of them, every input that changes something is taken in every state."""
+
+
 class InputTarget(NamedTuple):
     """A row in a state, the input that takes it, and how long its timers still run: one row may be taken for several
     reasons, and what a deadline is counted from shows at some distance from it only."""
@@ -46,7 +50,14 @@ class Flagged(NamedTuple):
     flags: tuple[Any, ...]
 
 
-Target = InputTarget | Flagged
+class EdgeTarget(NamedTuple):
+    """An input in one very state."""
+
+    source: Node
+    move: Move
+
+
+Target = InputTarget | Flagged | EdgeTarget
 
 
 class Tour:
@@ -59,6 +70,7 @@ class Tour:
         self._at: Node = BEGIN
         self._flags = {node: tuple(_flags_of(party.record)) for node, party in graph.parties.items()}
         self._flagged = self._few_flags()
+        self._small = self._few_edges()
         self._wanted = {
             node: [(edge, frozenset(self._targets(edge))) for edge in edges if edge.cells]
             for node, edges in graph.edges.items()
@@ -105,6 +117,8 @@ class Tour:
         yield from (InputTarget(cell, kind, edge.move, left) for cell in edge.cells)
         if edge.source[0] in self._flagged:
             yield from (Flagged(cell, kind, self._flags[edge.source]) for cell in edge.cells)
+        if edge.source[0] in self._small and edge.dest != edge.source:
+            yield EdgeTarget(edge.source, edge.move)
 
     def _few_flags(self) -> set[int]:
         """The starts in which a row has few of them."""
@@ -116,6 +130,14 @@ class Tour:
                     Flagged(cell, _kind_of(edge.move), self._flags[node]) for edge in edges for cell in edge.cells
                 )
         return {start for start, flagged in found.items() if len(flagged) <= FLAGGED_MAX}
+
+    def _few_edges(self) -> set[int]:
+        """The starts that have few of them."""
+        found: dict[int, int] = {}
+        for node, edges in self.graph.edges.items():
+            if isinstance(node, tuple):
+                found[node[0]] = found.get(node[0], 0) + len(edges)
+        return {start for start, count in found.items() if count <= EDGES_MAX}
 
     def _next_edge(self) -> tuple[Edge, frozenset[Target]]:
         """The nearest edge that takes what was not taken."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from statemachines.kernel import Event
 from statemachines.sequence_windows.jump import JUMP
-from statemachines.sequence_windows.message import Judged, Numbered
+from statemachines.sequence_windows.message import LOSS_MAX, Judged, Numbered
 from statemachines.sequence_windows.publisher_window import (
     PUBLISHER_WINDOW,
     Exhausted,
@@ -40,9 +40,12 @@ from statemachines.testing.conformance.role import ConformanceRole, Start
 from statemachines_spec.explorer.timing import Timing
 
 NO_TIMERS: Final = Timing(1)
-FRAME: Final = 2
+FRAME: Final = 193_148_344
+"""That of the source's examples: numbers of it do not fit into a double."""
 FAR: Final = 1 + JUMP + 1
 """The base of a jump from the first message of a stream."""
+BEYOND: Final = LOSS_MAX + 10
+"""The base of a message before which more are missing than are counted."""
 
 # -- the window of a receiver -----------------------------------------------------------------------------------------
 
@@ -80,7 +83,7 @@ def tell_of_streams(record: Any) -> Iterator[Event]:
 def tell_of_jump(record: Any) -> Iterator[Event]:
     """What comes of a publisher whose numbers jump, and go on below the jump."""
     yield from (Subscribe(), Flip())
-    yield from (Numbered(FRAME, base, base) for base in (1, 2, FAR - 1, FAR, FAR + 1))
+    yield from (Numbered(FRAME, base, base) for base in (1, 2, FAR - 1, FAR, FAR + 1, BEYOND))
     yield from (Numbered(FRAME, 2, 3), Numbered(FRAME, FAR - 1, FAR + 1))
 
 
