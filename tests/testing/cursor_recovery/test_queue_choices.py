@@ -11,7 +11,8 @@ from statemachines.cursor_recovery.memory import READ_HEAD, Loaded, Memory, Queu
 from statemachines.cursor_recovery.reader import READER, Read, new_reader
 from statemachines.testing.conformance.campaign import Outcome
 from statemachines.testing.conformance.conformance_run import Begin, ConformanceRun, Feed
-from statemachines.testing.conformance.conformance_test import ConformanceTest, InProcess
+from statemachines.testing.conformance.conformance_test import ConformanceTest
+from statemachines.testing.conformance.in_process import InProcess
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.tour import tour_of
 from statemachines.testing.cursor_recovery.memory_scene import Meanwhile, MemoryScene
