@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Options:
+class PluginOptions:
     """What was said on the command line of pytest: `seed` draws the runs of a `ConformanceTest`; the script of a run
     that fails is kept in `trace_dir` (None: nowhere)."""
 
@@ -17,7 +17,7 @@ class Options:
     trace_dir: Path | None = None
 
 
-OPTIONS = Options()
+OPTIONS = PluginOptions()
 
 
 def pytest_addoption(parser: Any) -> None:

@@ -20,7 +20,7 @@ from statemachines.testing.conformance.child_process import END_S, PATIENCE_S, D
 from statemachines.testing.conformance.interface import InterfaceError
 
 
-class LoopThread:
+class AnsweringLoop:
     """An event loop in a thread of its own."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class InProcess:
         self._adapter = adapter
         self._patience_s = patience_s
         self._line = b""
-        self._loop: LoopThread | None = None
+        self._loop: AnsweringLoop | None = None
 
     def __enter__(self) -> InProcess:
         return self
@@ -104,7 +104,7 @@ class InProcess:
                 raise RuntimeError(f"SystemExit: {error}") from error
 
         if self._loop is None:
-            self._loop = LoopThread()
+            self._loop = AnsweringLoop()
         try:
             return self._loop.run(wait(), self._patience_s)
         except LateError:
