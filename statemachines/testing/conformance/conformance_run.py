@@ -42,6 +42,9 @@ from statemachines.testing.conformance.role import ConformanceRole, Start
 STATES_MAX: Final = 64
 """More possible states than this are not carried: the run is inconclusive."""
 
+TIMERS_MAX: Final = 10_000
+TOO_MANY_TIMERS: Final = f"more than {TIMERS_MAX:,} timers; take those back that you do not wait for"
+
 FIRINGS_MAX: Final = 1_000
 """So many timers of an implementation may be due at one moment."""
 
@@ -361,6 +364,8 @@ class ConformanceRun:
                 self._set.append(effect)
                 self._cancelled.discard(effect.timer)
                 self._timers[effect.timer] = (effect.authority, effect.deadline_ns, len(self._timers))
+                if len(self._timers) > TIMERS_MAX:
+                    raise InterfaceError(f"line {self.inputs} ({what}): the implementation sets {TOO_MANY_TIMERS}")
             elif kind is CancelTimerEffect:
                 if self._timers.pop(effect.timer, None) is not None:
                     self._cancelled.add(effect.timer)
