@@ -72,6 +72,7 @@ class RoleGraph:
         self.edges: dict[Node, list[Edge]] = {OVER: []}
         self._encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
         self._outcomes: dict[tuple[bytes, type[Any], Hashable], Outcome | None] = {}
+        self._separated: dict[tuple[Node, bytes], tuple[list[Move], Node] | None] = {}
         self._outputs = OutputsOf(role.relation)
         for number, _ in enumerate(role.starts):
             self._explore(number)
@@ -241,6 +242,12 @@ class RoleGraph:
     def separating(self, node: Node, other: TimedParty) -> tuple[list[Move], Node] | None:
         """A short sequence of inputs to which `node` and the state `other` answer differently, and where it leads from
         `node`; None: none was found."""
+        entry = (node, self._key(other))
+        if entry not in self._separated:
+            self._separated[entry] = self._separate(node, other)
+        return self._separated[entry]
+
+    def _separate(self, node: Node, other: TimedParty) -> tuple[list[Move], Node] | None:
         queue: deque[tuple[Node, TimedParty, list[Move]]] = deque([(node, other, [])])
         seen = {(node, self._key(other))}
         while queue:

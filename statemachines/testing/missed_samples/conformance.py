@@ -153,7 +153,7 @@ CACHE_ROLE: Final = ConformanceRole(
         Start("one sample", CacheRecord(prefix="p", expression="a/b", local=True), tell_cache(
             ((0, 0), (1, 1)), MALFORMED, ("p", "q", ""), ("a/b", "a/c"), local=(True, False)
         )),
-        Start("several queues", CacheRecord(expression="a/**", history=2, places=2, retention_ms=2_000), tell_cache(
+        Start("several queues", CacheRecord(expression="a/**", places=2, retention_ms=2_000), tell_cache(
             ((0, 0), (1, 1)), ("_max=1", "_max=x"), ("p", "q", ""), ("a/b", "a/c", "c")
         ), is_counted),
         Start("times", CacheRecord(history=2), tell_cache(
@@ -246,7 +246,7 @@ def start_subscriber(
     **changed: Any,
 ) -> Start:
     """A subscriber with short times: a query is silent after a second, and asked again a second later."""
-    short = {"retries": 1, "timeout_ms": 1_000, "timeout_max_ms": 1_000, "backoff_ms": 1_000, "retention_ms": 2_000}
+    short = {"retries": 1, "timeout_ms": 1_000, "timeout_max_ms": 1_000, "backoff_ms": 1_000, "retention_ms": 1_000}
     recovery = Recovery(**{**short, **changed})
     return Start(name, SubscriberRecord(recovery, history, width), say, is_within(queries))
 

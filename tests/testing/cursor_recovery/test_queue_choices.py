@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from statemachines.cursor_recovery.memory import READ_HEAD, Loaded, Memory, Queue, Store
 from statemachines.cursor_recovery.reader import READER, Read, new_reader
@@ -14,7 +15,6 @@ from statemachines.testing.conformance.conformance_run import Begin, Conformance
 from statemachines.testing.conformance.conformance_test import ConformanceTest
 from statemachines.testing.conformance.in_process import InProcess
 from statemachines.testing.conformance.role import role_of
-from statemachines.testing.conformance.tour import tour_of
 from statemachines.testing.cursor_recovery.memory_scene import Meanwhile, MemoryScene
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
@@ -23,10 +23,11 @@ from machine_adapter import MachineAdapter
 sys.path.pop(0)
 
 
-def judge(name, changed=lambda effects: effects, runs=5):
-    """The verdict on the shipped machine that answers otherwise."""
+def judge(name, changed):
+    """The verdict on the shipped machine that answers otherwise, in a few scenes."""
     role = role_of(f"cursor_recovery/{name}")
-    return ConformanceTest.of(role, lambda: MachineAdapter(role, changed)).campaign(tour_of(role)).judge(runs)
+    few = replace(role, starts=tuple(role.starts[number] for number in (1, 2, 6)))
+    return ConformanceTest.of(few, lambda: MachineAdapter(few, changed)).judge(1)
 
 
 WITHOUT_PATH = {"writer": [3, 16, 19], "reader": [3]}
@@ -35,7 +36,8 @@ WITHOUT_PATH = {"writer": [3, 16, 19], "reader": [3]}
 
 @pytest.mark.parametrize("name", WITHOUT_PATH)
 def test_the_shipped_operation_conforms_to_itself_and_takes_every_row(name):
-    verdict = judge(name)
+    role = role_of(f"cursor_recovery/{name}")
+    verdict = ConformanceTest.of(role, lambda: MachineAdapter(role)).judge(3)
     assert verdict.outcome is Outcome.PASS, verdict
     assert verdict.coverage.is_whole
     assert verdict.coverage.missed == ()

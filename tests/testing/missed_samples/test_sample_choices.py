@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from statemachines.testing.conformance.campaign import Outcome
 from statemachines.testing.conformance.conformance_test import ConformanceTest
@@ -22,11 +23,28 @@ ROUND = 1 << 32
 RANGES = {"sample", "stamped", "reply", "not_kept", "deliver", "missed", "turned_away"}
 
 
-def judge(name, changed=lambda effects: effects, runs=5):
-    """The verdict on the shipped machine that answers otherwise."""
+FEW = {}
+"""A role -> itself with a few of its systems."""
+
+
+def few_starts(name):
+    """The role with those of its systems that a choice is tried in."""
     role = role_of(f"missed_samples/{name}")
-    campaign = ConformanceTest.of(role, lambda: MachineAdapter(role, changed)).campaign(tour_of(role))
-    return campaign.judge(runs)
+    if id(role) not in FEW:
+        starts = [role.starts[number] for number in (1, 2, 12)] if name == "subscriber" else role.starts
+        FEW[id(role)] = (role, replace(role, starts=tuple(starts)))
+    return FEW[id(role)][1]
+
+
+def judge_adapter(name, make):
+    """The verdict on what `make(role)` gives, after the tour of a few systems and a drawn run."""
+    role = few_starts(name)
+    return ConformanceTest.of(role, lambda: make(role)).campaign(tour_of(role)).judge(1)
+
+
+def judge(name, changed):
+    """The verdict on the shipped machine that answers otherwise."""
+    return judge_adapter(name, lambda role: MachineAdapter(role, changed))
 
 
 def carried(effect):
@@ -39,12 +57,16 @@ def with_carried(effect, **changes):
     return {key: {**value, **changes} if isinstance(value, dict) else value for key, value in effect.items()}
 
 
-@pytest.mark.parametrize(("name", "rows"), [("publisher", 15), ("reliability_cache", 14), ("subscriber", 131)])
-def test_the_shipped_machine_conforms_to_itself_and_takes_every_row(name, rows):
-    verdict = judge(name)
+@pytest.mark.parametrize("name", ["publisher", "reliability_cache", "subscriber"])
+def test_the_shipped_machine_conforms_to_itself_and_takes_every_row(name):
+    role = role_of(f"missed_samples/{name}")
+    if name == "subscriber":  # all of its systems take seconds; these show what the others do not
+        role = replace(role, starts=role.starts[::3])
+    verdict = ConformanceTest.of(role, lambda: MachineAdapter(role)).judge(2)
     assert verdict.outcome is Outcome.PASS, verdict
     assert verdict.coverage.is_whole
-    assert (verdict.coverage.rows, verdict.coverage.missed) == (rows, ())
+    assert verdict.coverage.missed == ()
+    assert verdict.coverage.rows >= {"publisher": 15, "reliability_cache": 14, "subscriber": 80}[name]
 
 
 def one_by_one(effects):
@@ -142,14 +164,12 @@ class OtherNumbers(MachineAdapter):
 
 
 def test_MS_76_queries_are_numbered_in_one_row():
-    role = role_of("missed_samples/subscriber")
-    assert ConformanceTest.of(role, lambda: OtherNumbers(role)).campaign(tour_of(role)).judge(5).outcome is Outcome.PASS
+    assert judge_adapter("subscriber", OtherNumbers).outcome is Outcome.PASS
 
 
 def test_MS_76_two_queries_about_a_source_have_the_same_number():
-    role = role_of("missed_samples/subscriber")
     adapter = type("OneNumber", (OtherNumbers,), {"number_of": lambda self, query: 1})
-    verdict = ConformanceTest.of(role, lambda: adapter(role)).campaign(tour_of(role)).judge(0)
+    verdict = judge_adapter("subscriber", adapter)
     assert verdict.outcome is Outcome.FAIL
     assert "which was used before; each query number is another" in verdict.why
 

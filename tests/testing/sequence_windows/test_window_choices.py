@@ -18,7 +18,7 @@ from machine_adapter import MachineAdapter
 
 sys.path.pop(0)
 
-RUNS = 10
+RUNS = 2
 ROLES = ("subscriber_window", "publisher_window")
 
 
