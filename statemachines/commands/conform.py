@@ -9,7 +9,9 @@ import typer
 
 from statemachines import catalogue, registry
 from statemachines.commands.exits import Exit
+from statemachines.drivers.options import SecretFile, TlsCert, TlsKey, read_credentials
 from statemachines.drivers.plain_text import plain_json
+from statemachines.drivers.tcp import parse_address
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 
@@ -21,8 +23,8 @@ def conform(
         str, typer.Argument(metavar="ROLE", help="A machine: its name, protocol/name, or module:ATTRIBUTE.")
     ],
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="After --: what starts the implementation.")
-    ],
+        list[str] | None, typer.Argument(metavar="COMMAND...", help="After --: what starts the implementation.")
+    ] = None,
     runs: Annotated[int, typer.Option(min=0, help="Runs of drawn inputs after the tour.")] = 200,
     seed: Annotated[int, typer.Option(help="What draws them.")] = 0,
     no_tour: Annotated[bool, typer.Option("--no-tour", help="Leave the tour out.")] = False,
@@ -30,8 +32,26 @@ def conform(
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the inputs of a failing run go.")] = None,
     patience: Annotated[float, typer.Option(min=0.1, help="Seconds that an answer is waited for.")] = 10.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Test over the wire: the implementation connects here (port 0: any)."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, max=86_400, help="Over the wire: how long a run takes.")] = 20.0,
+    tolerance: Annotated[
+        float, typer.Option(min=0.01, max=3_600, help="Over the wire: silence counts after so many seconds.")
+    ] = 2.0,
+    faults: Annotated[
+        float, typer.Option(min=0.0, max=0.5, help="Over the wire: so much of the messages is lost, repeated, delayed.")
+    ] = 0.1,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Over the wire: TOML with the times, in place of the kit's own.")
+    ] = None,
+    store: Annotated[str, typer.Option(help="Over the wire: the identity of the store that the kit names.")] = "",
+    secret_file: SecretFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
 ) -> None:
-    """Test an implementation in any language: JSON lines on its standard input and output.
+    """Test an implementation in any language: JSON lines on its standard input and output, or over the wire.
 
     A tour takes every row of the table that can be taken, and looks where each has led; then come drawn inputs. The
     page docs/test_your_implementation.md says what an implementation is told, and what it answers.
@@ -39,6 +59,11 @@ def conform(
     Exit code 0: everything that came is allowed. 1: something is not; the shortest run that shows it is printed and
     saved. 3: it could not be judged, such as an implementation that does not answer in time.
     """
+    if not command and listen is None:
+        rule = (
+            "is missing; put -- and what starts the implementation behind the role, or --listen for one over the wire"
+        )
+        raise ConfigurationError("COMMAND", "", rule)
     from statemachines.testing.conformance import report, script_file
     from statemachines.testing.conformance.campaign import Campaign, Outcome
     from statemachines.testing.conformance.child_process import ChildProcess
@@ -46,8 +71,17 @@ def conform(
 
     found = role_of(role)
     moves = None if script is None else script_file.load(script, found)
+    argv = tuple(command or ())
+    if listen is not None:
+        from statemachines.commands import conform_wire
+        from statemachines.testing.conformance.wire_verdict import WireOptions
+
+        options = WireOptions(
+            seconds, seed, tolerance, faults=faults, configuration=conform_wire.read_times(config, found), store=store,
+            credentials=read_credentials(secret_file, tls_cert, tls_key, None), listen=parse_address(listen),
+        )  # fmt: skip
+        raise typer.Exit(conform_wire.run(found, options, argv, json=json))
     begin_work()
-    argv = tuple(command)
     campaign = Campaign(found, lambda: ChildProcess(argv, patience))
     verdict = campaign.judge(runs, seed, tour=not no_tour) if moves is None else campaign.replay(moves)
     print(plain_json(report.json_of(verdict, found)) if json else report.text_of(verdict, found))

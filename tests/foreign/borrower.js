@@ -257,11 +257,15 @@ class Borrower {
   }
 }
 
-let borrower = null;
-readline.createInterface({ input: process.stdin }).on('line', (text) => {
-  const line = parse(text);
-  if (line.init) borrower = new Borrower(line.init, line.now_ns);
-  else borrower.take(line);
-  process.stdout.write(`${print({ effects: borrower.effects, n: line.n })}\n`);
-  borrower.effects = [];
-});
+module.exports = { Borrower };
+
+if (require.main === module) {
+  let borrower = null;
+  readline.createInterface({ input: process.stdin }).on('line', (text) => {
+    const line = parse(text);
+    if (line.init) borrower = new Borrower(line.init, line.now_ns);
+    else borrower.take(line);
+    process.stdout.write(`${print({ effects: borrower.effects, n: line.n })}\n`);
+    borrower.effects = [];
+  });
+}

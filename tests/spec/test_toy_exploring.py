@@ -259,7 +259,7 @@ def test_nothing_to_see_is_not_shown():
     ("wrong", "word"),
     [
         (lambda: toy({"in_flight": 0}), "in_flight"),
-        (lambda: toy({"in_flight": 9}), "in_flight"),
+        (lambda: toy({"in_flight": 17}), "in_flight"),
         (lambda: toy({}, properties=(Always("x", "", (View("nobody", 2, int),), bool),)), "nobody"),
         (lambda: toy({}, properties=(Always("x", "", (View("talker", 1 << 21, int),), bool),)), "combinations"),
         (lambda: toy({}, properties=(Always("x", "", (View("talker", 1, lambda local: 5),), bool),)), "range"),

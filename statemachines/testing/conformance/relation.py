@@ -12,7 +12,7 @@ compared, but by what they cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import groupby
 from typing import Any, Final
@@ -37,12 +37,16 @@ class Before(msgspec.Struct, frozen=True):
 
 class Chosen(msgspec.Struct, frozen=True):
     """Numbers or names that the implementation chooses: a value is bound to that of the table at its first use, and two
-    are never bound to the same.  `fields`: (name of the message, event or request, field) that hold them; `per`: they
-    are chosen anew for each value of that field ("": once for all)."""
+    are never bound to the same.  `fields`: (name of the message, event or request, field) that hold them; a field of
+    the structs in a list of an event is "list.field".  `echoed`: fields of outputs that may repeat a value which was
+    never chosen.  `rises`: what is bound at one input is greater than all that was bound before.  `per`: they are
+    chosen anew for each value of that field ("": once for all)."""
 
     name: str
     fields: tuple[tuple[str, str], ...]
     clause: str
+    echoed: tuple[tuple[str, str], ...] = ()
+    rises: bool = False
     per: str = ""
 
     def scope_of(self, carrier: Mapping[str, Any]) -> str:
@@ -77,25 +81,29 @@ class Unordered(msgspec.Struct, frozen=True):
 
 class Ranged(msgspec.Struct, frozen=True):
     """What is called `kind` carries a range `first`..`last`, which may be split into several that follow each other, or
-    put together from them.  `round_at`: numbers come round to 0 here, and `last` may be beyond (0: they do not).
-    `rest`: what the fields of all but the first of a range become where they are told apart, but for those that have
-    one of the values `whole`."""
+    put together from them.  `alone`: this as `last` means `first` (None: nothing does).  `round_at`: numbers come round
+    to 0 here, and `last` may be beyond (0: they do not).  `rest`: what the fields of all but the first of a range
+    become where they are told apart, but for those that have one of the values `whole`."""
 
     kind: str
     first: str
     last: str
     clause: str
+    alone: int | None = None
     round_at: int = 0
     rest: dict[str, Any] = {}
     whole: tuple[Any, ...] = ()
 
     def parts_of(self, one: Output) -> list[Output]:
         """The range as it is compared: what is said of its first number alone stands by itself."""
-        rest = {**one.fields, **self.rest, self.first: one.fields[self.first] + 1}
+        first = one.fields[self.first]
+        if self.alone is not None and one.fields[self.last] == self.alone:
+            one = replace(one, fields={**one.fields, self.last: first})
         is_whole = not self.rest or any(one.fields[field] in self.whole for field in self.rest)
-        if is_whole or one.fields[self.first] == one.fields[self.last]:
+        if is_whole or first == one.fields[self.last]:
             return [one]
-        return [replace(one, fields={**one.fields, self.last: one.fields[self.first]}), replace(one, fields=rest)]
+        rest = replace(one, fields={**one.fields, **self.rest, self.first: first + 1})
+        return [replace(one, fields={**one.fields, self.last: first}), rest]
 
 
 class Repeated(msgspec.Struct, frozen=True):
@@ -130,7 +138,7 @@ class Relation(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def chosen_in(self) -> frozenset[str]:
         """The names of what holds something that the implementation chooses."""
-        return frozenset(kind for one in self.chosen for kind, _ in one.fields)
+        return frozenset(kind for one in self.chosen for kind, _ in (*one.fields, *one.echoed))
 
     def late_ns(self, timer: str) -> int:
         """How long after its deadline what a timer of the table causes may come."""
@@ -227,7 +235,7 @@ def match_answer(
     """The binding after this answer, where it is one that the relation allows; else what is wrong with it."""
     if expected == came and (not relation.chosen or relation.chosen_in.isdisjoint([one.name for one in expected])):
         return binding
-    wrong_order = _in_order(relation, came)
+    wrong_order, before = _in_order(relation, came), binding
     expected, came = _normal(relation, expected), _normal(relation, came)
     channels = dict.fromkeys(one.channel for one in (*expected, *came))
     for channel in channels:
@@ -238,25 +246,32 @@ def match_answer(
                 return f"missing: {wanted[place]}"
             if place == len(wanted):
                 return f"not expected: {found[place]}"
-            bound = _same(relation, wanted[place], found[place], binding)
+            bound = _same(relation, wanted[place], found[place], binding, before)
             if isinstance(bound, str):
                 return bound
             binding = bound
     return wrong_order or binding
 
 
-def _same(relation: Relation, wanted: Output, found: Output, binding: Binding) -> Binding | Difference:
+def _same(relation: Relation, wanted: Output, found: Output, binding: Binding, before: Binding) -> Binding | Difference:
+    """The binding with what these two bind; `before`: that of earlier inputs."""
     if wanted.name != found.name:
         return f"expected {wanted}, came {found}"
     for field, value in wanted.fields.items():
         other = found.fields.get(field)
-        choice = next((one for one in relation.chosen if (wanted.name, field) in one.fields), None)
+        place = (wanted.name, field)
+        choice = next((one for one in relation.chosen if place in (*one.fields, *one.echoed)), None)
         if choice is not None:
             scope = choice.scope_of(wanted.fields)
             values = dict(binding.get(scope, {}))
+            if value not in values and place in choice.echoed:
+                continue
             if value not in values:
                 if other in values.values():
                     rule = f"which was used before; each {choice.name} is another"
+                    return f"{wanted.name}: {field} is {_text(other)}, {rule}"
+                if choice.rises and (earlier := before.get(scope)) and not _is_above(other, earlier.values()):
+                    rule = f"which is not above each {choice.name} before [{choice.clause}]"
                     return f"{wanted.name}: {field} is {_text(other)}, {rule}"
                 values[value] = other
                 binding = {**binding, scope: values}
@@ -264,6 +279,10 @@ def _same(relation: Relation, wanted: Output, found: Output, binding: Binding) -
         if value != other:
             return f"{wanted.name}: {field} is {_text(other)}, expected {_text(value)}"
     return binding
+
+
+def _is_above(value: Any, others: Iterable[Any]) -> bool:
+    return isinstance(value, int) and value > max(others)
 
 
 def _normal(relation: Relation, outputs: tuple[Output, ...]) -> tuple[Output, ...]:
@@ -335,16 +354,47 @@ def _pairs(rule: Before, came: tuple[Output, ...]) -> Iterator[tuple[Output, Out
 
 def answered_values(relation: Relation, event: Event, binding: Binding) -> Event:
     """The event as the implementation is to hear it: with the values that it has chosen itself."""
+    return _translate(relation, event, binding, _answered_value)
+
+
+def table_values(relation: Relation, event: Event, binding: Binding) -> Event:
+    """The event of the wire as the table has it: with the values of the table for those that the implementation has
+    chosen itself; a value that it never chose is one that the table never chose either."""
+    return _translate(relation, event, binding, _table_value)
+
+
+def _translate(
+    relation: Relation, event: Event, binding: Binding, translate: Callable[[Any, Mapping[Any, Any]], Any]
+) -> Event:
     name = name_of(type(event))
     if name not in relation.chosen_in:
         return event
     for choice in relation.chosen:
         for kind, field in choice.fields:
-            if kind == name:
-                carrier = {one: getattr(event, one) for one in event.__struct_fields__}
-                value, values = getattr(event, field), binding.get(choice.scope_of(carrier), {})
-                other = values.get(value, value)
-                if value not in values and other in values.values():
-                    other = max(values.values()) + 1 if isinstance(other, int) else f"{other}-unknown"
-                event = replace(event, **{field: other})
+            if kind != name:
+                continue
+            carrier = {one: getattr(event, one) for one in event.__struct_fields__}
+            values = binding.get(choice.scope_of(carrier), {})
+            outer, _, inner = field.partition(".")
+            value = carrier[outer]
+            if inner:
+                each = (replace(one, **{inner: translate(getattr(one, inner), values)}) for one in value)
+                event = replace(event, **{outer: tuple(each)})
+            else:
+                event = replace(event, **{field: translate(value, values)})
     return event
+
+
+def _answered_value(value: Any, values: Mapping[Any, Any]) -> Any:
+    """What the implementation calls it; one that it has not chosen is none of those that it has."""
+    other = values.get(value, value)
+    if value not in values and other in values.values():
+        other = max(values.values()) + 1 if isinstance(other, int) else f"{other}-unknown"
+    return other
+
+
+def _table_value(value: Any, values: Mapping[Any, Any]) -> Any:
+    known = next((ours for ours, theirs in values.items() if theirs == value), value)
+    if known == value and value in values and values[value] != value:
+        known = max(values) + 1 if isinstance(value, int) else f"{value}-unknown"
+    return known

@@ -10,7 +10,7 @@ from typing import Any
 from statemachines import catalogue
 from statemachines.kernel import ConfigurationError, GaplessError, name_of
 from statemachines.testing.conformance.campaign import Coverage, Outcome, Verdict
-from statemachines.testing.conformance.conformance_run import Begin, Cell, Feed, Late, Move, Wait
+from statemachines.testing.conformance.conformance_run import Begin, Cell, Feed, Late, Move, Violation, Wait
 from statemachines.testing.conformance.relation import Output
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.script_file import line_of
@@ -60,8 +60,8 @@ def _coverage_json(coverage: Coverage, role: ConformanceRole) -> dict[str, Any]:
     return {
         "rows": coverage.rows,
         "rows_taken": coverage.taken,
-        "rows_missed": [_cell(cell, role) for cell in coverage.missed],
-        "rows_without_path": [_cell(cell, role) for cell in coverage.pathless],
+        "rows_missed": [describe_cell(cell, role) for cell in coverage.missed],
+        "rows_without_path": [describe_cell(cell, role) for cell in coverage.pathless],
         "pairs": coverage.pairs,
         "pairs_taken": coverage.pairs_taken,
         "rows_not_separated": coverage.unseparated,
@@ -71,10 +71,14 @@ def _coverage_json(coverage: Coverage, role: ConformanceRole) -> dict[str, Any]:
 
 
 def _violation(verdict: Verdict, role: ConformanceRole) -> Iterator[str]:
-    found = verdict.violation
-    if found is None:
+    if verdict.violation is None:
         yield f"  {verdict.why}"
-        return
+    else:
+        yield from describe_violation(verdict.violation, role)
+
+
+def describe_violation(found: Violation, role: ConformanceRole) -> Iterator[str]:
+    """What was fed, what was expected by which clause, what came."""
     yield f"  fed       {found.fed} at {found.at_ns / MS:g} ms, {' or '.join(found.states)}"
     for number, (outputs, clauses) in enumerate(found.expected):
         yield from _listed("expected" if not number else "or", outputs)
@@ -124,9 +128,9 @@ def _coverage(verdict: Verdict, role: ConformanceRole) -> Iterator[str]:
     if verdict.outcome is not Outcome.PASS:
         return
     if found.missed:
-        yield f"            not taken: {_cells(found.missed, role)}"
+        yield f"            not taken: {describe_cells(found.missed, role)}"
     if found.pathless:
-        yield f"            without a path within the bounds: {_cells(found.pathless, role)}"
+        yield f"            without a path within the bounds: {describe_cells(found.pathless, role)}"
     if not found.is_whole:
         yield "            the bounds were not reached: there may be more"
     yield f"  pairs     {found.pairs_taken} of {found.pairs} pairs of rows that can follow each other"
@@ -135,12 +139,14 @@ def _coverage(verdict: Verdict, role: ConformanceRole) -> Iterator[str]:
     yield f"  inputs    {found.inputs}, with {found.runs} drawn runs"
 
 
-def _cells(cells: tuple[Cell, ...], role: ConformanceRole) -> str:
+def describe_cells(cells: tuple[Cell, ...], role: ConformanceRole) -> str:
+    """Rows by name."""
     more = f" and {len(cells) - MISSED_MAX} more" if len(cells) > MISSED_MAX else ""
-    return ", ".join(_cell(cell, role) for cell in cells[:MISSED_MAX]) + more
+    return ", ".join(describe_cell(cell, role) for cell in cells[:MISSED_MAX]) + more
 
 
-def _cell(cell: Cell, role: ConformanceRole) -> str:
+def describe_cell(cell: Cell, role: ConformanceRole) -> str:
+    """A row by its machine, number, event, state and clause."""
     machine, row, status = cell
     line = next(one for one in role.fsm.family() if one.full_name == machine).lines[row]
     return f"{machine.rpartition('/')[2]} {row} {name_of(line.event)} in {status} [{line.clause}]"

@@ -173,7 +173,9 @@ CACHE_ROLE: Final = ConformanceRole(
 # -- subscriber -----------------------------------------------------------------------------------------------------
 
 RECOVERY: Final = Relation(
-    chosen=(Chosen("query number", (("query", "n"), ("query_ended", "n"), ("query_goes_on", "n")), "MS-76", "source"),),
+    chosen=(
+        Chosen("query number", (("query", "n"), ("query_ended", "n"), ("query_goes_on", "n")), "MS-76", per="source"),
+    ),
     any_order=(AnyOrder("query", ("source", "first", "last"), "MS-77"),),
     ranged=(
         Ranged("deliver", "first", "last", "MS-73"),

@@ -325,7 +325,7 @@ BREAKS = {
     "SS-278": swap(relay, "DETOURS_MAX", 2**31),
     "SS-279": swap(membership, "hear_by", lambda record, now_ns: SetTimer("idle", 2**60)),
     "SS-281": swap(Registry, "_hold_back", lambda self, event, now_ns: None),
-    **{clause: without_choice("shared_subscriptions", clause) for clause in ("SS-310", "SS-311", "SS-312", "SS-313")},
+    **{f"SS-{n}": without_choice("shared_subscriptions", f"SS-{n}") for n in range(310, 318)},
     "SS-224": wrap(Registry, "close", halted_only),
     "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
 }

@@ -1,0 +1,53 @@
+"""`gapless conform --listen`: an implementation tested over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from statemachines.commands.exits import Exit
+from statemachines.drivers.plain_text import plain_json
+from statemachines.drivers.tcp import Address
+from statemachines.input_file import decode_input, read_input
+from statemachines.interrupts import begin_work
+from statemachines.testing.conformance import wire_report
+from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.role import ConformanceRole
+from statemachines.testing.conformance.wire_run import WireRun
+from statemachines.testing.conformance.wire_verdict import WireOptions
+
+EXITS = {Outcome.PASS: 0, Outcome.FAIL: Exit.VIOLATED, Outcome.INCONCLUSIVE: Exit.INCONCLUSIVE}
+
+
+def run(role: ConformanceRole, options: WireOptions, command: tuple[str, ...], *, json: bool) -> int:
+    """Run the kit, print the address and then the verdict; the exit code."""
+    test = WireRun(role, options, command)
+
+    def announce(address: Address) -> None:
+        where = "{}:{}".format(*address)
+        if json:
+            times = msgspec.to_builtins(test.configuration)
+            said = {"address": where, "tolerance_s": options.tolerance_s, "seconds": options.seconds}
+            print(msgspec.json.encode({**said, "seed": options.seed, "configuration": times}).decode(), flush=True)
+            return
+        print(f"listening on {where} for {options.seconds:g} s; seed {options.seed}")
+        print(f"silence counts after {options.tolerance_s:g} s (--tolerance)", flush=True)
+
+    begin_work()
+    verdict = asyncio.run(test.judge(announce))
+    print(plain_json(wire_report.json_of(verdict, role)) if json else wire_report.text_of(verdict, role))
+    return int(EXITS[verdict.outcome])
+
+
+def read_times(path: Path | None, role: ConformanceRole) -> Any:
+    """The times in a TOML file; None: the kit's own.  Raises `ConfigurationError`."""
+    if path is None or role.wire is None:
+        return None
+    kind = type(role.wire.configuration)
+    decode = partial(msgspec.toml.decode, type=kind)
+    found = decode_input(path, "--config", "a configuration", read_input(path, "--config"), decode)
+    return found.check() if hasattr(found, "check") else found

@@ -1,0 +1,77 @@
+"""WireRole: what a protocol says about testing implementations of a role over the wire.
+
+    WIRE = WireRole(plays=SERVER, peer="holder", takes=Acquire | Renew, begin=begin_record, unseen=find_unseen, ...)
+
+Over the wire the kit sees the messages of an implementation, and neither its application nor its timers.  The protocol
+names the calls that an application may make unseen, and how peers behave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any, Protocol
+
+import msgspec
+
+from statemachines.drivers.role import Role
+from statemachines.kernel import Call, Message
+from statemachines.testing.conformance.relation import Output
+
+
+class PeerPlayer(Protocol):
+    """The other parties of an implementation: answers to its messages, and messages of their own."""
+
+    def answer(self, record: Any, message: Any) -> Iterable[Message]:
+        """What the peers say to this message; `record`: the likeliest state of the implementation after it."""
+        ...
+
+    def propose(self, record: Any) -> Iterable[Message]:
+        """What else the peers may say in this state, sensible or not."""
+        ...
+
+    def sender(self, message: Any) -> str:
+        """The party of the kit's node that says this message."""
+        ...
+
+
+class EarlierInstance(msgspec.Struct, frozen=True):
+    """An earlier instance of the same node."""
+
+    first: Any
+    """The message that began it."""
+    ends: tuple[tuple[Any, tuple[Output, ...]], ...]
+    """Each state that it may be in: the record, and what it told its application last where it has ended."""
+
+
+class BegunRecord(msgspec.Struct, frozen=True):
+    """A record that a new instance may begin with."""
+
+    record: Any
+    goes_on: bool = False
+    """This is so only if the instance before it has not ended."""
+
+
+class WireRole(msgspec.Struct, frozen=True):
+    """How the kit plays the peers of one role, and judges it by its messages alone."""
+
+    plays: Role
+    """The role that the kit has on its connections."""
+    peer: str
+    """The name of the role under test, as a hello says it."""
+    takes: Any
+    """The union of messages that the implementation may send."""
+    configuration: Any
+    """The default times: short ones, since a run is real time."""
+    begin: Callable[[str, Any, Any, tuple[EarlierInstance, ...]], tuple[BegunRecord, ...]]
+    """(`to`, first message, configuration, earlier instances) -> records that a new instance may have before it."""
+    opening: tuple[Call, ...]
+    """What an application calls first; the first message is an answer to it."""
+    unseen: Callable[[Any, Output | None], Iterable[Call]]
+    """(record, message that has come) -> calls of the application that may have been before it (None: at any time)."""
+    player: Callable[[str, Random], PeerPlayer]
+    """(life of the kit, chance) -> the peers of one node."""
+    speaker: str
+    """The field of its messages that holds its id."""
+    after_end: tuple[str, ...] = ()
+    """Names of messages that an instance may repeat when it has ended."""
