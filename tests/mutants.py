@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import asdict, replace
 
 from statemachines.kernel import Fsm, Ignore, Refuse, Row
 from statemachines.kernel.fsm import Line
@@ -35,6 +38,27 @@ def wrap(owner: Any, name: str, around: Callable[[Any], Any]) -> Break:
 def without(fsm: Fsm[Any], clause: str) -> Break:
     """The machine has no row of the clause."""
     return lambda stack: without_rows(stack, fsm, tuple(row for row in fsm.declared if row.clause == clause))
+
+
+def without_choice(protocol: str, clause: str) -> Break:
+    """The relations of a protocol's roles say nothing by the clause: everything is as in our table, or nothing binds
+    what it binds."""
+
+    def apply(stack: ExitStack) -> None:
+        from statemachines.testing.conformance.role import roles_of  # it needs Hypothesis, as few others do
+
+        roles: Any = roles_of(protocol)
+        changed = {name: replace(role, relation=_without(role.relation, clause)) for name, role in roles.items()}
+        stack.enter_context(patch.dict(roles, changed))
+
+    return apply
+
+
+def _without(relation: Any, clause: str) -> Any:
+    choices = {kind: ones for kind, ones in asdict(relation).items() if ones and kind != "hidden"}
+    return replace(
+        relation, **{kind: tuple(one for one in ones if one.clause != clause) for kind, ones in choices.items()}
+    )
 
 
 def without_rows(stack: ExitStack, fsm: Fsm[Any], gone: tuple[AnyRow, ...]) -> None:

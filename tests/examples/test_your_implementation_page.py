@@ -52,11 +52,12 @@ def test_the_first_listing_fails_as_the_page_says(tmp_path, monkeypatch, capsys)
     assert capsys.readouterr().out.splitlines()[:7] == listing("text").splitlines()[:7]
 
 
-def test_the_listing_in_python_prints_what_the_page_says(tmp_path, capsys):
+@pytest.mark.parametrize("after", ["## In Python", "Without a test runner"])
+def test_the_listings_in_python_print_what_the_page_says(tmp_path, capsys, after):
     path = tmp_path / "page_listing.py"
-    path.write_text(listing("python", "## In Python"))
+    path.write_text(listing("python", after))
     runpy.run_path(str(path))
-    assert capsys.readouterr().out == listing("text", "## In Python")
+    assert capsys.readouterr().out == listing("text", after)
 
 
 def test_the_listing_of_the_writer_fails_as_the_page_says(tmp_path, monkeypatch, capsys):
@@ -74,6 +75,31 @@ def test_every_message_stands_on_the_page_with_its_fields(title, kind):
     row = next(line for line in rows if f"`{name_of(kind)}`" in line.split("|")[1])
     fields = re.findall(r"`(\w+)`", row.split("|")[2])
     assert fields == list(kind.__struct_fields__)
+
+
+SECTIONS = {
+    "missed_samples/publisher": "**A publisher** gets `source`",
+    "missed_samples/reliability_cache": "**A cache**",
+    "missed_samples/subscriber": "**A subscriber**",
+    "sequence_windows/subscriber_window": "**A receiver**",
+    "sequence_windows/publisher_window": "**A publisher** gets `subject`",
+    "cursor_recovery/writer": "An operation gets",
+    "cursor_recovery/reader": "An operation gets",
+}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_message_of_a_role_stands_in_its_section_with_its_fields(name):
+    interface = role_of(name).interface
+    part = re.split(r"\n(?:\*\*|## )", PAGE[PAGE.index(SECTIONS[name]) :])[0]
+    said = part[: part.index("\n|")]
+    assert set(interface.given) <= set(re.findall(r"`(\w+)`", said))
+    found = {}
+    for cells in (line.split("|") for line in part.splitlines() if line.startswith("|")):
+        found |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1]), re.findall(r"`(\w+)`", cells[2]))
+    alphabet = interface.alphabet
+    for kind in (*alphabet.takes, *alphabet.sends, *alphabet.asks, *alphabet.tells):
+        assert found[name_of(kind)] == list(kind.__struct_fields__)
 
 
 @pytest.mark.parametrize(("title", "role"), ROLES.items())

@@ -1,4 +1,4 @@
-"""Mistakes to be put into the foreign Borrowers: bugs of existing systems, and states that are wrong only later.
+"""Mistakes to be put into the foreign implementations: bugs of existing systems, and states that are wrong only later.
 
 Each is a piece of the text, and what takes its place; `LATER` are those whose output is right at first.
 """
@@ -85,6 +85,37 @@ JAVASCRIPT = {
     ),
 }
 
+WINDOW = {
+    "one flip forgets": ("      if (this.age === FLIPS) this.forget(0);\n", "      this.forget(0);\n"),
+    "a message does not keep its subject": (
+        "    const since = this.since(first, end);\n    this.age = 0;\n",
+        "    const since = this.since(first, end);\n",
+    ),
+    "unsubscribing forgets nothing": ("this.isSubscribed = false; this.forget(0);", "this.isSubscribed = false;"),
+    "what is below a jump is taken for repeated": (
+        "        this.other = last;\n        this.jumped = first;\n",
+        "",
+    ),
+    "publishers that were forgotten for others lost nothing": (
+        "this.forget(FLIPS - this.age)",
+        "this.forget(0)",
+    ),
+    "of several publishers one alone keeps the subject": (
+        "    this.age = 0;\n    if (this.crowded)",
+        "    if (this.crowded)",
+    ),
+    "numbers are read as doubles": ("BigInt(value.slice(1))", "BigInt(Number(value.slice(1)))"),
+    "the first missing message is not counted": (
+        "const lost = first - since - 1n;",
+        "const lost = first - since - 2n;",
+    ),
+    "a loss is not capped": ("Number(smaller(lost, LOSS_MAX))", "Number(lost)"),
+    "a stream that begins anew has lost what it may have": (
+        "if (event.first !== 1 || before) return",
+        "if (event.first !== 1 || !before) return",
+    ),
+}
+
 LATER = {
     "a late copy of a grant installs a stream that was revoked",
     "the last report is lost and never repeated",
@@ -97,4 +128,10 @@ LATER = {
     "a final progress is forgotten with the next one",
     "the end of a stream is read as a double",
     "the next ping is counted from the last one",
+    "one flip forgets",
+    "a message does not keep its subject",
+    "unsubscribing forgets nothing",
+    "what is below a jump is taken for repeated",
+    "publishers that were forgotten for others lost nothing",
+    "of several publishers one alone keeps the subject",
 }

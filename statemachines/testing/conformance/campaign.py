@@ -278,7 +278,7 @@ class Campaign:
     def _drawn(self, record: Any, choice: int, is_answered: bool) -> Iterable[Event]:
         """Events of any values that the types allow, aimed at what the record holds; answers come from the services
         alone, where the kit plays them."""
-        legal = environment_of(self.role.fsm).legal
+        legal = self.role.legal or environment_of(self.role.fsm).legal
         for kind in self.role.interface.alphabet.takes:
             if is_answered and issubclass(kind, Answer):
                 continue

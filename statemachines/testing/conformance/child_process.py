@@ -29,6 +29,15 @@ END_S: Final = 2.0
 """A command whose input was closed has so long to end by itself."""
 
 READ_BYTES: Final = 1 << 16
+STDERR_BYTES_MAX: Final = 1 << 20
+"""So much of what the command writes to stderr is kept."""
+
+SLICE_MS: Final = 200
+"""So often it is looked at while an answer is waited for."""
+
+LINES: Final = 1_024
+"""And after so many lines."""
+
 STDERR_BYTES: Final = 400
 
 
@@ -63,6 +72,7 @@ class ChildProcess:
         self._patience_s = patience_s
         self._command = command
         self._buffer = bytearray()
+        self._lines = 0
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         try:
             with defer_interrupts(), not_interrupted():
@@ -99,6 +109,9 @@ class ChildProcess:
         """Say a line.  Raises `NoAnswer`, `Died`, and `InterfaceError` for an answer that nobody asked for."""
         if self._buffer:
             raise InterfaceError(self._unasked())
+        self._lines += 1
+        if self._lines % LINES == 0:
+            self._trim_stderr()
         self._write(line + b"\n")
 
     def hear(self) -> bytes:
@@ -110,8 +123,11 @@ class ChildProcess:
             if not self._poll.poll(0):
                 waits_until = waits_until or time.monotonic() + self._patience_s
                 left_ms = max(0.0, waits_until - time.monotonic()) * 1000
-                if not self._poll.poll(left_ms):
-                    raise NoAnswer(self._late(buffer))
+                if not self._poll.poll(min(left_ms, SLICE_MS)):
+                    self._trim_stderr()
+                    if left_ms <= SLICE_MS:
+                        raise NoAnswer(self._late(buffer))
+                    continue
             data = os.read(self._out, READ_BYTES)
             if not data:
                 raise Died(self._gone("has closed its output"))
@@ -164,6 +180,12 @@ class ChildProcess:
                 with suppress(OSError):
                     pipe.close()
         self._stderr.close()
+
+    def _trim_stderr(self) -> None:
+        """Drop what the command has written to stderr, where that is too much."""
+        if os.fstat(self._stderr.fileno()).st_size > STDERR_BYTES_MAX:
+            os.ftruncate(self._stderr.fileno(), 0)
+            os.lseek(self._stderr.fileno(), 0, os.SEEK_SET)  # the command writes at the same place
 
     def _unasked(self) -> str:
         line = bytes(self._buffer.partition(b"\n")[0])

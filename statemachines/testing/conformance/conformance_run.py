@@ -44,6 +44,8 @@ from statemachines.testing.conformance.services import PlayedWorld
 STATES_MAX: Final = 64
 """More possible states than this are not carried: the run is inconclusive."""
 
+TIMERS_MAX: Final = 10_000
+TOO_MANY_TIMERS: Final = f"more than {TIMERS_MAX:,} timers; take those back that you do not wait for"
 LAST: Final = ("\U0010ffff", "")
 """Behind all timers of the table."""
 
@@ -378,6 +380,8 @@ class ConformanceRun:
                 self._set.append(effect)
                 self._cancelled.discard(effect.timer)
                 self._timers[effect.timer] = (effect.authority, effect.deadline_ns, len(self._timers))
+                if len(self._timers) > TIMERS_MAX:
+                    raise InterfaceError(f"line {self.inputs} ({what}): the implementation sets {TOO_MANY_TIMERS}")
             elif kind is CancelTimerEffect:
                 if self._timers.pop(effect.timer, None) is not None:
                     self._cancelled.add(effect.timer)

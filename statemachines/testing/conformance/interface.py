@@ -31,13 +31,15 @@ from statemachines.kernel import (
     TimerFired,
     name_of,
 )
-from statemachines.kernel.event import column_fields
 from statemachines.testing.conformance.json_values import is_tagged, plain
-from statemachines.testing.conformance.relation import Output
+from statemachines.testing.conformance.relation import Output, key_field
 
 INTERFACE: Final = 1
 """The version of the lines; an implementation may answer `init` with the one that it speaks."""
 
+
+EFFECTS_MAX: Final = 4_096
+"""An answer has no more effects."""
 
 KNOWN_MAX: Final = 10_000
 """So many events and effects are not put together again."""
@@ -157,7 +159,7 @@ class Interface:
             forbid_unknown_fields=True,
             namespace={"__doc__": "One line for each input: what the implementation does, in order."},
         )
-        self._keys = {name_of(kind): column_fields(kind)[0] for kind in alphabet.tells}
+        self._keys = {name_of(kind): key_field(kind) for kind in alphabet.tells}
         self._decoder = msgspec.json.Decoder(self.answer)
         self._lines: dict[Any, bytes] = {}
         self._outputs: dict[Any, Output] = {}
@@ -204,7 +206,7 @@ class Interface:
             answer: Any = self._decoder.decode(line)
         except msgspec.ValidationError as error:
             raise InterfaceError(self._about(line, str(error))) from None
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             shown = quote_line(line)
             rule = f"answers with no JSON ({error}): {shown}; an answer is one line of it, and logs go to stderr"
             raise InterfaceError(rule) from None
@@ -213,12 +215,17 @@ class Interface:
         if answer.n is not None and answer.n != number:
             rule = f"says that it answers line {answer.n}; each line is answered once, before the next one comes"
             raise InterfaceError(rule)
+        if len(answer.effects) > EFFECTS_MAX:
+            raise InterfaceError(f"answers with {len(answer.effects):,} effects; an answer has {EFFECTS_MAX:,} at most")
         return list(answer.effects)
 
     @staticmethod
     def _about(line: bytes, error: str) -> str:
         """What is wrong with a line of JSON: an object of another version is first of all that."""
-        found = msgspec.json.decode(line)
+        try:
+            found = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            found = None
         version = found.get("interface", INTERFACE) if isinstance(found, dict) else INTERFACE
         if version != INTERFACE:
             return _of_version(version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from enum import Enum
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
@@ -12,7 +13,8 @@ from statemachines.kernel import Event, Map, Request, in_order, name_of
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: objects, lists, texts, numbers.  Events and tagged Structs have their name as `type`."""
+    """A value as JSON has it: objects, lists, texts, numbers; bytes are texts in Base64.  Events and tagged Structs
+    have their name as `type`."""
     if isinstance(value, msgspec.Struct):
         fields = {field: plain(getattr(value, field)) for field in value.__struct_fields__}
         for field in _fields_of_pairs(type(value)):
@@ -21,6 +23,8 @@ def plain(value: Any) -> Any:
         return {"type": name_of(type(value)), **fields} if is_named else fields
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
     if isinstance(value, Map):
         items = [(plain(key), plain(one)) for key, one in in_order(value)]
         return dict(items) if all(isinstance(key, str) for key, _ in items) else items

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -38,13 +39,36 @@ class Chosen(msgspec.Struct, frozen=True):
     """Numbers or names that the implementation chooses: a value is bound to that of the table at its first use, and two
     are never bound to the same.  `fields`: (name of the message, event or request, field) that hold them; a field of
     the structs in a list of an event is "list.field".  `echoed`: fields of outputs that may repeat a value which was
-    never chosen.  `rises`: what is bound at one input is greater than all that was bound before."""
+    never chosen.  `rises`: what is bound at one input is greater than all that was bound before.  `per`: they are
+    chosen anew for each value of that field ("": once for all)."""
 
     name: str
     fields: tuple[tuple[str, str], ...]
     clause: str
     echoed: tuple[tuple[str, str], ...] = ()
     rises: bool = False
+    per: str = ""
+
+    def scope_of(self, carrier: Mapping[str, Any]) -> str:
+        """Under which name the values are bound that something with these fields carries."""
+        return f"{self.name} of {carrier[self.per]}" if self.per else self.name
+
+
+class Free(msgspec.Struct, frozen=True):
+    """A field that may hold anything, such as a text for people: `field` of what is called `kind`."""
+
+    kind: str
+    field: str
+    clause: str
+
+
+class AnyOrder(msgspec.Struct, frozen=True):
+    """Those called `kind` that follow each other in one destination keep their order only where all of `fields` are the
+    same."""
+
+    kind: str
+    fields: tuple[str, ...]
+    clause: str
 
 
 class Unordered(msgspec.Struct, frozen=True):
@@ -57,13 +81,29 @@ class Unordered(msgspec.Struct, frozen=True):
 
 class Ranged(msgspec.Struct, frozen=True):
     """What is called `kind` carries a range `first`..`last`, which may be split into several that follow each other, or
-    put together from them.  `alone`: this as `last` means `first` (None: nothing does)."""
+    put together from them.  `alone`: this as `last` means `first` (None: nothing does).  `round_at`: numbers come round
+    to 0 here, and `last` may be beyond (0: they do not).  `rest`: what the fields of all but the first of a range
+    become where they are told apart, but for those that have one of the values `whole`."""
 
     kind: str
     first: str
     last: str
     clause: str
     alone: int | None = None
+    round_at: int = 0
+    rest: dict[str, Any] = {}
+    whole: tuple[Any, ...] = ()
+
+    def parts_of(self, one: Output) -> list[Output]:
+        """The range as it is compared: what is said of its first number alone stands by itself."""
+        first = one.fields[self.first]
+        if self.alone is not None and one.fields[self.last] == self.alone:
+            one = replace(one, fields={**one.fields, self.last: first})
+        is_whole = not self.rest or any(one.fields[field] in self.whole for field in self.rest)
+        if is_whole or first == one.fields[self.last]:
+            return [one]
+        rest = replace(one, fields={**one.fields, **self.rest, self.first: first + 1})
+        return [replace(one, fields={**one.fields, self.last: first}), rest]
 
 
 class Repeated(msgspec.Struct, frozen=True):
@@ -87,6 +127,8 @@ class Relation(msgspec.Struct, frozen=True, dict=True):
 
     before: tuple[Before, ...] = ()
     chosen: tuple[Chosen, ...] = ()
+    free: tuple[Free, ...] = ()
+    any_order: tuple[AnyOrder, ...] = ()
     unordered: tuple[Unordered, ...] = ()
     ranged: tuple[Ranged, ...] = ()
     repeated: tuple[Repeated, ...] = ()
@@ -169,8 +211,14 @@ def _untyped(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _key_of(event: Event) -> str:
     """What an event is about: order binds among those about one thing."""
-    field = column_fields(type(event))[0]
+    field = key_field(type(event))
     return str(getattr(event, field)) if field else ""
+
+
+def key_field(kind: type[Event]) -> str:
+    """The field that says what events of this kind are about ("": none does)."""
+    field = column_fields(kind)[0]
+    return field if field in kind.__struct_fields__ else ""
 
 
 STOPPED: Final = Output(("stop", ""), "stop", "", {})
@@ -187,7 +235,8 @@ def match_answer(
     """The binding after this answer, where it is one that the relation allows; else what is wrong with it."""
     if expected == came and (not relation.chosen or relation.chosen_in.isdisjoint([one.name for one in expected])):
         return binding
-    expected, came, before = _normal(relation, expected), _normal(relation, came), binding
+    wrong_order, before = _in_order(relation, came), binding
+    expected, came = _normal(relation, expected), _normal(relation, came)
     channels = dict.fromkeys(one.channel for one in (*expected, *came))
     for channel in channels:
         wanted = [one for one in expected if one.channel == channel]
@@ -201,7 +250,7 @@ def match_answer(
             if isinstance(bound, str):
                 return bound
             binding = bound
-    return _in_order(relation, came) or binding
+    return wrong_order or binding
 
 
 def _same(relation: Relation, wanted: Output, found: Output, binding: Binding, before: Binding) -> Binding | Difference:
@@ -213,18 +262,19 @@ def _same(relation: Relation, wanted: Output, found: Output, binding: Binding, b
         place = (wanted.name, field)
         choice = next((one for one in relation.chosen if place in (*one.fields, *one.echoed)), None)
         if choice is not None:
-            values = dict(binding.get(choice.name, {}))
+            scope = choice.scope_of(wanted.fields)
+            values = dict(binding.get(scope, {}))
             if value not in values and place in choice.echoed:
                 continue
             if value not in values:
                 if other in values.values():
                     rule = f"which was used before; each {choice.name} is another"
                     return f"{wanted.name}: {field} is {_text(other)}, {rule}"
-                if choice.rises and (earlier := before.get(choice.name)) and not _is_above(other, earlier.values()):
+                if choice.rises and (earlier := before.get(scope)) and not _is_above(other, earlier.values()):
                     rule = f"which is not above each {choice.name} before [{choice.clause}]"
                     return f"{wanted.name}: {field} is {_text(other)}, {rule}"
                 values[value] = other
-                binding = {**binding, choice.name: values}
+                binding = {**binding, scope: values}
             value = values[value]
         if value != other:
             return f"{wanted.name}: {field} is {_text(other)}, expected {_text(value)}"
@@ -236,36 +286,54 @@ def _is_above(value: Any, others: Iterable[Any]) -> bool:
 
 
 def _normal(relation: Relation, outputs: tuple[Output, ...]) -> tuple[Output, ...]:
-    """The outputs without what the relation does not look at: repetitions, order of lists, cuts of ranges."""
+    """The outputs without what the relation does not look at: repetitions, order of lists, cuts of ranges, free
+    fields."""
     lists = {(one.kind, one.field) for one in relation.unordered}
+    free = {(one.kind, one.field) for one in relation.free}
     repeated = {one.kind for one in relation.repeated}
     ranges = {one.kind: one for one in relation.ranged}
     found: list[Output] = []
-    for one in outputs:
-        sorts = {field: sorted(one.fields[field], key=_text) for kind, field in lists if kind == one.name}
-        one = replace(one, fields={**one.fields, **sorts}) if sorts else one
+    for one in _sorted(relation, outputs):
+        changed: dict[str, Any] = {
+            field: sorted(one.fields[field], key=_text) for kind, field in lists if kind == one.name
+        }
+        changed |= {field: None for kind, field in free if kind == one.name}
+        one = replace(one, fields={**one.fields, **changed}) if changed else one
         if one.name in repeated and one in found:
             continue
-        if one.name in ranges:
-            ranged = ranges[one.name]
-            if ranged.alone is not None and one.fields[ranged.last] == ranged.alone:
-                one = replace(one, fields={**one.fields, ranged.last: one.fields[ranged.first]})
-            if joined := _joined(ranged, found, one):
-                found[-1] = joined
-                continue
-        found.append(one)
+        for part in ranges[one.name].parts_of(one) if one.name in ranges else [one]:
+            at, joined = _joined(ranges[one.name], found, part) if one.name in ranges else (0, None)
+            if joined is None:
+                found.append(part)
+            else:
+                found[at] = joined
     return tuple(found)
 
 
-def _joined(ranged: Ranged, found: list[Output], one: Output) -> Output | None:
-    """The range before `one` with it, where it follows on."""
-    if not found or (found[-1].channel, found[-1].name) != (one.channel, one.name):
-        return None
-    last = found[-1].fields
-    together = {**one.fields, ranged.first: last[ranged.first]}
-    if {**together, ranged.last: 0} != {**last, ranged.last: 0} or one.fields[ranged.first] != last[ranged.last] + 1:
-        return None
-    return replace(one, fields=together)
+def _sorted(relation: Relation, outputs: tuple[Output, ...]) -> Iterable[Output]:
+    """The outputs, channel by channel, those in order whose order means nothing."""
+    kinds = {one.kind: one.fields for one in relation.any_order}
+    if kinds.keys().isdisjoint([one.name for one in outputs]):
+        return outputs
+    found: list[Output] = []
+    for channel in dict.fromkeys(one.channel for one in outputs):
+        for name, run in groupby((one for one in outputs if one.channel == channel), lambda one: one.name):
+            fields = kinds.get(name, ())
+            found += sorted(run, key=lambda one: [_text(one.fields[field]) for field in fields])
+    return found
+
+
+def _joined(ranged: Ranged, found: list[Output], one: Output) -> tuple[int, Output | None]:
+    """The last of the destination of `one` (its place, and itself with `one`), where `one` follows on."""
+    at = next((n for n in reversed(range(len(found))) if found[n].channel == one.channel), -1)
+    if at < 0 or found[at].name != one.name:
+        return at, None
+    before, first, last = found[at].fields, one.fields[ranged.first], one.fields[ranged.last]
+    end = before[ranged.last] + 1
+    together = {**one.fields, ranged.first: before[ranged.first], ranged.last: 0}
+    if together != {**before, ranged.last: 0} or first != (end % ranged.round_at if ranged.round_at else end):
+        return at, None
+    return at, replace(one, fields={**together, ranged.last: end + last - first})
 
 
 def _in_order(relation: Relation, came: tuple[Output, ...]) -> Difference | None:
@@ -302,12 +370,13 @@ def _translate(
     if name not in relation.chosen_in:
         return event
     for choice in relation.chosen:
-        values = binding.get(choice.name, {})
         for kind, field in choice.fields:
             if kind != name:
                 continue
+            carrier = {one: getattr(event, one) for one in event.__struct_fields__}
+            values = binding.get(choice.scope_of(carrier), {})
             outer, _, inner = field.partition(".")
-            value = getattr(event, outer)
+            value = carrier[outer]
             if inner:
                 each = (replace(one, **{inner: translate(getattr(one, inner), values)}) for one in value)
                 event = replace(event, **{outer: tuple(each)})

@@ -23,7 +23,7 @@ from statemachines.testing.conformance.relation import Relation
 from statemachines.testing.conformance.services import PlayedService, PlayedWorld, Services
 from statemachines.testing.conformance.wire_role import WireRole
 from statemachines.testing.pool import Pool
-from statemachines.testing.protocol import environment_of, testing_of
+from statemachines.testing.protocol import Legal, environment_of, testing_of
 from statemachines.testing.struct_values import example
 from statemachines_spec.explorer.timing import Timing
 
@@ -63,8 +63,8 @@ class ConformanceRole(msgspec.Struct, frozen=True, dict=True):
 
     `starts`: bounded systems, the smallest first; `timing`: how long a tick is, and which fields hold times; `given`:
     the fields of the record that an implementation begins with (none: those without a default); `alphabet`: what
-    passes between the two (None: all that the protocol declares); `wire`: how it is tested over the wire (None: it
-    cannot be)."""
+    passes between the two (None: all that the protocol declares); `legal`: which drawn events may be told (None: those
+    that the environment of the machine allows); `wire`: how it is tested over the wire (None: it cannot be)."""
 
     fsm: Fsm[Any]
     starts: tuple[Start, ...]
@@ -72,6 +72,7 @@ class ConformanceRole(msgspec.Struct, frozen=True, dict=True):
     relation: Relation = Relation()
     given: tuple[str, ...] = ()
     alphabet: Alphabet | None = None
+    legal: Legal | None = None
     wire: WireRole | None = None
 
     @cached_property

@@ -77,6 +77,7 @@ class RoleGraph:
         self.edges: dict[Node, list[Edge]] = {OVER: []}
         self._encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
         self._outcomes: dict[tuple[bytes, type[Any], Hashable], Outcome | None] = {}
+        self._separated: dict[tuple[Node, bytes], tuple[list[Move], Node] | None] = {}
         self._outputs = OutputsOf(role.relation)
         for number, _ in enumerate(role.starts):
             self._explore(number)
@@ -253,6 +254,12 @@ class RoleGraph:
     def separating(self, node: Node, other: TimedParty) -> tuple[list[Move], Node] | None:
         """A short sequence of inputs to which `node` and the state `other` answer differently, and where it leads from
         `node`; None: none was found."""
+        entry = (node, self._key(other))
+        if entry not in self._separated:
+            self._separated[entry] = self._separate(node, other)
+        return self._separated[entry]
+
+    def _separate(self, node: Node, other: TimedParty) -> tuple[list[Move], Node] | None:
         queue: deque[tuple[Node, TimedParty, list[Move]]] = deque([(node, other, [])])
         seen = {(node, self._key(other))}
         while queue:
@@ -317,7 +324,9 @@ class RoleGraph:
         before = self.parties.get(source)
         if before is not None:
             for record in _partly(before.record, after.record):
-                yield _with_record(after, record)
+                moved = self.timing.move_stamps(record, 0)  # what grows no older, or is not read, is no mistake
+                if moved != after.record:
+                    yield _with_record(after, moved)
             yield from _other_timers(before, after)
         yield from _later_timers(after)
         for status in self.role.fsm.states:

@@ -19,6 +19,7 @@ from statemachines.kernel import Map, in_order
 from statemachines.testing.conformance.conformance_run import Cell, Feed, Move, Wait
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.role_graph import BEGIN, OVER, TICK, Edge, Node, RoleGraph
+from statemachines_spec.explorer.party import TimedParty
 
 SEQUENCES_MAX: Final = 12
 """So many sequences are played after one row."""
@@ -30,6 +31,10 @@ distance from each single deadline."""
 
 FLAGGED_MAX: Final = 600
 """Rows are also taken under all flags of their records in systems that have no more of such."""
+
+
+EDGES_MAX: Final = 400
+"""In systems that have no more of them, every input that changes something is taken in every state."""
 
 
 class InputTarget(NamedTuple):
@@ -65,7 +70,14 @@ class Flagged(NamedTuple):
     flags: tuple[Any, ...]
 
 
-Target = InputTarget | Distance | Changing | Flagged
+class EdgeTarget(NamedTuple):
+    """An input in one very state."""
+
+    source: Node
+    move: Move
+
+
+Target = InputTarget | Distance | Changing | Flagged | EdgeTarget
 
 
 class Tour:
@@ -78,6 +90,7 @@ class Tour:
         self._at: Node = BEGIN
         self._flags = {node: tuple(_flags_of(party.record)) for node, party in graph.parties.items()}
         self._flagged = self._few_flags()
+        self._small = self._few_edges()
         self._combined = self._few_distances()
         self._wanted = {
             node: [(edge, frozenset(self._targets(edge))) for edge in edges if edge.cells]
@@ -132,6 +145,8 @@ class Tour:
             yield from (Changing(cell, field) for field in dict.fromkeys(fields) for cell in edge.cells)
         if edge.source[0] in self._flagged:
             yield from (Flagged(cell, kind, self._flags[edge.source]) for cell in edge.cells)
+        if edge.source[0] in self._small and edge.dest != edge.source:
+            yield EdgeTarget(edge.source, edge.move)
 
     def _few_flags(self) -> set[int]:
         """The starts in which a row has few of them."""
@@ -143,6 +158,14 @@ class Tour:
                     Flagged(cell, _kind_of(edge.move), self._flags[node]) for edge in edges for cell in edge.cells
                 )
         return {start for start, flagged in found.items() if len(flagged) <= FLAGGED_MAX}
+
+    def _few_edges(self) -> set[int]:
+        """The starts that have few of them."""
+        found: dict[int, int] = {}
+        for node, edges in self.graph.edges.items():
+            if isinstance(node, tuple):
+                found[node[0]] = found.get(node[0], 0) + len(edges)
+        return {start for start, count in found.items() if count <= EDGES_MAX}
 
     def _few_distances(self) -> bool:
         """Whether rows are taken at few combinations of distances from their deadlines."""
@@ -169,7 +192,7 @@ class Tour:
         if edge.dest == OVER:
             return
         graph = self.graph
-        others = list(graph.list_mistaken(edge.source, edge.dest))
+        others = [*graph.list_mistaken(edge.source, edge.dest), *self._other_states(edge)]
         played = 0
         while others and played < SEQUENCES_MAX:
             other = others.pop(0)
@@ -184,6 +207,13 @@ class Tour:
             played += 1
             self._at = end
             others = [one for one in others if not graph.tells_apart(edge.dest, one, sequence)]
+
+    def _other_states(self, edge: Edge) -> Iterator[TimedParty]:
+        """Where an input changes nothing in a small system, an implementation that it does change may be anywhere."""
+        if edge.dest == edge.source and edge.source[0] in self._small:
+            yield from (
+                party for node, party in self.graph.parties.items() if node[0] == edge.source[0] and node != edge.source
+            )
 
     def _again(self, edge: Edge) -> Iterator[Move]:
         path = nx.shortest_path(self.graph.network, BEGIN, edge.source)

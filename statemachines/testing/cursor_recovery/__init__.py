@@ -54,4 +54,5 @@ TESTING = TestProtocol(
         "cursor": Environment(legal=takes_with_a_word),
     },
     searches="statemachines.testing.cursor_recovery.searches:SEARCHES",
+    roles="statemachines.testing.cursor_recovery.conformance:ROLES",
 )

@@ -67,4 +67,5 @@ TESTING = TestProtocol(
         "subscriber": Environment(start=SUBSCRIBERS, services={QUERY: QueryEnds()}),
         "source": Environment(start=SOURCES, services={QUERY: QueryEnds()}),
     },
+    roles="statemachines.testing.missed_samples.conformance:ROLES",
 )

@@ -41,4 +41,5 @@ TESTING = TestProtocol(
         "subject_publishers": Environment(start=st.just(SubjectPublishersRecord("s", 2))),
         "rotation": Environment(start=st.builds(RotationRecord, st.just(Window(140)), st.just(0))),
     },
+    roles="statemachines.testing.sequence_windows.conformance:ROLES",
 )

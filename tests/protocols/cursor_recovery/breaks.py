@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from mutants import swap, without, wrap
+from mutants import swap, without, without_choice, wrap
 
 from statemachines.cursor_recovery import writer
 from statemachines.cursor_recovery.memory import CELL, CompareAndSwap, Memory
@@ -25,6 +25,7 @@ def swaps_anything(apply):
 
 
 BREAKS = {
+    "CR-60": without_choice("cursor_recovery", "CR-60"),
     "CR-33": without(WRITER, "CR-10"),  # no look whether there is room
     "CR-34": wrap(Memory, "apply", swaps_anything),
     "CR-35": wrap(WriterRecord, "address", lambda address: lambda self, offset: address(self, offset + CELL)),

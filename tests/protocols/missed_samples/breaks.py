@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from msgspec.structs import replace
-from mutants import swap, wrap
+from mutants import swap, without_choice, wrap
 
 from statemachines.kernel import Message
 from statemachines.missed_samples import sample_queue, source_actions, source_windows, subscriber_actions
@@ -57,6 +57,7 @@ def all_windows(windows_to_open):
 
 
 BREAKS = {
+    **{f"MS-{n}": without_choice("missed_samples", f"MS-{n}") for n in (73, 74, 75, 76, 77)},
     "MS-23": wrap(source_actions, "settle_below", silent),
     "MS-36": lambda stack: wrap(sys.modules["test_recovery_parties"], "publisher", from_0)(stack),
     "MS-47": lambda stack: swap(sys.modules["test_recovery_parties"], "matches", lambda expression, key: True)(stack),

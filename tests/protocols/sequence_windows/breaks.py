@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from msgspec.structs import replace
-from mutants import Break, swap
+from mutants import Break, swap, without_choice
 
 from statemachines.drivers.sequence_windows import datagram, held_streams, sent_messages
 from statemachines.drivers.sequence_windows.held_messages import HeldMessage, HeldRun
@@ -71,6 +71,7 @@ def no_more(of: Any) -> Any:
 
 
 BREAKS = {
+    **{f"SW-{n}": without_choice("sequence_windows", f"SW-{n}") for n in (83, 84)},
     "SW-01": all_of(swap(publisher_window, "frame_at", frames_of_ten_seconds), swap(sequence, "FRAME_SHIFT", 32)),
     "SW-07": lambda stack: floor_stays(stack),
     "SW-08": all_of(believed("told_ns"), believed("before")),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from unittest.mock import patch
 
 from msgspec.structs import replace
-from mutants import swap, wrap
+from mutants import swap, without_choice, wrap
 
 from statemachines.drivers import greeting, loop_watchdog, tcp
 from statemachines.drivers.greeting import Greeting
@@ -47,24 +46,6 @@ from statemachines.shared_subscriptions.plan import Draft
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Admit
 from statemachines.shared_subscriptions.stream_store import Batch, StreamSize, StreamStore
-
-# -- borrowers of others --------------------------------------------------------------------------------------------
-
-
-def without_choice(clause, name="borrower"):
-    """The relation says nothing by the clause: everything is as in our table, or nothing binds what it binds."""
-
-    def apply(stack):
-        from statemachines.testing.shared_subscriptions import conformance  # it needs Hypothesis, as few others do
-
-        role = conformance.ROLES[name]
-        kinds = ("before", "chosen", "unordered", "repeated")
-        left = {kind: tuple(one for one in getattr(role.relation, kind) if one.clause != clause) for kind in kinds}
-        mutant = replace(role, relation=replace(role.relation, **left))
-        stack.enter_context(patch.dict(conformance.ROLES, {name: mutant}))
-
-    return apply
-
 
 # -- the leader -----------------------------------------------------------------------------------------------------
 
@@ -344,8 +325,7 @@ BREAKS = {
     "SS-278": swap(relay, "DETOURS_MAX", 2**31),
     "SS-279": swap(membership, "hear_by", lambda record, now_ns: SetTimer("idle", 2**60)),
     "SS-281": swap(Registry, "_hold_back", lambda self, event, now_ns: None),
-    **{clause: without_choice(clause) for clause in ("SS-310", "SS-311", "SS-312", "SS-313")},
-    **{clause: without_choice(clause, "leader") for clause in ("SS-314", "SS-315", "SS-316", "SS-317")},
+    **{f"SS-{n}": without_choice("shared_subscriptions", f"SS-{n}") for n in range(310, 318)},
     "SS-224": wrap(Registry, "close", halted_only),
     "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
 }

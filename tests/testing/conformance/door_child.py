@@ -43,6 +43,8 @@ def main(how):
         else:
             effects = door.take(line)
         answer = {"effects": effects, "n": line["n"]}
+        if how == "starts others" and number == 4:
+            os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "1000")
         if how == "never answers" and number == 4:
             time.sleep(1000)
         if how == "dies" and number == 4:
@@ -50,6 +52,26 @@ def main(how):
         if how == "closes its output" and number == 4:
             os.close(1)
             time.sleep(1000)
+        if how == "closes its input" and number == 4:
+            print(json.dumps(answer), flush=True)
+            os.close(0)
+            time.sleep(1000)
+        if how == "logs without end":
+            sys.stderr.write("x" * 3_000_000)
+        if how == "a deep answer":
+            answer["state"] = "?"
+            print(json.dumps(answer).replace('"?"', "[" * 100_000 + "]" * 100_000), flush=True)
+            continue
+        if how == "bytes":
+            sys.stdout.buffer.write(b'{"effects": [{"effect": "send", "to": "\xff"}]}\n')
+            sys.stdout.flush()
+            continue
+        if how == "many effects":
+            effects += [{"effect": "cancel_timer", "timer": "t"}] * 5_000
+        if how == "many timers":
+            base = 4_000 * number
+            later = line["now_ns"] + 10**18
+            effects += [{"effect": "set_timer", "timer": f"{base + n}", "deadline_ns": later} for n in range(4_000)]
         if how == "logs":
             print("opening the door", flush=True)
         if how == "a long line":

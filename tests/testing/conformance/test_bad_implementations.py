@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from statemachines import cli
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.conformance.campaign import Campaign, Outcome
-from statemachines.testing.conformance.child_process import ChildProcess, Died
+from statemachines.testing.conformance.child_process import STDERR_BYTES_MAX, ChildProcess, Died
 from statemachines.testing.conformance.interface import InterfaceError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -27,6 +28,10 @@ BROKEN = {
     "`gapless schema` prints what an answer may hold",
     "answers for another": "says that it answers line 2; each line is answered once, before the next one comes",
     "newer": "speaks version 2 of the interface, and this kit speaks 1: install the gapless that it is for",
+    "a deep answer": "answers with no JSON (maximum recursion depth exceeded",
+    "bytes": "answers with no JSON ('utf-8' codec can't decode byte 0xff",
+    "many effects": "answers with 5,000 effects; an answer has 4,096 at most",
+    "many timers": "sets more than 10,000 timers; take those back that you do not wait for",
     "answers twice": "each line is answered once, and logs go to stderr",
 }
 UNCLEAR = {
@@ -37,6 +42,7 @@ UNCLEAR = {
 FAILED = {
     "dies": "has ended with exit code 1; it must answer until its input is closed; its last line on stderr: no more",
     "closes its output": "has closed its output; it must answer until its input is closed",
+    "closes its input": "has closed its input; it must answer until its input is closed",
     "timers for ever": "sets timers for now for ever: t",
 }
 
@@ -92,6 +98,31 @@ def test_the_kit_passes_the_same_door_when_it_behaves(campaign):
     verdict = campaign("").judge(runs=20)
     assert verdict.outcome is Outcome.PASS, verdict
     assert verdict.coverage.missed == ()
+
+
+def test_logs_without_end_are_not_kept(campaign, processes, monkeypatch):
+    monkeypatch.setattr("statemachines.testing.conformance.child_process.LINES", 1)
+    sizes = []
+
+    def trim(process):
+        sizes.append(os.fstat(process._stderr.fileno()).st_size)
+        original(process)
+        assert os.fstat(process._stderr.fileno()).st_size <= STDERR_BYTES_MAX
+
+    original = ChildProcess._trim_stderr
+    monkeypatch.setattr(ChildProcess, "_trim_stderr", trim)
+    assert campaign("logs without end").judge(runs=0).outcome is Outcome.PASS
+    assert STDERR_BYTES_MAX < max(sizes) <= 3_000_000
+
+
+def test_what_it_has_started_is_killed_with_it(campaign, processes):
+    assert campaign("starts others").judge(runs=0).outcome is Outcome.PASS
+    group, living = str(processes[0]._process.pid), []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            state, _, of, *_ = path.read_text().rpartition(")")[2].split()
+            living += [path] if of == group and state not in "ZX" else []
+    assert living == []
 
 
 def test_one_that_ends_at_once_was_never_judged(processes):

@@ -1,0 +1,200 @@
+"""Implementations in Python: adapters, functions and coroutines, and the plugin of pytest."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from statemachines import pytest_plugin
+from statemachines.kernel import ConfigurationError
+from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.conformance_test import ConformanceTest, judge
+from statemachines.testing.conformance.interface import InterfaceError
+
+sys.path.insert(0, str(Path(__file__).parent))
+from door_child import Door
+from toy_role import role
+
+sys.path.pop(0)
+
+ROOT = Path(__file__).parents[3]
+HERE = Path(__file__).parent
+
+
+class Lines:
+    """The door as an adapter."""
+
+    def answer(self, line):
+        """The answer to a line."""
+        if "init" in line:
+            self.door = Door(line["init"], line["now_ns"])
+            return {"effects": []}
+        return {"effects": self.door.take(line)}
+
+
+class LaterLines(Lines):
+    """The door, which answers after a turn of its loop."""
+
+    async def answer(self, line):
+        """The answer to a line."""
+        await asyncio.sleep(0)
+        return Lines.answer(self, line)
+
+
+def loop_threads():
+    """The threads that run coroutines of adapters."""
+    return [one for one in threading.enumerate() if one.name == "gapless conformance"]
+
+
+def test_a_function_is_judged_without_a_test_runner():
+    assert judge(role(), Lines().answer, runs=5).outcome is Outcome.PASS
+    verdict = judge(role(), lambda line: {"effects": []}, runs=0)
+    assert (verdict.outcome, verdict.why) == (Outcome.FAIL, "missing: stop")
+
+
+def test_a_coroutine_answers_and_no_thread_is_left():
+    assert judge(role(), LaterLines().answer, runs=5).outcome is Outcome.PASS
+    assert loop_threads() == []
+
+
+def test_a_coroutine_is_judged_where_a_loop_runs_already():
+    async def within():
+        return ConformanceTest.of(role(), LaterLines).judge(runs=2)
+
+    assert asyncio.run(within()).outcome is Outcome.PASS
+
+
+def test_a_coroutine_that_never_answers_is_inconclusive_and_cancelled():
+    async def step(line):
+        await asyncio.Event().wait()
+
+    verdict = judge(role(), step, patience_s=0.05)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "has not answered after 0.05 s; answer each line, or give it longer with patience_s" in verdict.why
+    assert loop_threads() == []
+
+
+def failing(error):
+    """A step that answers `init`, and then raises."""
+
+    def step(line):
+        if "init" in line:
+            return {"effects": []}
+        raise error
+
+    return step
+
+
+@pytest.mark.parametrize("error", [ValueError("no door"), SystemExit("no door")])
+def test_an_exception_is_a_failure_that_names_it(error):
+    async def later(line):
+        return failing(error)(line)
+
+    for step in (failing(error), later):
+        verdict = judge(role(), step, runs=0)
+        assert verdict.outcome is Outcome.FAIL
+        assert "the implementation raises" in verdict.why
+        assert "no door" in verdict.why
+    assert loop_threads() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "does not keep to the interface: Expected `object`, got `null`"),
+        ({"effects": [object()]}, "answers with what is no JSON"),
+        ({"effects": [{"effect": "send", "to": "peer", "message": {"type": "opened"}}]}, "missing required field `n`"),
+    ],
+)
+def test_an_answer_that_is_none_is_wrong_usage(answer, said):
+    with pytest.raises(InterfaceError) as caught:
+        judge(role(), lambda line: answer, runs=0)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_that_failed_is_kept_and_repeated(tmp_path):
+    test = ConformanceTest.of(role(), type("Silent", (), {"answer": lambda self, line: {"effects": []}}))
+    verdict = test.judge(runs=0)
+    text = test.report_to(tmp_path / "failed", verdict)
+    path = tmp_path / "failed" / "door-Silent.jsonl"
+    assert f"kept in   {path}" in text
+    again = test.replay(path)
+    assert (again.outcome, again.why) == (Outcome.FAIL, verdict.why)
+    path.write_text("{}")
+    with pytest.raises(ConfigurationError, match="line 1"):
+        test.replay(path)
+
+
+PAGE = """
+import sys
+sys.path.insert(0, {here!r})
+from toy_role import role
+from statemachines.testing.conformance.conformance_test import ConformanceTest
+
+class Silent:
+    def answer(self, line):
+        return {{"effects": []}}
+
+TestSilent = ConformanceTest.of(role(), Silent).TestCase
+"""
+
+
+def run_pytest(path, *options):
+    """Pytest with the plugin alone, in a process of its own."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(path), *options]
+    if "gapless" not in {one.name for one in entry_points()}:
+        command += ["-p", "statemachines.pytest_plugin"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=path.parent, timeout=300, check=False)
+
+
+def entry_points():
+    """What is installed as a plugin of pytest."""
+    from importlib.metadata import entry_points as installed
+
+    return installed(group="pytest11")
+
+
+def test_the_plugin_keeps_the_script_of_a_failing_test(tmp_path):
+    (tmp_path / "test_page.py").write_text(PAGE.format(here=str(HERE)))
+    done = run_pytest(tmp_path / "test_page.py", "--gapless-seed", "7", "--gapless-trace-dir", str(tmp_path / "kept"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "missing: stop" in done.stdout
+    assert (tmp_path / "kept" / "door-Silent.jsonl").read_text().startswith('{"begin":0}\n')
+
+
+def test_the_plugin_is_named_by_the_package_and_imports_nothing_of_it():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"gapless": "statemachines.pytest_plugin"}
+    code = "import sys, statemachines.pytest_plugin; print(sorted(m for m in sys.modules if 'statemachines' in m))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "['statemachines', 'statemachines.pytest_plugin']"
+
+
+def test_without_options_the_seed_is_0_and_nothing_is_kept(request):
+    assert (pytest_plugin.OPTIONS.seed, pytest_plugin.OPTIONS.trace_dir) == (0, None)
+
+
+def test_a_step_that_blocks_its_loop_is_given_up():
+    """It does not yield: its thread is left to end by itself, and no other test waits for it."""
+    release = threading.Event()
+
+    async def step(line):
+        release.wait(60)
+
+    began = time.monotonic()
+    try:
+        verdict = judge(role(), step, patience_s=0.05)
+    finally:
+        release.set()
+        for thread in loop_threads():
+            thread.join(60)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert time.monotonic() - began < 60
