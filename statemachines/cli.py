@@ -17,7 +17,7 @@ from typing import Annotated, Final
 import typer
 
 from statemachines import __version__
-from statemachines.commands import adopt, analysis, check, conform, demo, mutate, node, simulation
+from statemachines.commands import adopt, analysis, check, conform, demo, itf, judge, mutate, node, simulation
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.drivers.plain_text import plain_lines
@@ -157,15 +157,21 @@ def show(
     mermaid: Annotated[bool, typer.Option("--mermaid", help="A Mermaid state diagram.")] = False,
     graphviz: Annotated[bool, typer.Option("--graphviz", help="A Graphviz digraph.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="The table in Markdown.")] = False,
+    graphml: Annotated[bool, typer.Option("--graphml", help="The table as a graph in GraphML.")] = False,
     json: JSON = False,
 ) -> None:
     """Show a machine: its table, its timers, and the clauses that its rows carry out."""
     from statemachines import catalogue, diagrams, registry
     from statemachines import show as shown
 
-    drawn = ((mermaid, diagrams.mermaid), (graphviz, diagrams.graphviz), (markdown, diagrams.markdown))
-    if mermaid + graphviz + markdown + json > 1:
-        raise typer.BadParameter("choose one of --mermaid, --graphviz, --markdown, --json")
+    drawn = (
+        (mermaid, diagrams.mermaid),
+        (graphviz, diagrams.graphviz),
+        (markdown, diagrams.markdown),
+        (graphml, diagrams.graphml),
+    )
+    if mermaid + graphviz + markdown + graphml + json > 1:
+        raise typer.BadParameter("choose one of --mermaid, --graphviz, --markdown, --graphml, --json")
     drawings = [draw for wanted, draw in drawn if wanted]
     if drawings and not machine:
         raise typer.BadParameter("a diagram needs a MACHINE; `gapless show` lists them")
@@ -232,8 +238,10 @@ app.command()(simulation.replay)
 app.command()(simulation.campaign)
 app.command()(analysis.analyze)
 app.command()(check.check)
+app.command()(itf.itf)
 app.command()(mutate.mutate)
 app.command()(adopt.adopt)
+app.command()(judge.judge)
 app.command()(conform.conform)
 app.command()(conform.schema)
 app.add_typer(node.app, name="node")

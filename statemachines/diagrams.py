@@ -1,4 +1,4 @@
-"""Diagrams: a machine as Mermaid, Graphviz, a Markdown table and a networkx graph, all from the lines of its table.
+"""Diagrams: a machine as Mermaid, Graphviz, GraphML, Markdown and a networkx graph, all from the lines of its table.
 
 Every rendering is deterministic: states in the order of their enum, lines in the order of the table.  Arrows are the
 rows; what is ignored or refused stands in the tables only.  The label of an arrow is `number event [guard] / action`.
@@ -123,6 +123,13 @@ def graph(fsm: Fsm[Any]) -> nx.MultiDiGraph[str]:
             words = {"event": one.event, "guard": one.guard, "action": one.action, "clause": one.clause}
             found.add_edge(source, dest, key=one.number, internal=not one.dest, **words)
     return found
+
+
+def graphml(fsm: Fsm[Any]) -> str:
+    """The graph of `graph` as GraphML."""
+    import networkx as nx
+
+    return "\n".join(nx.generate_graphml(graph(fsm))) + "\n"
 
 
 def _cells(line: Line) -> Cells:

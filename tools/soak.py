@@ -4,13 +4,14 @@ processes are killed, and of fuzzed frames, for a given time.
     python tools/soak.py --minutes 10
 
 A round runs some more seeds of a scenario; lets a real group (processes, TCP, SQLite) read through a bad network while
-its members and its leader host are killed, stopped and lied to; explores a system against its certificate and looks for
-a planted bug; kills and stops the nodes of sessions while publishers go on, on SQLite and on PostgreSQL by turns, the
-more often the longer the soak is; lets sessions share streams of groups, in storms and in the calm behind them; cuts
-members off the host that leads; lets processes at a queue in shared memory be killed and stopped before chosen
-accesses, breaks calls at it off, and lets a crowd of them come and go; cuts a link between sessions of zenoh, which
-comes back slow; starts a group on 70 000 topics beside busy processes; and fuzzes what reads frames.  It appends a line
-of JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the same.
+its members and its leader host are killed, stopped and lied to; explores a system against its certificate, two-phase
+commit of ten by its number of states, and looks for a planted bug; kills and stops the nodes of sessions while
+publishers go on, on SQLite and on PostgreSQL by turns, the more often the longer the soak is; lets sessions share
+streams of groups, in storms and in the calm behind them; cuts members off the host that leads; lets processes at a
+queue in shared memory be killed and stopped before chosen accesses, breaks calls at it off, and lets a crowd of them
+come and go; cuts a link between sessions of zenoh, which comes back slow; starts a group on 70 000 topics beside busy
+processes; and fuzzes what reads frames. It appends a line of JSON with what it did to out/soak.jsonl; the number of
+lines is the seed of the next round, so no two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
@@ -22,7 +23,7 @@ import time
 from pathlib import Path
 
 import msgspec
-from soak_models import drive, explore_again, fuzz_frames, judge_twice, simulate
+from soak_models import drive, explore_again, explore_commit, fuzz_frames, judge_twice, simulate
 from soak_processes import (
     STORM,
     break_off,
@@ -62,6 +63,8 @@ HURTS_MIN, HURTS_MAX = 30, 1_000
 """Faults in a run of sessions (nodes that are killed or stopped, or kept from their store), for each minute that the
 soak lasts: a fault takes a second or more, so a run takes a third of it.  An hour has runs of a thousand."""
 STORMS_A_MINUTE = 0.3
+COMMIT_LARGE, COMMIT_SMALL, COMMIT_ROUNDS = 10, 7, 8
+"""Resource managers of two-phase commit: in one round of eight 62 million states, else 300 000."""
 BREAKS = 2_000
 """Calls at a queue in a round that are broken off amid an instruction."""
 SERVED = 20
@@ -79,6 +82,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         queues = tuple(list_shipped_with(QUEUE))
         simulate(done, f"{QUEUE}/{queues[seed % len(queues)]}", given.seeds)
         explore_again(done, given.states)
+        explore_commit(done, COMMIT_LARGE if seed % COMMIT_ROUNDS == 0 else COMMIT_SMALL)
         judge_twice(done, given.twice)
         crash_queues(done, given.crashes)
         break_off(done, BREAKS)

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -22,6 +22,10 @@ from statemachines_reports.judge import Judges
 from statemachines_reports.protocol import Records, Tables
 from statemachines_reports.tables import Results, make_tables, settings_of
 from statemachines_reports.trace_set import TraceSet
+
+LOCAL: Final = "local[*]"
+HERE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""A master elsewhere has to reach the driver, which nobody has to reach here."""
 
 
 @contextmanager
@@ -73,7 +77,7 @@ def keep(path: Path, batch: pa.RecordBatch) -> None:
 
 
 class Session:
-    """A Spark session on all cores of this machine, whose files go to a temporary directory.
+    """A Spark session, on all cores of this machine unless a `master` is named; its files go to a temporary directory.
 
     A process has one Spark: sessions that are open at the same time share it, and the last of them stops it.  One that
     an application has started before is used as it is, and goes on.
@@ -82,6 +86,14 @@ class Session:
     _open: ClassVar[list[Session]] = []
     _directories: ClassVar[list[str]] = []
     _started: ClassVar[bool] = False
+
+    def __init__(self, master: str = LOCAL) -> None:
+        self._master = master
+
+    @property
+    def spark(self) -> Any:
+        """The session as Spark has it."""
+        return self._spark
 
     def __enter__(self) -> Session:
         if shutil.which("java") is None:
@@ -106,7 +118,7 @@ class Session:
 
     def _begun(self, kind: Any) -> Any:
         """The Spark of this process."""
-        builder = kind.builder.master("local[*]").appName("gapless")
+        builder = kind.builder.master(self._master).appName("gapless")
         for key, value in self._settings().items():
             builder = builder.config(key, value)
         begun = builder.getOrCreate()
@@ -196,8 +208,7 @@ class Session:
             "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={self._directory}",
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.adaptive.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
+            **(HERE if self._master.startswith("local") else {}),
             # The results of all tasks are few: planning, and making code, would cost more than going through them.
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -22,6 +22,7 @@ from statemachines_spec.explorer.explore import Result as Result
 from statemachines_spec.explorer.explore import explore as explore
 from statemachines_spec.explorer.fsm_actor import FsmActor as FsmActor
 from statemachines_spec.explorer.fsm_actor import FsmLocal as FsmLocal
+from statemachines_spec.explorer.message_set import MessageSet as MessageSet
 from statemachines_spec.explorer.network import Network as Network
 from statemachines_spec.explorer.order import Order as Order
 from statemachines_spec.explorer.order import deadline_order as deadline_order

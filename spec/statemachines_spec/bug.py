@@ -18,7 +18,17 @@ from warnings import catch_warnings, simplefilter
 import msgspec
 
 from statemachines import registry
-from statemachines.kernel import ConfigurationError, DeclarationWarning, Delegate, Event, Fsm, Ignore, Refuse, Row
+from statemachines.kernel import (
+    ConfigurationError,
+    DeclarationWarning,
+    Delegate,
+    Event,
+    Fsm,
+    Ignore,
+    Process,
+    Refuse,
+    Row,
+)
 from statemachines.kernel.row import AnyRow
 
 Apply = Callable[[ExitStack], None]
@@ -137,6 +147,18 @@ def refuse_event(fsm: Fsm[Any], event: type[Event], source: Any) -> Apply:
         return rows
 
     return lambda stack: redeclare(stack, fsm, change)
+
+
+def drop_route(process: Process[Any], event: type[Event]) -> Apply:
+    """What parties of the process tell by this event goes to the application, and to no party."""
+
+    def apply(stack: ExitStack) -> None:
+        kept = ((route, tuple(one for one in route.on if one is not event)) for route in process.routes)
+        routes = tuple(msgspec.structs.replace(route, on=on) for route, on in kept if on)
+        swap(stack, process, "routes", routes)
+        swap(stack, process, "table", {place: one for place, one in process.table.items() if place[1] is not event})
+
+    return apply
 
 
 def replace_call(owner: Any, name: str, value: Any) -> Apply:

@@ -49,6 +49,12 @@ def check(
     trace: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write a counterexample there, as a trace for `analyze`.")
     ] = None,
+    itf: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a counterexample there, as ITF for Quint and Apalache.")
+    ] = None,
+    graphml: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the states of one small system there, as GraphML.")
+    ] = None,
     live: Annotated[bool, typer.Option("--liveness", "--live", help="Obligations under weak fairness, too.")] = False,
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Check what this certificate says, and compare.")
@@ -103,7 +109,9 @@ def check(
         _list(json)
         return
     picked = _picked(protocol, tuple(system or ()), size, variant, tuple(without or ()))
-    files = CounterexampleFiles(picked.owner, picked.variant, script, trace)
+    files = CounterexampleFiles(picked.owner, picked.variant, script, trace, itf)
+    if graphml is not None:
+        _write_graph(picked, graphml)
     results, met, judged = [], True, True
     for one in picked.systems:
         in_full = no_symmetry and bool(one.symmetries)
@@ -128,10 +136,21 @@ def check(
         if interrupted:
             break
     if files.are_wanted:
-        print("nothing broke, so there is no script and no trace of it", file=sys.stderr)
+        print("nothing broke, so there is nothing to write of it", file=sys.stderr)
     rows = () if system else _reached(picked, results)
     _show_all(results, rows, cells, json)
     _end(results, met, judged)
+
+
+def _write_graph(picked: Chosen, path: Path) -> None:
+    from statemachines_spec.state_graph import state_graph, write_graph
+
+    if len(picked.systems) != 1:
+        there = ", ".join(one.name for one in picked.systems)
+        raise ConfigurationError("--graphml", picked.name, f"is of one system; choose one (--system): {there}")
+    graph = state_graph(picked.systems[0])
+    write_graph(path, graph)
+    print(f"GraphML: {path}: {len(graph):,} states, {graph.number_of_edges():,} transitions", file=sys.stderr)
 
 
 def _end(results: list[Result], met: bool, judged: bool) -> None:

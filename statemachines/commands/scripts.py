@@ -1,4 +1,4 @@
-"""Counterexamples as scripts: `gapless check --schedule FILE --trace DIR` writes, `gapless replay FILE` follows."""
+"""Counterexamples as files: `gapless check --script FILE --trace DIR --itf FILE`, and `gapless replay FILE`."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ LISTED = 10
 
 
 class CounterexampleFiles:
-    """Where the first counterexample of a run of `check` is written: `script`, a file for `replay`, and `trace`, the
-    directory for what the simulator makes of it (None: nowhere)."""
+    """Where the first counterexample of a run of `check` is written: `script`, a file for `replay`; `trace`, the
+    directory for what the simulator makes of it; `itf`, a file for tools of Quint and Apalache (None: nowhere)."""
 
-    def __init__(self, protocol: str, variant: str, script: Path | None, trace: Path | None) -> None:
+    def __init__(
+        self, protocol: str, variant: str, script: Path | None, trace: Path | None, itf: Path | None = None
+    ) -> None:
         self._protocol = protocol
         self._variant = variant
         self._script = script
         self._trace = trace
+        self._itf = itf
 
     @property
     def are_wanted(self) -> bool:
         """Something is asked for, and not written yet."""
-        return self._script is not None or self._trace is not None
+        return any(one is not None for one in (self._script, self._trace, self._itf))
 
     def judge_ends(self) -> bool:
         """Whether runs of the protocol's scripts judge what must be met in the end, too."""
@@ -48,7 +51,12 @@ class CounterexampleFiles:
         from statemachines_spec.script import script as scripts
         from statemachines_spec.script.path_to_script import Unscriptable, script_of
 
-        script, trace, self._script, self._trace = self._script, self._trace, None, None
+        if self._itf is not None:
+            from statemachines_spec.itf.export import export_run
+
+            export_run(self._itf, system, run)
+            print(f"ITF trace: {self._itf}", file=sys.stderr)
+        script, trace, self._script, self._trace, self._itf = self._script, self._trace, None, None, None
         if script is None and trace is None:
             return
         try:

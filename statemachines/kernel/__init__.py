@@ -4,11 +4,15 @@ Pure: nothing here (nor in a protocol) imports a clock, chance, a socket or a lo
 """
 
 from statemachines.kernel.effect import Ask as Ask
+from statemachines.kernel.effect import Begin as Begin
 from statemachines.kernel.effect import CancelTimer as CancelTimer
 from statemachines.kernel.effect import Effect as Effect
 from statemachines.kernel.effect import Effects as Effects
+from statemachines.kernel.effect import Feed as Feed
+from statemachines.kernel.effect import Forget as Forget
 from statemachines.kernel.effect import Request as Request
 from statemachines.kernel.effect import Send as Send
+from statemachines.kernel.effect import SendAs as SendAs
 from statemachines.kernel.effect import SetTimer as SetTimer
 from statemachines.kernel.effect import Stop as Stop
 from statemachines.kernel.effect import Tell as Tell
@@ -48,6 +52,18 @@ from statemachines.kernel.pmap import Fifo as Fifo
 from statemachines.kernel.pmap import Map as Map
 from statemachines.kernel.pmap import in_order as in_order
 from statemachines.kernel.pmap import keys_in_order as keys_in_order
+from statemachines.kernel.process import ADDRESSEE as ADDRESSEE
+from statemachines.kernel.process import APPLICATION as APPLICATION
+from statemachines.kernel.process import OUTSIDE as OUTSIDE
+from statemachines.kernel.process import PROCESS as PROCESS
+from statemachines.kernel.process import Arrived as Arrived
+from statemachines.kernel.process import Departing as Departing
+from statemachines.kernel.process import EventRoute as EventRoute
+from statemachines.kernel.process import LookAt as LookAt
+from statemachines.kernel.process import PartyKind as PartyKind
+from statemachines.kernel.process import Process as Process
+from statemachines.kernel.process import ProcessState as ProcessState
+from statemachines.kernel.process_runner import ProcessRunner as ProcessRunner
 from statemachines.kernel.protocol import Protocol as Protocol
 from statemachines.kernel.row import ANY as ANY
 from statemachines.kernel.row import STAY as STAY

@@ -6,7 +6,7 @@ something is durable waits for the answer in a state of its own.  Events that ar
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -58,5 +58,32 @@ class Stop(msgspec.Struct, frozen=True, gc=False):
     """The machine is at its end; the driver forgets it."""
 
 
-Effect = Send | Ask | Tell | SetTimer | CancelTimer | Stop
+class SendAs(Send, frozen=True, gc=False):
+    """Of a process alone: send `message` in the name of `speaker`, one of its parties, which may be gone."""
+
+    speaker: str
+
+
+class Begin(msgspec.Struct, frozen=True, gc=False):
+    """Of a process alone: the party with this id begins, of this kind, with this record."""
+
+    party: str
+    kind: str
+    record: Any
+
+
+class Feed(msgspec.Struct, frozen=True, gc=False):
+    """Of a process alone: `event` for one of its parties, or for itself, when its turn has come."""
+
+    party: str
+    event: Event
+
+
+class Forget(msgspec.Struct, frozen=True, gc=False):
+    """Of a process alone: the party is gone, with its timers."""
+
+    party: str
+
+
+Effect = Send | Ask | Tell | SetTimer | CancelTimer | Stop | Begin | Feed | Forget
 Effects = tuple[Effect, ...]

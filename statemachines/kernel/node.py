@@ -31,6 +31,18 @@ R = TypeVar("R", bound=msgspec.Struct)
 FULL_CHECK_EVERY = 1_000
 """Invariants are checked on what a step touched, and in full after this many events."""
 
+
+class NodeState(msgspec.Struct, frozen=True, gc=False):
+    """A node as a value.  `timers`: (name, key, deadline) of those that are armed, sorted; `soon`: (deadline, name,
+    key) of the continuations among them; `owed`: effects since a refused event."""
+
+    name: str
+    record: Any
+    timers: tuple[tuple[str, str, int], ...] = ()
+    soon: tuple[tuple[int, str, str], ...] = ()
+    owed: tuple[Effect, ...] = ()
+
+
 Observer = Callable[["Node[Any]", Event, Any, Step[Any], int], None]
 """Called after each step with (node, event, status before, step, now_ns), before any effect is performed."""
 
@@ -195,12 +207,31 @@ class Node(Generic[R]):
         """The armed timers: (name, key) -> deadline in nanoseconds, sorted."""
         return dict(sorted(self._armed.items()))
 
+    def state(self) -> NodeState:
+        """The node as a value; `from_state` is its inverse."""
+        timers = tuple((timer, key, deadline) for (timer, key), deadline in sorted(self._armed.items()))
+        soon = tuple(sorted({one for one in self._soon if self._armed.get(one[1:]) == one[0]}))
+        return NodeState(self.name, self.record, timers, soon, tuple(self._owed))
+
+    @classmethod
+    def from_state(
+        cls, fsm: Fsm[R], state: NodeState, *, observe: Observer | None = None, check: bool = False
+    ) -> Node[R]:  # fmt: skip
+        """A node as the value says."""
+        node = cls(fsm, state.record, name=state.name, now_ns=0, observe=observe, check=check)
+        node._armed = {(timer, key): deadline for timer, key, deadline in state.timers}
+        node._heap = sorted((deadline, timer, key) for timer, key, deadline in state.timers)
+        node._soon = list(state.soon)
+        node._first = [one for one in node._heap if one[1] in node._authority]
+        node._owed = list(state.owed)
+        node.stopped = state.record.status in fsm.final
+        return node
+
     def snapshot(self) -> bytes:
         """The record and the armed timers as JSON; `restore` is its inverse."""
-        timers = [[timer, key, deadline] for (timer, key), deadline in sorted(self._armed.items())]
-        soon = sorted({one for one in self._soon if self._armed.get(one[1:]) == one[0]})
-        kept = {"machine": self.fsm.full_name, "name": self.name, "record": self.record, "timers": timers, "soon": soon}
-        return msgspec.json.encode(kept, enc_hook=enc_hook)
+        state = self.state()
+        kept = {"machine": self.fsm.full_name, "name": state.name, "record": state.record}
+        return msgspec.json.encode({**kept, "timers": state.timers, "soon": state.soon}, enc_hook=enc_hook)
 
     @classmethod
     def restore(cls, fsm: Fsm[R], snapshot: bytes, *, observe: Observer | None = None, check: bool = False) -> Node[R]:
@@ -209,13 +240,8 @@ class Node(Generic[R]):
         if raw.get("machine") != fsm.full_name:
             raise LocalProtocolError(fsm.name, "-", "restore", "", f"the snapshot is of a {raw.get('machine')!r}")
         record = msgspec.convert(raw["record"], fsm.record_type, dec_hook=dec_hook)
-        node = cls(fsm, record, name=raw["name"], now_ns=0, observe=observe, check=check)
-        node._armed = {(timer, key): deadline for timer, key, deadline in raw["timers"]}
-        node._heap = sorted((deadline, timer, key) for timer, key, deadline in raw["timers"])
-        node._soon = [(deadline, timer, key) for deadline, timer, key in raw.get("soon", [])]
-        node._first = [one for one in node._heap if one[1] in node._authority]
-        node.stopped = record.status in fsm.final  # type: ignore[attr-defined]
-        return node
+        timers, soon = (tuple(tuple(one) for one in raw.get(name, ())) for name in ("timers", "soon"))
+        return cls.from_state(fsm, NodeState(raw["name"], record, timers, soon), observe=observe, check=check)
 
     def check(self) -> None:
         """Check every invariant in full; raises `InvariantViolated`."""

@@ -9,7 +9,7 @@ changes nothing, and a liar changes nothing at all.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -31,11 +31,11 @@ from statemachines.kernel import (
     is_fresh,
     node_of,
 )
-from statemachines.shared_subscriptions.borrower import BorrowerRecord
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import SERVICE, Claim, Read, ReadDone, StoreFailed, record_key
 from statemachines.shared_subscriptions.message import Invalidate, LeaderMessage, Undeclared
 from statemachines.shared_subscriptions.names import CLAIM
+from statemachines.shared_subscriptions.stream import Link
 
 
 class Doubt(Call, frozen=True, gc=False):
@@ -81,10 +81,28 @@ class WitnessRecord(msgspec.Struct, frozen=True, gc=False):
     doubted: bool = False
 
 
+class ClaimReading(Protocol):
+    """What the claim of a group named when it was read last."""
+
+    @property
+    def leader(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+
+
+class Follower(Protocol):
+    """Whom a borrower follows, and the highest epoch that it knows."""
+
+    @property
+    def link(self) -> Link | None: ...
+    @property
+    def epoch(self) -> int: ...
+
+
 # -- whom to believe ------------------------------------------------------------------------------------------------
 
 
-def is_believed(record: WitnessRecord, sender: str, message: LeaderMessage) -> bool:
+def is_believed(record: ClaimReading, sender: str, message: LeaderMessage) -> bool:
     """Whether the claim names who speaks, under the epoch of the message.
 
     A leader's id holds its life, and the transport vouches for the sender of a packet: an epoch that a restored store
@@ -100,7 +118,7 @@ def is_believed(record: WitnessRecord, sender: str, message: LeaderMessage) -> b
     return sender == record.leader
 
 
-def is_misled(record: WitnessRecord, borrower: BorrowerRecord) -> bool:
+def is_misled(record: ClaimReading, borrower: Follower) -> bool:
     """Whether a borrower follows somebody whom the claim does not name, or waits for an epoch that is above the claim's
     (the store was restored)."""
     if borrower.link is None:

@@ -24,6 +24,8 @@ HOUSE_WORDS = frozenset(
     {
         "source",  # a column of traces: the state before
         "group",  # an argument of Popen: of users
+        "consumer",  # a column of foreign logs: who got a message
+        "stream",  # another: where it stands
         "cache",  # an option of Numba's compiler
     }
 )

@@ -122,7 +122,7 @@ def test_10_two_thousand_messages_and_joins_in_between(tmp_path):
         for share, name in ((0.1, TWO), (0.3, THREE), (0.5, FOUR)):
             stage.until(lambda share=share: stage.acked() > share * 2_000, f"{share:.0%} to be acknowledged")
             stage.join(name)
-        stage.until(lambda: stage.nodes.nodes["publisher-2"].ended == 0, "everything to be published")
+        stage.until(lambda: stage.nodes.nodes["publisher-2"].exit_code == 0, "everything to be published")
         stage.until_serving(ONE, TWO, THREE, FOUR, load=topics(10))
         stage.until_done()
         assert stage.acked() > 2_000

@@ -8,15 +8,19 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from foreign_logs import consumed, mapping, published, write_logs
 
 from statemachines import catalogue, cli
 from statemachines.kernel import GaplessError
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports import session
+from statemachines_reports.foreign_log import judge_files
+from statemachines_reports.foreign_log.log_mapping import parse_mapping
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign, run_row
@@ -25,6 +29,8 @@ from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
 CHECKS = ["rows", "continuity", "assignments", "exclusivity", "duplicates", "acknowledged", "granted", "monitors"]
+
+BY_KEY = {"same": ["key"], "order": "none", "promise": "exactly-once"}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +51,7 @@ def simulated(spark_kept, tmp_path_factory):
 
 def test_spark_judges_whole_files_and_sql_makes_the_tables(simulated):
     directory, out, analysis = simulated
-    assert analysis.held
+    assert analysis.is_held
     assert analysis.runs == 4
     assert analysis.rows == sum(pq.read_metadata(path).num_rows for path in directory.glob("trace-*"))
     assert [check.name for check in analysis.checks] == CHECKS
@@ -214,3 +220,29 @@ def test_a_log_that_is_missing_is_named_and_the_verdict_is_neither(tmp_path, cap
     assert lines["assignments"].split()[2] == "held"
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert (summary["held"], summary["absent"]) == (True, [{"protocol": "", "run": 0, "log": "consumer-2"}])
+
+
+def counts_of(verdict):
+    return [(one.name, one.verdict, one.checked, one.found) for one in verdict.checks]
+
+
+def test_foreign_logs_are_judged_on_spark_as_in_this_process(spark_kept, tmp_path):
+    """Rows of all levels and of several files; lines that were cut, and what is refused in a task."""
+    first = [*published(range(1, 9)), *consumed("c1", [1, 3, 2, 3])]
+    logs = write_logs(tmp_path, a=first, b=[*consumed("c2", [4, 6, 5, 9]), *consumed("c3", [2], at=900)])
+    logs[1].write_text(logs[1].read_text() + '{"cut')
+    given = mapping(columns={"key": "id"}, without=["id", "consumer"], rules=BY_KEY, complete=True)
+    here, there = judge_files(logs, given), judge_files(logs, given, master="local[2]")
+    assert msgspec.structs.replace(there, checks=()) == msgspec.structs.replace(here, checks=())
+    assert counts_of(there) == counts_of(here)
+    assert here.verdict == "VIOLATED"
+    steps = [{"order": number % 5, "what": "on_disconnect"} for number in range(9)]
+    pq.write_table(pa.Table.from_pylist(steps), tmp_path / "log.parquet", row_group_size=2)
+    events = {"level": "events", "machine": "borrower", "columns": {"event": "what", "instance": "order"}}
+    given = parse_mapping(events | {"from_start": True}, "map.toml")
+    here, there = (judge_files([tmp_path / "log.parquet"], given, master) for master in ("", "local[2]"))
+    assert counts_of(there) == counts_of(here)
+    assert here.verdict == "VIOLATED"
+    logs[0].write_text(logs[0].read_text().replace('"ack"', '"hack"', 1))
+    with pytest.raises(GaplessError, match=r"kind = 'hack': in line 10 of a.ndjson is none of publish"):
+        judge_files(logs, mapping(), master="local[2]")

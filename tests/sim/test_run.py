@@ -85,11 +85,11 @@ def test_the_same_seed_is_the_same_run():
 PROGRAM = """
 import hashlib
 from msgspec.structs import replace
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
-swarm = named("swarm")
+swarm = find_scenario("swarm")
 everything = replace(swarm, swarm=replace(swarm.swarm, share=1.0))
-for scenario in (named("storm"), everything):
+for scenario in (find_scenario("storm"), everything):
     world = World(scenario, 7, data=True)
     world.run()
     print(hashlib.sha256(repr(world.rows).encode()).hexdigest())

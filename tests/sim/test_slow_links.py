@@ -51,7 +51,7 @@ def run(*faults, **keys):
 def test_a_slow_link_delays_drops_and_ends_and_its_run_repeats():
     busy = {"publish_ms": (5, 10), "own_history": 100_000, "whole": True}
     world, outcome = run(SLOW, **busy)
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.tally["queries"] > 0
     assert world.network.dropped > 0
     assert world.network.slow == {}
@@ -69,6 +69,6 @@ def test_a_slow_link_shows_who_takes_a_slow_answer_for_none():
     slow = Fault("slow_link", 2 * S, 6 * S, "subscriber-1", amount=80_000)
     keys = {"publish_ms": (20, 30), "own_history": 100_000, "whole": True}
     recovery = replace(CALM.own.recovery, retries=1, timeout_ms=400, timeout_max_ms=400)
-    assert run(cut, slow, recovery=recovery, **keys)[1].held
+    assert run(cut, slow, recovery=recovery, **keys)[1].is_held
     with plant_bug("missed_samples/silence-from-the-beginning"), plant_bug("missed_samples/progress-is-a-failed-try"):
         assert run(cut, slow, recovery=recovery, **keys)[1].monitor == "HASTY"

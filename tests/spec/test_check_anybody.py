@@ -26,7 +26,7 @@ import lock_toy
 from lock_toy import *
 from statemachines.kernel import Protocol
 from statemachines_spec import Bug, CheckProtocol, Eventually
-from statemachines_spec.bug import row_changed
+from statemachines_spec.bug import change_rows
 
 NOTHING = 3
 SYSTEM = lock_system(asks=1)
@@ -54,7 +54,7 @@ SPEC = CheckProtocol(
     variants={{"settled": "as it is", "no_tokens": "the store ignores tokens"}},
     orders=SYSTEM.orders,
     bugs=(Bug("any-answer", "an answer to an earlier question counts", "LK-12", "the guard of granted",
-              row_changed(HOLDER, "hold", when=None)),),
+              change_rows(HOLDER, "hold", when=None)),),
     obligations_of=waits,
 )
 PROTOCOL = Protocol(

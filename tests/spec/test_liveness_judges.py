@@ -15,9 +15,10 @@ from statemachines.kernel import Event, Message, TimerFired
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, FULL, explore
-from statemachines_spec.explorer.network import IN_FLIGHT_MAX, Network
+from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.property import Eventually, View
 from statemachines_spec.explorer.system import Budget, Due, System
+from statemachines_spec.liveness.faultless_moves import ANSWERS_MAX
 from statemachines_spec.liveness.judge import graph_of, live
 
 NAMES = ("left", "right")
@@ -142,7 +143,7 @@ class Judge:
         if network.duplicating:
             sends = [one for one in dict.fromkeys(sends) if one not in messages]
         answers = calm and envelope.sender
-        room = (IN_FLIGHT_MAX if answers else network.in_flight) - len(messages)
+        room = (ANSWERS_MAX if answers else network.in_flight) - len(messages)
         if len(sends) <= room:
             return [(locals_after, left, self.placed((*messages, *sends)))]
         if calm or not network.lossy:

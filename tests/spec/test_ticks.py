@@ -183,7 +183,7 @@ def test_a_stamp_grows_old_and_then_no_older():
     explore(locals_.system, engine="plain", entries=locals_)
     ages = {one.party.record.asked_ns for one in locals_.components[0].locals[1:]}
     assert ages == {0, -1, -2, -3}
-    assert result.held
+    assert result.is_held
 
 
 @pytest.mark.parametrize(

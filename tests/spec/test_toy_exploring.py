@@ -95,20 +95,20 @@ def test_both_walkers_count_what_the_plainest_search_counts(network, each):
 def test_every_choice_of_what_finds_room_is_explored():
     one = both(toy({"in_flight": 1, "duplicating": False}, last=1, each=3, properties=tuple(map(taken, (10, 11, 12)))))
     assert all(one.sometimes.values())
-    assert one.shown
+    assert one.is_shown
 
 
 def test_without_loss_a_step_that_finds_no_room_is_cut():
     result = both(toy({"in_flight": 2, **CERTAIN}, last=1, each=3, properties=(taken(10),)))
     assert (result.states, result.cuts) == (1, 1)
-    assert not result.shown
+    assert not result.is_shown
 
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_only_an_ordered_network_keeps_the_order(ordered):
     network = {"in_flight": 3, **CERTAIN, "ordered": ordered}
     result = both(toy(network, last=3, properties=(backwards(),), observed=True))
-    assert result.held is ordered
+    assert result.is_held is ordered
     if not ordered:
         assert result.ended == VIOLATED
         assert len(result.path.legs) == 4  # say, say, take 2, take 1
@@ -128,7 +128,7 @@ def test_a_deadline_order_holds_an_event_back_and_can_be_left_out():
     )
     kept = both(toy({"in_flight": 1}, hushes=1, properties=(silent,), orders=(quiet_before_note(),)))
     free = both(toy({"in_flight": 1}, hushes=1, properties=(silent,)))
-    assert (kept.held, free.held) == (True, False)
+    assert (kept.is_held, free.is_held) == (True, False)
     assert len(free.path.legs) == 1
 
 
@@ -251,15 +251,15 @@ def test_a_limit_below_that_of_plain_python_is_kept_too():
 
 def test_nothing_to_see_is_not_shown():
     result = both(toy({"in_flight": 1}, properties=(taken(99),)))
-    assert result.held
-    assert not result.shown
+    assert result.is_held
+    assert not result.is_shown
 
 
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [
         (lambda: toy({"in_flight": 0}), "in_flight"),
-        (lambda: toy({"in_flight": 9}), "in_flight"),
+        (lambda: toy({"in_flight": 17}), "in_flight"),
         (lambda: toy({}, properties=(Always("x", "", (View("nobody", 2, int),), bool),)), "nobody"),
         (lambda: toy({}, properties=(Always("x", "", (View("talker", 1 << 21, int),), bool),)), "combinations"),
         (lambda: toy({}, properties=(Always("x", "", (View("talker", 1, lambda local: 5),), bool),)), "range"),

@@ -35,7 +35,7 @@ def test_an_application_is_driven_by_hand():
     assert run.local("store").state.token == 1
     run.fire("lease_end", at=ONE).fire("expiry")
     has_the_lock(run, TWO)
-    assert "both hold" in run.shown
+    assert "both hold" in run.seen_properties
 
 
 def write_late(honours):

@@ -9,7 +9,7 @@ PROGRAM = """
 import sys
 from contextlib import nullcontext
 from hypothesis import HealthCheck, given, settings, strategies as st
-from statemachines.testing.fixed_draws import fixed_draws
+from statemachines.testing.fixed_draws import fix_draws
 
 @settings(max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.text(max_size=20), st.integers(), st.floats())
@@ -22,7 +22,7 @@ def drawn():
     return list(seen)
 
 seen = []
-with fixed_draws() if sys.argv[1] == "fixed" else nullcontext():
+with fix_draws() if sys.argv[1] == "fixed" else nullcontext():
     before = drawn()
     import full_of_constants
     after = drawn()

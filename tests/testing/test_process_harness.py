@@ -48,14 +48,14 @@ def test_a_process_is_waited_for_until_it_has_said_its_line(nodes):
 def test_whoever_is_killed_may_come_back_under_its_name(nodes):
     first = nodes.start("server", "server-1", says="here at ")
     assert nodes.kill("server-1") is first
-    assert first.ended == -9
+    assert first.exit_code == -9
     assert not lives(first.pid)
     nodes.check_alive()  # it was we who killed it
     again = nodes.start("server", "server-1", says="here at ")
     assert again.read_output() == "server: here at server-1:7\n", "of its own part of the file"
     nodes.close()
     assert nodes.wrong == []
-    assert (again.ended, lives(again.pid)) == (0, False)
+    assert (again.exit_code, lives(again.pid)) == (0, False)
 
 
 def test_roles_end_in_the_opposite_order_in_which_they_came(nodes, monkeypatch):

@@ -352,7 +352,7 @@ class LossWatch(protocol.Watch):
         for _, process in sorted(world.processes.items()):
             if self.recovery.judges(process) and process.alive:
                 subscriber = process.subscriber  # type: ignore[attr-defined]
-                self.recovery.judge_sum(process, subscriber.losses().lost)
+                self.recovery.judge_sum(process, subscriber.losses().lost_messages)
 
     def tally(self) -> dict[str, int]:
         return self._counts | (self.recovery.counts if self.own.recovery else {})

@@ -19,6 +19,7 @@ from statemachines.kernel.pmap import enc_hook
 from statemachines_spec.explorer.actor import Actor, Envelope, Observer, Reaction, Watch
 from statemachines_spec.explorer.invariants import RecordCheck
 from statemachines_spec.explorer.orbits import Orbits
+from statemachines_spec.explorer.party import InternedParty
 from statemachines_spec.explorer.property import NO_ERROR, View
 from statemachines_spec.explorer.shift import TellsTime, check_shift
 from statemachines_spec.explorer.system import System
@@ -57,7 +58,14 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 def encode_value(value: Any) -> bytes:
     """`value` as bytes: equal for equal content, in every process.  Booleans and integers are never mixed up."""
-    return msgspec.msgpack.encode(value, enc_hook=enc_hook)
+    return _ENCODER.encode(value)
+
+
+def _bytes_of(value: Any) -> Any:
+    return value.raw if type(value) is InternedParty else enc_hook(value)
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_bytes_of)
 
 
 def digest(data: bytes) -> int:

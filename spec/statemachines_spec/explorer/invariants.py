@@ -15,6 +15,7 @@ import msgspec
 
 from statemachines.kernel import Fsm
 from statemachines.kernel.pmap import Map
+from statemachines_spec.explorer.party import InternedParty
 
 
 class MachineInvariant(msgspec.Struct, frozen=True):
@@ -40,6 +41,7 @@ class RecordCheck:
     def __init__(self, machines: Iterable[Fsm[Any]], names: Sequence[str]) -> None:
         families = tuple(_families(machines))
         self.machines = frozenset(fsm.full_name for fsm in families)
+        self._parties: dict[InternedParty, tuple[int, ...]] = {}
         self._of: dict[type[Any], list[tuple[type[Any], int, Callable[[Any], bool]]]] = {}
         for fsm in families:
             for one in fsm.invariants:
@@ -58,10 +60,19 @@ class RecordCheck:
                     if type(getattr(one, "status", None)) is states and not _holds(holds, one):
                         yield number
                 todo += [field for name in one.__struct_fields__ if type(field := getattr(one, name)) not in _PLAIN]
+            elif isinstance(one, InternedParty):
+                yield from self._broken_in_party(one)
             elif isinstance(one, Map | Mapping):
                 todo += chain.from_iterable(one.items())
             elif isinstance(one, tuple | list | frozenset):
                 todo += one
+
+    def _broken_in_party(self, party: InternedParty) -> tuple[int, ...]:
+        """The same for a party that many local states have: it is looked at once."""
+        known = self._parties.get(party)
+        if known is None:
+            known = self._parties[party] = tuple(self._all_broken(party.record))
+        return known
 
 
 _PLAIN = frozenset((str, int, bool, bytes, float, type(None)))

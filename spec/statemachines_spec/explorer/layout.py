@@ -19,11 +19,11 @@ class Layout:
         for width in self.bits:
             place = 0 if used[0] + width <= WORD_BITS else 1
             if used[place] + width > WORD_BITS:
-                raise ConfigurationError(
-                    "size of a state",
-                    sum(self.bits),
-                    "must fit into two words of 64 bits; fewer places or smaller bounds",
+                rule = (
+                    f"must fit into two words of {WORD_BITS} bits, no field across both (fields: "
+                    f"{', '.join(map(str, self.bits))}); fewer messages in flight, or smaller bounds"
                 )
+                raise ConfigurationError("size of a state", f"{sum(self.bits)} bits", rule)
             word.append(place)
             shift.append(used[place])
             used[place] += width

@@ -6,7 +6,7 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError
 
-IN_FLIGHT_MAX = 8
+IN_FLIGHT_MAX = 16
 
 
 class Network(msgspec.Struct, frozen=True):

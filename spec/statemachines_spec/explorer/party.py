@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, SetTimer, TimerFired, name_of
+from statemachines.kernel.pmap import enc_hook
 from statemachines_spec.explorer.actor import Reaction, SeenStep, Watch
 from statemachines_spec.explorer.symmetry import Names, rename_value
 from statemachines_spec.explorer.timing import Timing
@@ -59,6 +60,32 @@ class TimedParty(Party, frozen=True, gc=False):
         return _timed(rename_value(self.record, names), pairs)
 
 
+class InternedParty:
+    """A node that is one of many in its component, with its bytes, so that it is encoded once.  Two of equal bytes are
+    equal."""
+
+    __slots__ = ("data", "party", "raw", "record", "timers")
+
+    def __init__(self, party: Party) -> None:
+        self.party = party
+        self.record = party.record
+        self.timers = party.timers
+        self.data: bytes = msgspec.msgpack.encode(party, enc_hook=enc_hook)
+        self.raw = msgspec.Raw(self.data)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, InternedParty) and self.data == other.data)
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+    def __repr__(self) -> str:
+        return repr(self.party)
+
+    def __reduce__(self) -> tuple[type[InternedParty], tuple[Party]]:
+        return InternedParty, (self.party,)
+
+
 class LateFiring(Event, frozen=True, gc=False):
     """A timer that was taken back fires all the same."""
 
@@ -76,9 +103,12 @@ def begin(
     return LateParty(record, timers) if late else Party(record, timers)
 
 
-def firings(fsm: Fsm[Any], party: Party, silent: frozenset[str], timing: Timing | None = None) -> Iterator[Event]:
+def firings(
+    fsm: Fsm[Any], party: Party | InternedParty, silent: frozenset[str], timing: Timing | None = None
+) -> Iterator[Event]:  # fmt: skip
     """The firing of each timer that is set, or was taken back and is not quite gone; of timed ones that which is due
     first, and those that may be late; while one of them must not wait, nothing else."""
+    party = party.party if isinstance(party, InternedParty) else party
     registry = fsm.timer_registry()
     if timing is not None and (first := first_due(timing, party)) is not None:
         yield registry[first[0]](first[1])

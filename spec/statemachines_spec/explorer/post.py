@@ -62,7 +62,25 @@ class Bag(msgspec.Struct, frozen=True, gc=False):
     parcels: tuple[Parcel, ...] = ()
 
 
-class Post(Actor):
+class MessageTransport(Actor):
+    """Base of a component that carries what all others send, in place of the network.  A system has one at most."""
+
+    def initial(self) -> Bag:
+        return Bag()
+
+    def carries(self, sent: Envelope) -> Envelope:
+        """What it is called with when something is sent."""
+        return Envelope(sent.sender, self.name, Carry(name_of(type(sent.event)), sent))
+
+    def describe(self, local: Bag) -> str:
+        each = (
+            f"{one.kind} from {one.envelope.sender} to {one.envelope.to}" + (f" for {one.age}" if one.age else "")
+            for one in local.parcels
+        )
+        return ", ".join(each) or "nothing on its way"
+
+
+class Post(MessageTransport):
     """`delay`: ticks that a message takes at most; `places`: as many are on their way at most; `loses`, `copies`:
     whether it may (what services answer is neither lost nor copied)."""
 
@@ -79,9 +97,6 @@ class Post(Actor):
         self.loses = loses
         self.copies = copies
         self.set_timing(Timing(tick_ns))
-
-    def initial(self) -> Bag:
-        return Bag()
 
     def inputs(self, local: Bag) -> tuple[Any, ...]:
         events: list[Any] = []
@@ -113,21 +128,10 @@ class Post(Actor):
     def within(self, local: Bag) -> bool:
         return len(local.parcels) <= self.places
 
-    def describe(self, local: Bag) -> str:
-        each = (
-            f"{one.kind} from {one.envelope.sender} to {one.envelope.to}" + (f" for {one.age}" if one.age else "")
-            for one in local.parcels
-        )
-        return ", ".join(each) or "nothing on its way"
-
     def bounds(self) -> dict[str, str]:
         kinds = ("loses" if self.loses else "loses nothing", "copies" if self.copies else "copies nothing")
         takes = f"{self.delay} ticks at most" if self.delay else "no tick: whatever is sent arrives before the next"
         return {"messages": f"{', '.join(kinds)}, reorders; at most {self.places} on their way", "takes": takes}
-
-    def carries(self, sent: Envelope) -> Envelope:
-        """What it is called with when something is sent."""
-        return Envelope(sent.sender, self.name, Carry(name_of(type(sent.event)), sent))
 
 
 def _without(local: Bag, kind: str, sent: Envelope) -> Bag:
@@ -139,8 +143,9 @@ def _without(local: Bag, kind: str, sent: Envelope) -> Bag:
 
 
 def _sorted(parcels: tuple[Parcel, ...]) -> Bag:
-    return Bag(tuple(sorted(parcels, key=lambda one: (one.kind, _bytes(one.envelope), one.age))))
+    return Bag(tuple(sorted(parcels, key=lambda one: (one.kind, envelope_bytes(one.envelope), one.age))))
 
 
-def _bytes(envelope: Envelope) -> bytes:
+def envelope_bytes(envelope: Envelope) -> bytes:
+    """An envelope as bytes, to sort by."""
     return msgspec.msgpack.encode(envelope, enc_hook=enc_hook)

@@ -14,9 +14,10 @@ from statemachines_spec.explorer import symmetry
 from statemachines_spec.explorer.actor import EVERYBODY, Actor, Envelope, Observer, Reaction
 from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.invariants import MachineInvariant, machine_invariants
+from statemachines_spec.explorer.message_set import MessageSet
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.order import Order
-from statemachines_spec.explorer.post import Post
+from statemachines_spec.explorer.post import MessageTransport
 from statemachines_spec.explorer.property import (
     COMBINATIONS_MAX,
     Always,
@@ -76,7 +77,7 @@ class System(msgspec.Struct, frozen=True, dict=True):
     name: str
     about: str
     actors: tuple[Actor, ...]
-    network: Network
+    network: Network = Network(1)
     properties: tuple[Property, ...] = ()
     budgets: tuple[Budget, ...] = ()
     orders: tuple[Order, ...] = ()
@@ -121,9 +122,10 @@ class System(msgspec.Struct, frozen=True, dict=True):
         if ticks and instants:
             rule = "a system declares instants or a tick, never both; take one of the clocks out"
             raise ConfigurationError("time", ", ".join((*instants, ticks[0].name)), rule)
-        posts = [actor.name for actor in self.actors if isinstance(actor, Post)]
-        if len(posts) > 1:
-            raise ConfigurationError("post", ", ".join(posts), "a system has one post, which carries everything")
+        transports = [actor.name for actor in self.actors if isinstance(actor, MessageTransport)]
+        if len(transports) > 1:
+            rule = "a system has one post or set of messages, which carries everything"
+            raise ConfigurationError("post", ", ".join(transports), rule)
         if len(ticks) > 1:
             rule = "a system has one tick; clocks that drift are declared with it"
             raise ConfigurationError("time", ", ".join(one.name for one in ticks), rule)
@@ -173,9 +175,9 @@ class System(msgspec.Struct, frozen=True, dict=True):
         return tuple(actor for actor in self.actors if isinstance(actor, Observer))
 
     @cached_property
-    def post(self) -> Post | None:
-        """Who carries what is sent, in place of the network."""
-        return next((actor for actor in self.actors if isinstance(actor, Post)), None)
+    def post(self) -> MessageTransport | None:
+        """The component that carries what is sent, in place of the network."""
+        return next((actor for actor in self.actors if isinstance(actor, MessageTransport)), None)
 
     def list_sent(self, reaction: Reaction) -> tuple[Envelope, ...]:
         """What goes into the network."""
@@ -201,7 +203,9 @@ class System(msgspec.Struct, frozen=True, dict=True):
 
     def describe_bounds(self) -> dict[str, str]:
         """The bounds, one line each, as they are printed beside every verdict."""
-        lines = {"actors": ", ".join(actor.name for actor in self.actors), "network": str(self.network)}
+        lines = {"actors": ", ".join(actor.name for actor in self.actors)}
+        if not isinstance(self.post, MessageSet):
+            lines["network"] = str(self.network)
         for budget in self.budgets:
             lines[f"at most: {budget.name}"] = str(budget.limit)
         lines.update(self.bounds)

@@ -189,11 +189,21 @@ class CompiledWalker:
         largest = [len(one.locals) - 1 for one in entries.components]
         largest += [one.limit for one in entries.system.spendable]
         largest += [len(entries.envelopes) - 1] * entries.system.network.in_flight
-        layout = self.layout.widen(largest)
+        layout = self._widen_layout(largest)
         if layout is not self.layout:
             self.layout = layout
             for one in self.shards:
                 one.widen(layout)
+
+    def _widen_layout(self, largest: list[int]) -> Layout:
+        """The layout for these values; one that does not fit is refused by the bits of its parts."""
+        try:
+            return self.layout.widen(largest)
+        except ConfigurationError as error:
+            bits = [max(1, value.bit_length()) for value in largest]
+            places = self.entries.system.network.in_flight
+            parts = f"{sum(bits[:-places])} for components and budgets, {places} x {bits[-1]} for messages in flight"
+            raise ConfigurationError(error.key, f"{sum(bits)} bits ({parts})", error.rule) from None
 
     def _tables(self) -> Tables:
         return self.arrays.tables(self.layout)

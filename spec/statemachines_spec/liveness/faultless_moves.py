@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from statemachines.kernel import ConfigurationError, TimerFired
 from statemachines_spec.explorer.entries import FREE, Entries
 from statemachines_spec.explorer.moves import Action, Kind, Move, Moves, State
-from statemachines_spec.explorer.network import IN_FLIGHT_MAX
 from statemachines_spec.explorer.system import Budget
 
 SUBJECTS_MAX = 63
 UNKNOWN = (1 << 64) - 1
 """In place of a subject: a timer with a budget that does not say when it is due."""
+ANSWERS_MAX = 8
+"""Messages in flight without faults, answers included, at most; more where the system has room for more."""
 ROOM = 2
 """Messages that find room without faults, at least: one on its way to each of two parties."""
 
@@ -47,8 +48,10 @@ class Tail(Moves):
     def __init__(self, entries: Entries, room: int | None = None) -> None:
         """`room`: messages in flight beyond which nothing is sent but in answer to one of them; without it as many as
         the system has, and two at least."""
-        super().__init__(entries, replace(entries.system.network, in_flight=IN_FLIGHT_MAX, lossy=False))
-        self.room = min(IN_FLIGHT_MAX, max(entries.system.network.in_flight, ROOM if room is None else room))
+        network = entries.system.network
+        places = max(ANSWERS_MAX, network.in_flight)
+        super().__init__(entries, replace(network, in_flight=places, lossy=False))
+        self.room = min(places, max(network.in_flight, ROOM if room is None else room))
         self._dues = [(one, one.due) for one in entries.system.budgets if one.due is not None]
         self._subjects: dict[tuple[str, Hashable], int] = {}
         self._locals: list[dict[int, Calm]] = [{} for _ in entries.components]

@@ -280,7 +280,7 @@ BUGS = (
     Bug("frame-left-out", "a stream begins a frame later than it may", "SW-05", _FRAME,
         replace_call(publisher_window, "frame_for", a_frame_later)),
     Bug("time-not-kept", "when a stream began is not kept", "SW-08", "TIME",
-        replace_call(subscriber_window, "moved", without_time)),
+        replace_call(subscriber_window, "advance_window", without_time)),
     Bug("chain-is-any-number", "a CHAIN that cannot be is believed", "SW-08", "CHAIN",
         replace_call(Numbered, "before", property(lambda event: event.chain))),
     Bug("turns-too-soon", "a window turns when its time is over, and not after it", "SW-10", "strictly more",

@@ -232,7 +232,7 @@ class Receiver(Actor):
                 local, faults = self._joined(local, heard, carried, watch)
                 found |= faults
             heard = _after(heard, one, carried, first, last, local.subscribed[at])
-        if any(one.delivered for one in told):
+        if any(one.is_delivered for one in told):
             found |= self._began_faults(heard, carried, record)
         if self.invents:
             sober, expected = self.rules.judge(dict(local.sober).get(place, before), carried.event, self.name, None)
@@ -248,7 +248,7 @@ class Receiver(Actor):
             ages = tuple(0 if n == at else age for n, age in enumerate(local.ages))
             local = replace(local, ages=ages)
         broken = tuple(one for one in WindowViolation if one in local.broken or one in found)
-        told_as = ", ".join(one.said for one in told)
+        told_as = ", ".join(one.verdict_text for one in told)
         local = replace(local, heard=_with(local.heard, truth_place, heard), told=told_as, broken=broken)
         return self._spoken(local, truth_place) if self.places and local.subscribed[at] else local
 

@@ -102,7 +102,7 @@ ALLOWED: Final = (
         "a page is the last or not, never both: either may be asked first",
     ),
     Allowed(
-        ("private.add_last_page/2/without-seen",),
+        ("private_subscription.add_last_page/2/without-seen",),
         "SS-191",
         "what a listing has found is forgotten as the next one begins, too, and in between nobody asks for it",
     ),
@@ -156,7 +156,7 @@ ALLOWED: Final = (
         "it stays asking either way, and no timer belongs to that",
     ),
     Allowed(
-        ("borrower.invalidate_itself/2/0-is-1", "agent.Agent.told/3/0-is-1"),
+        ("borrower.invalidate_itself/2/0-is-1", "agent.Agent.route_tell/3/0-is-1"),
         "SS-173",
         "the next borrower knows the epoch that the claim named, whatever the one before it had seen; and who has "
         "a leader has seen an epoch, which count from 1",

@@ -16,7 +16,7 @@ ALLOWED: Final = (
             "claim.put_batch/1/1-is-2",
             "claim.check/1/1-is-2",
             "listing.list_after/2/1-is-2",
-            "holding.measure/2/1-is-2",
+            "progress_cover.measure/2/1-is-2",
         ),
         "SS-153",
         "numbers tell requests apart, and which ones they are nobody can tell",
@@ -54,7 +54,7 @@ ALLOWED: Final = (
             "membership.take_report/1/ping.epoch-is-ping.registration",
             "membership.take_report/2/ping.registration-is-ping.n",
             "membership.take_report/3/report.grant-is-report.progress",
-            "measuring.believe/6/held.grant-is-held.progress",
+            "stream_measure.believe/6/held.grant-is-held.progress",
         ),
         "SS-143",
         "whose word it is, and of which grant, has been judged by then: what an assignment is told it asks for the "
@@ -188,7 +188,7 @@ ALLOWED: Final = (
         "the batch that gives the claim up is under way in the same step, and takes the place of the one before",
     ),
     Allowed(
-        ("holding.hold/8/without-free",),
+        ("progress_cover.hold/8/without-free",),
         "SS-157",
         "a stream is free when its grant is over and gone from its member: nobody says anything under that grant "
         "any more, and while something is held there is no other",

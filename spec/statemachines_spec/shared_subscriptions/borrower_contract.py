@@ -404,7 +404,7 @@ RULES: Final = (
          is_adopted, pings_at_once),
     Rule("deaf", "SS-04, SS-24, SS-25", "what others say than its leader has no effect", is_none_of_ours, silence),
     Rule("follows", "SS-06, SS-15", "who hears of a higher pair begins anew from the highest epoch, and says nothing",
-         lambda known, event: known.connected and isinstance(event, PAIRED) and not isinstance(event, Invalidate)
+         lambda known, event: known.is_connected and isinstance(event, PAIRED) and not isinstance(event, Invalidate)
          and is_above(known, event), lambda known, event, said: said == reset(known, event.epoch)),
     Rule("invalidated", "SS-16, SS-22", "who is not known any more begins anew, or, if it was leaving, ends",
          lambda known, event: isinstance(event, Invalidate) and pair_of(event) >= known.pair, is_invalidated),
@@ -420,9 +420,9 @@ RULES: Final = (
     Rule("gives up", "SS-09, SS-18", "who is not answered begins anew, or, if it was leaving, says so and ends",
          lambda known, event: isinstance(event, PingTimeout), gives_up),
     Rule("grant", "SS-30 to SS-32, SS-41", "a newer grant is installed in place of what is held; each is answered",
-         lambda known, event: known.connected and isinstance(event, Grant) and is_ours(known, event), answers_grant),
+         lambda known, event: known.is_connected and isinstance(event, Grant) and is_ours(known, event), answers_grant),
     Rule("revoke", "SS-33 to SS-37", "what is taken back is finished or forgotten, and answered",
-         lambda known, event: known.connected and isinstance(event, Revoke | Revoked) and is_ours(known, event),
+         lambda known, event: known.is_connected and isinstance(event, Revoke | Revoked) and is_ours(known, event),
          answers_revoke),
     Rule("late revoke", "SS-19, SS-20", "who is leaving forgets what is revoked, and ends with the last",
          lambda known, event: known.leaving and isinstance(event, Revoked) and is_ours(known, event), forgets_last),

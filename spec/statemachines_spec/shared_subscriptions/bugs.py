@@ -20,6 +20,7 @@ from statemachines.kernel import (
 from statemachines.kernel.row import AnyRow
 from statemachines.shared_subscriptions import (
     agent,
+    agent_process,
     assignment,
     borrower,
     claim,
@@ -36,6 +37,7 @@ from statemachines.shared_subscriptions import (
 )
 from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.handler_process import HANDLER, HANDLER_MACHINE
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import (
     END_OF_STREAM,
@@ -43,7 +45,17 @@ from statemachines.shared_subscriptions.message import (
     LeaderWanted,
     PingResponse,
 )
-from statemachines_spec.bug import Bug, action_of, both, change_rows, redeclare, refuse_event, replace_call, wrap_call
+from statemachines_spec.bug import (
+    Bug,
+    action_of,
+    both,
+    change_rows,
+    drop_route,
+    redeclare,
+    refuse_event,
+    replace_call,
+    wrap_call,
+)
 from statemachines_spec.shared_subscriptions.stale_copies import judge_copies
 
 FOR_EVER_NS: Final = 2**50
@@ -183,6 +195,10 @@ def wait_from_first(assign: Any) -> Any:
 
 def report_nothing(record: Any) -> Any:
     return replace(record, carried=Map(), changed=Map())
+
+
+def is_of_node(borrower: str, host: str) -> bool:
+    return identity.node_of(borrower) == identity.node_of(host)
 
 
 def keep_told(told: Any) -> Any:
@@ -337,7 +353,7 @@ BUGS: Final = (
         "member.heard_until and Configuration.lease_by_other_clock_ns",
         both(
             replace_call(Configuration, "lease_by_other_clock_ns", lambda self: 0),
-            replace_call(member, "heard_until", expire_early),
+            replace_call(member, "set_silence_timer", expire_early),
         ),
     ),
     Bug(
@@ -373,7 +389,10 @@ BUGS: Final = (
         "the session is not told that the lease has ended",
         "SS-101",
         "Subscription.told",
-        wrap_call(subscription.Subscription, "told", keep_told),
+        both(
+            wrap_call(subscription.Subscription, "route_tell", keep_told),
+            drop_route(HANDLER, borrower.LeaseEnded),
+        ),
     ),
     Bug(
         "gap-acknowledged",
@@ -457,7 +476,10 @@ BUGS: Final = (
         "a borrower goes on following whom the claim does not name any more",
         "SS-245",
         "agent.is_misled",
-        replace_call(agent, "is_misled", lambda record, one: False),
+        both(
+            replace_call(agent, "is_misled", lambda record, one: False),
+            replace_call(agent_process, "is_misled", lambda record, one: False),
+        ),
     ),
     Bug(
         "claim-end-in-turn",
@@ -488,14 +510,14 @@ BUGS: Final = (
         "an Agent says of the borrowers of another life of its name, too, that they are gone",
         "SS-177",
         "agent.is_ours",
-        replace_call(agent, "is_ours", lambda borrower, host: identity.node_of(borrower) == identity.node_of(host)),
+        both(replace_call(agent, "is_ours", is_of_node), replace_call(agent_process, "is_ours", is_of_node)),
     ),
     Bug(
         "lives-not-told-apart",
         "ids hold the number of a life alone, so a life that comes twice has the ids of the first",
         "SS-230",
         "identity.told_apart",
-        replace_call(identity, "told_apart", lambda number, bits: str(number)),
+        replace_call(identity, "make_life_id", lambda number, bits: str(number)),
     ),
     Bug(
         "unreadable-streams-kept",
@@ -512,7 +534,11 @@ BUGS: Final = (
         "a borrower that is answered through a follower goes on speaking to its leader directly alone",
         "SS-276",
         "Agent._note_way",
-        replace_call(Agent, "_note_way", lambda self, message: None),
+        both(
+            replace_call(Agent, "_note_way", lambda self, message: None),
+            change_rows(agent_process.AGENT_MACHINE, "hear_around", do=agent_process.hear),
+            change_rows(HANDLER_MACHINE, "hear_around", do=agent_process.hear),
+        ),
     ),
     Bug(
         "askers-keep-claim",

@@ -96,7 +96,7 @@ class ConsumerLocal(msgspec.Struct, frozen=True, gc=False):
     mode: Mode
     number: int
     epoch: int
-    party: Party | None
+    party: Any
     promised: bool = False
 
 

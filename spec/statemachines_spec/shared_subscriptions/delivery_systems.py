@@ -68,7 +68,6 @@ def _whole(actor: Actor, topics: tuple[str, ...], setting: GroupSetting, variant
             offsets=actor.offsets,
             faults=(*actor.faults, *((OnDisconnect,) if setting.disconnects else ())),
             silent=(*sorted(actor.silent), *(("lease",) if setting.leases_hold else ())),
-            group=_group(setting, variant),
             topic_filter=setting.filter,
             buffer=setting.buffer,
             at_delivery=setting.at_delivery,

@@ -47,7 +47,6 @@ from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Passed, Pa
 from statemachines_spec.explorer.naming import rebase_queue
 from statemachines_spec.explorer.party import (
     LateFiring,
-    Party,
     advance,
     begin,
     fire_late,
@@ -104,7 +103,7 @@ class HostLocal(msgspec.Struct, frozen=True, gc=False):
     life: int
     number: int
     awaited: int
-    party: Party | None
+    party: Any
     passed: int = 0
 
 
@@ -256,10 +255,13 @@ class LeaderHost(Actor):
         found = read_watched(local)
         assert found is not None
         assert local.party is not None
-        party = replace(local.party, record=replace(local.party.record, found_at_ns=self._aged_ns))
+        party = self._changed(local.party, replace(local.party.record, found_at_ns=self._aged_ns))
         node = node_of(found.value.leader)
         passed = Envelope("", node, ClaimPassed(found.value.leader, found.value.epoch))
         return Reaction(replace(local, party=party), (), () if node == self.name else (passed,))
+
+    def _changed(self, party: Any, record: Any) -> Any:
+        return replace(party, record=record)
 
     def _want(self, local: HostLocal, event: LeaderWanted, watch: Watch | None) -> Reaction:
         """The registry: to whoever leads; without one, a leader is started first."""

@@ -1,11 +1,8 @@
-"""SessionConsumer: a process with one subscription as it is shipped: Subscription, Borrower and Session.
+"""SessionConsumer: a session with one subscription: the shipped process `HANDLER`, with its borrower and its session.
 
-What a `Subscription` does with its machines is the shipped class's own work: who is told what, which borrower follows
-which, last words.  Of the host only the mechanics are ours: events are fed in the order in which they were told, and a
-timer that is armed for this moment fires before its machine takes anything else.
-
-The application takes one message at a time, whenever something is there, and acknowledges what it was given one by one
-in any order.  What it is told goes to the `Account`.  A fetch is answered at once, or later (`Answering`).
+The witness is left out: the claim always names who speaks (`process_variants`).  The application takes one message at a
+time, whenever something is there, and acknowledges what it was given one by one in any order.  What it is told goes to
+the `Account`.  A fetch is answered at once, or later (`Answering`).
 
 Numbers of fetches begin anew when none is open, and so do those of pings where no copies can be about; queues are
 numbered from their head: nothing that the machines do later can tell.
@@ -13,53 +10,38 @@ numbered from their head: nothing that the machines do later can tell.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.kernel import (
-    Answer,
-    Ask,
-    Event,
-    Fsm,
-    Node,
-    Outgoing,
-    Send,
-    SetTimer,
-    Stop,
-    Tell,
-    fresh,
-    in_order,
-    incarnation,
-)
-from statemachines.kernel.effect import Effect
-from statemachines.shared_subscriptions.agent import Shared
+from statemachines.kernel import Answer, Ask, Event, Fsm, Send, Tell, fresh, in_order, incarnation
+from statemachines.shared_subscriptions.agent_process import BORROWERS
+from statemachines.shared_subscriptions.agent_record import AgentRecord, EndSubscription, LeaveAll
 from statemachines.shared_subscriptions.borrower import (
     BORROWER,
     CONNECTED,
     CONNECTING,
+    BorrowerRecord,
     OnDisconnect,
     OnUnsubscribe,
 )
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group_store import GroupStore
-from statemachines.shared_subscriptions.message import Report, ToConsumer
+from statemachines.shared_subscriptions.handler_process import HANDLER, SESSIONS
 from statemachines.shared_subscriptions.session import SESSION, Ack, PollTimer, Take
 from statemachines.shared_subscriptions.session_record import WAITING, Acknowledged, Deliver, SessionRecord
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import Fetch
-from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Wake, Watch
 from statemachines_spec.explorer.naming import rebase_queue
-from statemachines_spec.explorer.party import Party, begin, firings, step_party
+from statemachines_spec.explorer.party import InternedParty, firings
+from statemachines_spec.explorer.process_steps import PartsTurn, ProcessPart, ProcessParts, ProcessSteps
+from statemachines_spec.shared_subscriptions.agent_consumer import limit_lives, subscribe
 from statemachines_spec.shared_subscriptions.consumer import (
     CRASHED,
     ENDED,
     FILTER,
     GOING_ON,
-    GROUP,
     HEARING,
     PAUSED,
     RUNNING,
@@ -67,6 +49,7 @@ from statemachines_spec.shared_subscriptions.consumer import (
     Consumer,
     ConsumerLocal,
 )
+from statemachines_spec.shared_subscriptions.process_variants import leave_out_witness, use_machine
 
 ACCOUNT = "account"
 """The component that is told what applications get and acknowledge."""
@@ -83,19 +66,25 @@ class Unheard(Event, frozen=True, gc=False):
 
 
 class SessionLocal(ConsumerLocal, frozen=True, gc=False):
-    """`party` is the borrower of the moment; `words`: what borrowers that are gone said last; `open`: the fetch that
-    the store has not answered yet."""
+    """`party` is the borrower of the moment; `own`: what the process knows; `open`: the fetch that the store has not
+    answered yet."""
 
-    session: Party | None = None
-    words: tuple[tuple[str, tuple[Report, ...]], ...] = ()
+    own: InternedParty | None = None
+    session: InternedParty | None = None
     open: Fetch | None = None
+
+    def parts(self) -> ProcessParts:
+        """The process."""
+        assert self.own is not None
+        pairs = ((SESSIONS.name, self.session), (BORROWERS.name, self.party))
+        return ProcessParts(self.own, tuple(ProcessPart(kind, one) for kind, one in pairs if one is not None))
 
 
 class SessionConsumer(Consumer):
     """`lives`, `pings` and `offsets` as for a `Consumer`; `pings` 0: any number, for networks that double nothing (a
-    borrower beyond `lives` is then cut: nothing is claimed of what comes after).  `group`: a group store that knows the
-    group; `buffer`: how far the session fetches ahead; `at_delivery`: messages are acknowledged when they are handed
-    over; `fetches_wait`: a fetch is answered later; `losses`: what an acknowledgement sends may be lost."""
+    borrower beyond `lives` is then cut: nothing is claimed of what comes after).  `buffer`: how far the session fetches
+    ahead; `at_delivery`: messages are acknowledged when they are handed over; `fetches_wait`: a fetch is answered
+    later; `losses`: what an acknowledgement sends may be lost."""
 
     def __init__(
         self,
@@ -109,7 +98,6 @@ class SessionConsumer(Consumer):
         offsets: int = 1,
         faults: tuple[type[Event], ...] = (),
         silent: tuple[str, ...] = (),
-        group: Any = None,
         topic_filter: str = FILTER,
         buffer: int = 256,
         at_delivery: bool = False,
@@ -127,29 +115,24 @@ class SessionConsumer(Consumer):
             faults=faults,
             silent=silent,
         )
-        self.group = group
         self.filter = topic_filter
         self.buffer = buffer
         self.at_delivery = at_delivery
         self.fetches_wait = fetches_wait
         self.losses = losses
         self.host = incarnation(name, 1)
+        self.process = leave_out_witness(use_machine(HANDLER, BORROWERS.name, self.fsm))
+        self.steps = ProcessSteps(self.process)
 
     # -- the component ------------------------------------------------------------------------------------------
 
     def initial(self) -> SessionLocal:
-        """Subscribed to a group that is declared, the first leader_wanted lost: the timer asks again."""
-        life = Life(self, None)
-        for party, effect in life.start(0):
-            if isinstance(effect, Ask):
-                _, answers = GroupStore().apply(self.group, effect.request, 0)
-                for answer in answers:
-                    life.answer(party, answer, 0)
-        return life.local(RUNNING)
+        record = AgentRecord(self.host, (self.registry,), self.configuration, buffer=self.buffer)
+        return self._local(RUNNING, subscribe(self.steps, record, self.filter, self.at_delivery))
 
     @property
     def machines(self) -> tuple[Fsm[Any], ...]:
-        return (*super().machines, SESSION)
+        return self.process.machines
 
     def inputs(self, local: ConsumerLocal) -> tuple[Any, ...]:
         assert isinstance(local, SessionLocal)
@@ -188,8 +171,8 @@ class SessionConsumer(Consumer):
         if party is None or session is None:
             return local
         if not self.pings and not party.record.outstanding:
-            party = replace(party, record=replace(party.record, ping_n=0, ping_at_ns=0))
-        return replace(local, party=party, session=replace(session, record=renumber_session(session.record)))
+            party = self.steps.changed(party, "pings from 0", number_pings)
+        return replace(local, party=party, session=self.steps.changed(session, "numbers from 0", renumber_session))
 
     def within(self, local: ConsumerLocal) -> bool:
         if not self.pings:
@@ -212,37 +195,35 @@ class SessionConsumer(Consumer):
 
     def _receive(self, local: SessionLocal, envelope: Envelope, watch: Watch | None) -> Reaction:
         """What a leader says to one of the borrowers, living or gone; what a store answers."""
-        life = Life(self, local, watch)
-        event = envelope.event
-        if isinstance(event, Answer):
-            out = life.answer(envelope.to, event, 0)
+        turn = PartsTurn(self.steps, local.parts(), watch)
+        if isinstance(envelope.event, Answer):
+            turn.feed(envelope.to, envelope.event)
         else:
-            out = life.receive(envelope.sender, event, 0)
-        return self._done(life, local, out)
+            turn.receive(envelope.sender, envelope.to, envelope.event)
+        return self._done(turn, local)
 
     def _step(self, local: ConsumerLocal, events: list[Event], watch: Watch | None) -> Reaction:
         """Events of the borrower of the moment, of its session, or of the client."""
         assert isinstance(local, SessionLocal)
-        life = Life(self, local, watch)
+        turn = PartsTurn(self.steps, local.parts(), watch)
         name = "" if local.party is None else local.party.record.id
-        out: list[Outgoing] = []
         for event in events:
             match event:
                 case OnUnsubscribe():
-                    out += life.unsubscribe(0)
+                    turn.feed(self.host, EndSubscription(fresh(self.host, 1)))
                 case OnDisconnect():
-                    out += life.disconnect(0)
+                    turn.feed(self.host, LeaveAll())
                 case Take() | Ack() | PollTimer():
-                    out += life.feed(life.session, event, 0)
+                    turn.feed(SESSIONS.id_of(self.host), event)
                 case _:
-                    out += life.feed(name, event, 0)
-        return self._done(life, local, out)
+                    turn.feed(name, event)
+        return self._done(turn, local)
 
-    def _done(self, life: Life, before: SessionLocal, out: list[Outgoing]) -> Reaction:
+    def _done(self, turn: PartsTurn, before: SessionLocal) -> Reaction:
         sends: list[Envelope] = []
         calls: list[Envelope] = []
         asked = before.open
-        for party, effect in out:
+        for party, effect in turn.out:
             match effect:
                 case Send(to, message):
                     sends.append(Envelope(party, to, message))
@@ -252,13 +233,23 @@ class SessionConsumer(Consumer):
                     calls.append(Envelope(party, service, request))
                 case Tell(Deliver() | Acknowledged() as event):
                     calls.append(Envelope(party, ACCOUNT, event))
-        local = replace(life.local(before.mode), promised=before.promised)
+        parts = turn.parts()
+        if self.pings:
+            beyond = fresh(self.host, self.lives + 1)
+            sends = [one for one in sends if one.sender != beyond]
+            parts = limit_lives(self.steps, parts, self.lives)
+        local = replace(self._local(before.mode, parts), promised=before.promised)
         if local.mode is not ENDED:
             local = replace(local, open=asked)
-        if self.pings and local.number > self.lives:
-            sends = [one for one in sends if one.sender != fresh(self.host, local.number)]
-            local = SessionLocal(ENDED, self.lives, 0, None, words=local.words)
         return Reaction(self._settled(local), tuple(sends), tuple(calls))
+
+    @staticmethod
+    def _local(mode: Any, parts: ProcessParts) -> SessionLocal:
+        """What there is now: without a borrower the subscription has ended, and nothing is read."""
+        own, party = parts.own, parts.of_kind(BORROWERS.name)
+        if party is None:
+            return SessionLocal(ENDED, own.record.number, 0, None, own=own)
+        return SessionLocal(mode, own.record.number, 0, party, own=own, session=parts.of_kind(SESSIONS.name))
 
     def _overdue(self, local: ConsumerLocal) -> Iterator[Event]:
         """The poll, then the ping timeout."""
@@ -288,108 +279,9 @@ class SessionConsumer(Consumer):
             yield fault()
 
 
-class Life(Subscription):
-    """The shipped Subscription as one local state says it is, for one reaction."""
-
-    def __init__(self, actor: SessionConsumer, local: SessionLocal | None, watch: Watch | None = None) -> None:
-        self.actor = actor
-        self.timers: dict[str, Party] = {}
-        self.watch = watch
-        super().__init__(
-            actor.host,
-            GROUP,
-            actor.filter,
-            actor.registry,
-            actor.configuration,
-            at_delivery=actor.at_delivery,
-            buffer=actor.buffer,
-        )
-        if local is not None:
-            self._restore(local)
-
-    def _restore(self, local: SessionLocal) -> None:
-        self.id = fresh(self.host, 1)
-        self._number = local.number
-        self._last_words = dict(local.words)
-        if local.session is not None:
-            self._put(SESSION, local.session)
-        if local.party is not None:
-            name = local.party.record.id
-            self.shared[self.id] = self.wanted
-            self.parties[name] = self.id
-            self._party_of[self.id] = name
-            self._put(BORROWER, local.party)
-
-    def _hear(self, sender: str, message: ToConsumer, now_ns: int) -> list[Outgoing]:
-        """Nobody lies here: whom the claim names is asked where somebody does (`doubting_consumer`)."""
-        return self.feed(message.borrower, message, now_ns)
-
-    def _highest_epoch(self, wanted: Shared, seen: int, now_ns: int) -> int:
-        return seen
-
-    def _put(self, fsm: Fsm[Any], party: Party) -> None:
-        name = party.record.id
-        self.nodes[name] = Node(fsm, party.record, name=name, now_ns=0)
-        self.timers[name] = party
-
-    def local(self, mode: Any) -> SessionLocal:
-        """What there is now, as a local state."""
-        words = tuple(self._last_words.items())
-        borrower = self.borrower
-        if not borrower:
-            return SessionLocal(ENDED, self._number, 0, None, words=words)
-        party, session = self.timers[borrower], self.timers[self.session]
-        return SessionLocal(mode, self._number, 0, party, session=session, words=words)
-
-    # -- the mechanics of a host --------------------------------------------------------------------------------
-
-    def add(self, node: Node[Any]) -> None:
-        super().add(node)
-        self.timers[node.name] = begin(node.fsm, node.record)
-
-    def fire(self, now_ns: int) -> list[Outgoing]:
-        """Nothing is due: what fires is an event of its own."""
-        return []
-
-    def fire_first(self, now_ns: int) -> list[Outgoing]:
-        return []
-
-    def feed(self, party: str, event: Event, now_ns: int) -> list[Outgoing]:
-        """The event, what the machines tell each other because of it, and the poll that is due at once."""
-        out: list[Outgoing] = []
-        queue: deque[tuple[str, Event]] = deque([(party, event)])
-        due = False
-        while queue or due:
-            name, one = queue.popleft() if queue else (self.session, PollTimer())
-            if due and name == self.session and not isinstance(one, PollTimer):
-                queue.appendleft((name, one))
-                one = PollTimer()
-            node = self.nodes.get(name)
-            if node is None:
-                continue
-            due = due and name != self.session
-            for effect in self._stepped(node, one):
-                match effect:
-                    case SetTimer("poll", deadline):
-                        due = deadline <= now_ns
-                    case Stop():
-                        self.remove(name)
-                    case Tell(told):
-                        inward = self.route_tell(name, told, now_ns)
-                        if inward is None:
-                            out.append((name, effect))
-                        else:
-                            queue.extend(inward)
-                    case Send() | Ask():
-                        out.append((name, effect))
-        return out
-
-    def _stepped(self, node: Node[Any], event: Event) -> tuple[Effect, ...]:
-        fsm = self.actor.fsm if node.fsm is BORROWER else node.fsm
-        party, effects = step_party(fsm, self.timers[node.name], event, node.name, self.watch)
-        self.timers[node.name] = party
-        node.record = party.record
-        return effects
+def number_pings(record: BorrowerRecord) -> BorrowerRecord:
+    """The same borrower, whose pings begin anew."""
+    return replace(record, ping_n=0, ping_at_ns=0)
 
 
 def renumber_session(record: SessionRecord) -> SessionRecord:

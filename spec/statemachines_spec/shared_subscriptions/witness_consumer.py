@@ -11,16 +11,16 @@ failure (`Failing`), or never.  Numbers of reads begin anew when none is open.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Answer, Ask, Event, Fsm, Node, Outgoing, Send, Stop, Tell, fresh, incarnation, node_of
-from statemachines.shared_subscriptions.agent import Agent, Shared
-from statemachines.shared_subscriptions.borrower import BORROWER, CONNECTED, BorrowerRecord
+from statemachines.kernel import Answer, Ask, Event, Fsm, Send, fresh, incarnation, node_of
+from statemachines.shared_subscriptions.agent_process import AGENT, BORROWERS, WITNESSES
+from statemachines.shared_subscriptions.agent_record import AgentRecord
+from statemachines.shared_subscriptions.borrower import CONNECTED, BorrowerRecord
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import SERVICE, Read, StoreFailed
 from statemachines.shared_subscriptions.message import (
@@ -32,18 +32,20 @@ from statemachines.shared_subscriptions.message import (
 )
 from statemachines.shared_subscriptions.witness import ASKING, WITNESS, RestTimer, WitnessRecord
 from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Reaction, Watch
-from statemachines_spec.explorer.party import Party, begin, firings, step_party
+from statemachines_spec.explorer.party import InternedParty, firings
+from statemachines_spec.explorer.process_steps import PartsTurn, ProcessPart, ProcessParts, ProcessSteps
+from statemachines_spec.shared_subscriptions.agent_consumer import limit_lives, subscribe
 from statemachines_spec.shared_subscriptions.consumer import (
     CRASHED,
     ENDED,
     FILTER,
-    GOING_ON,
     GROUP,
     RUNNING,
     Consumer,
     ConsumerLocal,
     Promised,
 )
+from statemachines_spec.shared_subscriptions.process_variants import use_machine
 
 LIAR = "liar~1"
 """A host that leads nothing; its parties are named after it."""
@@ -93,13 +95,25 @@ class Failing(Event, frozen=True, gc=False):
 
 
 class WitnessedLocal(ConsumerLocal, frozen=True, gc=False):
-    """`witness`: the machine that reads the claim; `doubted`: what waits for that, with its senders; `open`: the read
-    that the store has not done yet, `answer`: what it has read."""
+    """`own`: what the process knows, `witness`: the machine that reads the claim; `open`: the read that the store has
+    not done yet, `answer`: what it has read."""
 
-    witness: Party | None = None
-    doubted: tuple[tuple[str, Any], ...] = ()
+    own: InternedParty | None = None
+    witness: InternedParty | None = None
     open: Read | None = None
     answer: Any = None
+
+    @property
+    def doubted(self) -> tuple[tuple[str, Any], ...]:
+        """What waits until the claim is read, with its senders."""
+        claim = None if self.own is None else self.own.record.claims.get((GROUP, FILTER))
+        return () if claim is None else claim.doubted
+
+    def parts(self) -> ProcessParts:
+        """The process."""
+        assert self.own is not None
+        pairs = ((BORROWERS.name, self.party), (WITNESSES.name, self.witness))
+        return ProcessParts(self.own, tuple(ProcessPart(kind, party) for kind, party in pairs if party is not None))
 
 
 class WitnessedConsumer(Consumer):
@@ -112,17 +126,18 @@ class WitnessedConsumer(Consumer):
         self.lies = lies
         self.fails = fails
         self.host = incarnation(name, 1)
+        self.process = use_machine(AGENT, BORROWERS.name, self.fsm)
+        self.steps = ProcessSteps(self.process, late=self.late)
 
     # -- the component ------------------------------------------------------------------------------------------
 
     def initial(self) -> WitnessedLocal:
-        """As any consumer; its witness has read nothing."""
-        record = WitnessRecord(f"{self.host}/witness-1", GROUP, FILTER, self.configuration)
-        return WitnessedLocal(RUNNING, 1, 0, self._borrower(1, 0), witness=begin(WITNESS, record))
+        record = AgentRecord(self.host, (self.registry,), self.configuration, doubted_max=DOUBTED)
+        return self._local(WitnessedLocal(RUNNING, 1, 0, None), subscribe(self.steps, record))
 
     @property
     def machines(self) -> tuple[Fsm[Any], ...]:
-        return (*super().machines, WITNESS)
+        return self.process.machines
 
     def inputs(self, local: ConsumerLocal) -> tuple[Any, ...]:
         assert isinstance(local, WitnessedLocal)
@@ -130,7 +145,7 @@ class WitnessedConsumer(Consumer):
             return ()
         return (
             *super().inputs(local),
-            *firings(WITNESS, local.witness, self.silent),
+            *firings(WITNESS, local.witness.party, self.silent),
             *self._reads(local),
             *self._lies(local.party.record),
         )
@@ -140,36 +155,37 @@ class WitnessedConsumer(Consumer):
         event = envelope.event
         if isinstance(event, Crash):
             return Reaction(WitnessedLocal(CRASHED, local.number, 0, None))
-        if isinstance(event, Promised) or local.mode not in GOING_ON or local.witness is None:
+        if isinstance(event, Promised) or local.own is None:
             return super().react(local, envelope, watch)
-        name = local.witness.record.id
         if isinstance(event, Reading):
-            return Reaction(local, (), (Envelope(name, SERVICE, local.open),))
+            assert local.witness is not None
+            return Reaction(local, (), (Envelope(local.witness.record.id, SERVICE, local.open),))
         if isinstance(event, Answer):
             return Reaction(replace(local, answer=event))
-        life = Life(self, local, watch)
+        turn = PartsTurn(self.steps, local.parts(), watch)
+        borrower = "" if local.party is None else local.party.record.id
         closed = local
         match event:
-            case Arriving() | Failing():
-                assert local.open is not None
-                answer = local.answer if isinstance(event, Arriving) else StoreFailed(local.open.n)
-                closed = replace(local, open=None, answer=None)
-                out = life.answer(name, answer, 0)
+            case Arriving() | Failing() | RestTimer():
+                assert local.witness is not None
+                told: Event = event
+                if local.open is not None and not isinstance(event, RestTimer):
+                    told = local.answer if isinstance(event, Arriving) else StoreFailed(local.open.n)
+                    closed = replace(local, open=None, answer=None)
+                turn.feed(local.witness.record.id, told)
             case Lie(sender, message):
-                out = life.receive(sender, message, 0)
-            case RestTimer():
-                out = life.feed(name, event, 0)
+                turn.receive(sender, borrower, message)
             case _ if envelope.sender:
-                out = life.receive(envelope.sender, event, 0)
+                turn.receive(envelope.sender, envelope.to, event)
             case _:
-                out = life.feed(life.borrower, event, 0)
-        return self._done(life, closed, out)
+                turn.feed(borrower, event)
+        return self._done(turn, closed)
 
     def canonical(self, local: WitnessedLocal) -> WitnessedLocal:
         """Reads are numbered from 0 where none is open."""
         if local.witness is None or local.witness.record.status is ASKING:
             return local
-        return replace(local, witness=replace(local.witness, record=replace(local.witness.record, n=0)))
+        return replace(local, witness=self.steps.changed(local.witness, "n=0", _without_number))
 
     def describe(self, local: ConsumerLocal) -> str:
         assert isinstance(local, WitnessedLocal)
@@ -204,99 +220,27 @@ class WitnessedConsumer(Consumer):
             yield Lie(f"{LIAR}/1", Grant(*pair, "0.0/a", 1, 0))
             yield Lie(f"{LIAR}/1", Revoked(*pair, "0.0/a", 1))
 
-    def _done(self, life: Life, before: WitnessedLocal, out: list[Outgoing]) -> Reaction:
+    def _done(self, turn: PartsTurn, before: WitnessedLocal) -> Reaction:
+        out = turn.out
         sends = tuple(Envelope(party, effect.to, effect.message) for party, effect in out if isinstance(effect, Send))
         asked = [effect.request for _, effect in out if isinstance(effect, Ask)]
         assert len(asked) + (before.open is not None) <= 1, "one read is open at a time"
-        local = replace(life.local(before), open=asked[0] if asked else before.open)
-        if local.number > self.lives:
-            gone = fresh(self.host, local.number)
-            return Reaction(
-                WitnessedLocal(ENDED, self.lives, 0, None), tuple(one for one in sends if one.sender != gone)
-            )
-        settled = self._settled(local)
-        return Reaction(settled if settled.party is not None else WitnessedLocal(ENDED, local.number, 0, None), sends)
+        parts = limit_lives(self.steps, turn.parts(), self.lives)
+        local = self._local(replace(before, open=asked[0] if asked else before.open), parts)
+        beyond = fresh(self.host, self.lives + 1)
+        return Reaction(self._settled(local), tuple(one for one in sends if one.sender != beyond))
+
+    @staticmethod
+    def _local(before: WitnessedLocal, parts: ProcessParts) -> WitnessedLocal:
+        """What there is now: without a borrower the subscription has ended, and nothing that is read matters."""
+        own, party = parts.own, parts.of_kind(BORROWERS.name)
+        if party is None:
+            return WitnessedLocal(ENDED, own.record.number, 0, None, own=own)
+        return replace(before, number=own.record.number, own=own, party=party, witness=parts.of_kind(WITNESSES.name))
 
 
-class Life(Agent):
-    """The shipped Agent as one local state says it is, for one reaction."""
-
-    def __init__(self, actor: WitnessedConsumer, local: WitnessedLocal, watch: Watch | None) -> None:
-        super().__init__(actor.host, actor.registry, actor.configuration)
-        self.actor = actor
-        self.watch = watch
-        self.timers: dict[str, Party] = {}
-        self._number = local.number
-        self._witnessed = 1
-        if local.party is None or local.witness is None:
-            return
-        self.id = fresh(self.host, 1)
-        self.shared[self.id] = Shared(GROUP, FILTER)
-        self.parties[local.party.record.id] = self.id
-        self._party_of[self.id] = local.party.record.id
-        witness = local.witness.record.id
-        self._witnesses[GROUP, FILTER] = witness
-        self._doubted[witness] = deque(local.doubted, maxlen=DOUBTED)
-        self._put(BORROWER, local.party)
-        self._put(WITNESS, local.witness)
-
-    @property
-    def borrower(self) -> str:
-        """The borrower of the moment."""
-        return self.borrower_of(self.id)
-
-    def local(self, before: WitnessedLocal) -> WitnessedLocal:
-        """What there is now, as a local state."""
-        if not self.borrower:
-            return WitnessedLocal(ENDED, self._number, 0, None)
-        witness = self._witnesses[GROUP, FILTER]
-        return replace(
-            before,
-            number=self._number,
-            party=self.timers[self.borrower],
-            witness=self.timers[witness],
-            doubted=tuple(self._doubted[witness]),
-        )
-
-    # -- the mechanics of a host --------------------------------------------------------------------------------
-
-    def add(self, node: Node[Any]) -> None:
-        super().add(node)
-        self.timers[node.name] = begin(node.fsm, node.record)
-
-    def fire(self, now_ns: int) -> list[Outgoing]:
-        """Nothing is due: what fires is an event of its own."""
-        return []
-
-    def fire_first(self, now_ns: int) -> list[Outgoing]:
-        return []
-
-    def feed(self, party: str, event: Event, now_ns: int) -> list[Outgoing]:
-        """The event, and what the machines tell each other because of it."""
-        out: list[Outgoing] = []
-        queue: deque[tuple[str, Event]] = deque([(party, event)])
-        while queue:
-            name, one = queue.popleft()
-            node = self.nodes.get(name)
-            if node is None:
-                continue
-            self.timers[name], effects = step_party(node.fsm, self.timers[name], one, name, self.watch)
-            node.record = self.timers[name].record
-            for effect in effects:
-                match effect:
-                    case Stop():
-                        self.remove(name)
-                    case Tell(told):
-                        inward = self.route_tell(name, told, now_ns)
-                        queue.extend(() if inward is None else inward)
-                    case Send() | Ask():
-                        out.append((name, effect))
-        return out
-
-    def _put(self, fsm: Fsm[Any], party: Party) -> None:
-        name = party.record.id
-        self.nodes[name] = Node(fsm, party.record, name=name, now_ns=0)
-        self.timers[name] = party
+def _without_number(record: WitnessRecord) -> WitnessRecord:
+    return replace(record, n=0)
 
 
 __all__ = ["LIAR", "Arriving", "Failing", "Lie", "Pretender", "Reading", "WitnessedConsumer", "WitnessedLocal"]

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Event, TimerFired
+from statemachines.kernel import Answer, Event, TimerFired
 from statemachines.testing.conformance.child_process import Died, Implementation, NoAnswer
 from statemachines.testing.conformance.conformance_run import (
     Begin,
@@ -162,7 +162,8 @@ class Campaign:
     def coverage(self) -> Coverage:
         """What was taken so far, exactly."""
         fsm = self.role.fsm
-        lines = ((one, line) for one in fsm.family() for line in one.lines if line.kind != "refuse")
+        seen = (fsm, *fsm.children)  # a step shows no steps of children's children
+        lines = ((one, line) for one in seen for line in one.lines if line.kind != "refuse")
         table = {(one.full_name, line.number, str(state.value)) for one, line in lines for state in line.sources}
         possible = self.graph.cells
         return Coverage(
@@ -181,9 +182,17 @@ class Campaign:
     # -- inputs -------------------------------------------------------------------------------------------------
 
     def _play_tour(self, run: ConformanceRun, made: list[Move]) -> None:
-        """The tour, and on its way each timer that the implementation has taken back, once in each state, late."""
+        """The tour, and on its way each timer that the implementation has taken back, once in each state, late.  Where
+        an answer is none that may come now, since the implementation has asked in another order, another instance
+        begins."""
         late: set[tuple[str, str]] = set()
+        has_left = False
         for move in self.tour:
+            has_left = not isinstance(move, Begin) and (
+                has_left or (isinstance(move, Feed) and not run.can_feed(move.event))
+            )
+            if has_left:
+                continue
             _make(run, made, move)
             if run.is_over:
                 continue
@@ -238,10 +247,10 @@ class Campaign:
         for choice in choices:
             if run.is_over:
                 _make(run, made, Begin(start))
-            moves = self._candidates(run, start, without, choice)
+            moves = self._candidates(run, without, choice)
             _make(run, made, moves[choice // KINDS % len(moves)])
 
-    def _candidates(self, run: ConformanceRun, start: int, without: set[type[Any]], choice: int) -> list[Move]:
+    def _candidates(self, run: ConformanceRun, without: set[type[Any]], choice: int) -> list[Move]:
         """What may come next.  Of eight times two time passes, or a timer fires late; else an event is said: twice one
         that makes a pair of rows which was not taken, three times one that changes the record and ends nothing, once
         any.  Now and then it is a drawn one."""
@@ -251,9 +260,9 @@ class Campaign:
             tick_ns, due_ns = self.role.timing.tick_ns, run.next_due_ns()
             waits = [due_ns or tick_ns, (due_ns or tick_ns) // 2, tick_ns // 2, tick_ns, 3 * tick_ns]
             return [*map(Wait, waits), *(Late(timer) for timer in run.late_timers())]
-        told = self.role.starts[start].told(record)
+        told: Iterable[Event] = run.next_inputs()
         if choice % DRAWN == kind:
-            told = chain(told, self._drawn(record, choice))
+            told = chain(told, self._drawn(record, choice, bool(run.states[0].world)))
         found = [(event, run.foresee(event)) for event in told if type(event) not in without]
         events = [(event, seen) for event, seen in found if seen is not None]
         preferred: list[Event] = []
@@ -266,10 +275,13 @@ class Campaign:
             Wait(self.role.timing.tick_ns)
         ]
 
-    def _drawn(self, record: Any, choice: int) -> Iterable[Event]:
-        """Events of any values that the types allow, aimed at what the record holds."""
+    def _drawn(self, record: Any, choice: int, is_answered: bool) -> Iterable[Event]:
+        """Events of any values that the types allow, aimed at what the record holds; answers come from the services
+        alone, where the kit plays them."""
         legal = environment_of(self.role.fsm).legal
         for kind in self.role.interface.alphabet.takes:
+            if is_answered and issubclass(kind, Answer):
+                continue
             try:
                 event: Event = example(kind, Random(choice), Pool(record))
             except Refused:

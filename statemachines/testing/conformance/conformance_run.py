@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from statemachines.kernel import (
+    Answer,
     CancelTimer,
     Effect,
     Event,
@@ -38,9 +39,13 @@ from statemachines.testing.conformance.relation import (
     match_answer,
 )
 from statemachines.testing.conformance.role import ConformanceRole, Start
+from statemachines.testing.conformance.services import World
 
 STATES_MAX: Final = 64
 """More possible states than this are not carried: the run is inconclusive."""
+
+LAST: Final = ("\U0010ffff", "")
+"""Behind all timers of the table."""
 
 FIRINGS_MAX: Final = 1_000
 """So many timers of an implementation may be due at one moment."""
@@ -62,7 +67,7 @@ class Wait(msgspec.Struct, frozen=True, tag="wait"):
 
 
 class Late(msgspec.Struct, frozen=True, tag="late"):
-    """Fire a timer that was taken back, by its name in the table."""
+    """Fire a timer that was taken back, by its name in the table; one of a child with its key after a space."""
 
     timer: str
 
@@ -78,12 +83,14 @@ Move = Begin | Feed | Wait | Late
 
 
 class PossibleState(msgspec.Struct, frozen=True):
-    """A state that the implementation may be in: the record, and the deadlines of the timers that are set."""
+    """A state that the implementation may be in: the record, and the deadlines of the timers that are set,
+    and what the services hold."""
 
     record: Any
     armed: dict[tuple[str, str], int]
     binding: Binding
     stopped: bool = False
+    world: World = ()
 
 
 class Foreseen(msgspec.Struct, frozen=True):
@@ -145,6 +152,7 @@ class ConformanceRun:
         self._names: dict[tuple[str, str], str] = {}
         self._covered: dict[tuple[int, tuple[Cell, ...]], int] = {}
         self._set: list[Any] = []
+        self._start = role.starts[0]
         self._taken_back: set[tuple[str, str]] = set()
         self._cancelled: set[str] = set()
         self._stopped = True
@@ -181,8 +189,10 @@ class ConformanceRun:
         self._cancelled.clear()
         self._stopped = False
         self._last_row = -1
-        self.states = [PossibleState(record, {}, {})]
-        state = _after(self.states[0], record, self.fsm.start(record, 0), False)
+        self._start = start
+        self.states = [PossibleState(record, {}, {}, False, start.world.begin())]
+        world = self.states[0].world
+        state = _after(self.states[0], record, self.fsm.start(record, 0), False, None, world)
         line = self.interface.init_line(record, 0, self.inputs + 1)
         came = self._ask(line, "init")
         self._judge("init", [Taken(state, (), ())], came)
@@ -225,7 +235,7 @@ class ConformanceRun:
 
     def can_fire_late(self, timer: str) -> bool:
         """Whether the implementation has taken a timer back that is known to be this one of the table."""
-        slot = (timer, "")
+        slot = _slot_of(timer)
         name = self._names.get(slot)
         return (
             name in self._cancelled
@@ -238,9 +248,10 @@ class ConformanceRun:
         """Fire a timer that was taken back.  Raises `Inconclusive` where the implementation has no such one."""
         if not self.can_fire_late(timer):
             raise Inconclusive(f"the implementation has taken back no timer that is {timer!r} of the table")
-        event = self.fsm.timer_registry()[timer]("")
+        slot = _slot_of(timer)
+        event = self.fsm.timer_registry()[slot[0]](slot[1])
         taken = [self._step(state, event) for state in self.states]
-        line = self.interface.timer_line(self._names[timer, ""], self.now_ns, self.inputs + 1)
+        line = self.interface.timer_line(self._names[slot], self.now_ns, self.inputs + 1)
         self._judge(event, taken, self._ask(line, f"timer {timer}"))
         self._settle()
 
@@ -290,10 +301,14 @@ class ConformanceRun:
         return [one for state in self.states for one in self._fired(Taken(state, (), ()), 0)]
 
     def _first_due(self) -> str | None:
-        """Of the implementation: authority first, then by deadline, then as they were set."""
+        """Of the implementation: authority first, then by deadline, then in the order of the table's names where they
+        are known, then as they were set."""
         now_ns = self.now_ns
         due = [(not first, at, place, name) for name, (first, at, place) in self._timers.items() if at <= now_ns]
-        return min(due)[3] if due else None
+        if len(due) > 1:
+            known = {name: slot for slot, name in self._names.items()}
+            return min(due, key=lambda one: (*one[:2], known.get(one[3], LAST), one[2]))[3]
+        return due[0][3] if due else None
 
     def _fired(self, taken: Taken, depth: int) -> Iterator[Taken]:
         """Each way in which the timers of a state fire that are due: those of authority first, others in any order; one
@@ -328,7 +343,9 @@ class ConformanceRun:
         outputs = self._outputs.of(step.effects)
         if stops and STOPPED not in outputs:
             outputs = (*outputs, STOPPED)
-        return Taken(_after(state, step.record, step.effects, stops, fired), outputs, tuple(cells))
+        world = self._start.world.after(state.world, event, step.effects) if state.world else ()
+        after = _after(state, step.record, step.effects, stops, fired, world)
+        return Taken(after, outputs, tuple(cells))
 
     # -- the implementation -------------------------------------------------------------------------------------
 
@@ -389,7 +406,7 @@ class ConformanceRun:
                 continue
             state = one.state
             if binding is not state.binding:
-                state = PossibleState(state.record, state.armed, binding, state.stopped)
+                state = PossibleState(state.record, state.armed, binding, state.stopped, state.world)
             if not any(state == other.state for other in kept):
                 kept.append(Taken(state, one.outputs, one.cells))
         if not kept:
@@ -438,6 +455,14 @@ class ConformanceRun:
             self._covered[before, cells] = last
         self._last_row = last
 
+    def next_inputs(self) -> Iterator[Event]:
+        """What may come next, as the start says: what is told, and the answers of services."""
+        return self._start.next_inputs(self.states[0].record, self.states[0].world)
+
+    def can_feed(self, event: Event) -> bool:
+        """Whether somebody may say this now: an answer is one of a service that was asked, where the kit plays it."""
+        return not (self.states[0].world and isinstance(event, Answer)) or event in self.next_inputs()
+
     def foresee(self, event: Event) -> Foreseen | None:
         """What the table would do with the event now; None: it refuses it, or nobody would say it."""
         record = self.states[0].record
@@ -454,13 +479,19 @@ class ConformanceRun:
 
     def late_timers(self) -> list[str]:
         """Timers of the table that may fire late now, and that it then ignores."""
-        status = self.states[0].record.status
-        return [
-            timer.name
-            for timer in self.fsm.timers
-            if self.can_fire_late(timer.name)
-            and all(line.kind == "ignore" for line in self.fsm.cell(status, timer.event)[:1])
-        ]
+        if not self._cancelled:
+            return []
+        found = [" ".join(slot).rstrip() for slot in sorted(self._taken_back)]
+        return [timer for timer in found if self.can_fire_late(timer) and self._is_ignored(timer)]
+
+    def _is_ignored(self, timer: str) -> bool:
+        name, key = _slot_of(timer)
+        event, record = self.fsm.timer_registry()[name](key), self.states[0].record
+        try:
+            step = self.fsm.step(record, event, self.now_ns)
+        except ProtocolError:
+            return False
+        return step.record == record and not step.effects
 
     def _fail(self, fed: Any, taken: list[Taken], came: tuple[Output, ...], wrong: str) -> None:
         expected = tuple((one.outputs, tuple(self._clause(cell) for cell in one.cells)) for one in taken)
@@ -476,6 +507,12 @@ class ConformanceRun:
         return " or ".join(dict.fromkeys(str(state.record.status.value) for state in self.states))
 
 
+def _slot_of(timer: str) -> tuple[str, str]:
+    """A timer and the key of its instance."""
+    name, _, key = timer.partition(" ")
+    return name, key
+
+
 def _words(fed: Any) -> str:
     """An input for people."""
     if isinstance(fed, str):
@@ -485,11 +522,16 @@ def _words(fed: Any) -> str:
 
 
 def _after(
-    state: PossibleState, record: Any, effects: tuple[Effect, ...], stops: bool, fired: tuple[str, str] | None = None
+    state: PossibleState,
+    record: Any,
+    effects: tuple[Effect, ...],
+    stops: bool,
+    fired: tuple[str, str] | None = None,
+    world: World = (),
 ) -> PossibleState:
     """The state after a step, with the timers that it has set and taken back."""
     if stops:
-        return PossibleState(record, {}, state.binding, True)
+        return PossibleState(record, {}, state.binding, True, world)
     armed = state.armed
     if fired is not None:
         armed = {slot: at for slot, at in armed.items() if slot != fired}
@@ -501,4 +543,4 @@ def _after(
                 armed[effect.timer, effect.key] = effect.deadline_ns  # type: ignore[union-attr]
             else:
                 armed.pop((effect.timer, effect.key), None)  # type: ignore[union-attr]
-    return PossibleState(record, armed, state.binding, False)
+    return PossibleState(record, armed, state.binding, False, world)

@@ -32,7 +32,7 @@ from statemachines.kernel import (
     name_of,
 )
 from statemachines.kernel.event import column_fields
-from statemachines.testing.conformance.json_values import plain
+from statemachines.testing.conformance.json_values import is_tagged, plain
 from statemachines.testing.conformance.relation import Output
 
 INTERFACE: Final = 1
@@ -100,7 +100,7 @@ def _twin_hint(hint: Any) -> Any:
     if origin is list:
         return list[_twin_hint(args[0])]  # type: ignore[misc]
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return twin_of(hint, issubclass(hint, Event) and bool(hint.__struct_config__.tag))
+        return twin_of(hint, is_tagged(hint))
     return hint
 
 

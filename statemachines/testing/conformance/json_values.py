@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from functools import cache
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -11,10 +12,13 @@ from statemachines.kernel import Event, Map, Request, in_order, name_of
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: objects, lists, texts, numbers.  Events have their name as `type`."""
+    """A value as JSON has it: objects, lists, texts, numbers.  Events and tagged Structs have their name as `type`."""
     if isinstance(value, msgspec.Struct):
         fields = {field: plain(getattr(value, field)) for field in value.__struct_fields__}
-        return {"type": name_of(type(value)), **fields} if isinstance(value, Event | Request) else fields
+        for field in _fields_of_pairs(type(value)):
+            fields[field] = fields[field] or []
+        is_named = isinstance(value, Event | Request) or is_tagged(type(value))
+        return {"type": name_of(type(value)), **fields} if is_named else fields
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Map):
@@ -25,3 +29,21 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(one) for one in value]
     return value
+
+
+def is_tagged(kind: type[Any]) -> bool:
+    """Whether a Struct says its name in its own fields."""
+    return bool(kind.__struct_config__.tag)
+
+
+@cache
+def _fields_of_pairs(kind: type[Any]) -> tuple[str, ...]:
+    """The fields that hold maps whose keys are no texts: JSON has them as lists of pairs, empty ones, too."""
+    if not any(field.type is Map or get_origin(field.type) is Map for field in msgspec.structs.fields(kind)):
+        return ()
+    hints = get_type_hints(kind)
+    return tuple(
+        field
+        for field in kind.__struct_fields__
+        if get_origin(hints[field]) is Map and get_args(hints[field])[0] is not str
+    )

@@ -12,7 +12,7 @@ compared, but by what they cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -36,11 +36,15 @@ class Before(msgspec.Struct, frozen=True):
 
 class Chosen(msgspec.Struct, frozen=True):
     """Numbers or names that the implementation chooses: a value is bound to that of the table at its first use, and two
-    are never bound to the same.  `fields`: (name of the message, event or request, field) that hold them."""
+    are never bound to the same.  `fields`: (name of the message, event or request, field) that hold them; a field of
+    the structs in a list of an event is "list.field".  `echoed`: fields of outputs that may repeat a value which was
+    never chosen.  `rises`: what is bound at one input is greater than all that was bound before."""
 
     name: str
     fields: tuple[tuple[str, str], ...]
     clause: str
+    echoed: tuple[tuple[str, str], ...] = ()
+    rises: bool = False
 
 
 class Unordered(msgspec.Struct, frozen=True):
@@ -53,12 +57,13 @@ class Unordered(msgspec.Struct, frozen=True):
 
 class Ranged(msgspec.Struct, frozen=True):
     """What is called `kind` carries a range `first`..`last`, which may be split into several that follow each other, or
-    put together from them."""
+    put together from them.  `alone`: this as `last` means `first` (None: nothing does)."""
 
     kind: str
     first: str
     last: str
     clause: str
+    alone: int | None = None
 
 
 class Repeated(msgspec.Struct, frozen=True):
@@ -91,7 +96,7 @@ class Relation(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def chosen_in(self) -> frozenset[str]:
         """The names of what holds something that the implementation chooses."""
-        return frozenset(kind for one in self.chosen for kind, _ in one.fields)
+        return frozenset(kind for one in self.chosen for kind, _ in (*one.fields, *one.echoed))
 
     def late_ns(self, timer: str) -> int:
         """How long after its deadline what a timer of the table causes may come."""
@@ -182,7 +187,7 @@ def match_answer(
     """The binding after this answer, where it is one that the relation allows; else what is wrong with it."""
     if expected == came and (not relation.chosen or relation.chosen_in.isdisjoint([one.name for one in expected])):
         return binding
-    expected, came = _normal(relation, expected), _normal(relation, came)
+    expected, came, before = _normal(relation, expected), _normal(relation, came), binding
     channels = dict.fromkeys(one.channel for one in (*expected, *came))
     for channel in channels:
         wanted = [one for one in expected if one.channel == channel]
@@ -192,24 +197,31 @@ def match_answer(
                 return f"missing: {wanted[place]}"
             if place == len(wanted):
                 return f"not expected: {found[place]}"
-            bound = _same(relation, wanted[place], found[place], binding)
+            bound = _same(relation, wanted[place], found[place], binding, before)
             if isinstance(bound, str):
                 return bound
             binding = bound
     return _in_order(relation, came) or binding
 
 
-def _same(relation: Relation, wanted: Output, found: Output, binding: Binding) -> Binding | Difference:
+def _same(relation: Relation, wanted: Output, found: Output, binding: Binding, before: Binding) -> Binding | Difference:
+    """The binding with what these two bind; `before`: that of earlier inputs."""
     if wanted.name != found.name:
         return f"expected {wanted}, came {found}"
     for field, value in wanted.fields.items():
         other = found.fields.get(field)
-        choice = next((one for one in relation.chosen if (wanted.name, field) in one.fields), None)
+        place = (wanted.name, field)
+        choice = next((one for one in relation.chosen if place in (*one.fields, *one.echoed)), None)
         if choice is not None:
             values = dict(binding.get(choice.name, {}))
+            if value not in values and place in choice.echoed:
+                continue
             if value not in values:
                 if other in values.values():
                     rule = f"which was used before; each {choice.name} is another"
+                    return f"{wanted.name}: {field} is {_text(other)}, {rule}"
+                if choice.rises and (earlier := before.get(choice.name)) and not _is_above(other, earlier.values()):
+                    rule = f"which is not above each {choice.name} before [{choice.clause}]"
                     return f"{wanted.name}: {field} is {_text(other)}, {rule}"
                 values[value] = other
                 binding = {**binding, choice.name: values}
@@ -217,6 +229,10 @@ def _same(relation: Relation, wanted: Output, found: Output, binding: Binding) -
         if value != other:
             return f"{wanted.name}: {field} is {_text(other)}, expected {_text(value)}"
     return binding
+
+
+def _is_above(value: Any, others: Iterable[Any]) -> bool:
+    return isinstance(value, int) and value > max(others)
 
 
 def _normal(relation: Relation, outputs: tuple[Output, ...]) -> tuple[Output, ...]:
@@ -230,9 +246,13 @@ def _normal(relation: Relation, outputs: tuple[Output, ...]) -> tuple[Output, ..
         one = replace(one, fields={**one.fields, **sorts}) if sorts else one
         if one.name in repeated and one in found:
             continue
-        if one.name in ranges and (joined := _joined(ranges[one.name], found, one)):
-            found[-1] = joined
-            continue
+        if one.name in ranges:
+            ranged = ranges[one.name]
+            if ranged.alone is not None and one.fields[ranged.last] == ranged.alone:
+                one = replace(one, fields={**one.fields, ranged.last: one.fields[ranged.first]})
+            if joined := _joined(ranged, found, one):
+                found[-1] = joined
+                continue
         found.append(one)
     return tuple(found)
 
@@ -266,32 +286,46 @@ def _pairs(rule: Before, came: tuple[Output, ...]) -> Iterator[tuple[Output, Out
 
 def answered_values(relation: Relation, event: Event, binding: Binding) -> Event:
     """The event as the implementation is to hear it: with the values that it has chosen itself."""
-    name = name_of(type(event))
-    if name not in relation.chosen_in:
-        return event
-    for choice in relation.chosen:
-        for kind, field in choice.fields:
-            if kind == name:
-                value, values = getattr(event, field), binding.get(choice.name, {})
-                other = values.get(value, value)
-                if value not in values and other in values.values():
-                    other = max(values.values()) + 1 if isinstance(other, int) else f"{other}-unknown"
-                event = replace(event, **{field: other})
-    return event
+    return _translate(relation, event, binding, _answered_value)
 
 
 def table_values(relation: Relation, event: Event, binding: Binding) -> Event:
     """The event of the wire as the table has it: with the values of the table for those that the implementation has
     chosen itself; a value that it never chose is one that the table never chose either."""
+    return _translate(relation, event, binding, _table_value)
+
+
+def _translate(
+    relation: Relation, event: Event, binding: Binding, translate: Callable[[Any, Mapping[Any, Any]], Any]
+) -> Event:
     name = name_of(type(event))
     if name not in relation.chosen_in:
         return event
     for choice in relation.chosen:
+        values = binding.get(choice.name, {})
         for kind, field in choice.fields:
-            if kind == name:
-                value, values = getattr(event, field), binding.get(choice.name, {})
-                known = next((ours for ours, theirs in values.items() if theirs == value), value)
-                if known == value and value in values and values[value] != value:
-                    known = max(values) + 1 if isinstance(value, int) else f"{value}-unknown"
-                event = replace(event, **{field: known})
+            if kind != name:
+                continue
+            outer, _, inner = field.partition(".")
+            value = getattr(event, outer)
+            if inner:
+                each = (replace(one, **{inner: translate(getattr(one, inner), values)}) for one in value)
+                event = replace(event, **{outer: tuple(each)})
+            else:
+                event = replace(event, **{field: translate(value, values)})
     return event
+
+
+def _answered_value(value: Any, values: Mapping[Any, Any]) -> Any:
+    """What the implementation calls it; one that it has not chosen is none of those that it has."""
+    other = values.get(value, value)
+    if value not in values and other in values.values():
+        other = max(values.values()) + 1 if isinstance(other, int) else f"{other}-unknown"
+    return other
+
+
+def _table_value(value: Any, values: Mapping[Any, Any]) -> Any:
+    known = next((ours for ours, theirs in values.items() if theirs == value), value)
+    if known == value and value in values and values[value] != value:
+        known = max(values) + 1 if isinstance(value, int) else f"{value}-unknown"
+    return known

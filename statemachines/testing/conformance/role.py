@@ -8,7 +8,7 @@ says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from math import gcd
 from random import Random
@@ -20,6 +20,7 @@ from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError, Event, Fsm, TimerFired
 from statemachines.testing.conformance.interface import Alphabet, Interface, alphabet_of
 from statemachines.testing.conformance.relation import Relation
+from statemachines.testing.conformance.services import PlayedService, Services, World
 from statemachines.testing.conformance.wire_role import WireRole
 from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import environment_of, testing_of
@@ -36,14 +37,25 @@ def anything(record: Any) -> bool:
     return True
 
 
-class Start(msgspec.Struct, frozen=True):
+class Start(msgspec.Struct, frozen=True, dict=True):
     """A bounded system of the role and its environment: the `record` that the machine begins with, what may be `told`
-    to it in a state, and which records lie within the `bound`."""
+    to it in a state, which records lie within the `bound`, and the services that the kit plays."""
 
     name: str
     record: Any
     told: Callable[[Any], Iterable[Event]]
     bound: Callable[[Any], bool] = anything
+    services: tuple[PlayedService, ...] = ()
+
+    @cached_property
+    def world(self) -> Services:
+        """The services."""
+        return Services(self.services)
+
+    def next_inputs(self, record: Any, world: World) -> Iterator[Event]:
+        """What may come next: what is told, and the answers of services."""
+        yield from self.told(record)
+        yield from self.world.answers(world)
 
 
 class ConformanceRole(msgspec.Struct, frozen=True, dict=True):
@@ -71,24 +83,43 @@ class ConformanceRole(msgspec.Struct, frozen=True, dict=True):
 
 
 def roles_of(protocol: str) -> Mapping[str, ConformanceRole]:
-    """The roles that the protocol declares, by the short name of the machine."""
+    """The roles that the protocol declares, by their names: those of their machines, or what the field calls them."""
     place = testing_of(protocol).roles
     found: dict[str, ConformanceRole] = registry.load(place, dict, f"{protocol}, roles") if place else {}
     return found
 
 
 def role_of(name: str) -> ConformanceRole:
-    """The role of the machine called `name`: as its protocol declares it, else one that is made of its declaration.
+    """The role called `name` or `protocol/name`, or that of the machine of this name: as its protocol declares it, else
+    one that is made of its declaration.
 
-    Raises `ConfigurationError` for an unknown name.
+    Raises `ConfigurationError` for an unknown name, and for one that several protocols have.
     """
+    if ":" in name:
+        return role_of_machine(catalogue.machine(name))
+    owner, _, short = name.rpartition("/")
+    declared: dict[str, ConformanceRole] = {}
+    broken: ConfigurationError | None = None
+    for one in registry.names():
+        try:
+            if owner in ("", one) and short in (roles := roles_of(one)):
+                declared[one] = roles[short]
+        except ConfigurationError as error:  # the role may be one of those
+            broken = error
+    if len(declared) > 1:
+        known = " or ".join(f"{one}/{short}" for one in declared)
+        raise ConfigurationError("role", name, f"several protocols have one: say {known}")
+    if declared:
+        return next(iter(declared.values()))
+    if broken is not None:
+        raise broken
     return role_of_machine(catalogue.machine(name))
 
 
 def role_of_machine(fsm: Fsm[Any]) -> ConformanceRole:
     """The role of a machine, registered or not."""
-    declared = roles_of(fsm.protocol).get(fsm.name) if fsm.protocol else None
-    return declared if declared is not None and declared.fsm is fsm else drawn_role(fsm)
+    declared = roles_of(fsm.protocol).values() if fsm.protocol else ()
+    return next((one for one in declared if one.fsm is fsm), None) or drawn_role(fsm)
 
 
 def drawn_role(fsm: Fsm[Any]) -> ConformanceRole:

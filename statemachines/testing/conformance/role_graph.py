@@ -16,11 +16,12 @@ import msgspec
 import networkx as nx
 from msgspec.structs import replace
 
-from statemachines.kernel import Map, ProtocolError, in_order
+from statemachines.kernel import Effects, Map, ProtocolError, in_order
 from statemachines.kernel.pmap import enc_hook
 from statemachines.testing.conformance.conformance_run import Begin, Cell, Feed, Move, Wait
 from statemachines.testing.conformance.relation import STOPPED, Output, OutputsOf
 from statemachines.testing.conformance.role import ConformanceRole
+from statemachines.testing.conformance.services import World
 from statemachines_spec.explorer.actor import Watch
 from statemachines_spec.explorer.party import TimedParty, age_party, all_due, begin, step_party
 
@@ -31,6 +32,9 @@ PAIRS_MAX: Final = 40
 """So many pairs of states are looked at to tell two states apart."""
 
 FIRINGS_MAX: Final = 100
+
+FAR_TICKS: Final = 64
+"""A timer that is set for later than this is not counted: no path of the graph waits for it."""
 
 OVER: Final = "over"
 BEGIN: Final = "begin"
@@ -47,6 +51,7 @@ class Outcome(msgspec.Struct, frozen=True):
     party: TimedParty | None
     outputs: tuple[Output, ...]
     cells: tuple[Cell, ...]
+    effects: Effects = ()
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -135,15 +140,18 @@ class RoleGraph:
         role, start = self.role, self.role.starts[number]
         first = begin(role.fsm, start.record, timing=self.timing)
         assert isinstance(first, TimedParty)
-        known: dict[bytes, Node] = {self._key(first): (number, 0)}
+        first = _without_far(first)
+        world = start.world.begin()
+        known: dict[bytes, Node] = {self._key(first) + self._encoder.encode(world): (number, 0)}
         self.parties[number, 0] = first
+        worlds: dict[Node, World] = {(number, 0): world}
         queue: deque[Node] = deque([(number, 0)])
         while queue:
             node = queue.popleft()
             party = self.parties[node]
             edges = self.edges[node] = []
             before = self._key(party)
-            moves: list[Move] = [*map(Feed, start.told(party.record)), TICK]
+            moves: list[Move] = [*map(Feed, start.next_inputs(party.record, worlds[node])), TICK]
             for move in moves:
                 outcome = self._outcome(party, before, move)
                 if outcome is None:
@@ -152,13 +160,16 @@ class RoleGraph:
                 if outcome.party is not None:
                     if not start.bound(outcome.party.record):
                         continue
-                    key = self._key(outcome.party)
+                    event = move.event if isinstance(move, Feed) else None
+                    world = start.world.after(worlds[node], event, outcome.effects)
+                    key = self._key(outcome.party) + self._encoder.encode(world)
                     if key not in known:
                         if len(known) == NODES_MAX:
                             self.is_whole = False
                             continue
                         known[key] = (number, len(known))
                         self.parties[known[key]] = outcome.party
+                        worlds[known[key]] = world
                         queue.append(known[key])
                     dest = known[key]
                 if dest != node or outcome.cells:
@@ -198,7 +209,8 @@ class RoleGraph:
                 return outcome
             timer, key = due[0]
             after = self._take(outcome.party, registry[timer](key))
-            outcome = Outcome(after.party, outcome.outputs + after.outputs, outcome.cells + after.cells)
+            both = outcome.effects + after.effects
+            outcome = Outcome(after.party, outcome.outputs + after.outputs, outcome.cells + after.cells, both)
         return None
 
     def _take(self, party: TimedParty, event: Any) -> Outcome:
@@ -210,7 +222,7 @@ class RoleGraph:
         if stops and STOPPED not in outputs:
             outputs = (*outputs, STOPPED)
         cells = tuple((seen.full_machine, seen.row, seen.source) for seen in watch if seen.row >= 0)
-        return Outcome(None if stops else after, outputs, cells)
+        return Outcome(None if stops else _without_far(after), outputs, cells, effects)
 
     def _late_cells(self) -> Iterator[Cell]:
         """Rows that ignore a timer which an event has taken back."""
@@ -311,6 +323,14 @@ class RoleGraph:
         for status in self.role.fsm.states:
             if status is not after.record.status and status not in self.role.fsm.final:
                 yield _with_record(after, replace(after.record, status=status))
+
+
+def _without_far(party: TimedParty) -> TimedParty:
+    """The state without what is left of timers that are far away."""
+    if all(left is None or left <= FAR_TICKS for left in party.left):
+        return party
+    left = tuple(None if one is not None and one > FAR_TICKS else one for one in party.left)
+    return TimedParty(party.record, party.timers, left)
 
 
 def _with_record(party: TimedParty, record: Any) -> TimedParty:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from statemachines.kernel import ConfigurationError, name_of
+from statemachines.kernel import ConfigurationError, Map, name_of
 from statemachines.kernel.pmap import dec_hook
 from statemachines.testing.conformance.conformance_run import Begin, Feed, Late, Move, Wait
 from statemachines.testing.conformance.interface import twin_of
@@ -65,7 +65,7 @@ def _move(line: Any, role: ConformanceRole) -> Move:
             return Begin(start)
         case "wait_ns", int(ns) if ns >= 0:
             return Wait(ns)
-        case "late", str(timer) if timer in role.fsm.timer_registry():
+        case "late", str(timer) if timer.partition(" ")[0] in role.fsm.timer_registry():
             return Late(timer)
         case "feed", {"type": str(name)}:
             kinds = {name_of(kind): kind for kind in role.interface.alphabet.takes}
@@ -78,20 +78,25 @@ def _move(line: Any, role: ConformanceRole) -> Move:
 def event_from(kind: type[Any], value: dict[str, Any]) -> Any:
     """The event that an object is.  Raises `msgspec.ValidationError` for fields that it has not."""
     msgspec.convert(value, twin_of(kind, True))
-    return _from_plain(kind, {field: one for field, one in value.items() if field != "type"})
+    return value_from(kind, {field: one for field, one in value.items() if field != "type"})
 
 
-def _from_plain(hint: Any, value: Any) -> Any:
+def value_from(hint: Any, value: Any) -> Any:
+    """The value of this type that JSON has so (`json_values.plain`)."""
     origin, args = get_origin(hint), get_args(hint)
+    if origin is Map:
+        key, one = args
+        pairs = value.items() if isinstance(value, dict) else value
+        return Map([(value_from(key, name), value_from(one, item)) for name, item in pairs])
     if origin is Annotated:
-        return _from_plain(args[0], value)
+        return value_from(args[0], value)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and isinstance(value, dict):
         hints = get_type_hints(hint, include_extras=True)
-        return hint(**{field: _from_plain(hints[field], one) for field, one in value.items() if field != "type"})
+        return hint(**{field: value_from(hints[field], one) for field, one in value.items() if field != "type"})
     if origin is tuple and isinstance(value, list):
         each = [args[0]] * len(value) if args[-1] is ... else args
-        return tuple(_from_plain(one, item) for one, item in zip(each, value, strict=True))
+        return tuple(value_from(one, item) for one, item in zip(each, value, strict=True))
     if origin in (Union, types.UnionType) and isinstance(value, dict):
         kinds = {name_of(one): one for one in args if isinstance(one, type) and issubclass(one, msgspec.Struct)}
-        return _from_plain(kinds[value["type"]] if "type" in value else next(iter(kinds.values())), value)
+        return value_from(kinds[value["type"]] if "type" in value else next(iter(kinds.values())), value)
     return msgspec.convert(value, hint, dec_hook=dec_hook)

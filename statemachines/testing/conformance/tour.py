@@ -24,6 +24,10 @@ SEQUENCES_MAX: Final = 12
 """So many sequences are played after one row."""
 
 
+DISTANCES_MAX: Final = 3_000
+"""Rows are also taken at all combinations of what is left of the timers, where there are no more of such; else at each
+distance from each single deadline."""
+
 FLAGGED_MAX: Final = 600
 """Rows are also taken under all flags of their records in systems that have no more of such."""
 
@@ -38,6 +42,21 @@ class InputTarget(NamedTuple):
     left: tuple[int | None, ...]
 
 
+class Distance(NamedTuple):
+    """A row in a state, and how long one timer still runs."""
+
+    cell: Cell
+    timer: tuple[str, str]
+    left: int | None
+
+
+class Changing(NamedTuple):
+    """A row in a state, and a field of the record, or of what that holds, which it changes."""
+
+    cell: Cell
+    field: str
+
+
 class Flagged(NamedTuple):
     """A row in a state, the kind of input that takes it, and all that the record says by yes or no, or by a status."""
 
@@ -46,7 +65,7 @@ class Flagged(NamedTuple):
     flags: tuple[Any, ...]
 
 
-Target = InputTarget | Flagged
+Target = InputTarget | Distance | Changing | Flagged
 
 
 class Tour:
@@ -59,6 +78,7 @@ class Tour:
         self._at: Node = BEGIN
         self._flags = {node: tuple(_flags_of(party.record)) for node, party in graph.parties.items()}
         self._flagged = self._few_flags()
+        self._combined = self._few_distances()
         self._wanted = {
             node: [(edge, frozenset(self._targets(edge))) for edge in edges if edge.cells]
             for node, edges in graph.edges.items()
@@ -101,8 +121,15 @@ class Tour:
         """What an edge takes: each of its rows, with this very input, at this distance from every deadline; and in a
         small system with each of the answers to what the record knows to be so or not."""
         kind = _kind_of(edge.move)
-        left = self.graph.parties[edge.source].left
+        party = self.graph.parties[edge.source]
+        left = party.left if self._combined else ()
         yield from (InputTarget(cell, kind, edge.move, left) for cell in edge.cells)
+        if not self._combined:
+            distances = list(zip(party.timers, party.left, strict=True))
+            yield from (Distance(cell, *one) for cell in edge.cells for one in distances)
+        if edge.dest != OVER and edge.dest != edge.source:
+            fields = _changed_fields(party.record, self.graph.parties[edge.dest].record, "")
+            yield from (Changing(cell, field) for field in dict.fromkeys(fields) for cell in edge.cells)
         if edge.source[0] in self._flagged:
             yield from (Flagged(cell, kind, self._flags[edge.source]) for cell in edge.cells)
 
@@ -116,6 +143,15 @@ class Tour:
                     Flagged(cell, _kind_of(edge.move), self._flags[node]) for edge in edges for cell in edge.cells
                 )
         return {start for start, flagged in found.items() if len(flagged) <= FLAGGED_MAX}
+
+    def _few_distances(self) -> bool:
+        """Whether rows are taken at few combinations of distances from their deadlines."""
+        found: set[tuple[Cell, Move, tuple[int | None, ...]]] = set()
+        for node, party in self.graph.parties.items():
+            found.update((cell, edge.move, party.left) for edge in self.graph.edges[node] for cell in edge.cells)
+            if len(found) > DISTANCES_MAX:
+                return False
+        return True
 
     def _next_edge(self) -> tuple[Edge, frozenset[Target]]:
         """The nearest edge that takes what was not taken."""
@@ -194,3 +230,22 @@ def _flags_of(value: Any) -> Iterator[Any]:
     elif isinstance(value, msgspec.Struct):
         for field in value.__struct_fields__:
             yield from _flags_of(getattr(value, field))
+
+
+def _changed_fields(before: Any, after: Any, path: str) -> Iterator[str]:
+    """The fields that differ, by their paths without the keys of maps."""
+    if isinstance(after, msgspec.Struct) and type(before) is type(after):
+        for field in after.__struct_fields__:
+            old, new = getattr(before, field), getattr(after, field)
+            if old is not new and old != new:
+                yield from _changed_fields(old, new, f"{path}.{field}")
+    elif isinstance(after, Map) and isinstance(before, Map):
+        for key, new in in_order(after):
+            if key not in before:
+                yield f"{path}+"
+            elif before[key] is not new and before[key] != new:
+                yield from _changed_fields(before[key], new, path)
+        if any(key not in after for key in before):
+            yield f"{path}-"
+    else:
+        yield path

@@ -86,6 +86,7 @@ DATABASE_OF_TWO = {DATABASE: OneSession(two_rows("w1", "w2"))}
 TESTING = TestProtocol(
     values=VALUES,
     searches="statemachines.testing.persistent_sessions.searches:SEARCHES",
+    roles="statemachines.testing.persistent_sessions.conformance:ROLES",
     environments={
         "writer": Environment(
             start=st.just(WriterRecord(SESSION, "w1")),

@@ -40,6 +40,7 @@ from statemachines.testing.conformance import role
 from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Before, Chosen, Relation, Repeated, Unordered
 from statemachines.testing.conformance.role import ConformanceRole
+from statemachines.testing.shared_subscriptions.conformance_leader import LEADER_ROLE
 from statemachines.testing.shared_subscriptions.wire_borrower import WIRE_BORROWER
 from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.shared_subscriptions.timings import of_borrower
@@ -153,5 +154,6 @@ ROLES: Final = {
         given=("id", "group", "filter", "registries", "epoch", "configuration"),
         alphabet=ALPHABET,
         wire=WIRE_BORROWER,
-    )
+    ),
+    "leader": LEADER_ROLE,
 }

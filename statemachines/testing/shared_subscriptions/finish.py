@@ -58,7 +58,7 @@ def settle(system: System) -> None:
 def find_unsettled(system: System) -> tuple[str, str] | None:
     """The first property that is not true yet, and why."""
     for process in system.consumers():
-        if process.left and not process.host.ended:
+        if process.left and not process.host.is_ended:
             return "L7", f"{process.life} unsubscribed, and has not ended"
     if all(process.left for process in system.consumers()):
         return None

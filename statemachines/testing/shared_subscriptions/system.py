@@ -204,7 +204,7 @@ class System:
     def subscribe(self, node: str) -> None:
         """A new consumer, or one that was dead or has left."""
         process = self.processes.get(node)
-        if process is None or not process.alive or process.host.ended:
+        if process is None or not process.alive or process.host.is_ended:
             self.restart(node)
 
     def leave(self, node: str, at_once: bool = False) -> None:

@@ -153,7 +153,7 @@ def whole(process):
     process.go_on()
     while process.status:
         process.access()
-    return process.told[-1].outcome
+    return process.tells[-1].outcome
 
 
 @pytest.mark.parametrize("side", ["writer", "reader"])

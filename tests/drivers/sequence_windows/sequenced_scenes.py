@@ -135,8 +135,11 @@ async def one_gap_is_filled() -> None:
         stage.put(*range(1, 10))
         got = await take(stage.subscriber, 9)
         assert told(got) == [(n, NEXT, 0, n in (4, 5)) for n in range(1, 10)]
-        assert (stage.link.lost, losses, stage.subscriber.sequenced.losses().lost) == (2, [], 0)
-        assert (stage.subscriber.sequenced.recovery_counts.recovered, stage.subscriber.sequenced.held) == (2, 0)
+        assert (stage.link.lost, losses, stage.subscriber.sequenced.losses().lost_messages) == (2, [], 0)
+        assert (
+            stage.subscriber.sequenced.recovery_counts.recovered,
+            stage.subscriber.sequenced.incomplete_streams,
+        ) == (2, 0)
 
 
 @scene
@@ -153,8 +156,8 @@ async def thirty_percent_are_lost_and_all_of_it_comes() -> None:
         assert told(got) == [(n, NEXT, 0, n in lost) for n in range(1, 600)]
         assert stage.link.lost == len(lost) > 100
         counts = stage.subscriber.sequenced.recovery_counts
-        assert (counts.recovered, counts.lost, stage.subscriber.sequenced.losses().lost) == (len(lost), 0, 0)
-        assert stage.subscriber.sequenced.held == 0
+        assert (counts.recovered, counts.lost, stage.subscriber.sequenced.losses().lost_messages) == (len(lost), 0, 0)
+        assert stage.subscriber.sequenced.incomplete_streams == 0
 
 
 @scene
@@ -167,7 +170,7 @@ async def what_nobody_has_is_reported_once() -> None:
         assert told(await take(stage.subscriber, 2)) == [(4, SKIP, 3, False), (5, NEXT, 0, False)]
         assert [(one.lost, one.unknown) for one in losses] == [(3, False)]
         assert [fields["lost"] for fields in advised] == [3]
-        assert stage.subscriber.sequenced.losses().lost == 3
+        assert stage.subscriber.sequenced.losses().lost_messages == 3
         assert stage.publisher.statistics.replies <= 1
 
 
@@ -203,7 +206,7 @@ async def unknown_loss_is_not_asked_for() -> None:
         got = await take(stage.subscriber, 2)
         assert told(got) == [(50, FIRST, 0, False), (51, SKIP, 1, False)]
         assert got[1].unknown
-        assert (stage.subscriber.queries, stage.subscriber.sequenced.losses().lost) == (0, 1)
+        assert (stage.subscriber.queries, stage.subscriber.sequenced.losses().lost_messages) == (0, 1)
 
 
 @scene

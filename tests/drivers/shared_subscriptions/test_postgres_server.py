@@ -82,9 +82,9 @@ def test_a_server_ends_with_the_process_that_started_it():
 SHARE = """
 import sys
 from pathlib import Path
-from statemachines.testing.postgres import shared_server
+from statemachines.testing.postgres import share_server
 
-with shared_server(Path(sys.argv[1])) as url:
+with share_server(Path(sys.argv[1])) as url:
     print(url, flush=True)
     sys.stdin.readline()
 """

@@ -51,17 +51,17 @@ from statemachines.shared_subscriptions.stream_store import Batch, StreamSize, S
 # -- borrowers of others --------------------------------------------------------------------------------------------
 
 
-def without_choice(clause):
+def without_choice(clause, name="borrower"):
     """The relation says nothing by the clause: everything is as in our table, or nothing binds what it binds."""
 
     def apply(stack):
         from statemachines.testing.shared_subscriptions import conformance  # it needs Hypothesis, as few others do
 
-        role = conformance.ROLES["borrower"]
+        role = conformance.ROLES[name]
         kinds = ("before", "chosen", "unordered", "repeated")
         left = {kind: tuple(one for one in getattr(role.relation, kind) if one.clause != clause) for kind in kinds}
         mutant = replace(role, relation=replace(role.relation, **left))
-        stack.enter_context(patch.dict(conformance.ROLES, borrower=mutant))
+        stack.enter_context(patch.dict(conformance.ROLES, {name: mutant}))
 
     return apply
 
@@ -345,6 +345,7 @@ BREAKS = {
     "SS-279": swap(membership, "hear_by", lambda record, now_ns: SetTimer("idle", 2**60)),
     "SS-281": swap(Registry, "_hold_back", lambda self, event, now_ns: None),
     **{clause: without_choice(clause) for clause in ("SS-310", "SS-311", "SS-312", "SS-313")},
+    **{clause: without_choice(clause, "leader") for clause in ("SS-314", "SS-315", "SS-316", "SS-317")},
     "SS-224": wrap(Registry, "close", halted_only),
     "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
 }

@@ -60,11 +60,11 @@ def test_every_scenario_of_missed_samples_holds(name):
 
 PROGRAM = """
 import hashlib
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
-from statemachines_spec.bug import planted
+from statemachines_spec.bug import plant_bug
 for seed in (4, 5):
-    world = World(named("missed_samples/new_id"), seed, data=True)
+    world = World(find_scenario("missed_samples/new_id"), seed, data=True)
     world.run()
     print(hashlib.sha256(repr(world.rows).encode()).hexdigest())
 """

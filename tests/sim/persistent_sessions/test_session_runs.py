@@ -49,7 +49,7 @@ def test_PS_240_what_expires_while_its_clients_lag_is_deleted_and_nothing_counts
     world = short(publishers=2, qos=(1,), expires=0.7, message_expiry_ms=(50, 500), receive_maximum=(1,), queue=1,
                   ack_ms=(300, 500), message_grace_ms=50, round_ms=100)  # fmt: skip
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     tally = outcome.tally
     assert tally["expired"] >= tally["dropped"] > 10
     assert tally["lost"] == 0
@@ -68,7 +68,7 @@ def test_the_same_seed_is_the_same_run_of_sessions():
 def test_undisturbed_every_message_comes_once_and_nothing_is_left():
     world = short(stay_s=(0, 0), lag_ms=(0, 0))
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     tally = outcome.tally
     assert tally["answered"] == tally["published"] > 20
     assert tally["stored"] == tally["delivered"] > 20
@@ -83,7 +83,7 @@ def test_a_session_goes_on_at_another_node_when_its_own_dies():
     server = before["subscriber-1"]
     world.crash(node_of(server))
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     moved = [name for name, one in before.items() if one == server]
     assert outcome.tally["resumed"] >= len(moved)
     assert all(world.processes[name].server != server for name in moved)
@@ -101,7 +101,7 @@ def test_a_node_that_stands_still_is_taken_over_for_dead_and_ends_its_sessions_w
     assert client.server != node.life
     assert owner in node.sessions.owners
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert owner not in node.sessions.owners
 
 
@@ -110,7 +110,7 @@ def test_what_is_lost_on_a_raw_link_is_found_in_the_database():
     rule = world.network.rule(drop("live", nth=3))
     outcome = world.run()
     assert rule.hit == 1
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.tally["stored"] == outcome.tally["delivered"]
 
 
@@ -119,7 +119,7 @@ def test_what_is_lost_on_a_link_breaks_it_and_its_end_hears_of_that():
     rule = world.network.rule(drop("live", nth=3))
     outcome = world.run()
     assert rule.hit == 1
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert count(world, "step", "link_lost") > 0
     assert not any(wire[0].startswith("node-") for wire in world.devices["wires"].broken)
 
@@ -136,7 +136,7 @@ def test_replicas_are_behind_and_never_by_more_than_they_may():
         return found
 
     replica.read = looked
-    assert world.run().held
+    assert world.run().is_held
     assert max(seen) > 500 * MS
     assert max(seen) <= 1_000 * MS + S, "a second may pass in which nobody commits"
 
@@ -153,7 +153,7 @@ def test_a_liar_lies_and_nothing_comes_of_it():
         sent.append(message),
         send(node, party, to, message, now_ns),
     )
-    assert world.run().held
+    assert world.run().is_held
     lies = [one for one in sent if type(one).__name__ in ("BeginTakeover", "MarkerWanted") and one not in told]
     assert lies
 
@@ -194,7 +194,7 @@ def test_a_client_that_stops_for_long_is_given_up_and_goes_on():
 
 def test_live_messages_are_sent_between_nodes():
     world = short(stay_s=(0, 0))
-    assert world.run().held
+    assert world.run().is_held
     assert count(world, "send", "live") > 10
 
 
@@ -226,6 +226,6 @@ def test_what_a_connection_brings_twice_while_a_process_stands_still_is_heard_on
     schedule = [Fault("duplicate", 2 * S, 2 * S, rate=1.0), Fault("pause", 2 * S, S, "node-1")]
     world = short(schedule, stay_s=(0, 0), nodes=1)
     outcome = world.run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert count(world, "duplicate", "publish_wanted") > 3
     assert outcome.tally["stored"] == outcome.tally["delivered"] > 20

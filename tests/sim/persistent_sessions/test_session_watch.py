@@ -266,7 +266,7 @@ def owner_in(world):
 def ended():
     """A world in which nothing is missing."""
     world = world_of(until_ns=0)
-    assert world.run().held
+    assert world.run().is_held
     return world
 
 
@@ -315,7 +315,7 @@ def outcome_of(seeds=3, **keys):
     """The first run that breaks something."""
     for seed in range(seeds):
         outcome = world_of(seed, 0, **keys).run()
-        if not outcome.held:
+        if not outcome.is_held:
             return outcome.monitor
     return ""
 

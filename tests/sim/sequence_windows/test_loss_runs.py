@@ -66,10 +66,10 @@ def test_fair_weather_loses_nothing_turns_windows_and_verifies_joins():
 
 PROGRAM = """
 import hashlib
-from statemachines_sim.scenario import named
+from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 for seed in (4, 5):
-    world = World(named("sequence_windows/any_weather"), seed, data=True)
+    world = World(find_scenario("sequence_windows/any_weather"), seed, data=True)
     world.run()
     print(hashlib.sha256(repr(world.rows).encode()).hexdigest())
 """

@@ -224,7 +224,7 @@ def test_without_loss_nothing_is_asked_for():
     ("bug", "scenario", "caught"),
     [
         ((SentMessages, "answer", lambda self, query: list(self._sent.values())[:1]), "some_kept", "NOGAP"),
-        ((HeldMessage, "told_after", lambda self, lost: self.told), "some_kept", "REPORT"),
+        ((HeldMessage, "judge_after_loss", lambda self, lost: self.told), "some_kept", "REPORT"),
         ((HeldRun, "is_settled", True), "some_kept", "QUIET|REPORT|ORDER|SETTLED"),
         ((HeldRun, "is_settled", False), "newest_alone", "SETTLED"),
         ((HeldRun, "missing_until", property(lambda run: run.high)), "some_kept", "QUIET"),

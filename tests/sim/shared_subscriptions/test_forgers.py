@@ -42,7 +42,7 @@ def lies(monkeypatch):
 @pytest.mark.parametrize("seed", range(3))
 def test_liars_cost_nobody_else_a_message(seed, lies):
     outcome = run(seed)
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.faults == {"forge": len(LIARS)}
     assert sum(lies.values()) > 100
     assert {"LeaderWanted", "Ping", "UpdateProgress"} <= set(lies)

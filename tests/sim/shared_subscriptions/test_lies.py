@@ -17,7 +17,7 @@ def run():
 
 def test_S16_lies_cost_a_reset_and_no_message():
     outcome = run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.faults["lie"] == len(LIES)
 
 

@@ -35,7 +35,7 @@ def test_SS_292_streams_go_to_those_that_can_read_for_as_long_as_it_lasts(unread
         world.run(until_ns=second * S)
         assert owners(world)[0] == set(CONSUMERS) - set(unread)
     assert not world.watch.list_unacknowledged()
-    assert world.run().held
+    assert world.run().is_held
     assert owners(world)[0] == set(CONSUMERS)
 
 
@@ -47,7 +47,7 @@ def test_SS_293_where_no_member_can_read_nobody_asks_for_streams():
     said = [row[5] for row in world.rows[before:]]
     assert not {"leader_wanted", "grant", "ping"} & set(said)
     assert said.count("fetch_failed") in range(45, 56)
-    assert world.run().held
+    assert world.run().is_held
 
 
 def test_L2_breaks_where_a_member_that_cannot_read_keeps_its_streams():

@@ -294,7 +294,7 @@ def test_a_planted_bug_is_caught_by_its_monitor(monkeypatch, name, plant, scenar
 )
 def test_without_a_bug_all_monitors_are_silent(scenario, schedule, ends):
     outcome = run(scenario, schedule, 0, ends)
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
 
 
 @pytest.mark.parametrize(

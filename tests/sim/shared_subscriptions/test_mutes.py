@@ -22,7 +22,7 @@ def run():
 
 def test_L11_who_answers_no_grant_costs_no_message():
     outcome = run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.faults == {"mute": 3, "halt": 1}
 
 

@@ -145,7 +145,7 @@ def test_12_unsubscribing_under_load_loses_nothing_and_doubles_nothing():
     publish_all(group, 300, over_s=20)
     group.run(8)
     group.leave("consumer-1")
-    group.until(lambda: group.process("consumer-1").host.ended, within_s=5)
+    group.until(lambda: group.process("consumer-1").host.is_ended, within_s=5)
     since = group.now_s
     group.run(12)
     group.settle()
@@ -286,7 +286,7 @@ def test_32_a_client_that_never_acknowledges_can_leave_all_the_same():
     held = group.got("consumer-1")
     assert held
     group.leave("consumer-1")
-    took = group.until(lambda: group.process("consumer-1").host.ended, within_s=8)
+    took = group.until(lambda: group.process("consumer-1").host.is_ended, within_s=8)
     assert took == pytest.approx(Configuration().unsubscribe_timeout_ms / 1_000, abs=0.1)
     group.run(5)
     group.settle()

@@ -19,7 +19,7 @@ def run(seed=4):
 
 def test_S17_pretenders_change_nothing():
     outcome = run()
-    assert outcome.held, outcome
+    assert outcome.is_held, outcome
     assert outcome.faults["pretend"] == len(LIES)
 
 

@@ -52,7 +52,7 @@ def test_a_certificate_is_what_exploring_again_comes_to(name):
     kept = certificate(name)
     assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
     result, _ = judged_whole(name)
-    assert (result.ended, result.held, result.shown) == (COMPLETE, True, True)
+    assert (result.ended, result.is_held, result.is_shown) == (COMPLETE, True, True)
     assert (result.states, result.transitions) == (kept.states, kept.transitions)
 
 
@@ -75,6 +75,6 @@ def test_an_edge_hash_is_that_of_the_certificate():
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in LARGE])
 def test_ENDS_TAKES_ORPHAN_VANISH_FORGETS_CONNECTS_what_must_be_met_is_met_once_faults_stop(name):
     _, judged = judged_whole(name)
-    assert [(one.name, one.held) for one in judged] == [(one.name, True) for one in system(name).obligations]
+    assert [(one.name, one.is_held) for one in judged] == [(one.name, True) for one in system(name).obligations]
     assert judged or name == "time-stands-still", "it ends where its last instant has come"
     assert name in ("absent", "time-stands-still") or sum(one.open_states for one in judged), "something was open"

@@ -69,7 +69,7 @@ def test_a_report_that_is_never_repeated_is_a_disagreement():
 
 
 def test_with_the_report_repeated_it_is_none():
-    assert explored(build("reports", "", GroupSetting(consumers=1, offsets=1, pings=2))).held
+    assert explored(build("reports", "", GroupSetting(consumers=1, offsets=1, pings=2))).is_held
 
 
 def test_whoever_lapsed_and_is_registered_again_has_an_effect():
@@ -83,7 +83,7 @@ def test_a_borrower_without_an_expiry_is_kept_for_ever():
         return CancelTimer("expiry", record.link.borrower)
 
     with ExitStack() as stack:
-        replace_call(member, "heard_until", no_deadline)(stack)
+        replace_call(member, "set_silence_timer", no_deadline)(stack)
         result = explored(system("borrower-crash", "small"))
     assert result.path.broken == "S11 deadlines"
 

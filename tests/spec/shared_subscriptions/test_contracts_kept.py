@@ -74,7 +74,7 @@ BROKEN = {
     ],
     "session-told": [
         ("session.fetch/5/1-is-0", "S19 turns"),
-        ("session.told/8/no-Tell", "S19 hands over"),
+        ("session.deliver/8/no-Tell", "S19 hands over"),
         ("session.finish_idle/1/no-report", "S19 finishes"),
     ],
     "session-leases": [

@@ -21,13 +21,13 @@ def acknowledged():
 
 def test_L5_holds_whichever_message_is_lost():
     result = acknowledged()
-    assert result.held
+    assert result.is_held
     assert result.open_states > 1_000
 
 
 def test_L5_breaks_where_a_lost_grant_is_not_said_again():
     with plant_bug("grant-never-repeated"):
-        assert not acknowledged().held
+        assert not acknowledged().is_held
 
 
 def test_what_is_lost_on_its_way_in_starts_no_leader():

@@ -83,7 +83,7 @@ def test_a_leader_that_leaves_a_vanished_stream_with_its_owner_is_found():
 
 
 def test_the_store_fails_in_every_way():
-    assert explored("store-failures", silences=True, offsets=0, roots=1, lives=1, epochs=1, leaders=1).held
+    assert explored("store-failures", silences=True, offsets=0, roots=1, lives=1, epochs=1, leaders=1).is_held
 
 
 def test_a_renewed_claim_that_is_thrown_away_is_not_what_the_store_has():

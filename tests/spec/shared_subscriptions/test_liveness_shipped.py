@@ -70,11 +70,11 @@ def test_without_numba_the_same_is_found():
     program = """if True:
         import sys
         sys.modules["numba"] = None
-        from statemachines_spec.liveness.judge import graph_of, judged
+        from statemachines_spec.liveness.judge import graph_of, judge_obligation
         from statemachines_spec.shared_subscriptions.systems import obligations_of, system
         one = system("revoke-timeout", "small")
         graph = graph_of(one)
-        print(graph.name, graph.count, *(judged(graph, each).open_states for each in obligations_of(one)))
+        print(graph.name, graph.count, *(judge_obligation(graph, each).open_states for each in obligations_of(one)))
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     one = system("revoke-timeout", "small")

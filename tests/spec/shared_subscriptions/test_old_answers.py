@@ -22,7 +22,7 @@ def explored(size):
 
 def test_SS_24_an_old_answer_changes_nothing():
     _, result = explored("small")
-    assert result.held
+    assert result.is_held
     assert not [name for name, times in result.sometimes.items() if not times]
 
 

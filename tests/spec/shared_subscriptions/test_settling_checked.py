@@ -54,7 +54,7 @@ def test_a_leader_that_takes_nothing_back_rests_where_it_is_not_fair():
 
 def test_the_streams_of_whoever_has_expired_are_shared_again():
     results = met(EXPIRES, "L4", "L9")
-    assert all((result.held, result.bounded) == (True, 0) for result in results.values())
+    assert all((result.is_held, result.bounded) == (True, 0) for result in results.values())
     assert results["L4 leader-1"].open_states > 0
 
 
@@ -67,7 +67,7 @@ def test_a_leader_that_never_shares_again_leaves_them_unshared():
     with ExitStack() as stack:
         change_rows(LEADER, "expire", do=Delegate(expire_only))(stack)
         results = met(EXPIRES, "L4")
-    assert not results["L4 leader-1"].held
+    assert not results["L4 leader-1"].is_held
 
 
 # -- L6 -------------------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_a_leader_that_never_shares_again_leaves_them_unshared():
 
 def test_after_a_crash_somebody_leads_again():
     results = met(FAIL_OVER, "L1", "L6")
-    assert all((result.held, result.bounded) == (True, 0) for result in results.values())
+    assert all((result.is_held, result.bounded) == (True, 0) for result in results.values())
     assert results["L6"].open_states > 0
 
 
@@ -86,8 +86,8 @@ def test_a_leader_that_never_takes_an_old_claim_leaves_everybody_alone():
     with ExitStack() as stack:
         change_rows(LEADER, "take", when=only_unclaimed)(stack)
         results = met(FAIL_OVER, "L1", "L6")
-    assert not results["L6"].held
-    assert not results["L1 consumer-1"].held
+    assert not results["L6"].is_held
+    assert not results["L1 consumer-1"].is_held
 
 
 # -- L8 -------------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_a_leader_that_registers_anew_whoever_asks_twice_resets_borrowers_withou
         return after, first + second, old + new
 
     late = GroupSetting(consumers=1, registrations=3, network=Network(2))
-    assert explored(late).held
+    assert explored(late).is_held
     with ExitStack() as stack:
         change_rows(LEADER, "answer_again", do=Delegate(forget_and_register))(stack)
         result = explored(late)
@@ -132,7 +132,7 @@ def test_a_leader_that_registers_anew_whoever_asks_twice_resets_borrowers_withou
 
 def test_whoever_is_dead_is_gone_at_last():
     (result,) = met(CRASH, "L9").values()
-    assert (result.held, result.bounded) == (True, 0)
+    assert (result.is_held, result.bounded) == (True, 0)
     assert result.open_states > 0
 
 
@@ -140,5 +140,5 @@ def test_a_lapsed_member_whose_lease_end_nobody_waits_for_stays_for_ever():
     with ExitStack() as stack:
         change_rows(MEMBER, "wait_for_lease_end", do=member.invalidate)(stack)
         (result,) = met(CRASH, "L9").values()
-    assert not result.held
+    assert not result.is_held
     assert result.way is not None

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.kernel import STAY, Row, is_fresh, node_of
-from statemachines.shared_subscriptions import agent, witness
-from statemachines.shared_subscriptions.agent import Agent
+from statemachines.shared_subscriptions import agent_process, witness
+from statemachines.shared_subscriptions.agent_process import AGENT_MACHINE, is_for_living
 from statemachines.shared_subscriptions.message import Grant, Invalidate, LeaderConnectResponse, PingResponse
 from statemachines.shared_subscriptions.witness import Doubt, RestTimer, StoreFailed, is_believed, is_misled
 from statemachines_spec.bug import change_rows, redeclare, replace_call
@@ -24,7 +24,7 @@ UNREAD = GroupSetting(consumers=1, pretends=1, read_failures=1)
 
 def believed(wrong):
     """Also what `wrong` says is believed."""
-    return replace_call(agent, "is_believed", lambda record, sender, message: wrong(record, sender, message))
+    return replace_call(agent_process, "is_believed", lambda record, sender, message: wrong(record, sender, message))
 
 
 def also(kind):
@@ -33,7 +33,7 @@ def also(kind):
 
 
 def misled(wrong):
-    return replace_call(agent, "is_misled", wrong)
+    return replace_call(agent_process, "is_misled", wrong)
 
 
 def row(matches, **changes):
@@ -68,22 +68,14 @@ def is_of_host(record, sender, message):
     return bool(record.leader) and epoch == record.epoch and node_of(sender) == node_of(record.leader)
 
 
-def hear_all(self, sender, message, now_ns):
-    return self.feed(message.borrower, message, now_ns)
+def doubt_without_asking(record, event, now_ns):
+    return agent_process.doubt(record, event, now_ns)[0], ()
 
 
-def hear_without_a_doubt(self, sender, message, now_ns):
-    record = self._witness_of(message.borrower)
-    if is_believed(record, sender, message):
-        return self.feed(message.borrower, message, now_ns)
-    self._doubted[record.id].append((sender, message))
-    return []
-
-
-def keep_what_waits(self, name):
+def keep_what_waits(record, event, now_ns):
     """What waited is heard, and waits on."""
-    record = self.nodes[name].record
-    yield from ((one.borrower, one) for sender, one in self._doubted[name] if is_believed(record, sender, one))
+    after, effects = agent_process.hear_doubted(record, event, now_ns)
+    return replace(after, claims=record.claims), effects
 
 
 MISTAKES = {
@@ -96,14 +88,14 @@ MISTAKES = {
     "invalidations of anybody": ("lied to", "L8", also(Invalidate)),
     "grants of anybody": ("lied to", "L8", also(Grant)),
     "answers to pings of anybody": ("lied to", "L8", also(PingResponse)),
-    "everybody heard": ("lied to", "S17", replace_call(Agent, "_hear", hear_all)),
+    "everybody heard": ("lied to", "S17", change_rows(AGENT_MACHINE, "hear", when=is_for_living)),
     "the leader a message names": (
         "lied to",
         "L8",
         believed(lambda record, sender, one: is_believed(record, getattr(one, "leader", sender), one)),
     ),
-    "nobody doubted": ("lied to", "S17", replace_call(Agent, "_hear", hear_without_a_doubt)),
-    "what waits is kept": ("lied to", "S17", replace_call(Agent, "_believe", keep_what_waits)),
+    "nobody doubted": ("lied to", "S17", change_rows(AGENT_MACHINE, "doubt", do=doubt_without_asking)),
+    "what waits is kept": ("lied to", "S17", change_rows(AGENT_MACHINE, "hear_doubted", do=keep_what_waits)),
     "everybody misled": ("lied to", "L8", misled(lambda record, one: True)),
     "not told": ("lied to", "S17", tells(lambda before, after, effects: (after, ()))),
     "asked without a rest": (

@@ -1,0 +1,166 @@
+"""Rows about foreign logs: events without states, judged by carried sets, against Polars that is told the states.
+
+The log is drawn from a declared machine: so many instances walk at random, and only their events are judged by us.
+Polars joins event, state before and state after with the table of what may be: it has two columns more to go by.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from functools import cache, partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from statemachines.kernel import GaplessError
+from statemachines_bench.row import Pair, Ratio, Row, Size
+
+MACHINE: Final = "shared_subscriptions/borrower"
+STEPS: Final = 200
+"""Rows of an instance."""
+INSTANCES: Final = (40_000, 20)
+TEXT_INSTANCES: Final = (5_000, 20)
+GROUP: Final = 1 << 20
+MAPPING: Final = {
+    "level": "events",
+    "machine": MACHINE,
+    "columns": {"event": "event", "instance": "instance"},
+    "from_start": True,
+}
+
+
+@cache
+def make_log(instances: int) -> Path:
+    """A log of so many instances, whose rows alternate; made once and removed at the end."""
+    directory = Path(tempfile.mkdtemp(prefix="gapless-bench-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    table = draw_log(instances)
+    pq.write_table(table, directory / "log.parquet", row_group_size=GROUP)
+    return directory / "log.parquet"
+
+
+def draw_log(instances: int) -> pa.Table:
+    """Random walks that never end: columns instance, event, source, dest."""
+    names, events, states, moves = _list_moves()
+    chance = np.random.default_rng(7)
+    size = max(map(len, moves))
+    table = np.array([[one[place % len(one)] for place in range(size)] for one in moves])
+    now = np.zeros(instances, np.int64)
+    parts = []
+    for _ in range(STEPS):
+        taken = table[now, chance.integers(0, size, instances)]
+        parts.append((taken[:, 0], now, taken[:, 1]))
+        now = taken[:, 1]
+    event, source, dest = (np.concatenate(one) for one in zip(*parts, strict=True))
+    instance = np.tile(np.arange(instances), STEPS)
+    columns = (
+        ("instance", instance, [f"instance-{one}" for one in range(instances)]),
+        ("event", event, events),
+        ("source", source, states),
+        ("dest", dest, states),
+    )
+    assert names == MACHINE
+    return pa.table({name: _make_texts(codes, texts) for name, codes, texts in columns})
+
+
+def _make_texts(codes: np.ndarray, texts: list[str]) -> Any:
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(texts))
+
+
+def _list_moves() -> tuple[str, list[str], list[str], list[list[tuple[int, int]]]]:
+    """The moves of each state that can go on for ever, the first state first; an end of the machine is left out."""
+    from statemachines_reports.foreign_log.machine_table import Symbol, load_machine
+
+    table = load_machine(MACHINE)
+    symbols = [Symbol(event) for event in range(len(table.events))]
+    steps = table.fill_steps(symbols)
+    order = [table.initial, *(one for one in range(len(table.states)) if one != table.initial and steps[:, one].any())]
+    place = {state: number for number, state in enumerate(order)}
+    moves = [
+        [(event, place[dest]) for event, dest in np.argwhere(steps[:, state]).tolist() if dest in place]
+        for state in order
+    ]
+    return table.name, list(table.events), [table.states[one] for one in order], moves
+
+
+def rate_ours(path: Path, rows: int) -> float:
+    """Rows a second: events alone, the sets of possible states carried along."""
+    from statemachines_reports.foreign_log import judge_files
+    from statemachines_reports.foreign_log.log_mapping import parse_mapping
+
+    began = perf_counter()
+    verdict = judge_files([path], parse_mapping(MAPPING, "bench"))
+    spent = perf_counter() - began
+    if verdict.verdict != "held" or verdict.rows != rows:
+        raise GaplessError(f"a log where nothing is wrong is {verdict.verdict}: {verdict.checks}")
+    return rows / spent
+
+
+def rate_polars(path: Path, rows: int) -> float:
+    """Rows a second: each step, its states known, is looked up by a join."""
+    import polars as pl
+
+    from statemachines_reports.foreign_log.machine_table import Symbol, load_machine
+
+    table = load_machine(MACHINE)
+    began = perf_counter()
+    found = np.argwhere(table.fill_steps([Symbol(event) for event in range(len(table.events))])).tolist()
+    scanned = pl.scan_parquet(path) if path.suffix == ".parquet" else pl.scan_ndjson(path)
+    kinds = dict(scanned.collect_schema())
+    legal = pl.DataFrame(
+        {
+            "event": [table.events[event] for event, _, _ in found],
+            "source": [table.states[source] for _, source, _ in found],
+            "dest": [table.states[dest] for _, _, dest in found],
+        }
+    ).cast({name: kinds[name] for name in ("event", "source", "dest")})
+    wrong = scanned.join(legal.lazy(), on=["event", "source", "dest"], how="anti").select(pl.len()).collect().item()
+    spent = perf_counter() - began
+    if wrong:
+        raise GaplessError(f"Polars finds {wrong} steps that the table does not have")
+    return rows / spent
+
+
+def prepare(size: Size) -> Pair:
+    instances = size.pick(*INSTANCES)
+    path, rows = make_log(instances), instances * STEPS
+    return Pair(partial(rate_ours, path, rows), partial(rate_polars, path, rows))
+
+
+def prepare_text(size: Size) -> Pair:
+    """The same as NDJSON."""
+    instances = size.pick(*TEXT_INSTANCES)
+    path, rows = make_log(instances).with_suffix(".ndjson"), instances * STEPS
+    if not path.exists():
+        import polars as pl
+
+        pl.read_parquet(make_log(instances)).cast(pl.String).write_ndjson(path)
+    return Pair(partial(rate_ours, path, rows), partial(rate_polars, path, rows))
+
+
+ROWS: Final = (
+    Row(
+        name="judge-foreign",
+        about="8 million events of a foreign log in Parquet, judged by the sets of states that are possible",
+        unit="rows / s",
+        baseline_name="Polars, the same look-up with the states known",
+        prepare=prepare,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_least=0.5,
+        aim="2 M rows/s on two cores",
+    ),
+    Row(
+        name="judge-foreign-ndjson",
+        about="1 million events of a foreign log in NDJSON, judged in the same way",
+        unit="rows / s",
+        baseline_name="Polars, the same look-up with the states known",
+        prepare=prepare_text,
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+)

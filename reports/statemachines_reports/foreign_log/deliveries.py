@@ -1,0 +1,274 @@
+"""DeliveryRows: level `deliveries`: publishes, deliveries and acknowledgements, without any machine.
+
+Each check says what it counts (`found`), and how much of that no missing or doubled line explains (`certain`).
+`by` says which rows it needs together: those of a message, or those of a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from statemachines_reports.foreign_log.log_mapping import DeliveryKind, LogMapping
+from statemachines_reports.foreign_log.log_rows import LogRows, code_rows
+from statemachines_reports.foreign_log.log_tally import SHOWN, LogTally
+from statemachines_reports.intervals import find_overlaps
+
+MESSAGE, STREAM = "message", "stream"
+
+
+class DeliveryRows:
+    """The rows of a log by kind, and the codes of messages that they are about."""
+
+    def __init__(self, log: LogRows, mapping: LogMapping) -> None:
+        self.log, self.mapping, self.rules = log, mapping, mapping.rules
+        codes = {text: code for code, text in enumerate(log.list_texts("kind"))}
+        self.rows = {one: np.flatnonzero(log["kind"] == codes.get(one, -2)) for one in DeliveryKind}
+        self.delivers = self.rows[DeliveryKind.DELIVER]
+        same = [one for one in self.rules.same if one not in ("consumer", "group")]
+        is_numbered = self.rules.order == "number"
+        columns = [log["order"] if one == "id" and is_numbered else log[one] for one in same]
+        self.message, self.messages = code_rows(*columns)
+        """The message of a row, whoever gets it."""
+        per = [log[one] for one in self.rules.same if one in ("consumer", "group")]
+        self.copy, self.copies = code_rows(self.message, *per)
+        """The message of a row, for each who should get it."""
+        self.order = log.read_order(self.rules.order) if self.rules.order != "none" else None
+
+    def name_message(self, row: int) -> str:
+        """A message, for people."""
+        log = self.log
+        stream = f"{log.read_text('stream', row)} " if "stream" in log else ""
+        of = "id" if "id" in log else "key"
+        return f"{stream}{log.read_text(of, row)}"
+
+    def name_consumer(self, row: int) -> str:
+        """Who got it, for people."""
+        return self.log.read_text("consumer", row) if "consumer" in self.log else self.log.name_process(row)
+
+
+class _Check(NamedTuple):
+    by: str
+    judge: Callable[[DeliveryRows], Iterator[LogTally]]
+
+
+def judge_deliveries(log: LogRows, mapping: LogMapping, by: tuple[str, ...] = (MESSAGE, STREAM)) -> list[LogTally]:
+    """What the checks find that need the rows of whole messages, or of whole streams."""
+    deliveries = DeliveryRows(log, mapping)
+    tallies = [one for check in CHECKS if check.by in by for one in check.judge(deliveries)]
+    if MESSAGE in by:
+        tallies += [LogTally(f"rows {kind}", len(rows)) for kind, rows in deliveries.rows.items()]
+    return tallies
+
+
+def _judge_duplicates(deliveries: DeliveryRows) -> Iterator[LogTally]:
+    """Deliveries of a message beyond its first; equal lines at one time may be one delivery."""
+    log, rows = deliveries.log, deliveries.delivers
+    copy = deliveries.copy[rows]
+    full = [copy, log.process[rows]] + [log[one][rows] for one in ("consumer", "time", "number") if one in log]
+    distinct, count = code_rows(*full)
+    first = _find_first(distinct, count)
+    unique = len(np.unique(copy))
+    is_timed = "time" in log or "number" in log
+    if is_timed:
+        again = first[_is_repeated(copy[first])]
+        equal = len(rows) - count
+        yield LogTally("equal lines", len(rows), equal)
+    else:
+        again = np.flatnonzero(_is_repeated(copy))
+    to_others = len(np.unique(code_rows(copy, log.process[rows])[0])) - unique if len(rows) else 0
+    details = tuple(
+        f"{log.name_place(row)}: {deliveries.name_message(row)} was delivered again, to {deliveries.name_consumer(row)}"
+        for row in rows[again[:SHOWN]].tolist()
+    )
+    yield LogTally("duplicates", len(rows), len(again), count - unique if len(rows) else 0, details)
+    yield LogTally("to another process", len(again), to_others)
+
+
+def _find_first(codes: np.ndarray, count: int) -> np.ndarray:
+    """Where each code stands first, in order."""
+    if not len(codes):
+        return codes
+    first = np.full(count, len(codes))
+    np.minimum.at(first, codes, np.arange(len(codes)))
+    return np.sort(first)
+
+
+def _is_repeated(codes: np.ndarray) -> np.ndarray:
+    """Which values were there before."""
+    again = np.ones(len(codes), bool)
+    again[np.unique(codes, return_index=True)[1]] = False
+    return again
+
+
+def _judge_early_acks(deliveries: DeliveryRows) -> Iterator[LogTally]:
+    """Acknowledged in the log of a process before that log has it delivered."""
+    log, acks = deliveries.log, deliveries.rows[DeliveryKind.ACK]
+    pair, count = code_rows(deliveries.message, log.process)
+    delivered, acked = np.full(count, log.size), np.full(count, log.size)
+    np.minimum.at(delivered, pair[deliveries.delivers], deliveries.delivers)
+    np.minimum.at(acked, pair[acks], acks)
+    is_early = (acked < log.size) & (delivered < log.size) & (delivered > acked)
+    early, later = acked[is_early], delivered[is_early]
+    # Where its clock says otherwise, lines of one process may have been swapped.
+    agrees = log["time"][early] <= log["time"][later] if "time" in log else np.ones(len(early), bool)
+    certain = int(agrees.sum()) if deliveries.mapping.begins_whole else 0
+    details = tuple(
+        f"{log.name_place(row)}: {deliveries.name_message(row)} is acknowledged, and delivered later in the same log"
+        for row in np.sort(early)[:SHOWN].tolist()
+    )
+    yield LogTally("early acks", len(acks), len(early), certain, details)
+
+
+def _judge_losses(deliveries: DeliveryRows) -> Iterator[LogTally]:
+    """Published and in no delivery, and the other way round; whether it can still come, the stream says."""
+    log, published = deliveries.log, deliveries.rows[DeliveryKind.PUBLISH]
+    sent, got = np.zeros(deliveries.messages, bool), np.zeros(deliveries.messages, bool)
+    sent[deliveries.message[published]] = True
+    got[deliveries.message[deliveries.delivers]] = True
+    lost = published[~got[deliveries.message[published]]]
+    lost = lost[~_is_repeated(deliveries.message[lost])]
+    details = tuple(
+        f"{log.name_place(row)}: {deliveries.name_message(row)} is in no delivery" for row in lost[:SHOWN].tolist()
+    )
+    yield LogTally("lost", int(sent.sum()), len(lost), len(lost) if deliveries.mapping.complete else 0, details)
+    strange = deliveries.delivers[~sent[deliveries.message[deliveries.delivers]]]
+    strange = strange[~_is_repeated(deliveries.message[strange])]
+    details = tuple(
+        f"{log.name_place(row)}: {deliveries.name_message(row)} is in no publish" for row in strange[:SHOWN].tolist()
+    )
+    yield LogTally(
+        "unpublished", int(got.sum()), len(strange), len(strange) if deliveries.mapping.complete else 0, details
+    )
+
+
+def _judge_passed(deliveries: DeliveryRows) -> Iterator[LogTally]:
+    """Published, in no delivery, and a later one of the stream was delivered: in order it cannot come any more."""
+    published, delivers = deliveries.rows[DeliveryKind.PUBLISH], deliveries.delivers
+    if deliveries.order is None or not deliveries.rules.ordered or "stream" not in deliveries.rules.same:
+        return
+    got = np.zeros(deliveries.messages, bool)
+    got[deliveries.message[delivers]] = True
+    latest = np.full(deliveries.log.count_texts("stream") + 1, np.iinfo(np.int64).min)
+    stream = deliveries.log["stream"]
+    np.maximum.at(latest, stream[delivers], deliveries.order[delivers])
+    passed = published[~got[deliveries.message[published]] & (deliveries.order[published] < latest[stream[published]])]
+    passed = passed[~_is_repeated(deliveries.message[passed])]
+    yield LogTally("passed", len(published), len(passed), len(passed))
+
+
+def _judge_gaps(deliveries: DeliveryRows) -> Iterator[LogTally]:
+    """Numbers between the first and the last of a stream that no delivery has."""
+    if not deliveries.rules.dense or deliveries.order is None:
+        return
+    stream, number = deliveries.log["stream"][deliveries.delivers], deliveries.order[deliveries.delivers]
+    order = np.lexsort((number, stream))
+    stream, number = stream[order], number[order]
+    step = np.diff(number)
+    holes = np.flatnonzero((stream[1:] == stream[:-1]) & (step > 1))
+    missing = int((step[holes] - 1).sum())
+    details = []
+    for place in holes[:SHOWN].tolist():
+        low, high = int(number[place]) + 1, int(number[place + 1]) - 1
+        row = int(deliveries.delivers[order[place]])
+        said = f"{low} is" if low == high else f"{low} to {high} are"
+        details.append(f"{deliveries.log.read_text('stream', row)}: {said} in no delivery, and {high + 1} is")
+    certain = missing if deliveries.mapping.complete or deliveries.rules.ordered else 0
+    yield LogTally("gaps", len(number) + missing, missing, certain, tuple(details))
+
+
+def _judge_order(deliveries: DeliveryRows) -> Iterator[LogTally]:
+    """First deliveries in the log of a process that come after a later one of their stream, for one who gets them."""
+    log, rows = deliveries.log, deliveries.delivers
+    if deliveries.order is None:
+        return
+    whose = [log[one][rows] for one in ("consumer", "group") if one in log]
+    lane, _ = code_rows(log.process[rows], log["stream"][rows], *whose)
+    own, _ = code_rows(lane, deliveries.message[rows])
+    first = np.flatnonzero(~_is_repeated(own))
+    again = len(rows) - len(first)
+    order = first[np.argsort(lane[first], kind="stable")]
+    value = np.unique(deliveries.order[rows], return_inverse=True)[1][order].astype(np.int64)
+    size = int(value.max()) + 1 if len(value) else 1
+    lift = lane[order] * size
+    latest = np.maximum.accumulate(lift + value) - lift if len(value) else value
+    late = order[value < latest]
+    # Who gets a message that another process had before gets it again, and need not have it in order.
+    message, messages = code_rows(deliveries.message[rows], log["stream"][rows])
+    holders = np.bincount(message[first], minlength=messages)
+    alone = (holders[message[late]] == 1) & ~_has_set_back(log, rows, lane)[late]
+    certain = int(alone.sum()) if deliveries.mapping.begins_whole else 0
+    details = tuple(
+        f"{log.name_place(row)}: {deliveries.name_message(row)} came to {deliveries.name_consumer(row)} after a later"
+        for row in rows[np.sort(late)[:SHOWN]].tolist()
+    )
+    yield LogTally("order", len(rows) - again, len(late), certain, details)
+
+
+def _has_set_back(log: LogRows, rows: np.ndarray, lane: np.ndarray) -> np.ndarray:
+    """Rows of lanes in which the time goes back somewhere: their lines may have been swapped."""
+    found = np.zeros(int(lane.max()) + 1 if len(lane) else 0, bool)
+    if "time" in log and len(lane):
+        order = np.argsort(lane, kind="stable")
+        time = log["time"][rows][order]
+        back = (lane[order][1:] == lane[order][:-1]) & (time[1:] < time[:-1])
+        found[lane[order][1:][back]] = True
+    return np.asarray(found[lane])
+
+
+def _judge_unacknowledged(deliveries: DeliveryRows) -> Iterator[LogTally]:
+    """Delivered, and acknowledged by nobody."""
+    log, acks, commits = deliveries.log, deliveries.rows[DeliveryKind.ACK], deliveries.rows[DeliveryKind.COMMIT]
+    acked = np.zeros(deliveries.messages, bool)
+    acked[deliveries.message[acks]] = True
+    rows = deliveries.delivers[~_is_repeated(deliveries.message[deliveries.delivers])]
+    open_rows = rows[~acked[deliveries.message[rows]]]
+    if len(commits) and deliveries.order is not None:
+        upto = np.full(log.count_texts("stream") + 1, np.iinfo(np.int64).min)
+        np.maximum.at(upto, log["stream"][commits], deliveries.order[commits])
+        open_rows = open_rows[deliveries.order[open_rows] >= upto[log["stream"][open_rows]]]
+    details = tuple(
+        f"{log.name_place(row)}: {deliveries.name_message(row)} is never acknowledged"
+        for row in open_rows[:SHOWN].tolist()
+    )
+    certain = len(open_rows) if deliveries.mapping.complete else 0
+    yield LogTally("unacknowledged", len(rows), len(open_rows), certain, details)
+
+
+def _judge_owners(deliveries: DeliveryRows) -> Iterator[LogTally]:
+    """A stream has deliveries by one owner, from the first to the last, while another has it."""
+    log, rows = deliveries.log, deliveries.delivers
+    if "owner" not in log or "time" not in log or deliveries.mapping.clock_error_ms is None:
+        return
+    rows = rows[log["owner"][rows] >= 0]
+    pair, count = code_rows(log["stream"][rows], log["owner"][rows])
+    if not len(rows):
+        return
+    time = log["time"][rows]
+    begin, end = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(begin, pair, time)
+    np.maximum.at(end, pair, time)
+    one = np.zeros(count, np.int64)
+    one[pair] = rows
+    error = int(deliveries.mapping.clock_error_ms * 1e6)
+    ranks = np.unique(np.concatenate([begin + error + 1, end]), return_inverse=True)[1]
+    wrong = find_overlaps(log["stream"][one], ranks[:count], np.maximum(ranks[count:], 0))
+    details = tuple(
+        f"{log.read_text('stream', row)}: {log.read_text('owner', row)} begins while another owner still has it"
+        for row in one[wrong[:SHOWN]].tolist()
+    )
+    yield LogTally("owners", count, len(wrong), len(wrong), details)
+
+
+CHECKS: Final = (
+    _Check(MESSAGE, _judge_duplicates),
+    _Check(MESSAGE, _judge_early_acks),
+    _Check(MESSAGE, _judge_losses),
+    _Check(STREAM, _judge_passed),
+    _Check(STREAM, _judge_gaps),
+    _Check(STREAM, _judge_order),
+    _Check(MESSAGE, _judge_unacknowledged),
+    _Check(STREAM, _judge_owners),
+)

@@ -1,0 +1,168 @@
+"""Log files: NDJSON, CSV and Parquet, some rows at a time, of the mapped columns alone.
+
+A text file is cut at ends of lines, so neither its size nor the length of a line has to fit anywhere.  A last line that
+was not ended is left out and counted: its writer was killed, or it is still writing.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from statemachines.kernel import ConfigurationError
+from statemachines.registry import unknown
+from statemachines_reports.columns import reading
+from statemachines_reports.foreign_log.ndjson_rows import LOOKED_AT, decode_line, read_ndjson
+from statemachines_reports.foreign_log.text_blocks import LINE_MAX, RawRows, TextBlocks, refuse_log
+
+ENDINGS: Final = {".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv", ".parquet": "parquet"}
+COLUMNS_MAX: Final = 2_000
+GROUP_MAX: Final = 50_000_000
+"""Rows of a row group of Parquet: it is read as a whole."""
+
+
+def find_format(path: Path, given: str) -> str:
+    """What kind of file it is; raises `ConfigurationError` for an ending that says nothing."""
+    found = given or ENDINGS.get(path.suffix.lower(), "")
+    if not found:
+        rule = f"has an ending that says nothing; name it {', '.join(ENDINGS)}, or give format in the mapping"
+        raise ConfigurationError("log", str(path), rule)
+    return found
+
+
+def estimate_rows(path: Path, kind: str) -> int:
+    """About how many rows there are."""
+    if kind == "parquet":
+        with reading(path, "log"):
+            return int(pq.read_metadata(path).num_rows)
+    return path.stat().st_size // 100
+
+
+def read_rows(path: Path, kind: str, columns: Sequence[str], group: int | None = None) -> Iterator[RawRows]:
+    """The rows of a file; `group`: of Parquet this row group alone.
+
+    Raises `ConfigurationError` that names the file, the line and the mend.
+    """
+    if kind == "parquet":
+        yield from _read_parquet(path, columns, group)
+        return
+    with path.open("rb") as file:
+        yield from (read_ndjson if kind == "ndjson" else _read_csv)(path, file, columns)
+
+
+# -- Parquet ------------------------------------------------------------------------------------------------------
+
+
+def _read_parquet(path: Path, columns: Sequence[str], group: int | None) -> Iterator[RawRows]:
+    with reading(path, "log"):
+        schema = pq.read_schema(path)
+    there = [one for one in columns if one in schema.names]
+    nested = next((one for one in there if pa.types.is_nested(schema.field(one).type)), None)
+    if nested:
+        raise refuse_log(path, f"column {nested!r} is nested; write what is inside as a column of its own")
+    texts = [one for one in there if _is_text(schema.field(one).type)]
+    with reading(path, "log"), pq.ParquetFile(path, read_dictionary=texts, memory_map=True) as file:
+        sizes = [file.metadata.row_group(one).num_rows for one in range(file.num_row_groups)]
+        if max(sizes, default=0) > GROUP_MAX:
+            raise refuse_log(path, f"has a row group of {max(sizes):,} rows; write groups of at most {GROUP_MAX:,}")
+        wanted = range(len(sizes)) if group is None else (group,)
+        for one in wanted:
+            table = _add_missing(file.read_row_group(one, columns=there), columns)
+            yield RawRows(1 + sum(sizes[:one]), table)
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+# -- CSV ----------------------------------------------------------------------------------------------------
+
+
+def _read_csv(path: Path, file: BinaryIO, columns: Sequence[str]) -> Iterator[RawRows]:
+    names = _read_head(path, file)
+    there = [one for one in columns if one in names]
+    convert = pa_csv.ConvertOptions(
+        include_columns=there, column_types=dict.fromkeys(there, pa.string()), strings_can_be_null=True
+    )
+    blocks = TextBlocks(path, file, 2)
+    for block in blocks:
+        read = pa_csv.ReadOptions(column_names=names, block_size=max(len(block), 1), use_threads=False)
+        try:
+            table = pa_csv.read_csv(io.BytesIO(block), read_options=read, convert_options=convert)
+            table = _add_missing(table, columns)
+        except (pa.ArrowException, ValueError) as error:
+            _find_wrong_row(path, block, blocks.line, len(names))
+            raise refuse_log(path, f"lines from {blocks.line}: {' '.join(str(error).split())[:200]}") from error
+        if table.num_rows != block.count(b"\n"):
+            _find_wrong_row(path, block, blocks.line, len(names))
+            raise refuse_log(path, f"lines from {blocks.line} hold other rows than lines; write one row a line")
+        yield RawRows(blocks.line, table)
+    if blocks.torn:
+        yield RawRows(blocks.line, pa.table({name: pa.array([], pa.string()) for name in columns}), 1)
+
+
+def _find_wrong_row(path: Path, block: bytes, first: int, size: int) -> None:
+    for number, line in enumerate(block.split(b"\n")[:-1], first):
+        try:
+            cells = next(csv.reader([line.decode()]), [])
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise refuse_log(path, f"line {number} is no CSV: {error}") from error
+        if len(cells) != size:
+            raise refuse_log(
+                path, f"line {number} has {len(cells)} cells, and the head {size}; mend or remove that line"
+            )
+
+
+def _read_head(path: Path, file: BinaryIO) -> list[str]:
+    """The names in the first line of CSV."""
+    head = file.readline(LINE_MAX)
+    try:
+        names = next(csv.reader([head.decode("utf-8-sig").rstrip("\r\n")]), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise refuse_log(path, f"line 1 is no head of CSV: {error}") from error
+    if not head.endswith(b"\n"):
+        raise refuse_log(path, "has no line below its head; the first line names the columns")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise refuse_log(path, f"has two columns {twice!r}; give one of them another name")
+    return names
+
+
+def _add_missing(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Columns that this file does not have are empty in it."""
+    for name in columns:
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
+    return table
+
+
+def list_columns(path: Path, kind: str) -> list[str]:
+    """The columns of a file; of NDJSON those of its first lines."""
+    if kind == "parquet":
+        with reading(path, "log"):
+            return list(pq.read_schema(path).names)
+    with path.open("rb") as file:
+        if kind == "csv":
+            return _read_head(path, file)
+        names: dict[str, None] = {}
+        for number, line in enumerate(iter(lambda: file.readline(LINE_MAX), b""), 1):
+            if number > LOOKED_AT or len(names) > COLUMNS_MAX or not line.endswith(b"\n"):
+                break
+            if line.strip():
+                names.update(dict.fromkeys(decode_line(path, number, line)))
+        return list(names)
+
+
+def check_columns(paths: Sequence[Path], kinds: Sequence[str], columns: Sequence[str]) -> None:
+    """Some file has each of the columns; raises `ConfigurationError` for one that is in none."""
+    there = dict.fromkeys(name for one in zip(paths, kinds, strict=True) for name in list_columns(*one))
+    for name in columns:
+        if there and name not in there:
+            raise unknown("column", name, list(there)[:40], "the mapping may name it otherwise")

@@ -1,0 +1,287 @@
+"""ProcessActor: a declared process as a component of a closed system, with no glue.
+
+    member = ProcessActor("c1", AGENT, lambda life: AgentRecord(life, ...), faults=(Crash, Pause), lives=2,
+                          calls=lambda record: (SubscribeShared(...),) if not record.subscriptions else ())
+
+It is an `FsmActor` for a machine with its parties.  What any of them sends goes into the network, to the nodes that
+`route` names; what it asks goes to the component that is called like the service; what leaves the process as a `Tell`
+goes to the components that `tells` names.  Every timer that is set may fire at any moment, of whatever party.  A
+process that stands still takes nothing; the timers whose deadlines pass meanwhile fire when it goes on, those of
+authority first, across all its parties.  One that has crashed comes back with a new record under the next number of
+life.  There are no instants and no ticks here yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Answer, Ask, Event, Fsm, Process, Send, Tell, incarnation
+from statemachines.kernel.process import PROCESS
+from statemachines_spec.explorer.actor import (
+    Actor,
+    Crash,
+    Envelope,
+    Hear,
+    LoseDisk,
+    Pause,
+    Reaction,
+    Restart,
+    Wake,
+    Watch,
+    words_of,
+)
+from statemachines_spec.explorer.fsm_actor import DOWN, HEARING, PAUSED, RUNNING, Mode, fields_of
+from statemachines_spec.explorer.party import InternedParty, LateFiring, Timer, fire_late, firings, timer_words
+from statemachines_spec.explorer.process_steps import PartsTurn, ProcessParts, ProcessSteps
+from statemachines_spec.explorer.property import View
+
+
+class PartyInput(Event, frozen=True, gc=False):
+    """Something happens by itself to a party of a process, such as the firing of a timer."""
+
+    party: str
+    event: Any
+
+
+class PartyPass(Event, frozen=True, gc=False):
+    """Time passes, beyond the deadline of a timer of a party of the paused process."""
+
+    party: str
+    timer: str
+    key: str
+
+
+class ProcessLocal(msgspec.Struct, frozen=True, gc=False):
+    """`life` of the process, from 1 on; `parts` (None: there is no process); `passed`: timers whose deadlines passed
+    while it stood still and that have not fired yet, in that order; `kept`: the record that the next life begins with,
+    where a disk survived."""
+
+    mode: Mode
+    life: int
+    parts: ProcessParts | None
+    passed: tuple[tuple[str, Timer], ...] = ()
+    kept: Any = None
+
+
+def _to_the_node(to: str) -> Iterable[str]:
+    return (to,)
+
+
+class ProcessActor(Actor):
+    """`record(life)`: the record that the process begins with, given the name of its life.  All else has a default:
+
+    `lives`: how often it may live; `faults` that may happen (`Crash`, `LoseDisk`, `Pause`; bound them by a budget);
+    `disk(crashed, fresh)`: the record of the next life where its disk survives; `start`: the event that the process
+    takes when a life begins; `calls(record)`: what the environment may call; `inputs_of`: kind -> what may happen to a
+    party with this record; `route(to)`: the nodes, or ids of parties, that a `Send` goes to; `tells`: event told -> the
+    component that takes it; `silent` timers never fire; `late`: timers that were taken back may still fire;
+    `bound(parts)`: what lies within the bounds; `canonical(parts, steps)`: see `Actor.canonical`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        process: Process[Any],
+        record: Callable[[str], Any],
+        *,
+        lives: int = 1,
+        faults: tuple[type[Event], ...] = (),
+        disk: Callable[[Any, Any], Any] | None = None,
+        start: Event | None = None,
+        calls: Callable[[Any], Iterable[Event]] | None = None,
+        inputs_of: Mapping[str, Callable[[Any], Iterable[Event]]] | None = None,
+        route: Callable[[str], Iterable[str]] = _to_the_node,
+        tells: Mapping[type[Event], str] | None = None,
+        silent: tuple[str, ...] = (),
+        late: bool = False,
+        bound: Callable[[ProcessParts], bool] | None = None,
+        canonical: Callable[[ProcessParts, ProcessSteps], ProcessParts] | None = None,
+    ) -> None:
+        super().__init__(name, silent=silent)
+        self.process = process
+        self.steps = ProcessSteps(process, late=late)
+        self.lives = lives
+        self.faults = faults
+        self.start = start
+        self.route = route
+        self.tells = dict(tells or {})
+        self._record = record
+        self._disk = disk
+        self._calls = calls
+        self._inputs_of = dict(inputs_of or {})
+        self._bound = bound
+        self._canonical = canonical
+        self._authority = frozenset().union(*(fsm.authority for fsm in process.machines))
+
+    # -- the component ------------------------------------------------------------------------------------------
+
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        return self.process.machines
+
+    def initial(self) -> ProcessLocal:
+        """Just begun; where a life begins with an event, about to."""
+        if self.start is not None:
+            return ProcessLocal(DOWN, 0, None)
+        return ProcessLocal(RUNNING, 1, self._begun(1, None))
+
+    def inputs(self, local: ProcessLocal) -> tuple[Any, ...]:
+        if local.parts is None:
+            return (Restart(),) if local.life < self.lives else ()
+        gone = tuple(fault() for fault in self.faults if fault is not Pause)
+        if local.mode is PAUSED:
+            hears = (Hear(),) if any(timer[0] not in self._authority for _, timer in local.passed) else ()
+            return (Wake(), *hears, *self._passing(local), *gone)
+        calls = () if self._calls is None else tuple(self._calls(local.parts.own.record))
+        calls = (*calls, *self._happening(local.parts))
+        if local.mode is HEARING:
+            return (Wake(), *calls, *gone)
+        return (*self._firings(local.parts), *calls, *gone, *((Pause(),) if Pause in self.faults else ()))
+
+    def react(self, local: ProcessLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        event = envelope.event
+        match event:
+            case Crash() | LoseDisk():
+                return Reaction(ProcessLocal(DOWN, local.life, None, kept=self._surviving(local, event)))
+            case Restart():
+                return self._restart(local, watch)
+            case Pause():
+                return Reaction(replace(local, mode=PAUSED))
+            case PartyPass(party, timer, key):
+                return Reaction(replace(local, passed=(*local.passed, (party, (timer, key)))))
+        if local.mode is PAUSED and not isinstance(event, Wake | Hear):
+            return None
+        if local.parts is None:
+            return Reaction(local)  # who is gone takes nothing
+        turn = PartsTurn(self.steps, local.parts, watch)
+        mode = local.mode
+        match event:
+            case Wake() | Hear():
+                mode = HEARING if isinstance(event, Hear) else RUNNING
+                self._fire_passed(turn, local, isinstance(event, Hear))
+            case PartyInput(party, LateFiring() as late):
+                turn.feed(party, self._fire_late(turn, party, late))
+            case PartyInput(party, fed):
+                turn.feed(party, fed)
+            case Answer():
+                turn.feed(envelope.to, event)
+            case _ if envelope.sender:
+                turn.receive(envelope.sender, envelope.to, event)
+            case _:
+                turn.feed(turn.id, event)
+        return self._reaction(replace(local, mode=mode), turn)
+
+    def within(self, local: ProcessLocal) -> bool:
+        return self._bound is None or local.parts is None or bool(self._bound(local.parts))
+
+    def canonical(self, local: ProcessLocal) -> ProcessLocal:
+        if self._canonical is None or local.parts is None:
+            return local
+        return replace(local, parts=self._canonical(local.parts, self.steps))
+
+    def describe(self, local: ProcessLocal) -> str:
+        words = []
+        for kind, party in () if local.parts is None else self._members(local.parts):
+            timers = ", ".join(timer_words(party.party))
+            named = "" if kind == PROCESS else f"{kind} {party.record.id} "
+            words.append(f"{named}{fields_of(party.record)}" + (f" (timers {timers})" if timers else ""))
+        words += [f"{' '.join(timer).strip()} of {party} is due" for party, timer in local.passed]
+        words += [str(local.mode.value)] if local.mode is not RUNNING else []
+        return "; ".join([*words, *([f"life {local.life}"] if local.life > 1 else [])])
+
+    def bounds(self) -> dict[str, str]:
+        lines = {"parties": ", ".join(f"{kind.most} {kind.name}" for kind in self.process.kinds.values())}
+        lines |= {"lives": str(self.lives)} if self.lives > 1 else {}
+        return lines if self._bound is None else {**lines, "bound": words_of(self._bound)}
+
+    def view(self, of: Callable[[ProcessParts], int], size: int = 2, gone: int = 0, *, awake: bool = False) -> View:
+        """What a property reads of it: `of(parts)` in range(`size`); `gone` where there is no process, and with `awake`
+        also while it stands still."""
+
+        def read(local: ProcessLocal) -> int:
+            return gone if local.parts is None or (awake and local.mode is PAUSED) else int(of(local.parts))
+
+        return View(self.name, size, read)
+
+    # -- what may happen ----------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _members(parts: ProcessParts) -> Iterator[tuple[str, InternedParty]]:
+        yield PROCESS, parts.own
+        yield from ((one.kind, one.party) for one in parts.parties)
+
+    def _firings(self, parts: ProcessParts) -> Iterator[PartyInput]:
+        for kind, party in self._members(parts):
+            for event in firings(self.process.fsm_of(kind), party, self.silent):
+                yield PartyInput(party.record.id, event)
+
+    def _happening(self, parts: ProcessParts) -> Iterator[PartyInput]:
+        for kind, party in self._members(parts):
+            happens = self._inputs_of.get(kind)
+            for event in () if happens is None else happens(party.record):
+                yield PartyInput(party.record.id, event)
+
+    def _passing(self, local: ProcessLocal) -> Iterator[PartyPass]:
+        assert local.parts is not None
+        for _, party in self._members(local.parts):
+            for timer in party.timers:
+                if timer[0] not in self.silent and (party.record.id, timer) not in local.passed:
+                    yield PartyPass(party.record.id, *timer)
+
+    # -- reactions ----------------------------------------------------------------------------------------------
+
+    def _begun(self, life: int, kept: Any) -> ProcessParts:
+        return self.steps.begin(self._fresh(life) if kept is None else kept)
+
+    def _fresh(self, life: int) -> Any:
+        return self._record(incarnation(self.name, life))
+
+    def _surviving(self, local: ProcessLocal, event: Event) -> Any:
+        """The record that the next life begins with (None: nothing survives)."""
+        if self._disk is None or local.parts is None or isinstance(event, LoseDisk) or local.life >= self.lives:
+            return None
+        return self._disk(local.parts.own.record, self._fresh(local.life + 1))
+
+    def _restart(self, local: ProcessLocal, watch: Watch | None) -> Reaction:
+        turn = PartsTurn(self.steps, self._begun(local.life + 1, local.kept), watch)
+        if self.start is not None:
+            turn.feed(turn.id, self.start)
+        return self._reaction(ProcessLocal(RUNNING, local.life + 1, None), turn)
+
+    def _fire_late(self, turn: PartsTurn, party: str, event: LateFiring) -> Event:
+        """What the party takes; that firing is in its queue no more."""
+        part = turn.part(party)
+        after, fired = fire_late(self.process.fsm_of(part.kind), part.party.party, event)
+        turn.put(party, self.steps.intern(after))
+        return fired
+
+    def _fire_passed(self, turn: PartsTurn, local: ProcessLocal, hears: bool) -> None:
+        """What is due fires, timers of authority before others; one that `hears` first leaves those of patience."""
+        due = [one for one in local.passed if one[1][0] in self._authority]
+        due += [] if hears else [one for one in local.passed if one not in due]
+        for party, (timer, key) in due:
+            if (party, (timer, key)) not in turn.touched and turn.kind_of(party):
+                registry = self.process.fsm_of(turn.kind_of(party)).timer_registry()
+                turn.feed(party, registry[timer](key))
+
+    def _reaction(self, local: ProcessLocal, turn: PartsTurn) -> Reaction:
+        """What is there afterwards, and what becomes of the effects.  A passed timer that has fired, is set anew, or is
+        taken back, is not due any more."""
+        passed = tuple(one for one in local.passed if one not in turn.touched and turn.kind_of(one[0]))
+        mode = RUNNING if local.mode is HEARING and not passed else local.mode
+        sends: list[Envelope] = []
+        calls: list[Envelope] = []
+        for party, effect in turn.out:
+            match effect:
+                case Send(to, message):
+                    sends += [Envelope(party, node, message) for node in self.route(to)]
+                case Ask(service, request):
+                    calls.append(Envelope(party, service, request))
+                case Tell(event) if type(event) in self.tells:
+                    calls.append(Envelope(party, self.tells[type(event)], event))
+        after = replace(local, parts=turn.parts(), passed=passed, mode=mode)
+        return Reaction(after, tuple(sends), tuple(calls))

@@ -1,0 +1,264 @@
+"""Process: what one process is made of: a machine of its own, kinds of parties, and routes between them.
+
+A process decides by a table, like any machine: whom to believe, whom to begin, what to remember.  Its machine has three
+more effects: `Begin` and `Forget` a party, `Feed` an event to one.  A route says where a message that arrives, or a
+`Tell` of a party, goes.  One without a guard is a look-up and costs no step.
+
+    AGENT = Process("agent", AGENT_MACHINE, kinds=(PartyKind("borrower", BORROWER, most=1_000), ...), routes=(
+        EventRoute((ClaimRead,), of=("witness",), to=PROCESS, clause="SS-245"), ...))
+
+A guard or an action of the process reads the event and the record of the process.  What it may read of a party, it is
+shown in the event (`LookAt`).  `ProcessRunner` runs a process; a `ProcessState` is one as a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from statemachines.kernel.effect import Effects
+from statemachines.kernel.errors import DeclarationError, LocalProtocolError
+from statemachines.kernel.event import Call, Event, Message, name_of
+from statemachines.kernel.fsm import Fsm
+from statemachines.kernel.identity import life_of
+from statemachines.kernel.node import NodeState
+from statemachines.kernel.pmap import dec_hook, enc_hook
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+PROCESS: Final = "process"
+"""As the end of a route: the machine of the process."""
+
+OUTSIDE: Final = "outside"
+"""As the beginning of a route: the network."""
+
+ADDRESSEE: Final = "addressee"
+"""As the end of a route: the party that the message is for; where there is none (any more), the process."""
+
+APPLICATION: Final = "application"
+"""As the end of a route: what embeds the process.  Every `Tell` without a route goes there."""
+
+
+class Arrived(Call, frozen=True, gc=False):
+    """To a process: `sender` says `message` to the party `to`."""
+
+    sender: str
+    to: str
+    message: Any
+
+
+class Departing(Call, frozen=True, gc=False):
+    """To a process: its party `speaker` sends `message` to `to`, and the process decides how it goes."""
+
+    speaker: str
+    to: str
+    message: Any
+
+
+class LookAt(Call, frozen=True, gc=False):
+    """To a process from itself: the base of events that name one party.  The runner fills in `seen`, as the `view` of
+    the party's kind has it.  If the party is gone, nothing happens."""
+
+    party: str
+    seen: Any = None
+
+
+class PartyKind(msgspec.Struct, frozen=True):
+    """A kind of parties.  `most`: how many at a time; `prefix` of the running number in their ids (`c1~1/declare-3`);
+    `number`: the one id of a kind that has one party at most; `view`: what a `LookAt` shows of the record."""
+
+    name: str
+    fsm: Fsm[Any]
+    most: int
+    prefix: str = ""
+    number: int | None = None
+    view: Callable[[Any], Any] | None = None
+
+    def id_of(self, life: str, number: int | None = None) -> str:
+        """The id of the party with this running number in this life of the process."""
+        return f"{life}/{self.prefix}{self.number if number is None else number}"
+
+    def is_id(self, party: str) -> bool:
+        """It may be the id of a party of this kind."""
+        number = party.partition("/")[2].removeprefix(self.prefix)
+        return number.isdigit() and (self.number is None or int(number) == self.number)
+
+
+class EventRoute(msgspec.Struct, frozen=True):
+    """Where an event goes.
+
+    `on`: its types; `of`: the kinds that tell it, or `OUTSIDE`; `to`: `PROCESS`, `ADDRESSEE`, `APPLICATION`, or a kind;
+    `by`: the field of the event that names the party ("": the only one of its kind); `when(record, event)`: a guard on
+    the record of the process (the first route whose guard holds is taken); `change(party, event)`: what is fed in
+    place of what `party` tells, of type `as_type`; `copied`: the application is told as well.
+    """
+
+    on: tuple[type[Event], ...]
+    of: tuple[str, ...]
+    to: str
+    clause: str
+    by: str = ""
+    when: Callable[[Any, Any], bool] | None = None
+    change: Callable[[str, Any], Event] | None = None
+    as_type: type[Event] | None = None
+    copied: bool = False
+
+
+class PartyState(msgspec.Struct, frozen=True, gc=False):
+    """A party as a value."""
+
+    kind: str
+    node: NodeState
+
+
+class ProcessState(msgspec.Struct, frozen=True, gc=False):
+    """A process as a value: its machine, its parties in the order of their ids, and the effects that are owed since a
+    refused event, each with its party."""
+
+    own: NodeState
+    parties: tuple[PartyState, ...] = ()
+    owed: tuple[tuple[str, Any], ...] = ()
+
+
+def begin_nothing(record: Any) -> Effects:
+    """No party."""
+    return ()
+
+
+class Process(Generic[R]):
+    """The declaration; raises `DeclarationError` for what cannot work, in a line that says how to mend it.
+
+    `begin(record)`: the parties that every life begins with; `diverts(record, message)`: whether the process decides
+    how a message that a party sends goes (`Departing`).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fsm: Fsm[R],
+        *,
+        kinds: tuple[PartyKind, ...],
+        routes: tuple[EventRoute, ...] = (),
+        begin: Callable[[R], Effects] = begin_nothing,
+        diverts: Callable[[R, Message], bool] | None = None,
+    ) -> None:
+        self.name = name
+        self.fsm = fsm
+        self.protocol = fsm.protocol
+        self.full_name = f"{fsm.protocol}/{name}" if fsm.protocol else name
+        self.kinds = {kind.name: kind for kind in kinds}
+        self.routes = routes
+        self.begin = begin
+        self.diverts = diverts
+        self._check(kinds)
+        self.table: dict[tuple[str, type[Event]], tuple[EventRoute, ...]] = {}
+        for route in routes:
+            self._add(route)
+
+    @property
+    def machines(self) -> tuple[Fsm[Any], ...]:
+        """The machines of the process and of its parties."""
+        return (self.fsm, *{kind.fsm.full_name: kind.fsm for kind in self.kinds.values()}.values())
+
+    def fsm_of(self, kind: str) -> Fsm[Any]:
+        """The machine of a kind, or of the process."""
+        return self.fsm if kind == PROCESS else self.kinds[kind].fsm
+
+    def target(self, route: EventRoute, life: str, event: Any, to: str = "") -> str:
+        """The id of the party that a route leads to; `to`: whom a message is for."""
+        if route.to == PROCESS:
+            return life
+        if route.to == ADDRESSEE:
+            return to
+        return str(getattr(event, route.by)) if route.by else self.kinds[route.to].id_of(life)
+
+    def check_begin(self, kind: str, party: str, life: str, living: int) -> PartyKind:
+        """The kind of a party that begins; raises `DeclarationError` where it may not."""
+        known = self.kinds.get(kind)
+        if known is None:
+            raise DeclarationError(f"{self.name}: begins {kind!r}, which is no kind of it; there are: {self._kinds()}")
+        if life_of(party) != life or not known.is_id(party):
+            raise DeclarationError(
+                f"{self.name}: begins {kind} {party!r}; its id must be like {known.id_of(life, known.number or 1)!r}"
+            )
+        if living >= known.most:
+            raise DeclarationError(
+                f"{self.name}: begins more than {known.most} of {kind} at a time; guard the row that begins them, or"
+                f" declare more"
+            )
+        return known
+
+    # -- values -------------------------------------------------------------------------------------------------
+
+    def encode(self, state: ProcessState) -> bytes:
+        """The value as JSON.  Raises `LocalProtocolError` while effects are owed: `fire` gives them."""
+        if state.owed or state.own.owed or any(one.node.owed for one in state.parties):
+            raise LocalProtocolError(self.name, "-", "encode", "", "effects are owed since a refused event; call fire")
+        return msgspec.json.encode(state, enc_hook=enc_hook)
+
+    def decode(self, data: bytes) -> ProcessState:
+        """The inverse of `encode`."""
+        raw = msgspec.json.decode(data)
+        own = self._node(raw["own"], self.fsm)
+        parties = tuple(
+            PartyState(one["kind"], self._node(one["node"], self.fsm_of(one["kind"]))) for one in raw["parties"]
+        )
+        return ProcessState(own, parties)
+
+    @staticmethod
+    def _node(raw: Any, fsm: Fsm[Any]) -> NodeState:
+        record = msgspec.convert(raw["record"], fsm.record_type, dec_hook=dec_hook)
+        timers, soon = (tuple(tuple(one) for one in raw[name]) for name in ("timers", "soon"))
+        return NodeState(raw["name"], record, timers, soon)
+
+    # -- the declaration ----------------------------------------------------------------------------------------
+
+    def _kinds(self) -> str:
+        return ", ".join(self.kinds) or "none"
+
+    def _check(self, kinds: tuple[PartyKind, ...]) -> None:
+        for kind in kinds:
+            if kind.name in (PROCESS, OUTSIDE, ADDRESSEE, APPLICATION) or kind is not self.kinds[kind.name]:
+                raise DeclarationError(f"{self.name}: two kinds are called {kind.name!r}; rename one")
+            if kind.most < 1:
+                raise DeclarationError(f"{self.name}: kind {kind.name} has most={kind.most}; must be 1 or more")
+            for other in kinds:
+                if other is not kind and other.prefix == kind.prefix and other.fsm is kind.fsm:
+                    raise DeclarationError(f"{self.name}: kinds {kind.name} and {other.name} are the same; drop one")
+
+    def _add(self, route: EventRoute) -> None:
+        where = f"{self.name}: the route of {', '.join(map(name_of, route.on))} to {route.to}"
+        if not route.clause:
+            raise DeclarationError(f"{where} has no clause")
+        for end in (*route.of, route.to):
+            if end not in self.kinds and end not in (PROCESS, OUTSIDE, ADDRESSEE, APPLICATION):
+                raise DeclarationError(f"{where}: {end!r} is no kind of the process; there are: {self._kinds()}")
+        if route.to == ADDRESSEE and route.of != (OUTSIDE,):
+            raise DeclarationError(f"{where}: only a message from {OUTSIDE} has an addressee; name a kind")
+        to_kind = self.kinds.get(route.to)
+        if to_kind is not None and not route.by and to_kind.number is None:
+            raise DeclarationError(f"{where}: which one? name the field that says so (by=), or give the kind a number")
+        for event in route.on:
+            self._check_taken(where, route, event)
+            for kind in route.of:
+                known = self.table.setdefault((kind, event), ())
+                if known and known[-1].when is None:
+                    raise DeclarationError(f"{where}: never taken, since one before it has no guard; put it first")
+                self.table[kind, event] = (*known, route)
+
+    def _check_taken(self, where: str, route: EventRoute, event: type[Event]) -> None:
+        """Its end takes the event."""
+        if route.to in (ADDRESSEE, APPLICATION):
+            return
+        taken = event if route.as_type is None else route.as_type
+        if route.to == PROCESS and OUTSIDE in route.of:
+            taken = Arrived
+        if taken not in self.fsm_of(route.to).alphabet:
+            raise DeclarationError(f"{where}: nothing there takes {name_of(taken)}; add a row, or change the route")
+        fields = getattr(event, "__struct_fields__", ())
+        if route.by and route.by not in fields:
+            raise DeclarationError(
+                f"{where}: {name_of(event)} has no field {route.by!r}; there are: {', '.join(fields)}"
+            )

@@ -1,0 +1,170 @@
+"""PlayedDatabase: the database of one session, as `gapless conform` plays it for an owner or a writer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from statemachines.kernel import Answer, Map, Request
+from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import (
+    DATABASE,
+    CommitState,
+    ConfirmRows,
+    EpochRows,
+    Fence,
+    FencedRows,
+    LoadSession,
+    Mark,
+    NotOwner,
+    PendingRead,
+    Polled,
+    PutMarker,
+    PutRow,
+    ReadPending,
+    RowFenced,
+    RowStored,
+    RowUnclear,
+    SessionAbsent,
+    SessionLoaded,
+    SessionState,
+    StateCommitted,
+    SubscribedLive,
+    SubscribeLive,
+    UnsubscribeLive,
+    without_over,
+)
+from statemachines.testing.persistent_sessions.one_session import SESSION, OneSession
+from statemachines.testing.persistent_sessions.one_session import Stored as StoredRows
+
+OWNER_REQUESTS: Final = (LoadSession, CommitState, SubscribeLive, Fence, ConfirmRows)
+
+
+class PassTime(Request, frozen=True, gc=False):
+    """The clock of the database goes on to `time_ns`."""
+
+    time_ns: int
+
+
+class Expire(Request, frozen=True, gc=False):
+    """The session has expired."""
+
+
+class StoredSession(StoredRows, frozen=True):
+    """The rows; the highest `token` of an owner; what the clock shows; whether the session is there; writers that are
+    `gone`."""
+
+    token: int = 0
+    time_ns: int = 0
+    is_there: bool = True
+    gone: tuple[str, ...] = ()
+
+
+class PlayedDatabase(OneSession):
+    """The service.  `held`: what is stored when an instance begins.  Reads show all that is stored."""
+
+    name = DATABASE
+
+    def __init__(self, held: StoredSession) -> None:
+        super().__init__(held)
+
+    def apply(self, state: StoredRows, request: Request, now_ns: int) -> tuple[StoredRows, tuple[Answer, ...]]:
+        """One transaction."""
+        assert isinstance(state, StoredSession)
+        token = getattr(request, "token", state.token)
+        if isinstance(request, OWNER_REQUESTS) and token < state.token:
+            return state, (NotOwner(),)
+        match request:
+            case PassTime():
+                return replace(state, time_ns=request.time_ns), ()
+            case Expire():
+                return replace(state, is_there=False), ()
+            case LoadSession() if not state.is_there:
+                return state, (SessionAbsent(),)
+            case LoadSession():
+                return replace(state, token=token), (SessionLoaded(SESSION, state.state, state.time_ns),)
+            case CommitState():
+                left = without_over(state.state, request.state, state.time_ns)
+                return replace(state, state=left, token=token), (StateCommitted(state.time_ns),)
+            case SubscribeLive():
+                return state, (SubscribedLive(tuple(sorted(state.epochs)), state.gone),)
+            case PutRow() | PutMarker():
+                return _put(state, request)
+            case ReadPending():
+                return state, (_read(state, request),)
+            case Fence():
+                return _fence(state, request)
+            case UnsubscribeLive():
+                return state, ()
+        return super().apply(state, request, now_ns)
+
+
+def _put(state: StoredSession, request: PutRow | PutMarker) -> tuple[StoredSession, tuple[Answer, ...]]:
+    """Under the newest epoch, or not at all; what is there already stays."""
+    newest = state.epochs.get(request.writer, request.epoch)
+    if request.epoch < newest:
+        return state, (RowFenced(newest),)
+    here = state.of(request.writer, request.epoch)
+    if isinstance(request, PutMarker):
+        mark = (request.token, request.n)
+        here = here if mark in here.markers else replace(here, markers=(*here.markers, mark))
+    elif all(row.number != request.queued.number for row in here.rows):
+        here = replace(here, rows=(*here.rows, request.queued))
+    rows, epochs = state.rows.set((request.writer, request.epoch), here), state.epochs
+    return replace(state, rows=rows, epochs=epochs.set(request.writer, request.epoch)), (RowStored(),)
+
+
+def _first(found: tuple[EpochRows, ...], behind: tuple[int, int], most: int) -> tuple[tuple[EpochRows, ...], bool]:
+    """The first `most` rows behind a place (0: all), and whether there are more."""
+    kept: list[EpochRows] = []
+    left, more = most, False
+    for one in found:
+        rows = tuple(row for row in one.rows if (one.epoch, row.number) > behind)
+        shown = rows[:left] if most else rows
+        more = more or len(shown) < len(rows)
+        left -= len(shown)
+        kept.append(replace(one, rows=shown))
+    return tuple(kept), more
+
+
+def _read(state: StoredSession, request: ReadPending) -> Answer:
+    found: list[EpochRows] = []
+    for writer in sorted({one.writer for one in state.list_stored(request.writer)}):
+        behind = max(request.behind, state.state.taken.get(writer, (0, 0)))
+        found += _first(state.list_stored(writer), behind, request.rows)[0]
+    return Polled(request.writer, tuple(found)) if request.writer else PendingRead(tuple(found))
+
+
+def _fence(state: StoredSession, request: Fence) -> tuple[StoredSession, tuple[Answer, ...]]:
+    epoch = max(state.epochs.get(request.writer, 1), request.behind[0])
+    below = max(request.below, epoch) if request.below else epoch + 1
+    found = tuple(one for one in state.list_stored(request.writer) if request.behind[0] <= one.epoch < below)
+    shown, more = _first(found, request.behind, request.rows)
+    state = replace(state, epochs=state.epochs.set(request.writer, below), token=max(state.token, request.token))
+    return state, (FencedRows(request.writer, below, request.n, shown, more),)
+
+
+def fail_unclear(request: Request) -> Iterator[Answer]:
+    """Nobody knows whether the row is stored."""
+    if isinstance(request, PutRow | PutMarker):
+        yield RowUnclear()
+
+
+def store_rows(
+    rows: dict[str, int], marks: tuple[Mark, ...] = (), state: SessionState | None = None, **message: int
+) -> StoredSession:
+    """So many rows of each writer under its first epoch, the messages of the kind `message`, and these markers."""
+    there = {
+        (writer, 1): EpochRows(
+            writer, 1, tuple(make_row(writer, number, **message) for number in range(1, count + 1)), marks
+        )
+        for writer, count in rows.items()
+    }
+    return StoredSession(Map(dict.fromkeys(rows, 1)), Map(there), state or SessionState())
+
+
+def make_row(writer: str, number: int, qos: int = 1, until_ns: int = 0) -> Queued:
+    """The row with this number."""
+    return Queued(number, f"{writer}-{number}", "a/#", qos, until_ns)

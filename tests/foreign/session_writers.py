@@ -1,0 +1,271 @@
+"""The writers of a session, each brought together with what the database has of it: a part of session.py."""
+
+STARVED = ("behind", "draining")
+LIVE = ("syncing", "normal")
+
+
+def contiguous(rows, taken):
+    found = []
+    for row in rows:
+        if row["number"] == taken + len(found) + 1:
+            found.append(row)
+    return found
+
+
+def gathered(places):
+    epochs = {}
+    for writer, epoch, row in places:
+        epochs.setdefault((writer, epoch), {})[row["number"]] = row
+    return [
+        {"writer": writer, "epoch": epoch, "rows": [rows[number] for number in sorted(rows)], "markers": []}
+        for (writer, epoch), rows in sorted(epochs.items())
+    ]
+
+
+class Flow:
+    def __init__(self, writer, epoch, taken):
+        self.writer, self.epoch, self.taken, self.state = writer, epoch, taken, "new"
+        self.n = self.k = self.heard = self.below = 0
+        self.seen = self.gone = False
+        self.buffer = []
+
+    def next_live(self):
+        return self.k + len(self.buffer)
+
+    def forget(self):
+        self.n += 1
+        self.k = self.heard = 0
+        self.seen, self.buffer = False, []
+
+
+class SessionWriters:
+    """Needs what a session does, and its state."""
+
+    def settle(self, waited):
+        for writer in sorted(self.flows):
+            flow = self.flows[writer]
+            if flow.state == "finalizing" and not self.committing:
+                if self.is_crowded():
+                    self.starve(flow, flow.next_live())
+                else:
+                    rows, flow.buffer = flow.buffer, []
+                    flow.taken = flow.k - 1 + len(rows)
+                    self.enter_flow(flow, "done")
+                    self.take_rows(flow, rows, flow.epoch)
+            elif flow.state in STARVED and self.room() >= self.page:
+                self.read_on(flow, self.page)
+        if self.waits_with_room() and not waited:
+            self.set_timer("lull", "repeat")
+
+    def finish(self):
+        if self.status == "syncing" and self.is_synchronised():
+            self.enter("normal")
+            self.tell("resumed", session=self.session)
+
+    def on_timer_lull(self):
+        rows = self.room() if self.status in LIVE else 0
+        for writer in sorted(self.flows):
+            if rows and self.flows[writer].state in STARVED:
+                self.read_on(self.flows[writer], rows)
+
+    def read_on(self, flow, rows):
+        if flow.state == "behind":
+            self.enter_flow(flow, "syncing")
+            self.read(flow, rows)
+        else:
+            self.enter_flow(flow, "fencing")
+            self.ask_fence(flow, flow.below, rows)
+
+    def read(self, flow, rows):
+        behind = [flow.epoch, flow.taken]
+        self.ask("read_pending", session=self.session, writer=flow.writer, rows=rows, behind=behind)
+
+    def ask_fence(self, flow, below, rows):
+        place = {"behind": [flow.epoch, flow.taken], "below": below, "rows": rows}
+        self.ask("fence", session=self.session, writer=flow.writer, token=self.token, n=flow.n, **place)
+
+    def ask_marker(self, flow):
+        flow.forget()
+        self.say_marker(flow)
+
+    def say_marker(self, flow):
+        self.send(flow.writer, "marker_wanted", session=self.session, to=self.id, token=self.token, n=flow.n)
+
+    def ask_fresh(self, flow):
+        self.enter_flow(flow, "waiting")
+        self.set_timer("marker " + flow.writer, "marker")
+        self.set_timer("repeat " + flow.writer, "repeat")
+        self.ask_marker(flow)
+
+    def fence(self, flow, below, gone):
+        flow.forget()
+        flow.gone = gone
+        self.enter_flow(flow, "fencing")
+        self.ask_fence(flow, below, self.page)
+
+    def starve(self, flow, number):
+        flow.k, flow.seen, flow.buffer = number, True, []
+        self.enter_flow(flow, "behind")
+
+    def add_flow(self, writer, pending=()):
+        epoch, taken = self.state["taken"].get(writer, (1, 0))
+        flow = self.flows[writer] = Flow(writer, epoch, taken)
+        found = [one for one in pending if (one["writer"], one["epoch"]) == (writer, epoch)]
+        rows = [] if self.is_crowded() else contiguous((row for one in found for row in one["rows"]), taken)
+        flow.taken += len(rows)
+        self.take_rows(flow, rows, epoch)
+        self.enter_flow(flow, "waiting")
+        self.ask_marker(flow)
+        return flow
+
+    def flow_of(self, event, adds=False):
+        if self.status not in LIVE:
+            return None
+        flow = self.flows.get(event["writer"])
+        if flow is None and adds:
+            self.add_flow(event["writer"])
+        return flow
+
+    def on_live(self, event):
+        epoch, row = event["epoch"], event["queued"]
+        number = row["number"]
+        if self.status == "yielding" and sum(len(one["rows"]) for one in self.pending) < self.times["handover"]:
+            self.pending = gathered([*self.places(), (event["writer"], epoch, row)])
+        flow = self.flow_of(event, adds=True)
+        if flow is None or self.is_other_epoch(flow, epoch):
+            return
+        waited, is_full = self.waits_with_room(), len(flow.buffer) >= self.times["resume_buffer"]
+        if flow.state == "waiting":
+            flow.heard = max(flow.heard, number)
+        elif flow.state == "done":
+            if number == flow.taken + 1 and self.is_crowded():
+                self.starve(flow, number)
+                flow.buffer.append(row)
+            elif number == flow.taken + 1:
+                flow.taken = number
+                self.take_rows(flow, [row], epoch)
+            elif number > flow.taken:
+                self.ask_fresh(flow)
+        elif number == flow.next_live():
+            if is_full:
+                self.starve(flow, number)
+            flow.buffer.append(row)
+        elif number > flow.next_live():
+            self.ask_fresh(flow)
+        self.settle(waited)
+
+    def is_other_epoch(self, flow, epoch):
+        if flow.state in ("fencing", "draining"):
+            if epoch > flow.epoch:
+                flow.heard = max(flow.heard, epoch)
+            return True
+        if epoch > flow.epoch:
+            waited = self.waits_with_room()
+            self.fence(flow, epoch, False)
+            self.settle(waited)
+        return epoch != flow.epoch
+
+    def on_live_marker(self, event):
+        flow = self.flow_of(event)
+        if flow is None or self.is_other_epoch(flow, event["epoch"]):
+            return
+        if flow.state == "waiting" and (event["token"], event["n"]) == (self.token, flow.n):
+            if event["k"] > max(flow.heard, flow.taken):
+                flow.k = event["k"]
+                self.enter_flow(flow, "syncing")
+                self.read(flow, self.page)
+            else:
+                self.ask_fresh(flow)
+
+    def on_polled(self, event):
+        flow = self.flow_of(event)
+        if flow is None:
+            return
+        waited = self.waits_with_room()
+        found = [one for one in event["found"] if one["epoch"] == flow.epoch]
+        is_shown = any([self.token, flow.n] in one["markers"] for one in found)
+        if flow.state == "waiting":
+            flow.seen = flow.seen or is_shown
+        elif flow.state == "syncing" and self.is_crowded():
+            self.starve(flow, flow.next_live())
+        elif flow.state == "syncing":
+            rows = contiguous((row for one in found for row in one["rows"] if row["number"] < flow.k), flow.taken)
+            flow.seen = flow.seen or is_shown
+            flow.taken += len(rows)
+            if flow.seen and flow.taken == flow.k - 1:
+                self.enter_flow(flow, "finalizing")
+            elif rows:
+                self.enter_flow(flow, "behind")
+            else:
+                self.set_timer("poll " + flow.writer, "poll")
+            self.take_rows(flow, rows, flow.epoch)
+        self.settle(waited)
+        self.finish()
+
+    def on_fenced_rows(self, event):
+        flow = self.flow_of(event)
+        if flow is None or flow.state != "fencing" or event["n"] != flow.n:
+            return
+        waited, found, more = self.waits_with_room(), event["found"], event["more"]
+        if found and self.is_crowded():
+            found, more = [], True
+        for one in sorted(found, key=lambda one: one["epoch"]):
+            if one["epoch"] >= flow.epoch:
+                taken = flow.taken if one["epoch"] == flow.epoch else 0
+                rows = contiguous(one["rows"], taken)
+                flow.epoch, flow.taken = one["epoch"], taken + len(rows)
+                self.take_rows(flow, rows, flow.epoch)
+        flow.below = event["below"]
+        if more:
+            self.enter_flow(flow, "draining")
+        else:
+            stays = flow.gone and flow.heard < event["below"]
+            flow.epoch, flow.taken, flow.heard, flow.below = event["below"], 0, 0, 0
+            self.enter_flow(flow, "done" if stays else "waiting")
+            if not stays:
+                flow.gone = False
+                self.ask_marker(flow)
+        self.settle(waited)
+        self.finish()
+
+    def take_handed(self, flow, found):
+        if flow.state in ("waiting", "behind", "syncing"):
+            below = [row for one in found if one["epoch"] == flow.epoch for row in one["rows"]]
+            rows = contiguous((row for row in below if not flow.k or row["number"] < flow.k), flow.taken)
+            flow.taken += len(rows)
+            self.take_rows(flow, rows, flow.epoch)
+
+    def on_writer_up(self, event):
+        flow = self.flow_of(event, adds=True)
+        if flow and flow.state in ("fencing", "draining"):
+            flow.gone = False
+        elif flow and flow.state == "done":
+            self.ask_fresh(flow)
+
+    def on_writer_down(self, event):
+        waited = self.waits_with_room() if self.state else False
+        self.flow_of(event, adds=True)
+        if self.status in LIVE:
+            self.fence(self.flows[event["writer"]], 0, True)
+            self.settle(waited)
+
+    def on_link_lost(self, event):
+        flow = self.flow_of(event, adds=True)
+        if flow and flow.state in ("fencing", "draining"):
+            flow.gone = False
+        elif flow and flow.state == "waiting":
+            self.ask_marker(flow)
+        elif flow:
+            self.ask_fresh(flow)
+
+    def on_timer_flow(self, name, writer):
+        flow = self.flows.get(writer) if self.status in LIVE else None
+        if flow is None:
+            return
+        if name == "repeat" and flow.state == "waiting":
+            self.set_timer("repeat " + writer, "repeat")
+            self.say_marker(flow)
+        elif name == "poll" and flow.state == "syncing":
+            self.read(flow, self.page)
+        elif name == "marker" and flow.state in ("waiting", "syncing"):
+            self.fence(flow, 0, True)

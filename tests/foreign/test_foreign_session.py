@@ -1,0 +1,54 @@
+"""The owner of a session that somebody wrote in plain Python: it passes, and ten mistakes in it are found."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from statemachines.testing.conformance.campaign import Campaign, Outcome
+from statemachines.testing.conformance.child_process import ChildProcess
+from statemachines.testing.conformance.role import role_of
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from session_bugs import BUGS, LATER  # noqa: E402
+
+sys.path.pop(0)
+
+ROLE = role_of("persistent_sessions/session")
+FILES = ("session.py", "session_state.py", "session_writers.py")
+
+
+def campaign(folder):
+    command = (sys.executable, str(folder / "session.py"))
+    return Campaign(ROLE, lambda: ChildProcess(command))
+
+
+def test_a_foreign_owner_of_a_session_passes_drawn_runs():
+    verdict = campaign(HERE).judge(runs=30, tour=False)
+    assert verdict.outcome is Outcome.PASS, verdict
+    assert verdict.coverage.taken > 100
+    assert verdict.coverage.is_whole
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found_and_its_run_is_short(tmp_path, bug):
+    for file in FILES:
+        shutil.copy(HERE / file, tmp_path)
+    file, right, wrong = BUGS[bug]
+    text = (tmp_path / file).read_text()
+    assert text.count(right) == 1
+    (tmp_path / file).write_text(text.replace(right, wrong))
+    verdict = campaign(tmp_path).judge(runs=400)
+    assert verdict.outcome is Outcome.FAIL
+    assert 2 <= len(verdict.moves) <= 20
+    again = campaign(tmp_path).replay(verdict.moves)
+    assert (again.outcome, again.why) == (Outcome.FAIL, verdict.why)
+
+
+def test_half_of_the_bugs_show_only_later():
+    assert set(BUGS) >= LATER
+    assert (len(BUGS), len(LATER)) == (10, 6)

@@ -1,0 +1,126 @@
+"""Process: turns, routes, what is shown of a party, its value, and declarations that cannot work."""
+
+from __future__ import annotations
+
+import office
+import pytest
+from msgspec.structs import replace
+from office import (
+    CLERK,
+    CLERKS,
+    OFFICE,
+    ROUTES,
+    SECOND,
+    Busy,
+    Check,
+    OfficeRecord,
+    Question,
+    Reply,
+    Served,
+    Visit,
+    declare,
+)
+
+from statemachines.kernel import (
+    OUTSIDE,
+    DeclarationError,
+    EventRoute,
+    GaplessError,
+    LocalProtocolError,
+    PartyKind,
+    ProcessRunner,
+    Send,
+    Tell,
+)
+
+
+def open_office(**fields):
+    return ProcessRunner(OFFICE, OfficeRecord("o~1", **fields), check=True)
+
+
+def test_a_turn_is_the_event_what_parties_are_fed_and_what_goes_on_at_once():
+    runner = open_office()
+    assert runner.receive("v", "o", Visit("v"), 0) == [("o~1/1", Send("v", Reply(0)))]
+    assert runner.deadline() == 0, "the clerk goes on at once"
+    assert runner.fire_first(0) == [("o~1/1", Tell(Busy()))], "which no route leads anywhere but to the application"
+    assert runner.receive("v", "o~1/1", Question(7), 0) == [("o~1/1", Send("v", Reply(7)))]
+    assert runner.receive("v", "o~1/9", Question(7), 0) == [], "who is gone takes nothing; the table says so"
+
+
+def test_what_a_party_tells_the_process_is_taken_at_once_and_copied_where_a_route_says_so():
+    runner = open_office()
+    runner.receive("v", "o", Visit("v"), 0)
+    assert runner.fire(SECOND) == [("o~1/1", Tell(Served("o~1/1")))], "what may not be any more comes first"
+    assert (dict(runner.record.clerks), runner.record.gone, list(runner.nodes)) == ({}, 1, ["o~1"])
+
+
+def test_a_rule_sees_of_a_party_what_its_kind_shows_in_the_event():
+    runner = open_office()
+    for visitor in ("v", "w"):
+        runner.receive(visitor, "o", Visit(visitor), 0)
+    runner.receive("v", "o~1/2", Question(1), 0)
+    assert runner.feed("o~1", Check(), 0)[-1] == ("o~1/2", Tell(Served("o~1/2")))
+    assert list(runner.record.clerks) == ["o~1/1"]
+
+
+def test_a_kind_that_exceeds_its_bound_and_an_id_of_another_are_refused():
+    runner = open_office(limit=3)
+    for visitor in ("v", "w"):
+        runner.receive(visitor, "o", Visit(visitor), 0)
+    with pytest.raises(DeclarationError, match="begins more than 2 of clerk at a time; guard the row"):
+        runner.receive("x", "o", Visit("x"), 0)
+    with pytest.raises(DeclarationError, match=r"begins clerk 'o~2/1'; its id must be like 'o~1/1'"):
+        OFFICE.check_begin("clerk", "o~2/1", "o~1", 0)
+    with pytest.raises(DeclarationError, match="begins 'cook', which is no kind of it; there are: clerk"):
+        OFFICE.check_begin("cook", "o~1/1", "o~1", 0)
+
+
+def test_a_party_that_shows_nothing_is_not_looked_at():
+    process = declare(kinds=(PartyKind("clerk", CLERK, most=2),))
+    runner = ProcessRunner(process, OfficeRecord("o~1"))
+    runner.receive("v", "o", Visit("v"), 0)
+    with pytest.raises(GaplessError, match="looks at a clerk, which shows nothing; give the kind a view"):
+        runner.feed("o~1", Check(), 0)
+
+
+def test_a_process_is_a_value_that_is_written_read_and_made_anew():
+    runner = open_office()
+    runner.receive("v", "o", Visit("v"), 0)
+    state = runner.state()
+    assert OFFICE.decode(OFFICE.encode(state)) == state
+    again = ProcessRunner.from_state(OFFICE, state)
+    assert again.fire(SECOND) == runner.fire(SECOND)
+    assert again.state() == runner.state() != state
+    with pytest.raises(LocalProtocolError, match="effects are owed since a refused event; call fire"):
+        OFFICE.encode(replace(state, owed=(("o~1", Tell(Busy())),)))
+
+
+KIND = PartyKind("clerk", CLERK, most=2)
+BAD = {
+    "two kinds are called 'clerk'": {"kinds": (CLERKS, KIND)},
+    "kind clerk has most=0; must be 1 or more": {"kinds": (replace(KIND, most=0),)},
+    "kinds clerk and porter are the same; drop one": {"kinds": (CLERKS, replace(KIND, name="porter"))},
+    "'cook' is no kind of the process": {"routes": (EventRoute((Served,), ("cook",), "process", "T-1"),)},
+    "has no clause": {"routes": (EventRoute((Served,), ("clerk",), "process", ""),)},
+    "only a message from outside has an addressee": {
+        "routes": (EventRoute((Served,), ("clerk",), "addressee", "T-1"),)
+    },
+    "which one? name the field": {"routes": (EventRoute((Question,), (OUTSIDE,), "clerk", "T-1"),)},
+    "served has no field 'owner'": {"routes": (EventRoute((Served,), ("clerk",), "process", "T-1", by="owner"),)},
+    "nothing there takes busy; add a row": {"routes": (EventRoute((Busy,), ("clerk",), "process", "T-1"),)},
+    "never taken, since one before it has no guard": {"routes": (*ROUTES, ROUTES[1])},
+}
+
+
+@pytest.mark.parametrize("why", BAD)
+def test_a_declaration_that_cannot_work_is_refused_in_a_line(why):
+    with pytest.raises(DeclarationError) as refused:
+        declare(**BAD[why])
+    assert why in str(refused.value)
+    assert str(refused.value).startswith("office: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_machine_of_the_office_is_a_machine_like_any():
+    assert [fsm.name for fsm in OFFICE.machines] == ["office", "clerk"]
+    assert office.OFFICE_MACHINE.cell(office.OPEN, Served)[0].clause == "T-7"

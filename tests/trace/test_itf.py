@@ -1,0 +1,121 @@
+"""The Informal Trace Format: what is written is read again, and what is no trace is refused in one line."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from immutables import Map
+
+from statemachines.cli import run
+from statemachines.kernel import ConfigurationError
+from statemachines.trace import itf
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.integers() | st.text(max_size=3), inner, max_size=3).map(Map)
+        | st.frozensets(st.integers(), max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+class Light(Enum):
+    RED = "red"
+
+
+class Lamp(msgspec.Struct, frozen=True):
+    light: Light = Light.RED
+    hours: int = 7
+
+
+@settings(max_examples=40)
+@given(VALUES)
+def test_a_value_is_the_same_once_it_was_written_and_read(value):
+    encoded = itf.encode_itf(value)
+    assert itf.canonical(json.loads(json.dumps(encoded))) == encoded
+
+
+def test_a_record_is_its_fields_and_an_enum_its_value():
+    assert itf.encode_itf(Lamp()) == {"light": "red", "hours": {"#bigint": "7"}}
+
+
+@pytest.mark.parametrize(
+    ("read", "same"),
+    [
+        ({"#set": [{"#bigint": "2"}, {"#bigint": "1"}, 2]}, {"#set": [1, 2]}),
+        ({"#map": [["b", 1], ["a", 2]]}, {"#map": [["a", 2], ["b", 1]]}),
+        ({"#tup": [1, True]}, [1, True]),
+        ({"tag": "Open", "value": {"#tup": []}}, "Open"),
+        ({"tag": "Open", "value": {}}, "Open"),
+        ({"#bigint": "-007"}, -7),
+    ],
+)
+def test_equal_values_have_one_form(read, same):
+    assert itf.canonical(read) == itf.canonical(same)
+
+
+@pytest.mark.parametrize(("whole", "part"), [(True, 1), ("1", 1), ([], ""), ({"a": 1}, {"b": 1}), ([1, 2], [1])])
+def test_other_values_are_told_apart(whole, part):
+    assert not itf.includes(itf.canonical(whole), itf.canonical(part))
+
+
+def test_a_record_may_leave_fields_out():
+    assert itf.includes(itf.encode_itf(Lamp()), {"light": "red"})
+
+
+GOOD = {"vars": ["x"], "states": [{"x": 1}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        ("nonsense", "is not an ITF trace"),
+        ("[]", 'it must be an object with "vars" and "states"'),
+        ({"vars": ["x"]}, 'it must be an object with "vars" and "states"'),
+        ({**GOOD, "vars": []}, '"vars" must be a list of names'),
+        ({**GOOD, "vars": ["x", "x"]}, '"vars" must be different names, 1000 at most'),
+        ({**GOOD, "states": []}, '"states" must be a list of 1 to 10000 states'),
+        ({**GOOD, "states": [GOOD["states"][0]] * 10_001}, '"states" must be a list of 1 to 10000 states'),
+        ({**GOOD, "states": [7]}, "state 0 must be an object"),
+        ({**GOOD, "states": [{}]}, "state 0 gives no value to 'x'"),
+        ({**GOOD, "states": [{"x": 1, "y": 2}]}, "state 0 has a variable 'y' that is not among the vars"),
+        ({**GOOD, "states": [{"x": 1.5}]}, "state 0: 1.5 is no value of the format"),
+        ({**GOOD, "states": [{"x": {"#bigint": "1e9"}}]}, "is no value of the format"),
+        ({**GOOD, "states": [{"x": {"#what": 1}}]}, "is no value of the format"),
+        ({**GOOD, "states": [{"x": {"#map": [[1, 2, 3]]}}]}, "is no value of the format"),
+        ({**GOOD, "loop": 1}, '"loop" must be the number of a state, 0 to 0'),
+        ({**GOOD, "loop": True}, '"loop" must be the number of a state'),
+        ('{"vars": ["x"], "states": [{"x": ' + "[" * 66 + "]" * 66 + "}]}", "nested more than 64 deep"),
+        ('{"vars": ["x"], "states": [{"x": ' + "[" * 100_000, "is not an ITF trace"),
+    ],
+)
+def test_what_is_no_trace_is_refused_in_one_line(tmp_path, capsys, content, wrong):
+    path = tmp_path / "bad.itf.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(ConfigurationError) as raised:
+        itf.read_itf(path)
+    assert wrong in str(raised.value)
+    assert run(["itf", str(path), "assignment"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(path) in line
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path):
+    path = tmp_path / "large.itf.json"
+    with path.open("wb") as file:
+        file.truncate(itf.BYTES_MAX + 1)
+    with pytest.raises(ConfigurationError, match=f"more than {itf.BYTES_MAX} bytes"):
+        itf.read_itf(path)
+
+
+def test_a_loop_is_followed_once(tmp_path):
+    path = tmp_path / "lasso.itf.json"
+    path.write_text(json.dumps({"vars": ["x"], "states": [{"x": "a"}, {"x": "b"}], "loop": 0}))
+    assert itf.read_itf(path).steps == ({"x": "a"}, {"x": "b"}, {"x": "a"})
