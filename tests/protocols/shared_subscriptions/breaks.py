@@ -66,6 +66,30 @@ def without_choice(clause, name="borrower"):
     return apply
 
 
+def after_the_end_of_nothing(stack):
+    """Over the wire a borrower that has ended may repeat nothing."""
+    from statemachines.testing.shared_subscriptions import conformance
+
+    role = conformance.ROLES["borrower"]
+    mutant = replace(role, wire=replace(role.wire, after_end=()))
+    stack.enter_context(patch.dict(conformance.ROLES, {"borrower": mutant}))
+
+
+def from_anybody(stack):
+    """Over the wire any party speaks for any other."""
+    from statemachines.testing.conformance.wire_peer import WirePeer
+
+    swap(WirePeer, "_check_parties", lambda self, packet: None)(stack)
+
+
+def beginning_anew(stack):
+    """Over the wire every borrower may begin as the first."""
+    from statemachines.testing.shared_subscriptions import wire_borrower
+
+    begin = wire_borrower.begin_record
+    swap(wire_borrower, "begin_record", lambda to, first, times, earlier: begin(to, first, times, ()))(stack)
+
+
 # -- the leader -----------------------------------------------------------------------------------------------------
 
 
@@ -345,6 +369,9 @@ BREAKS = {
     "SS-279": swap(membership, "hear_by", lambda record, now_ns: SetTimer("idle", 2**60)),
     "SS-281": swap(Registry, "_hold_back", lambda self, event, now_ns: None),
     **{clause: without_choice(clause) for clause in ("SS-310", "SS-311", "SS-312", "SS-313")},
+    "SS-320": from_anybody,
+    "SS-321": beginning_anew,
+    "SS-322": after_the_end_of_nothing,
     **{clause: without_choice(clause, "leader") for clause in ("SS-314", "SS-315", "SS-316", "SS-317")},
     "SS-224": wrap(Registry, "close", halted_only),
     "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),

@@ -86,6 +86,13 @@ def say(data):
     return talk
 
 
+@pytest.mark.parametrize("how", ["another party", "the name of another"])
+def test_SS_320_a_borrower_speaks_for_itself(how):
+    data, said = BROKEN[how]
+    with pytest.raises(InterfaceError, match=said):
+        judge(WireOptions(seconds=2), say(data))
+
+
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_peer_that_speaks_something_else_is_wrong_usage(how):
     data, said = BROKEN[how]
