@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from statemachines import registry
-from statemachines.kernel import ConfigurationError, Fsm, Protocol
+from statemachines.kernel import ConfigurationError, Fsm, Process, Protocol
 from statemachines.pages import Clause as Clause
 from statemachines.pages import Decision, Property, Term, parse_decisions, parse_properties, parse_terms
 from statemachines.pages import parse_clauses as parse_clauses
@@ -66,6 +66,26 @@ def machine(name: str) -> Fsm[Any]:
         rule = f"stands at {place}, where a machine calls itself {found.full_name!r}: both must be the same"
         raise ConfigurationError("machine", full_name(name), rule)
     return found
+
+
+def find_process(name: str) -> Process[Any] | None:
+    """The process called so (`protocol/process`, or its short name where one protocol has it); None: none is.
+
+    Raises `ConfigurationError` where it is not what it says, and where several protocols have one of that short name.
+    """
+    places = {f"{one.name}/{short}": place for one in registry.protocols() for short, place in one.processes.items()}
+    found = [full for full in places if name in (full, full.partition("/")[2])]
+    if len(found) > 1:
+        raise ConfigurationError("process", name, f"several protocols have one: say {' or '.join(found)}")
+    if not found:
+        return None
+    process: Process[Any] = registry.load(places[found[0]], Process, "process")
+    if process.full_name != found[0]:
+        rule = (
+            f"stands at {places[found[0]]}, where a process calls itself {process.full_name!r}: both must be the same"
+        )
+        raise ConfigurationError("process", found[0], rule)
+    return process
 
 
 def machines(protocol_name: str) -> tuple[Fsm[Any], ...]:

@@ -151,7 +151,7 @@ def show(
         str,
         typer.Argument(
             metavar="MACHINE",
-            help="A machine: its name, protocol/name, or module:ATTRIBUTE; or a protocol; without one, list them all.",
+            help="A machine: its name, protocol/name, or module:ATTRIBUTE; a process; or a protocol; without one, all.",
         ),
     ] = "",
     mermaid: Annotated[bool, typer.Option("--mermaid", help="A Mermaid state diagram.")] = False,
@@ -175,7 +175,17 @@ def show(
     drawings = [draw for wanted, draw in drawn if wanted]
     if drawings and not machine:
         raise typer.BadParameter("a diagram needs a MACHINE; `gapless show` lists them")
-    if drawings:
+    process = catalogue.find_process(machine) if machine and ":" not in machine else None
+    if process is not None:
+        if drawings and not mermaid:
+            raise typer.BadParameter("a process has a Mermaid diagram, or JSON; its machine is shown with it")
+        if mermaid:
+            print(diagrams.mermaid_process(process), end="")
+        elif json:
+            _print_json(shown.describe_process_json(process))
+        else:
+            shown.write(shown.describe_process(process))
+    elif drawings:
         print(drawings[0](catalogue.machine(machine)), end="")
     elif machine in registry.names():
         _print_json(shown.overview_json(machine)) if json else shown.write(shown.overview(machine))

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from statemachines.kernel import Fsm, Line, name_of
+from statemachines.kernel import (
+    ADDRESSEE,
+    APPLICATION,
+    OUTSIDE,
+    PROCESS,
+    EventRoute,
+    Fsm,
+    Line,
+    Process,
+    name_of,
+)
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -143,6 +153,32 @@ def _cells(line: Line) -> Cells:
         line.action_name,
         line.clause,
     )
+
+
+def route_end(route: EventRoute) -> str:
+    """Where a route leads, as people read it."""
+    end = f"{route.to} (its {route.by})" if route.by else route.to
+    return f"{end}, {APPLICATION} too" if route.copied else end
+
+
+def route_guard(route: EventRoute) -> str:
+    """The guard of a route as the table shows it."""
+    return "" if route.when is None else str(route.when.__name__)
+
+
+def mermaid_process(process: Process[Any]) -> str:
+    """A Mermaid flowchart: the process and the kinds of its parties as boxes, routes as arrows."""
+    ends = (PROCESS, *process.kinds)
+    lines = ["flowchart LR", f'    {PROCESS}["{process.full_name}"]']
+    lines += [f'    {kind.name}["{kind.name}: {kind.fsm.name}"]' for kind in process.kinds.values()]
+    for route in process.routes:
+        named = [name_of(event) for event in route.on]
+        label = ", ".join(named if len(named) <= 3 else [*named[:2], f"{len(named) - 2} more"])
+        targets = tuple(process.kinds) if route.to == ADDRESSEE else (route.to,)
+        lines += [f'    {source} -- "{label} {route.clause}" --> {to}' for source in route.of for to in targets]
+        lines += [f'    {source} -- "{label}" --> {APPLICATION}' for source in route.of if route.copied]
+    outer = (end for end in (OUTSIDE, APPLICATION) if any(f"{end} --" in line or line.endswith(end) for line in lines))
+    return "\n".join([*lines, *(f"    {end}([{end}])" for end in outer if end not in ends)]) + "\n"
 
 
 def _name(state: Enum) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from statemachines import catalogue, diagrams, registry
 from statemachines.catalogue import Clause
-from statemachines.kernel import Fsm
+from statemachines.kernel import Fsm, Process, name_of
 
 WIDTH_WITHOUT_TERMINAL = 200
 """Columns where nobody is looking: wide enough for a table, so that a line of it stays a line."""
@@ -116,6 +116,64 @@ def description_json(name: str) -> bytes:
             "clauses": _clauses_of(fsm, _page_of(fsm)),
         }
     )
+
+
+def describe_process(process: Process[Any]) -> RenderableType:
+    """A process: its own table, the kinds of its parties, its routes, and the text of every clause that they carry."""
+    clauses = _page_of(process.fsm)
+    routed = {route.clause for route in process.routes}
+    carried = [*_clauses_of(process.fsm, clauses), *(one for one in clauses.values() if one.id in routed)]
+    return Group(
+        Text.assemble((process.full_name, "bold"), f": a process; its own machine is {process.fsm.full_name}"),
+        Text(_states(process.fsm)),
+        _table(process.fsm),
+        _kinds(process),
+        _routes(process),
+        Text(),
+        _clause_list({clause.id: clause for clause in carried}.values()),
+    )
+
+
+def describe_process_json(process: Process[Any]) -> bytes:
+    """A process as an object: name, machine, lines, kinds, routes."""
+    kinds = [
+        {
+            "name": kind.name,
+            "machine": kind.fsm.full_name,
+            "most": kind.most,
+            "id": kind.id_of("LIFE", kind.number or 1),
+        }
+        for kind in process.kinds.values()
+    ]
+    routes = [
+        {"events": [name_of(event) for event in one.on], "from": one.of, "to": diagrams.route_end(one), "guard": guard,
+         "clause": one.clause, "copied": one.copied}
+        for one in process.routes
+        for guard in [diagrams.route_guard(one)]
+    ]  # fmt: skip
+    lines = diagrams.cells(process.fsm)
+    return _json(
+        {"name": process.full_name, "machine": process.fsm.full_name, "lines": lines, "kinds": kinds, "routes": routes}
+    )
+
+
+def _kinds(process: Process[Any]) -> Table:
+    table = Table.grid(padding=(0, 3))
+    for kind in process.kinds.values():
+        most = f"at most {kind.most}, such as {kind.id_of('LIFE', kind.number or 1)}"
+        table.add_row(Text("party"), Text(kind.name, style="bold"), Text(kind.fsm.full_name), Text(most))
+    return table
+
+
+def _routes(process: Process[Any]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for head in ("route of", "from", "to", "guard", "clause"):
+        table.add_column(head, overflow="fold")
+    for one in process.routes:
+        events = ", ".join(name_of(event) for event in one.on)
+        cells = (events, ", ".join(one.of), diagrams.route_end(one), diagrams.route_guard(one), one.clause)
+        table.add_row(*map(Text, cells))
+    return table
 
 
 def _states(fsm: Fsm[Any]) -> str:

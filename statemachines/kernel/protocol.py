@@ -39,7 +39,8 @@ class Protocol(msgspec.Struct, frozen=True):
     short name -> `module:ATTRIBUTE`, parents before children; `page`: its clauses, `package:path` of a Markdown file,
     `properties.md` and `decisions.md` beside it ("": it has none); `areas`: area -> `module:ATTRIBUTE`; `commands`:
     verbs of its own for the command line, name -> `module:ATTRIBUTE` of a typer app, whose module should import the
-    protocol only when one is run; `rests_on`: protocols whose machines it uses.  Raises `ConfigurationError` where a
+    protocol only when one is run; `rests_on`: protocols whose machines it uses; `processes`: short name ->
+    `module:ATTRIBUTE` of a `Process`, named apart from the machines.  Raises `ConfigurationError` where a
     word is not of its form.
     """
 
@@ -51,6 +52,7 @@ class Protocol(msgspec.Struct, frozen=True):
     areas: dict[str, str] = {}
     commands: dict[str, str] = {}
     rests_on: tuple[str, ...] = ()
+    processes: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         what = f"protocol {self.name!r}"
@@ -59,6 +61,11 @@ class Protocol(msgspec.Struct, frozen=True):
         for machine, place in self.machines.items():
             _check(_NAME, f"{what}: machine", machine, "must be a small letter, then small letters, digits and _")
             _check(_PLACE, f"{what}: machine {machine}", place, "must be module:ATTRIBUTE")
+        for process, place in self.processes.items():
+            _check(_NAME, f"{what}: process", process, "must be a small letter, then small letters, digits and _")
+            _check(_PLACE, f"{what}: process {process}", place, "must be module:ATTRIBUTE")
+            if process in self.machines:
+                raise ConfigurationError(f"{what}: process", process, "is the name of a machine of it; rename one")
         if self.page:
             _check(_PAGE, f"{what}: page", self.page, "must be package:path of a .md file")
         for area, place in self.areas.items():

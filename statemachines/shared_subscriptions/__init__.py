@@ -20,6 +20,11 @@ PROTOCOL = Protocol(
         "witness": f"{_HERE}.witness:WITNESS",
         "standby": f"{_HERE}.standby:STANDBY",
     },
+    processes={
+        "registry": f"{_HERE}.registry_process:REGISTRY",
+        "agent": f"{_HERE}.agent_process:AGENT",
+        "handler": f"{_HERE}.handler_process:HANDLER",
+    },
     page="statemachines.shared_subscriptions:clauses.md",
     areas={
         "sim": "statemachines_sim.shared_subscriptions:SIM",

@@ -373,7 +373,7 @@ def is_diverted(record: AgentRecord, message: Any) -> bool:
 # fmt: off
 ROWS = (
     #   on            from  to    do                   when                  clause
-    Row(SubscribeShared,    OPEN, STAY, refuse_names,        has_bad_names,        "SS-220"),
+    Row(SubscribeShared,    OPEN, STAY, refuse_names,        has_bad_names,        "SS-170"),
     Row(SubscribeShared,    OPEN, STAY, refuse_more,         is_full,              "SS-174"),
     Row(SubscribeShared,    OPEN, STAY, declare,             None,                 "SS-170"),
     Row(EndSubscription,  OPEN, STAY, give_up,             is_being_declared,    "SS-171"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,26 @@ from statemachines.testing.conformance.interface import INTERFACE
 from statemachines.testing.conformance.role import role_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "test_your_implementation.md").read_text()
-ALPHABET = role_of("shared_subscriptions/borrower").interface.alphabet
+ROLES = {
+    "## The Borrower": "shared_subscriptions/borrower",
+    "## The Writer": "persistent_sessions/writer",
+    "## The owner of a session": "persistent_sessions/session",
+    "## The Leader": "shared_subscriptions/leader",
+}
+
+
+def section(title):
+    """What the page says under a title."""
+    begin = PAGE.index(f"\n{title}\n") + len(title) + 2
+    return PAGE[begin : PAGE.find("\n## ", begin)]
+
+
+def said_and_heard(role):
+    alphabet = role_of(role).interface.alphabet
+    return [*alphabet.takes, *alphabet.sends, *alphabet.asks, *alphabet.tells]
+
+
+KINDS = [(title, kind) for title, role in ROLES.items() for kind in said_and_heard(role)]
 
 
 def listing(kind, after=""):
@@ -34,20 +54,34 @@ def test_the_first_listing_fails_as_the_page_says(tmp_path, monkeypatch, capsys)
 
 def test_the_listing_in_python_prints_what_the_page_says(tmp_path, capsys):
     path = tmp_path / "page_listing.py"
-    path.write_text(listing("python"))
+    path.write_text(listing("python", "## In Python"))
     runpy.run_path(str(path))
     assert capsys.readouterr().out == listing("text", "## In Python")
 
 
-@pytest.mark.parametrize("kind", [*ALPHABET.takes, *ALPHABET.sends, *ALPHABET.tells], ids=name_of)
-def test_every_message_stands_on_the_page_with_its_fields(kind):
-    row = next(line for line in PAGE.splitlines() if line.startswith("|") and f"`{name_of(kind)}`" in line)
+def test_the_listing_of_the_writer_fails_as_the_page_says(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_writer.py").write_text(listing("python", "## The Writer"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    command = re.search(r"^    gapless (conform .*)$", section("## The Writer"), re.MULTILINE)[1].split()
+    assert cli.run(command) == 1
+    assert capsys.readouterr().out == listing("text", "## The Writer")
+
+
+@pytest.mark.parametrize(("title", "kind"), KINDS, ids=lambda one: one if isinstance(one, str) else name_of(one))
+def test_every_message_stands_on_the_page_with_its_fields(title, kind):
+    rows = [line for line in section(title).splitlines() if line.startswith("|")]
+    row = next(line for line in rows if f"`{name_of(kind)}`" in line.split("|")[1])
     fields = re.findall(r"`(\w+)`", row.split("|")[2])
     assert fields == list(kind.__struct_fields__)
 
 
-def test_what_init_has_stands_on_the_page():
-    said = re.search(r"`init` has (.*?)\.\n", PAGE, re.DOTALL)[1]
-    given = role_of("shared_subscriptions/borrower").interface.given
+@pytest.mark.parametrize(("title", "role"), ROLES.items())
+def test_what_init_has_stands_on_the_page(title, role):
+    said = re.search(r"`init` has (.*?)\.\s", section(title), re.DOTALL)[1]
+    given = role_of(role).interface.given
     assert set(re.findall(r"`(\w+)`", said)) == set(given)
+
+
+def test_the_version_of_the_interface_stands_on_the_page():
     assert f'"interface": {INTERFACE}' in PAGE

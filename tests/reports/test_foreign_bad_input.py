@@ -174,6 +174,13 @@ def test_blocks_and_types_that_show_late_make_no_difference(tmp_path, monkeypatc
     assert judge_files([path], mapping(complete=True, without=["consumer"])).verdict == whole.verdict == "held"
 
 
+def test_words_for_nothing_are_texts_in_csv(tmp_path):
+    """A stream may be called NA, and a consumer null; only an empty cell is none."""
+    path = tmp_path / "log.csv"
+    path.write_text("at,kind,stream,id,who\n1,deliver,NA,1,null\n2,ack,NA,1,null\n3,publish,NA,1,\n")
+    assert judge_files([path], mapping(complete=True)).verdict == "held"
+
+
 def test_the_same_file_is_named_once_and_missing_ones_are_named(tmp_path):
     (path,) = write_logs(tmp_path, a=consumed("c1", [1]))
     with pytest.raises(ConfigurationError, match=r"is the same file as .*; name it once"):

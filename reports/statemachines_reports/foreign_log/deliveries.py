@@ -67,11 +67,12 @@ def _judge_duplicates(deliveries: DeliveryRows) -> Iterator[LogTally]:
     """Deliveries of a message beyond its first; equal lines at one time may be one delivery."""
     log, rows = deliveries.log, deliveries.delivers
     copy = deliveries.copy[rows]
-    full = [copy, log.process[rows]] + [log[one][rows] for one in ("consumer", "time", "number") if one in log]
-    distinct, count = code_rows(*full)
+    is_timed = "time" in log or "number" in log
+    # A line that two files have is one line, if it says when it was written.
+    full = [log[one][rows] for one in ("process", "consumer", "time", "number") if one in log]
+    distinct, count = code_rows(copy, *full, *([] if is_timed else [log.process[rows]]))
     first = _find_first(distinct, count)
     unique = len(np.unique(copy))
-    is_timed = "time" in log or "number" in log
     if is_timed:
         again = first[_is_repeated(copy[first])]
         equal = len(rows) - count
@@ -114,7 +115,7 @@ def _judge_early_acks(deliveries: DeliveryRows) -> Iterator[LogTally]:
     early, later = acked[is_early], delivered[is_early]
     # Where its clock says otherwise, lines of one process may have been swapped.
     agrees = log["time"][early] <= log["time"][later] if "time" in log else np.ones(len(early), bool)
-    certain = int(agrees.sum()) if deliveries.mapping.begins_whole else 0
+    certain = int(agrees.sum()) if deliveries.mapping.has_whole_past else 0
     details = tuple(
         f"{log.name_place(row)}: {deliveries.name_message(row)} is acknowledged, and delivered later in the same log"
         for row in np.sort(early)[:SHOWN].tolist()
@@ -123,7 +124,7 @@ def _judge_early_acks(deliveries: DeliveryRows) -> Iterator[LogTally]:
 
 
 def _judge_losses(deliveries: DeliveryRows) -> Iterator[LogTally]:
-    """Published and in no delivery, and the other way round; whether it can still come, the stream says."""
+    """Published and in no delivery, and the other way round."""
     log, published = deliveries.log, deliveries.rows[DeliveryKind.PUBLISH]
     sent, got = np.zeros(deliveries.messages, bool), np.zeros(deliveries.messages, bool)
     sent[deliveries.message[published]] = True
@@ -144,21 +145,6 @@ def _judge_losses(deliveries: DeliveryRows) -> Iterator[LogTally]:
     )
 
 
-def _judge_passed(deliveries: DeliveryRows) -> Iterator[LogTally]:
-    """Published, in no delivery, and a later one of the stream was delivered: in order it cannot come any more."""
-    published, delivers = deliveries.rows[DeliveryKind.PUBLISH], deliveries.delivers
-    if deliveries.order is None or not deliveries.rules.ordered or "stream" not in deliveries.rules.same:
-        return
-    got = np.zeros(deliveries.messages, bool)
-    got[deliveries.message[delivers]] = True
-    latest = np.full(deliveries.log.count_texts("stream") + 1, np.iinfo(np.int64).min)
-    stream = deliveries.log["stream"]
-    np.maximum.at(latest, stream[delivers], deliveries.order[delivers])
-    passed = published[~got[deliveries.message[published]] & (deliveries.order[published] < latest[stream[published]])]
-    passed = passed[~_is_repeated(deliveries.message[passed])]
-    yield LogTally("passed", len(published), len(passed), len(passed))
-
-
 def _judge_gaps(deliveries: DeliveryRows) -> Iterator[LogTally]:
     """Numbers between the first and the last of a stream that no delivery has."""
     if not deliveries.rules.dense or deliveries.order is None:
@@ -175,7 +161,7 @@ def _judge_gaps(deliveries: DeliveryRows) -> Iterator[LogTally]:
         row = int(deliveries.delivers[order[place]])
         said = f"{low} is" if low == high else f"{low} to {high} are"
         details.append(f"{deliveries.log.read_text('stream', row)}: {said} in no delivery, and {high + 1} is")
-    certain = missing if deliveries.mapping.complete or deliveries.rules.ordered else 0
+    certain = missing if deliveries.mapping.complete else 0
     yield LogTally("gaps", len(number) + missing, missing, certain, tuple(details))
 
 
@@ -199,7 +185,7 @@ def _judge_order(deliveries: DeliveryRows) -> Iterator[LogTally]:
     message, messages = code_rows(deliveries.message[rows], log["stream"][rows])
     holders = np.bincount(message[first], minlength=messages)
     alone = (holders[message[late]] == 1) & ~_has_set_back(log, rows, lane)[late]
-    certain = int(alone.sum()) if deliveries.mapping.begins_whole else 0
+    certain = int(alone.sum()) if deliveries.mapping.has_whole_past else 0
     details = tuple(
         f"{log.name_place(row)}: {deliveries.name_message(row)} came to {deliveries.name_consumer(row)} after a later"
         for row in rows[np.sort(late)[:SHOWN]].tolist()
@@ -266,7 +252,6 @@ CHECKS: Final = (
     _Check(MESSAGE, _judge_duplicates),
     _Check(MESSAGE, _judge_early_acks),
     _Check(MESSAGE, _judge_losses),
-    _Check(STREAM, _judge_passed),
     _Check(STREAM, _judge_gaps),
     _Check(STREAM, _judge_order),
     _Check(MESSAGE, _judge_unacknowledged),

@@ -89,7 +89,10 @@ def _read_csv(path: Path, file: BinaryIO, columns: Sequence[str]) -> Iterator[Ra
     names = _read_head(path, file)
     there = [one for one in columns if one in names]
     convert = pa_csv.ConvertOptions(
-        include_columns=there, column_types=dict.fromkeys(there, pa.string()), strings_can_be_null=True
+        include_columns=there,
+        column_types=dict.fromkeys(there, pa.string()),
+        strings_can_be_null=True,
+        null_values=[""],
     )
     blocks = TextBlocks(path, file, 2)
     for block in blocks:

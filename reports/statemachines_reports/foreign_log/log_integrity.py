@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from statemachines.kernel import ConfigurationError
@@ -9,7 +11,9 @@ from statemachines_reports.foreign_log.log_mapping import COMMON_ROLES, LogMappi
 from statemachines_reports.foreign_log.log_rows import LogRows, code_rows, group_rows
 from statemachines_reports.foreign_log.log_tally import SHOWN, LogTally
 
-RUNS_SHOWN = 20
+RUNS_SHOWN: Final = 20
+HOLES: Final = "holes"
+"""The column that Spark adds: what `find_holes` finds."""
 
 
 def check_lines(log: LogRows, mapping: LogMapping) -> list[LogTally]:
@@ -78,6 +82,8 @@ def _check_numbers(log: LogRows, order: np.ndarray, follows: np.ndarray) -> LogT
 
 def find_holes(log: LogRows) -> np.ndarray:
     """For each row, how many holes its process has up to it."""
+    if HOLES in log:
+        return log[HOLES]
     holes = np.zeros(log.size, np.int64)
     if "number" not in log or not log.size:
         return holes

@@ -110,6 +110,11 @@ class LogMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.complete or self.from_start
 
     @property
+    def has_whole_past(self) -> bool:
+        """No line is missing before another, unless a hole in the numbers is found."""
+        return self.complete or (self.from_start and "number" in self.roles)
+
+    @property
     def rules(self) -> DeliveryRules:
         """The rules of a delivery log, which `check_mapping` asked for."""
         assert self.deliveries is not None

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from statemachines.kernel import GaplessError
-from statemachines_reports.foreign_log.log_judge import LogJudge
+from statemachines_reports.foreign_log.log_integrity import HOLES
+from statemachines_reports.foreign_log.log_judge import INSTANCE, LogJudge
 from statemachines_reports.foreign_log.log_tally import LogTally
 from statemachines_reports.foreign_log.log_verdict import LogVerdict
 
@@ -43,7 +44,7 @@ def _collect(judge: LogJudge, spark: Any) -> list[LogTally]:
     parts = _list_parts(judge)
     schema = judge.mapper.schema
     shape = ", ".join(f"`{field.name}` {TYPES.get(field.type, 'string')}" for field in schema) + ", `torn` int"
-    plain = pa.schema([pa.field(one.name, one.type if one.type in TYPES else pa.string()) for one in schema])
+    plain = _plain_schema(judge)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -68,9 +69,10 @@ def _collect(judge: LogJudge, spark: Any) -> list[LogTally]:
 
 
 def _judge_pass(judge: LogJudge, rows: Any, together: str, columns: tuple[str, ...], tasks: int) -> Any:
-    plain = pa.schema(
-        [pa.field(one.name, one.type if one.type in TYPES else pa.string()) for one in judge.mapper.schema]
-    )
+    plain = _plain_schema(judge)
+    if together == INSTANCE and "number" in judge.mapping.roles:
+        # The rows of an instance are not all of its process: holes are found before they are parted.
+        rows, plain = _add_holes(judge, rows), plain.append(pa.field(HOLES, pa.int64()))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         there = [batch for batch in batches if batch.num_rows]
@@ -84,6 +86,21 @@ def _judge_pass(judge: LogJudge, rows: Any, together: str, columns: tuple[str, .
     there = rows.where("torn = 0")
     apart = there.repartition(tasks, *columns) if columns else there.coalesce(1)
     return apart.sortWithinPartitions("file", "line").mapInArrow(task, TALLY)
+
+
+def _plain_schema(judge: LogJudge) -> pa.Schema:
+    """The columns of mapped rows, their texts as Spark has them."""
+    return pa.schema(
+        [pa.field(one.name, one.type if one.type in TYPES else pa.string()) for one in judge.mapper.schema]
+    )
+
+
+def _add_holes(judge: LogJudge, rows: Any) -> Any:
+    """Rows with a column more: how many holes their process has up to them."""
+    process = "process" if "process" in judge.mapping.roles else "file"
+    window = f"OVER (PARTITION BY {process} ORDER BY file, line)"
+    stepped = rows.selectExpr("*", f"CAST(number - lag(number) {window} > 1 AS bigint) AS jump")
+    return stepped.selectExpr("*", f"sum(coalesce(jump, 0L)) {window} AS {HOLES}").drop("jump")
 
 
 def count_tasks(judge: LogJudge) -> int:

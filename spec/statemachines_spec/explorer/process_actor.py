@@ -55,7 +55,7 @@ class PartyPass(Event, frozen=True, gc=False):
     key: str
 
 
-class ProcessLocal(msgspec.Struct, frozen=True, gc=False):
+class ProcessActorLocal(msgspec.Struct, frozen=True, gc=False):
     """`life` of the process, from 1 on; `parts` (None: there is no process); `passed`: timers whose deadlines passed
     while it stood still and that have not fired yet, in that order; `kept`: the record that the next life begins with,
     where a disk survived."""
@@ -123,13 +123,13 @@ class ProcessActor(Actor):
     def machines(self) -> tuple[Fsm[Any], ...]:
         return self.process.machines
 
-    def initial(self) -> ProcessLocal:
+    def initial(self) -> ProcessActorLocal:
         """Just begun; where a life begins with an event, about to."""
         if self.start is not None:
-            return ProcessLocal(DOWN, 0, None)
-        return ProcessLocal(RUNNING, 1, self._begun(1, None))
+            return ProcessActorLocal(DOWN, 0, None)
+        return ProcessActorLocal(RUNNING, 1, self._begun(1, None))
 
-    def inputs(self, local: ProcessLocal) -> tuple[Any, ...]:
+    def inputs(self, local: ProcessActorLocal) -> tuple[Any, ...]:
         if local.parts is None:
             return (Restart(),) if local.life < self.lives else ()
         gone = tuple(fault() for fault in self.faults if fault is not Pause)
@@ -142,11 +142,11 @@ class ProcessActor(Actor):
             return (Wake(), *calls, *gone)
         return (*self._firings(local.parts), *calls, *gone, *((Pause(),) if Pause in self.faults else ()))
 
-    def react(self, local: ProcessLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: ProcessActorLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         match event:
             case Crash() | LoseDisk():
-                return Reaction(ProcessLocal(DOWN, local.life, None, kept=self._surviving(local, event)))
+                return Reaction(ProcessActorLocal(DOWN, local.life, None, kept=self._surviving(local, event)))
             case Restart():
                 return self._restart(local, watch)
             case Pause():
@@ -175,15 +175,15 @@ class ProcessActor(Actor):
                 turn.feed(turn.id, event)
         return self._reaction(replace(local, mode=mode), turn)
 
-    def within(self, local: ProcessLocal) -> bool:
+    def within(self, local: ProcessActorLocal) -> bool:
         return self._bound is None or local.parts is None or bool(self._bound(local.parts))
 
-    def canonical(self, local: ProcessLocal) -> ProcessLocal:
+    def canonical(self, local: ProcessActorLocal) -> ProcessActorLocal:
         if self._canonical is None or local.parts is None:
             return local
         return replace(local, parts=self._canonical(local.parts, self.steps))
 
-    def describe(self, local: ProcessLocal) -> str:
+    def describe(self, local: ProcessActorLocal) -> str:
         words = []
         for kind, party in () if local.parts is None else self._members(local.parts):
             timers = ", ".join(timer_words(party.party))
@@ -202,7 +202,7 @@ class ProcessActor(Actor):
         """What a property reads of it: `of(parts)` in range(`size`); `gone` where there is no process, and with `awake`
         also while it stands still."""
 
-        def read(local: ProcessLocal) -> int:
+        def read(local: ProcessActorLocal) -> int:
             return gone if local.parts is None or (awake and local.mode is PAUSED) else int(of(local.parts))
 
         return View(self.name, size, read)
@@ -225,7 +225,7 @@ class ProcessActor(Actor):
             for event in () if happens is None else happens(party.record):
                 yield PartyInput(party.record.id, event)
 
-    def _passing(self, local: ProcessLocal) -> Iterator[PartyPass]:
+    def _passing(self, local: ProcessActorLocal) -> Iterator[PartyPass]:
         assert local.parts is not None
         for _, party in self._members(local.parts):
             for timer in party.timers:
@@ -240,17 +240,17 @@ class ProcessActor(Actor):
     def _fresh(self, life: int) -> Any:
         return self._record(incarnation(self.name, life))
 
-    def _surviving(self, local: ProcessLocal, event: Event) -> Any:
+    def _surviving(self, local: ProcessActorLocal, event: Event) -> Any:
         """The record that the next life begins with (None: nothing survives)."""
         if self._disk is None or local.parts is None or isinstance(event, LoseDisk) or local.life >= self.lives:
             return None
         return self._disk(local.parts.own.record, self._fresh(local.life + 1))
 
-    def _restart(self, local: ProcessLocal, watch: Watch | None) -> Reaction:
+    def _restart(self, local: ProcessActorLocal, watch: Watch | None) -> Reaction:
         turn = PartsTurn(self.steps, self._begun(local.life + 1, local.kept), watch)
         if self.start is not None:
             turn.feed(turn.id, self.start)
-        return self._reaction(ProcessLocal(RUNNING, local.life + 1, None), turn)
+        return self._reaction(ProcessActorLocal(RUNNING, local.life + 1, None), turn)
 
     def _fire_late(self, turn: PartsTurn, party: str, event: LateFiring) -> Event:
         """What the party takes; that firing is in its queue no more."""
@@ -259,7 +259,7 @@ class ProcessActor(Actor):
         turn.put(party, self.steps.intern(after))
         return fired
 
-    def _fire_passed(self, turn: PartsTurn, local: ProcessLocal, hears: bool) -> None:
+    def _fire_passed(self, turn: PartsTurn, local: ProcessActorLocal, hears: bool) -> None:
         """What is due fires, timers of authority before others; one that `hears` first leaves those of patience."""
         due = [one for one in local.passed if one[1][0] in self._authority]
         due += [] if hears else [one for one in local.passed if one not in due]
@@ -268,7 +268,7 @@ class ProcessActor(Actor):
                 registry = self.process.fsm_of(turn.kind_of(party)).timer_registry()
                 turn.feed(party, registry[timer](key))
 
-    def _reaction(self, local: ProcessLocal, turn: PartsTurn) -> Reaction:
+    def _reaction(self, local: ProcessActorLocal, turn: PartsTurn) -> Reaction:
         """What is there afterwards, and what becomes of the effects.  A passed timer that has fired, is set anew, or is
         taken back, is not due any more."""
         passed = tuple(one for one in local.passed if one not in turn.touched and turn.kind_of(one[0]))

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from statemachines.kernel import GaplessError, Node
 from statemachines_spec.explorer.actor import SeenStep
 from statemachines_spec.explorer.invariants import RecordCheck, machine_invariants
+from statemachines_spec.explorer.party import InternedParty
 from statemachines_spec.explorer.path import Path
 from statemachines_spec.explorer.property import NO_ERROR, Always
 from statemachines_spec.explorer.system import System
@@ -99,4 +100,7 @@ def _with_record(local: Any, nodes: dict[str, Node[Any]]) -> Any:
     name = getattr(local, "id", None) or getattr(getattr(party, "record", None), "id", "")
     if party is None or name not in nodes:
         return local
-    return replace(local, party=replace(party, record=nodes[name].record))
+    record = nodes[name].record
+    if isinstance(party, InternedParty):
+        return replace(local, party=InternedParty(replace(party.party, record=record)))
+    return replace(local, party=replace(party, record=record))

@@ -39,7 +39,7 @@ from statemachines.testing.conformance.relation import (
     match_answer,
 )
 from statemachines.testing.conformance.role import ConformanceRole, Start
-from statemachines.testing.conformance.services import World
+from statemachines.testing.conformance.services import PlayedWorld
 
 STATES_MAX: Final = 64
 """More possible states than this are not carried: the run is inconclusive."""
@@ -90,7 +90,7 @@ class PossibleState(msgspec.Struct, frozen=True):
     armed: dict[tuple[str, str], int]
     binding: Binding
     stopped: bool = False
-    world: World = ()
+    world: PlayedWorld = ()
 
 
 class Foreseen(msgspec.Struct, frozen=True):
@@ -527,7 +527,7 @@ def _after(
     effects: tuple[Effect, ...],
     stops: bool,
     fired: tuple[str, str] | None = None,
-    world: World = (),
+    world: PlayedWorld = (),
 ) -> PossibleState:
     """The state after a step, with the timers that it has set and taken back."""
     if stops:

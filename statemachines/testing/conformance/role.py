@@ -20,7 +20,7 @@ from statemachines import catalogue, registry
 from statemachines.kernel import ConfigurationError, Event, Fsm, TimerFired
 from statemachines.testing.conformance.interface import Alphabet, Interface, alphabet_of
 from statemachines.testing.conformance.relation import Relation
-from statemachines.testing.conformance.services import PlayedService, Services, World
+from statemachines.testing.conformance.services import PlayedService, PlayedWorld, Services
 from statemachines.testing.conformance.wire_role import WireRole
 from statemachines.testing.pool import Pool
 from statemachines.testing.protocol import environment_of, testing_of
@@ -52,7 +52,7 @@ class Start(msgspec.Struct, frozen=True, dict=True):
         """The services."""
         return Services(self.services)
 
-    def next_inputs(self, record: Any, world: World) -> Iterator[Event]:
+    def next_inputs(self, record: Any, world: PlayedWorld) -> Iterator[Event]:
         """What may come next: what is told, and the answers of services."""
         yield from self.told(record)
         yield from self.world.answers(world)

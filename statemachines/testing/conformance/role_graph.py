@@ -21,7 +21,7 @@ from statemachines.kernel.pmap import enc_hook
 from statemachines.testing.conformance.conformance_run import Begin, Cell, Feed, Move, Wait
 from statemachines.testing.conformance.relation import STOPPED, Output, OutputsOf
 from statemachines.testing.conformance.role import ConformanceRole
-from statemachines.testing.conformance.services import World
+from statemachines.testing.conformance.services import PlayedWorld
 from statemachines_spec.explorer.actor import Watch
 from statemachines_spec.explorer.party import TimedParty, age_party, all_due, begin, step_party
 
@@ -144,7 +144,7 @@ class RoleGraph:
         world = start.world.begin()
         known: dict[bytes, Node] = {self._key(first) + self._encoder.encode(world): (number, 0)}
         self.parties[number, 0] = first
-        worlds: dict[Node, World] = {(number, 0): world}
+        worlds: dict[Node, PlayedWorld] = {(number, 0): world}
         queue: deque[Node] = deque([(number, 0)])
         while queue:
             node = queue.popleft()

@@ -48,7 +48,7 @@ class PassTime(Request, frozen=True, gc=False):
     time_ns: int
 
 
-class Expire(Request, frozen=True, gc=False):
+class ExpireSession(Request, frozen=True, gc=False):
     """The session has expired."""
 
 
@@ -79,7 +79,7 @@ class PlayedDatabase(OneSession):
         match request:
             case PassTime():
                 return replace(state, time_ns=request.time_ns), ()
-            case Expire():
+            case ExpireSession():
                 return replace(state, is_there=False), ()
             case LoadSession() if not state.is_there:
                 return state, (SessionAbsent(),)

@@ -382,7 +382,9 @@ STARTS: Final = (
     make_start("a claim that is renewed", say_all(), (8, 0, 0), LASTING, groups=FAILING),
     make_start("a claim that others take", say_all(halt), (7, 0, 0), SHORT, groups={"others": take_claim}),
     make_start("a group that is destroyed", say_all(halt), (8, 0, 0), SHORT, groups={"others": destroy_group}),
-    make_start("a claim that is held", say_all(want_leader(ONE), relay, halt), (9, 0, 0), SHORT, records=HELD),
+    make_start(
+        "a claim that is held", say_all(want_leader(ONE), relay, halt), (9, 0, 0), SHORT, records=HELD, groups=FAILING
+    ),
     make_start(
         "a claim that was left",
         say_all(want_leader(ONE), ping_alone, report_strays, disconnect),
