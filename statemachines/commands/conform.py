@@ -64,6 +64,9 @@ def conform(
             "is missing; put -- and what starts the implementation behind the role, or --listen for one over the wire"
         )
         raise ConfigurationError("COMMAND", "", rule)
+    if script is not None and listen is not None:
+        rule = "is played in lockstep alone; a run over the wire draws its inputs: leave --listen out, or give --seed"
+        raise ConfigurationError("--script", str(script), rule)
     from statemachines.testing.conformance import report, script_file
     from statemachines.testing.conformance.campaign import Campaign, Outcome
     from statemachines.testing.conformance.child_process import ChildProcess

@@ -271,6 +271,8 @@ class WireJudge:
             wrong = f"too late: {came} was owed more than {self.tolerance_ns / 1e9:g} s before"
         elif (early := self._early(came, now_ns)) is not None:
             found, wrong = [early], f"too early: {came} is not due for another {self._wait_ms(early, now_ns):g} ms"
+        if not found:  # whatever has led to it: of all that was sent, nothing does
+            found = [max(reached, key=lambda one: one.inputs)]
         return self._violation(found, (came,), now_ns, wrong or f"not expected: {came}")
 
     def _likely(self, came: Output | None, now_ns: int) -> list[CarriedState]:
@@ -301,11 +303,13 @@ class WireJudge:
         return self._violation([one for one in owed if one.pending], (), now_ns, wrong)
 
     def _violation(self, found: list[CarriedState], came: tuple[Output, ...], now_ns: int, wrong: str) -> Violation:
-        found = sorted(found, key=lambda one: (one.assumed, came and one.pending[0].name != came[0].name))
+        names = [one.name for one in came]
+        found = sorted(found, key=lambda one: (one.assumed, [sent.name for sent in one.pending[:1]] != names))
         expected: dict[str, tuple[tuple[Output, ...], tuple[str, ...]]] = {}
         for one in found[: 10 * EXPECTED_MAX]:
-            clauses = tuple(self._clause(cell) for cell in one.pending_cells)
-            expected.setdefault(str(one.pending[0]), (one.pending, clauses))
+            cells = one.pending_cells or tuple(dict.fromkeys(one.cells))
+            clauses = tuple(self._clause(cell) for cell in cells)
+            expected.setdefault(" ".join(map(str, one.pending)), (one.pending, clauses))
         states = dict.fromkeys(str(state.record.status.value) for state in self.states)
         fed = words_of(self.sent[-1].message) if self.sent else "nothing since its last message"
         allowed = tuple(expected.values())[:EXPECTED_MAX] or (((), ()),)

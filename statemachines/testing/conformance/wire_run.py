@@ -18,17 +18,19 @@ from typing import Any, Final
 import msgspec
 
 from statemachines.drivers.tcp import Address
-from statemachines.kernel import ConfigurationError, ProtocolError, Send, incarnation
+from statemachines.kernel import ConfigurationError, Send, incarnation
 from statemachines.testing.conformance.campaign import Outcome
 from statemachines.testing.conformance.conformance_run import Inconclusive, Violated, Violation
+from statemachines.testing.conformance.input_choice import InputChoice
 from statemachines.testing.conformance.interface import InterfaceError
 from statemachines.testing.conformance.message_faults import MessageFaults
 from statemachines.testing.conformance.relation import OutputsOf, answered_values
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.started_process import StartedProcess
 from statemachines.testing.conformance.wire_judge import WireCoverage, WireJudge, words_of
+from statemachines.testing.conformance.wire_node import WireInstance, WireNode
 from statemachines.testing.conformance.wire_peer import WirePeer
-from statemachines.testing.conformance.wire_role import EarlierInstance, PeerPlayer, WireRole
+from statemachines.testing.conformance.wire_role import EarlierInstance, WireRole
 from statemachines.testing.conformance.wire_verdict import Note, WireOptions, WireVerdict
 from statemachines.wire import Packet
 
@@ -44,40 +46,15 @@ CHECK_NS: Final = 100 * MS
 
 NOTES_MAX: Final = 200
 NODES_MAX: Final = 16
-INSTANCES_MAX: Final = 200
-"""So many instances of one node are judged."""
+INSTANCES_MAX: Final = 16
+"""So many instances of one node are remembered."""
 
 UNHANDLED_MAX: Final = 8
 """The kit proposes nothing while so many inputs may not be handled yet."""
 
-ENDING: Final = 0.04
-"""So much of what the kit proposes ends the instance."""
-
-FRESH: Final = 0.4
-"""So much of it takes a row that was not taken."""
 
 RESTART_S: Final = 0.2
 """A process that has ended is started again after so long."""
-
-
-class Instance(msgspec.Struct, eq=False):
-    """One instance of the role under test."""
-
-    node: WireNode
-    judge: WireJudge
-    first: Any
-    is_retired: bool = False
-    """Another has followed it, and it may have ended: nothing is owed any more."""
-    earlier: Instance | None = None
-    """The one before it, until that has certainly ended."""
-
-
-class WireNode(msgspec.Struct, eq=False):
-    """One life of an implementation: its instances, and its peers as the kit plays them."""
-
-    peer: WirePeer
-    player: PeerPlayer
-    instances: dict[str, Instance] = {}
 
 
 class WireRun:
@@ -104,6 +81,7 @@ class WireRun:
         self._notes: deque[Note] = deque(maxlen=NOTES_MAX)
         self._outputs = OutputsOf(role.relation)
         self._coverage = WireCoverage(set(), set(), set())
+        self._inputs = InputChoice(role.fsm, self._coverage, self._chance)
         self._verdict: WireVerdict | None = None
         self._error: InterfaceError | None = None
         self._left = ""
@@ -174,13 +152,13 @@ class WireRun:
         if self._chance.random() < BEAT_S * self.options.rate:
             self._propose()
 
-    def _list_open(self) -> list[Instance]:
+    def _list_open(self) -> list[WireInstance]:
         """The instances of which something may be owed."""
         nodes = [node for node in self._nodes.values() if node.peer.is_open]
         found = [one for node in nodes for one in node.instances.values()]
         return [one for one in found if not one.is_retired and not self._is_decided()]
 
-    def _followed(self) -> list[Instance]:
+    def _followed(self) -> list[WireInstance]:
         """The instances that have followed another, of which it is not certain that it has ended."""
         nodes = [node for node in self._nodes.values() if node.peer.is_open]
         found = [one for node in nodes for one in node.instances.values() if one.earlier is not None]
@@ -280,7 +258,7 @@ class WireRun:
         if not self._is_decided():
             self._answer(instance, packet.message)
 
-    def _begin(self, node: WireNode, packet: Packet[Any]) -> Instance | None:
+    def _begin(self, node: WireNode, packet: Packet[Any]) -> WireInstance | None:
         """A new instance, which this message begins."""
         if len(node.instances) >= INSTANCES_MAX:
             node.instances = dict(list(node.instances.items())[-INSTANCES_MAX // 2 :])
@@ -303,16 +281,16 @@ class WireRun:
             self.role, self.wire, packet.sender, records, (began_ns, now_ns), self._tolerance_ns, self._coverage
         )
         last = next(reversed(node.instances.values()), None)
-        node.instances[packet.sender] = Instance(node, judge, message, earlier=last)
+        node.instances[packet.sender] = WireInstance(node, judge, message, earlier=last)
         return node.instances[packet.sender]
 
     # -- the kit's messages -------------------------------------------------------------------------------------
 
-    def _answer(self, instance: Instance, message: Any) -> None:
+    def _answer(self, instance: WireInstance, message: Any) -> None:
         """The peers answer, unless the message is lost on its way to them; it may reach them twice, or later."""
         self._faults.carry(lambda: self._answer_now(instance, message))
 
-    def _answer_now(self, instance: Instance, message: Any) -> None:
+    def _answer_now(self, instance: WireInstance, message: Any) -> None:
         state = instance.judge.likeliest
         for answer in instance.node.player.answer(state.record, message):
             self._say(instance, answer)
@@ -324,38 +302,17 @@ class WireRun:
             return
         instance = self._chance.choice(found)
         record = instance.judge.likeliest.record
-        messages = self._sorted(record, instance.judge, list(instance.node.player.propose(record)))
-        if messages:
-            self._say(instance, self._chance.choice(messages))
+        message = self._inputs.choose(record, instance.node.player.propose(record))
+        if message is not None:
+            self._say(instance, message)
 
-    def _sorted(self, record: Any, judge: WireJudge, messages: list[Any]) -> list[Any]:
-        """Those of the messages that the kit prefers now: rows that were not taken, and few that end the instance."""
-        fsm, taken = self.role.fsm, self._coverage.cells
-        kinds: dict[tuple[bool, bool], list[Any]] = {}
-        for message in messages:
-            try:
-                step = fsm.step(record, message, 0)
-            except ProtocolError:
-                continue
-            is_fresh = (fsm.full_name, step.row, str(record.status.value)) not in taken
-            kinds.setdefault((step.record.status in fsm.final, is_fresh), []).append(message)
-        ends = self._chance.random() < ENDING
-        order = [
-            (ends, self._chance.random() < FRESH),
-            (ends, False),
-            (ends, True),
-            (not ends, False),
-            (not ends, True),
-        ]
-        return next((kinds[kind] for kind in order if kind in kinds), [])
-
-    def _say(self, instance: Instance, message: Any) -> None:
+    def _say(self, instance: WireInstance, message: Any) -> None:
         """Send a message, unless it is lost; perhaps twice, perhaps later than others."""
         state = instance.judge.likeliest
         said = answered_values(self.role.relation, message, state.binding)
         self._faults.carry(lambda: self._send(instance, said))
 
-    def _send(self, instance: Instance, message: Any) -> None:
+    def _send(self, instance: WireInstance, message: Any) -> None:
         node = instance.node
         if self._is_decided() or not node.peer.is_open:
             return
@@ -366,7 +323,7 @@ class WireRun:
 
     # -- verdicts -----------------------------------------------------------------------------------------------
 
-    def _guard(self, instance: Instance, act: Callable[[Instance], None]) -> None:
+    def _guard(self, instance: WireInstance, act: Callable[[WireInstance], None]) -> None:
         try:
             act(instance)
         except Violated as error:

@@ -47,6 +47,33 @@ from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.session import Admit
 from statemachines.shared_subscriptions.stream_store import Batch, StreamSize, StreamStore
 
+# -- borrowers of others --------------------------------------------------------------------------------------------
+
+
+def after_the_end_of_nothing(stack):
+    """Over the wire a borrower that has ended may repeat nothing."""
+    from statemachines.testing.shared_subscriptions import conformance
+
+    role = conformance.ROLES["borrower"]
+    mutant = replace(role, wire=replace(role.wire, after_end=()))
+    stack.enter_context(patch.dict(conformance.ROLES, {"borrower": mutant}))
+
+
+def from_anybody(stack):
+    """Over the wire any party speaks for any other."""
+    from statemachines.testing.conformance.wire_peer import WirePeer
+
+    swap(WirePeer, "_check_parties", lambda self, packet: None)(stack)
+
+
+def beginning_anew(stack):
+    """Over the wire every borrower may begin as the first."""
+    from statemachines.testing.shared_subscriptions import wire_borrower
+
+    begin = wire_borrower.begin_record
+    swap(wire_borrower, "begin_record", lambda to, first, times, earlier: begin(to, first, times, ()))(stack)
+
+
 # -- the leader -----------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +353,9 @@ BREAKS = {
     "SS-279": swap(membership, "hear_by", lambda record, now_ns: SetTimer("idle", 2**60)),
     "SS-281": swap(Registry, "_hold_back", lambda self, event, now_ns: None),
     **{f"SS-{n}": without_choice("shared_subscriptions", f"SS-{n}") for n in range(310, 318)},
+    "SS-320": from_anybody,
+    "SS-321": beginning_anew,
+    "SS-322": after_the_end_of_nothing,
     "SS-224": wrap(Registry, "close", halted_only),
     "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
 }

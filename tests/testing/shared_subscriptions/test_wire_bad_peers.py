@@ -86,6 +86,13 @@ def say(data):
     return talk
 
 
+@pytest.mark.parametrize("how", ["another party", "the name of another"])
+def test_SS_320_a_borrower_speaks_for_itself(how):
+    data, said = BROKEN[how]
+    with pytest.raises(InterfaceError, match=said):
+        judge(WireOptions(seconds=2), say(data))
+
+
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_peer_that_speaks_something_else_is_wrong_usage(how):
     data, said = BROKEN[how]
@@ -181,6 +188,7 @@ def test_a_role_that_is_not_declared_for_the_wire_says_so():
         (("--listen", "192.0.2.1:0"), "cannot be listened on"),
         (("--listen", "127.0.0.1:0", "--config", "no-such.toml"), "no-such.toml"),
         (("--listen", "127.0.0.1:0", "--", "no-such-command"), "cannot be started"),
+        (("--listen", "127.0.0.1:0", "--script", "any.jsonl"), "is played in lockstep alone"),
     ],
 )
 def test_wrong_usage_has_exit_code_2(capsys, arguments, said):

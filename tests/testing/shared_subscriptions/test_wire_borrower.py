@@ -25,9 +25,9 @@ from statemachines.testing.conformance.relation import OutputsOf
 from statemachines.testing.conformance.role import role_of
 from statemachines.testing.conformance.wire_judge import WireCoverage, WireJudge
 from statemachines.testing.conformance.wire_role import BegunRecord, EarlierInstance
-from statemachines.testing.shared_subscriptions.wire_borrower import TIMES, begin_record
+from statemachines.testing.shared_subscriptions import wire_borrower
+from statemachines.testing.shared_subscriptions.wire_borrower import TIMES
 
-ROLE = role_of("shared_subscriptions/borrower")
 ME, LEADER = "peer-1~1/1", "kit~1/5"
 TOLERANCE = 1_000
 WANTED = LeaderWanted(ME, "g", "#")
@@ -40,8 +40,9 @@ class Kit:
     def __init__(self, *records):
         records = records or (BegunRecord(BorrowerRecord(ME, "g", "#", ("leader",), TIMES)),)
         self.coverage = WireCoverage(set(), set(), set())
-        self.judge = WireJudge(ROLE, ROLE.wire, ME, records, (0, 0), TOLERANCE * MS, self.coverage)
-        self._outputs = OutputsOf(ROLE.relation)
+        role = role_of("shared_subscriptions/borrower")
+        self.judge = WireJudge(role, role.wire, ME, records, (0, 0), TOLERANCE * MS, self.coverage)
+        self._outputs = OutputsOf(role.relation)
 
     def send(self, at, message):
         self.judge.send(message, at * MS)
@@ -209,7 +210,7 @@ def earlier(*messages):
 
 
 def epochs(known):
-    return [(one.record.epoch, one.goes_on) for one in begin_record("leader", WANTED, TIMES, known)]
+    return [(one.record.epoch, one.goes_on) for one in wire_borrower.begin_record("leader", WANTED, TIMES, known)]
 
 
 def test_SS_321_a_new_borrower_knows_the_epoch_of_the_one_before():
@@ -217,7 +218,7 @@ def test_SS_321_a_new_borrower_knows_the_epoch_of_the_one_before():
     assert (7, False) in epochs((earlier(Invalidate(ME, 7, 1)),))
     assert (0, False) not in epochs((earlier(Invalidate(ME, 7, 1)),))
     assert epochs((earlier(),)) == [(0, True), (5, True)]  # only if the client has unsubscribed and subscribes anew
-    assert begin_record("leader", Ping(ME, 5, 1, 1), TIMES, ()) == ()
+    assert wire_borrower.begin_record("leader", Ping(ME, 5, 1, 1), TIMES, ()) == ()
 
 
 def test_SS_321_an_epoch_that_was_forgotten_is_found_when_the_one_before_has_certainly_ended():
@@ -229,8 +230,3 @@ def test_SS_321_an_epoch_that_was_forgotten_is_found_when_the_one_before_has_cer
     kit.send(10, CONNECT)
     kit.hear(12, Ping(ME, 5, 1, 1))
     kit.fails("ping", kit.judge.note_end)
-
-
-def test_SS_320_the_sender_of_a_message_is_the_borrower_that_it_names():
-    assert ROLE.wire.speaker == "borrower"
-    assert all("borrower" in kind.__struct_fields__ for kind in (LeaderWanted, Ping, UpdateProgress, Disconnect))

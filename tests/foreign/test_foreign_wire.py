@@ -1,0 +1,149 @@
+"""Borrowers of others over the wire: they pass, mistakes in them are found, and our real leader serves them."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from statemachines.drivers.credentials import Credentials
+from statemachines.drivers.shared_subscriptions import Publisher, declare
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.role import role_of
+from statemachines.testing.conformance.wire_report import text_of
+from statemachines.testing.conformance.wire_run import WireRun
+from statemachines.testing.conformance.wire_verdict import WireOptions
+from statemachines.testing.shared_subscriptions.nodes import GroupHarness
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from bugs import JAVASCRIPT, PYTHON  # noqa: E402
+
+sys.path.pop(0)
+
+ROLE = role_of("shared_subscriptions/borrower")
+FILES = ("borrower.py", "borrower_wire.py", "plain_msgpack.py", "borrower.js", "borrower_wire.js")
+PASS_S, BUG_S = 3.0, 45.0
+"""A run that passes takes so long; one with a mistake ends when it is found, after two seconds as a rule."""
+
+BUGS = {
+    "the last report is lost and never repeated": "py",
+    "a duplicate connect response is not handled": "js",
+    "a leader of an epoch that is over is adopted": "js",
+    "the next ping is counted from the last one": "js",
+}
+WIRE_BUGS = {
+    "an id is used again": ('"id": f"{self.connection.life}/{self.count}"', '"id": f"{self.connection.life}/1"'),
+    "timers outlive the instance that set them": ("        self.timers.clear()\n", ""),
+    "the first leader is written to for ever": (
+        'self.connection.send(self.borrower.id, effect["to"], effect["message"])',
+        'self.connection.send(self.borrower.id, "leader", effect["message"])',
+    ),
+}
+
+
+def command(folder, language, seed=1):
+    if language == "js":
+        return ("node", str(folder / "borrower_wire.js"), "{address}", "{configuration}", "{life}")
+    python = (sys.executable, str(folder / "borrower_wire.py"), "{address}", "{configuration}")
+    return (*python, "--life", "{life}", "--seed", str(seed))
+
+
+def judge(folder, language, **options):
+    async def run():
+        return await WireRun(ROLE, WireOptions(seed=1, **options), command(folder, language)).judge(
+            lambda address: None
+        )
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("language", ["py", "js"])
+def test_a_foreign_borrower_passes_over_the_wire(language):
+    verdict = judge(HERE, language, seconds=PASS_S, tolerance_s=30.0)
+    assert verdict.outcome is Outcome.PASS, text_of(verdict, ROLE)
+    assert len(verdict.cells) >= 4
+
+
+def plant(folder, file, right, wrong):
+    for name in FILES:
+        shutil.copy(HERE / name, folder / name)
+    text = (HERE / file).read_text()
+    assert text.count(right) == 1
+    (folder / file).write_text(text.replace(right, wrong))
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found_over_the_wire(tmp_path, bug):
+    language = BUGS[bug]
+    plant(tmp_path, f"borrower.{language}", *{**PYTHON, **JAVASCRIPT}[bug])
+    verdict = judge(tmp_path, language, seconds=BUG_S, rate=40.0)
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.violation is not None, verdict.why
+    assert "by SS-" in text_of(verdict, ROLE)
+
+
+@pytest.mark.parametrize("bug", WIRE_BUGS)
+def test_a_bug_of_the_wire_is_found(tmp_path, bug):
+    plant(tmp_path, "borrower_wire.py", *WIRE_BUGS[bug])
+    verdict = judge(tmp_path, "py", seconds=BUG_S, rate=40.0)
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.violation is not None or "has ended with exit code 1" in verdict.why
+
+
+def test_a_borrower_proves_its_secret_to_the_kit(tmp_path):
+    secret = "0123456789abcdef"
+    own = (*command(HERE, "py"), "--secret", secret)
+
+    async def run():
+        options = WireOptions(
+            seconds=0.8, tolerance_s=30.0, faults=0.0, credentials=Credentials(secret=secret.encode())
+        )
+        return await WireRun(ROLE, options, own).judge(lambda address: None)
+
+    verdict = asyncio.run(run())
+    assert verdict.outcome is Outcome.PASS, text_of(verdict, ROLE)
+
+
+def test_our_leader_serves_a_foreign_borrower(tmp_path):
+    """It gets every stream of a group from `gapless node leader`, reads it, and its progress is committed."""
+    times = ROLE.wire.configuration
+    config, store = tmp_path / "times.toml", tmp_path / "messages.db"
+    config.write_text("".join(f"{name} = {str(one).lower()}\n" for name, one in msgspec.to_builtins(times).items()))
+    asyncio.run(prepare(store, times))
+    (identity,) = sqlite3.connect(store).execute("SELECT identity FROM store").fetchone()
+    secret = tmp_path / "group.secret"
+    secret.touch(0o600)
+    secret.write_text("0123456789abcdef")
+    with GroupHarness(tmp_path, store=str(store), config=config, common=("--secret-file", str(secret))) as nodes:
+        leader = nodes.leader()
+        words = [sys.executable, str(HERE / "borrower_wire.py"), leader.address, msgspec.json.encode(times).decode()]
+        words += ["--store", identity, "--database", str(store), "--secret", "0123456789abcdef"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as foreign:
+            try:
+                lines = [foreign.stdout.readline().split() for _ in range(10)]
+                nodes.until(lambda: read_progress(store) == [3, 7], "the progress of both streams is committed")
+            finally:
+                foreign.kill()
+    assert sorted(line[1] for line in lines if line[0].endswith("/a")) == ["0", "1", "2"]
+    assert sorted(line[1] for line in lines if line[0].endswith("/b")) == [str(n) for n in range(7)]
+
+
+async def prepare(store, times: Configuration):
+    await declare("$shared/g/#", store=store, start="beginning", configuration=times)
+    async with Publisher(store) as publisher:
+        await publisher.publish("a", [b"x"] * 3)
+        await publisher.publish("b", [b"y"] * 7)
+
+
+def read_progress(store):
+    """The committed progress of all streams, in order."""
+    rows = sqlite3.connect(store).execute("SELECT value FROM group_records WHERE key LIKE '%:progress:%'").fetchall()
+    return sorted(msgspec.msgpack.decode(value) for (value,) in rows)
