@@ -13,7 +13,7 @@ import pytest
 from foreign_logs import mapping, verdicts, write_logs
 
 from statemachines.kernel import ConfigurationError
-from statemachines_reports.foreign_log import event_sets, judge_files
+from statemachines_reports.foreign_log import event_sets, judge_files, log_rows
 from statemachines_reports.foreign_log.log_judge import LogJudge
 from statemachines_reports.foreign_log.machine_table import Symbol, load_machine
 
@@ -144,9 +144,11 @@ def carry_plainly(table, symbols, start):
 
 @pytest.mark.parametrize("piece", [3, 4_096])
 def test_sets_that_are_carried_by_look_up_are_those_that_are_carried_plainly(tmp_path, monkeypatch, piece):
-    """Random logs, most of them legal for a while; with pieces of three rows each long instance is cut."""
+    """Random logs, most of them legal for a while; with pieces of three rows each long instance is cut,
+    and rows are sorted in parts."""
     monkeypatch.setattr(event_sets, "PIECE_MIN", piece)
     monkeypatch.setattr(event_sets, "PIECE_MAX", piece)
+    monkeypatch.setattr(log_rows, "PART", 100 * piece)
     table = load_machine("shared_subscriptions/borrower")
     symbols = [Symbol(event) for event in range(len(table.events))]
     chance = random.Random(piece)

@@ -32,31 +32,28 @@ class InstanceRows:
         columns = [log["event"], *(log[guard] for guard in guards)]
         if "state" in log and mapping.level == "events":
             columns.append(log["state"])
-        codes, count = code_rows(*columns)
+        events, self.states = _list_places(log, "event", table.events), _list_places(log, "state", table.states)
+        if len(columns) == 1:
+            self._codes, self.alphabet = log["event"], [Symbol(one) for one in events[:-1]]
+            return
+        self._codes, count = code_rows(*columns)
         rows = np.zeros(count, np.int64)
-        rows[codes] = np.arange(log.size)
-        events, states = _list_places(log, "event", table.events), _list_places(log, "state", table.states)
-        self.states = states
-        self.alphabet = (
-            [
-                Symbol(
-                    events[log["event"][row]],
-                    tuple((guard, int(log[f"guard:{guard}"][row])) for guard in mapping.guards),
-                    states[log["state"][row]] if len(columns) == len(guards) + 2 else -1,
-                )
-                for row in rows.tolist()
-            ]
-            if log.size
-            else []
-        )
-        self._codes = codes
+        rows[self._codes] = np.arange(log.size)
+        self.alphabet = [
+            Symbol(
+                events[log["event"][row]],
+                tuple((guard, int(log[f"guard:{guard}"][row])) for guard in mapping.guards),
+                self.states[log["state"][row]] if len(columns) == len(guards) + 2 else -1,
+            )
+            for row in rows.tolist()
+        ]
 
     def _arrange(self) -> None:
         log, mapping = self.log, self.mapping
         if "instance" in log:
-            codes, count = log["instance"].astype(np.int64), max(log.count_texts("instance"), 1)
+            codes, count = log["instance"], max(log.count_texts("instance"), 1)
         else:
-            codes, count = np.zeros(log.size, np.int64), 1
+            codes, count = np.zeros(log.size, np.int32), 1
         order, begins = group_rows(codes, count)
         self.unclear = np.zeros(count, bool)
         process = log.process
@@ -74,7 +71,7 @@ class InstanceRows:
                 mixed[codes[order[close]]] = True
             self.unclear = mixed
         self.order, self.begins = order, begins
-        self.symbols = self._codes[order].astype(np.int32)
+        self.symbols = self._codes[order].astype(np.int32, copy=False)
 
     def _find_resets(self) -> None:
         holes = find_holes(self.log)

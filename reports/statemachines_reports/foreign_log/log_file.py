@@ -68,7 +68,7 @@ def _read_parquet(path: Path, columns: Sequence[str], group: int | None) -> Iter
     if nested:
         raise refuse_log(path, f"column {nested!r} is nested; write what is inside as a column of its own")
     texts = [one for one in there if _is_text(schema.field(one).type)]
-    with reading(path, "log"), pq.ParquetFile(path, read_dictionary=texts, memory_map=True) as file:
+    with reading(path, "log"), pq.ParquetFile(path, read_dictionary=texts, page_checksum_verification=True) as file:
         sizes = [file.metadata.row_group(one).num_rows for one in range(file.num_row_groups)]
         if max(sizes, default=0) > GROUP_MAX:
             raise refuse_log(path, f"has a row group of {max(sizes):,} rows; write groups of at most {GROUP_MAX:,}")

@@ -31,10 +31,10 @@ class SourceColumns:
             found = pc.binary_join_element_wise(*parts, "/").cast(pa.string()).dictionary_encode()
         try:
             for chunk in found.chunks:
-                chunk.dictionary.validate(full=True)
+                chunk.validate(full=True)
         except pa.ArrowException as error:
             raise self._wrong(
-                columns[0], None, "has texts that are not UTF-8; write them so, or as hexadecimal"
+                columns[0], None, "has texts that are not UTF-8, or is damaged; write them so, or as hexadecimal"
             ) from error
         return found
 
