@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import patch
 
 from msgspec.structs import replace
 from mutants import swap, without_choice, wrap

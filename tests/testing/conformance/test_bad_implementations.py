@@ -61,7 +61,7 @@ def processes():
 def campaign(processes):
     def make(how):
         def open_one():
-            processes.append(ChildProcess((*COMMAND, how), patience_s=0.3))
+            processes.append(ChildProcess((*COMMAND, how), patience_s=0.3 if how in UNCLEAR else 30))
             return processes[-1]
 
         return Campaign(role(), open_one)
