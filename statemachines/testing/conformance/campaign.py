@@ -25,7 +25,7 @@ from statemachines.testing.conformance.conformance_run import (
     Begin,
     Cell,
     ConformanceRun,
-    Feed,
+    FedInput,
     Inconclusive,
     Late,
     Move,
@@ -189,7 +189,7 @@ class Campaign:
         has_left = False
         for move in self.tour:
             has_left = not isinstance(move, Begin) and (
-                has_left or (isinstance(move, Feed) and not run.can_feed(move.event))
+                has_left or (isinstance(move, FedInput) and not run.can_feed(move.event))
             )
             if has_left:
                 continue
@@ -271,7 +271,7 @@ class Campaign:
             preferred = [event for event, seen in events if min(seen.rows) >= 0 and seen.rows not in taken]
         elif kind < 7:
             preferred = [event for event, seen in events if seen.is_change and not seen.is_end]
-        return [Feed(event) for event in preferred or [event for event, _ in events]] or [
+        return [FedInput(event) for event in preferred or [event for event, _ in events]] or [
             Wait(self.role.timing.tick_ns)
         ]
 

@@ -56,7 +56,7 @@ Cell = tuple[str, int, str]
 """Machine by its full name, number of the row, state before."""
 
 
-class Feed(msgspec.Struct, frozen=True, tag="feed"):
+class FedInput(msgspec.Struct, frozen=True, tag="feed"):
     """Say this event."""
 
     event: Any
@@ -80,7 +80,7 @@ class Begin(msgspec.Struct, frozen=True, tag="begin"):
     start: int = 0
 
 
-Move = Begin | Feed | Wait | Late
+Move = Begin | FedInput | Wait | Late
 """What the kit does next."""
 
 
@@ -174,7 +174,7 @@ class ConformanceRun:
         match move:
             case Begin(start):
                 self.begin(self.role.starts[start])
-            case Feed(event):
+            case FedInput(event):
                 self.feed(event)
             case Wait(ns):
                 self.wait(ns)

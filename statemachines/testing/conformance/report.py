@@ -10,7 +10,7 @@ from typing import Any
 from statemachines import catalogue
 from statemachines.kernel import ConfigurationError, GaplessError, name_of
 from statemachines.testing.conformance.campaign import Coverage, Outcome, Verdict
-from statemachines.testing.conformance.conformance_run import Begin, Cell, Feed, Late, Move, Violation, Wait
+from statemachines.testing.conformance.conformance_run import Begin, Cell, FedInput, Late, Move, Violation, Wait
 from statemachines.testing.conformance.relation import Output
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.script_file import line_of
@@ -114,7 +114,7 @@ def _words(move: Move) -> str:
             return f"{ns / MS:g} ms pass"
         case Late(timer):
             return f"the timer {timer}, which was taken back, fires late"
-    assert isinstance(move, Feed)
+    assert isinstance(move, FedInput)
     event = move.event
     fields = ", ".join(f"{field}={getattr(event, field)!r}" for field in event.__struct_fields__)
     return f"{name_of(type(event))}({fields})"

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Effects, Map, ProtocolError, in_order
 from statemachines.kernel.pmap import enc_hook
-from statemachines.testing.conformance.conformance_run import Begin, Cell, Feed, Move, Wait
+from statemachines.testing.conformance.conformance_run import Begin, Cell, FedInput, Move, Wait
 from statemachines.testing.conformance.relation import STOPPED, Output, OutputsOf
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.services import PlayedWorld
@@ -152,7 +152,7 @@ class RoleGraph:
             party = self.parties[node]
             edges = self.edges[node] = []
             before = self._key(party)
-            moves: list[Move] = [*map(Feed, start.next_inputs(party.record, worlds[node])), TICK]
+            moves: list[Move] = [*map(FedInput, start.next_inputs(party.record, worlds[node])), TICK]
             for move in moves:
                 outcome = self._outcome(party, before, move)
                 if outcome is None:
@@ -161,7 +161,7 @@ class RoleGraph:
                 if outcome.party is not None:
                     if not start.bound(outcome.party.record):
                         continue
-                    event = move.event if isinstance(move, Feed) else None
+                    event = move.event if isinstance(move, FedInput) else None
                     world = start.world.after(worlds[node], event, outcome.effects)
                     key = self._key(outcome.party) + self._encoder.encode(world)
                     if key not in known:
@@ -184,7 +184,7 @@ class RoleGraph:
         return self._outcome(party, self._key(party), move)
 
     def _outcome(self, party: TimedParty, key: bytes, move: Move) -> Outcome | None:
-        event: Hashable = move.event if isinstance(move, Feed) else None
+        event: Hashable = move.event if isinstance(move, FedInput) else None
         entry = (key, type(event), event)
         if entry not in self._outcomes:
             self._outcomes[entry] = self._tick(party) if event is None else self._fed(party, event)

@@ -17,7 +17,7 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError, Map, name_of
 from statemachines.kernel.pmap import dec_hook
-from statemachines.testing.conformance.conformance_run import Begin, Feed, Late, Move, Wait
+from statemachines.testing.conformance.conformance_run import Begin, FedInput, Late, Move, Wait
 from statemachines.testing.conformance.interface import twin_of
 from statemachines.testing.conformance.json_values import plain
 from statemachines.testing.conformance.role import ConformanceRole
@@ -29,7 +29,7 @@ def line_of(move: Move) -> dict[str, Any]:
     match move:
         case Begin(start):
             return {"begin": start}
-        case Feed(event):
+        case FedInput(event):
             return {"feed": plain(event)}
         case Wait(ns):
             return {"wait_ns": ns}
@@ -71,7 +71,7 @@ def _move(line: Any, role: ConformanceRole) -> Move:
             kinds = {name_of(kind): kind for kind in role.interface.alphabet.takes}
             if name not in kinds:
                 raise ValueError(f"no event is called {name!r}; there are: {', '.join(kinds)}")
-            return Feed(event_from(kinds[name], value))
+            return FedInput(event_from(kinds[name], value))
     raise ValueError(f"{what!r} cannot be {value!r}")
 
 

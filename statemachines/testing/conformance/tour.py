@@ -16,7 +16,7 @@ import msgspec
 import networkx as nx
 
 from statemachines.kernel import Map, in_order
-from statemachines.testing.conformance.conformance_run import Cell, Feed, Move, Wait
+from statemachines.testing.conformance.conformance_run import Cell, FedInput, Move, Wait
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.role_graph import BEGIN, OVER, TICK, Edge, Node, RoleGraph
 from statemachines_spec.explorer.party import TimedParty
@@ -247,7 +247,7 @@ def tour_of(role: ConformanceRole) -> Tour:
 
 
 def _kind_of(move: Move) -> type[Any] | None:
-    return type(move.event) if isinstance(move, Feed) else None
+    return type(move.event) if isinstance(move, FedInput) else None
 
 
 def _flags_of(value: Any) -> Iterator[Any]:

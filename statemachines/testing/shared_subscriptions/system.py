@@ -95,7 +95,7 @@ class Question(NamedTuple):
     ask: Ask
 
 
-class ConsumerProcess:
+class MemberProcess:
     """One life of a node.  `in_hand`: what its application was given and has not acknowledged; `ready`: there may be
     more to take; `busy`: it does nothing by itself; `answers`: of stores, while it stands still."""
 
@@ -137,7 +137,7 @@ class System:
         self.late: list[Question] = []
         self.fates: Fates = []
         self.failing: Fates = []
-        self.processes: dict[str, ConsumerProcess] = {}
+        self.processes: dict[str, MemberProcess] = {}
         self.stores: dict[str, Any] = {group_store.SERVICE: GroupStore(), stream_store.SERVICE: StreamStore(shards=1)}
         self.states = {name: service.initial() for name, service in self.stores.items()}
         self.failures = {group_store.SERVICE: StoreFailed, stream_store.SERVICE: FetchFailed}
@@ -158,7 +158,7 @@ class System:
 
     # -- processes ----------------------------------------------------------------------------------------------
 
-    def restart(self, node: str) -> ConsumerProcess:
+    def restart(self, node: str) -> MemberProcess:
         """A new life of a node, whose old one is over; a consumer subscribes at once."""
         self.crash(node)
         self._lives[node] = self._lives.get(node, 0) + 1
@@ -170,7 +170,7 @@ class System:
             host = Subscription(
                 life, "g", "#", "leader-1", self.configuration, start_ns=0, observe=self._observe, check=True
             )
-        process = self.processes[node] = ConsumerProcess(life, host)
+        process = self.processes[node] = MemberProcess(life, host)
         if isinstance(host, Subscription):
             out = host.start(self.now)
             session = host.nodes[host.session]
@@ -400,7 +400,7 @@ class System:
                 return record
         return None
 
-    def consumers(self) -> list[ConsumerProcess]:
+    def consumers(self) -> list[MemberProcess]:
         """Every life of the moment, by node."""
         return [process for node, process in sorted(self.processes.items()) if not node.startswith("leader")]
 
@@ -441,7 +441,7 @@ class System:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _do(self, process: ConsumerProcess, out: list[Outgoing]) -> None:
+    def _do(self, process: MemberProcess, out: list[Outgoing]) -> None:
         for party, effect in out:
             if type(effect) is Send:
                 self._send(Packet(party, effect.to, effect.message))
@@ -464,13 +464,13 @@ class System:
         if fate != "late":
             self.packets.append(packet)
 
-    def _answer(self, process: ConsumerProcess) -> None:
+    def _answer(self, process: MemberProcess) -> None:
         """What stores answered, once the process does not stand still; no answer to one that lives is ever lost."""
         while process.running and process.answers:
             party, answer = process.answers.popleft()
             self._do(process, process.host.feed(party, answer, self.now))
 
-    def _hear(self, process: ConsumerProcess, event: Event) -> None:
+    def _hear(self, process: MemberProcess, event: Event) -> None:
         if isinstance(event, Deliver):
             self.tale.say(f"{process.life} gets {told(event)}")
             process.in_hand.append(event)

@@ -14,7 +14,7 @@ from statemachines.testing.conformance.child_process import ChildProcess
 from statemachines.testing.conformance.conformance_run import (
     Begin,
     ConformanceRun,
-    Feed,
+    FedInput,
     Inconclusive,
     Late,
     Violated,
@@ -75,7 +75,7 @@ def test_a_count_that_shows_only_later_is_found():
     assert verdict.outcome is Outcome.FAIL
     assert verdict.why == "shut: times is 1, expected 2"
     moves = [type(move).__name__ for move in verdict.moves]
-    assert moves == ["Begin", "Feed", "Wait", "Feed", "Wait"]
+    assert moves == ["Begin", "FedInput", "Wait", "FedInput", "Wait"]
 
 
 def test_silence_is_an_answer_and_fails_where_an_output_is_owed():
@@ -111,7 +111,7 @@ def test_what_is_owed_may_be_late_where_a_clause_says_so():
 
 def test_the_kit_carries_every_state_that_is_possible():
     run = ConformanceRun(role(Relation(owed=(Owed("close", SECOND, "TD-03"),))), InProcess(later(1)()))
-    for move in (Begin(), Feed(Knock(1)), Wait(2 * SECOND)):
+    for move in (Begin(), FedInput(Knock(1)), Wait(2 * SECOND)):
         run.make(move)
     assert [state.record.status.value for state in run.states] == ["open"]
     run.make(Wait(SECOND))
@@ -120,10 +120,10 @@ def test_the_kit_carries_every_state_that_is_possible():
 
 def test_an_input_that_the_table_refuses_is_inconclusive():
     run = ConformanceRun(role(), InProcess(Lines()))
-    for move in (Begin(), Feed(Lock())):
+    for move in (Begin(), FedInput(Lock())):
         run.make(move)
     with pytest.raises(Inconclusive, match="knock is refused by the table in locked"):
-        run.make(Feed(Knock(1)))
+        run.make(FedInput(Knock(1)))
     with pytest.raises(Inconclusive, match="has taken back no timer that is 'close'"):
         run.make(Late("close"))
 
@@ -139,7 +139,7 @@ def test_a_wrong_answer_says_what_was_fed_expected_and_came():
     run = ConformanceRun(role(), InProcess(lines_of(take=take)()))
     run.make(Begin())
     with pytest.raises(Violated) as caught:
-        run.make(Feed(Knock(2)))
+        run.make(FedInput(Knock(2)))
     found = caught.value.violation
     assert (found.fed, found.states, found.wrong) == ("knock(n=2)", ("closed",), "opened: n is 1, expected 2")
     (outputs, clauses), *others = found.expected
@@ -151,7 +151,7 @@ def test_a_wrong_answer_says_what_was_fed_expected_and_came():
 
 
 def test_a_script_is_kept_read_and_repeats_the_run(tmp_path):
-    moves = (Begin(), Feed(Knock(2)), Wait(5), Late("close"))
+    moves = (Begin(), FedInput(Knock(2)), Wait(5), Late("close"))
     script_file.save(tmp_path / "run" / "door.jsonl", moves)
     assert script_file.load(tmp_path / "run" / "door.jsonl", role()) == moves
     verdict = Campaign(role(), lambda: ChildProcess((sys.executable, str(IMPLEMENTATION)))).replay(moves[:3])
