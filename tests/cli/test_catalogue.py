@@ -50,14 +50,14 @@ def test_names_are_unique_since_traces_go_by_them():
 
 
 def test_no_machine_is_missing():
-    """Every machine that a module of a protocol declares."""
+    """Every machine that a module of a protocol declares, by itself or in a process."""
     declared = set()
     for folder in FOLDERS:
         path = Path(statemachines.__file__).parent / folder
         for found in pkgutil.iter_modules([str(path)]):
             module = import_module(f"statemachines.{folder}.{found.name}")
             declared |= {(folder, value.name) for value in vars(module).values() if isinstance(value, Fsm)}
-    listed = {(protocol.name, name) for protocol in OURS for name in protocol.machines}
+    listed = {(protocol.name, name) for protocol in OURS for name in (*protocol.machines, *protocol.processes)}
     assert declared == listed
     assert ("shared_subscriptions", "leader") in declared
 
