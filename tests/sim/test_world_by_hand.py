@@ -106,7 +106,7 @@ def test_a_process_that_stands_still_hears_everything_when_it_goes_on():
     world.pause("server-1")
     client.feed(Count())
     world.run(until_ns=1_200 * MS)
-    assert (client.heard, server.paused) == ([], True)
+    assert (client.heard, server.is_paused) == ([], True)
     world.resume("server-1")
     world.run(until_ns=1_300 * MS)
     assert client.heard == [Counted(1, 1)]

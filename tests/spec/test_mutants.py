@@ -187,7 +187,7 @@ def test_what_others_notice_is_counted_apart_and_alive_no_more(field, verdicts):
     assert (without.lines[-1].others, found.lines[-1].others) == (0, 1)
     assert found.lines[-1].rate == without.lines[-1].rate, "that is exploration's"
     taken = [one for one in judged if not one.refused]
-    settled = sum(one.killed for one in taken) + 3 + 1
+    settled = sum(one.is_killed for one in taken) + 3 + 1
     line = f"Killed by something, or allowed: {settled} of {len(taken)} ({100 * settled / len(taken):.1f} %)."
     said = page("tank", found, mutants, judged, ("filling",))
     assert "## Noticed by simulation\n\n- `tank/3/deleted`: S1" in said

@@ -298,7 +298,7 @@ def test_where_nothing_breaks_there_is_nothing_to_write(gapless, tmp_path):
         "check", "shared_subscriptions", "--system", "revoke-timeout", "--schedule", tmp_path / "none.json"
     )
     assert code == 0
-    assert "nothing broke, so there is no script" in err
+    assert "nothing broke, so there is nothing to write of it" in err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from statemachines.shared_subscriptions.agent_record import CheckLink
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.testing.protocol import Values
@@ -39,5 +40,6 @@ VALUES: Final = Values(
             Configuration(exclusive=False),
             Configuration(validity_ms=9_000, clock_drift=0.0, claim_ttl_ms=30_000),
         ),
+        CheckLink: tuple(map(CheckLink, CONSUMERS)),
     },
 )

@@ -82,8 +82,8 @@ class EntityId:
 
 def test_the_name_of_a_source_is_made_once_however_many_samples_of_others_come_between(monkeypatch: Any) -> None:
     made: list[tuple[str, int]] = []
-    advanced_source = layout.keys.advanced_source
-    monkeypatch.setattr(layout.keys, "make_source_id", lambda *of: (made.append(of), advanced_source(*of))[1])
+    make_source_id = layout.keys.make_source_id
+    monkeypatch.setattr(layout.keys, "make_source_id", lambda *of: (made.append(of), make_source_id(*of))[1])
     names = SourceNames()
     ids = [("a0", 1), ("a0", 2), ("b0", 1), ("a0", 0)]
     for zid, eid in ids * 3:

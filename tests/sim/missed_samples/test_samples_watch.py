@@ -42,7 +42,7 @@ LIFE = "subscriber-1~1"
 class Process:
     """A subscriber that does what a test says."""
 
-    life, node, paused = LIFE, "subscriber-1", False
+    life, node, is_paused = LIFE, "subscriber-1", False
 
 
 class Step:

@@ -36,7 +36,7 @@ class Hand:
         self.watch.listen(self.r, ("s", "t"))
 
     def peer(self, node, life=1):
-        one = SimpleNamespace(node=node, life=f"{node}~{life}", paused=False, alive=True, clock=None)
+        one = SimpleNamespace(node=node, life=f"{node}~{life}", is_paused=False, alive=True, clock=None)
         one.local_now = lambda: self.world.now
         self.world.processes[node] = one
         return one
@@ -471,10 +471,10 @@ def test_NOTIFY_nobody_waits_longer_than_a_second_of_the_slowest_clock():
 
 def test_NOTIFY_who_stands_still_advises_when_it_goes_on():
     hand = lossy()
-    hand.r.paused = True
+    hand.r.is_paused = True
     hand.at(9 * S)
     assert hand.watch.missing(hand.world)[0] == "NOTIFY", "and nothing is broken yet"
-    hand.r.paused = False
+    hand.r.is_paused = False
     hand.watch.fault("resume", "receiver-1", 9 * S)
     hand.advise(("s", 1))
     lose_and_skip(hand, 4)

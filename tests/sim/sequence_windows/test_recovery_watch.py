@@ -42,8 +42,8 @@ class Hand:
     def __init__(self, history=3):
         self.now = 0
         self.watch = RecoveryWatch(Section(history=history, recovery=True), self.check, lambda: self.now)
-        self.p = SimpleNamespace(node="publisher-1", life="publisher-1~1", paused=False)
-        self.r = SimpleNamespace(node="application-1", life="application-1~1", paused=False)
+        self.p = SimpleNamespace(node="publisher-1", life="publisher-1~1", is_paused=False)
+        self.r = SimpleNamespace(node="application-1", life="application-1~1", is_paused=False)
         self.watch.listen(self.r)
 
     def check(self, name, holds, detail):
@@ -177,7 +177,7 @@ def test_SETTLED_nobody_waits_longer_than_all_queries_take(hand):
     hand.now += S
     with hand.breaks("SETTLED"):
         hand.watch.look(hand.r)
-    assert "before messages [3]" in hand.watch.end([SimpleNamespace(**{**vars(hand.r), "paused": True})])
+    assert "before messages [3]" in hand.watch.end([SimpleNamespace(**{**vars(hand.r), "is_paused": True})])
     hand.watch.resume(hand.r.node)
     hand.watch.look(hand.r)
     hand.watch.forget(hand.r, "s")

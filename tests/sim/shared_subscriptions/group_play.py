@@ -154,7 +154,7 @@ class Group:
 
     @property
     def acknowledged(self):
-        return self.watch.acknowledged
+        return self.watch.acknowledged_count
 
     @property
     def durable(self):
