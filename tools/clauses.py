@@ -211,7 +211,9 @@ def run(mutants: list[Mutant], say: Callable[[Verdict], None]) -> list[Verdict]:
     files = sorted({test.partition("::")[0] for mutant in mutants for test in mutant.tests})
     if files:
         with contextlib.redirect_stdout(io.StringIO()):
-            pytest.main(["-q", "-p", "no:randomly", "-p", "no:xdist", "--no-header", *files], plugins=[runner])
+            ignored = "ignore::pytest.PytestAssertRewriteWarning"  # of what this process has imported before
+            options = ["-q", "-p", "no:randomly", "-p", "no:xdist", "--no-header", "-W", ignored]
+            pytest.main([*options, *files], plugins=[runner])
     return runner.verdicts
 
 

@@ -37,7 +37,7 @@ class VirtualTimer:
         """Whether it is set."""
         return self.is_set
 
-    def is_over(self) -> bool:
+    def done(self) -> bool:
         """Whether it is not."""
         return not self.is_set
 

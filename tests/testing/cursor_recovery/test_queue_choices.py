@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from statemachines.cursor_recovery.memory import READ_HEAD, Loaded, Memory, Queue, Store
 from statemachines.cursor_recovery.reader import READER, Read, new_reader
 from statemachines.testing.conformance.campaign import Outcome
-from statemachines.testing.conformance.conformance_run import Begin, ConformanceRun, Feed
+from statemachines.testing.conformance.conformance_run import Begin, ConformanceRun, FedInput
 from statemachines.testing.conformance.conformance_test import ConformanceTest
 from statemachines.testing.conformance.in_process import InProcess
 from statemachines.testing.conformance.role import role_of
@@ -95,6 +95,6 @@ def test_words_of_64_bits_and_bytes_pass_as_json():
     events = []
     while not run.is_over:
         events.append(told(run.states[0].record)[0])
-        run.make(Feed(events[-1]))
+        run.make(FedInput(events[-1]))
     assert run.interface.event_line(events[0], 0, 1).startswith(b'{"event":{"type":"write","payload":"QUJDRA=="')
     assert len(events) == 18
