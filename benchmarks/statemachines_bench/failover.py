@@ -24,6 +24,8 @@ TOPICS: Final = tuple(f"t{number}" for number in range(8))
 FASTER: Final = 10
 """The times of the group are the defaults divided by this."""
 
+NAMES: Final = ("leader-1", "leader-2")
+
 PUBLISH_S: Final = 0.01
 STEADY_S: Final = 0.5
 """How long both must have served their halves before something happens."""
@@ -177,12 +179,13 @@ async def next_leader_s(directory: Path, blow: signal.Signals) -> float:
     that is stopped goes on when its claim is long over."""
     from statemachines.drivers.shared_subscriptions import SharedSubscription
     from statemachines.drivers.shared_subscriptions.publisher import Publisher
+    from statemachines.kernel.identity import node_of
 
     store, times, seen = directory / "messages.db", configuration(), DeliveryTimes()
     given = {name: getattr(times, name) for name in times.__struct_fields__ if name.endswith("_ms")}
     (directory / "times.toml").write_text("".join(f"{name} = {value}\n" for name, value in given.items()))
     async with AsyncExitStack() as stack:
-        hosts = [await stack.enter_async_context(leader_host(directory, number)) for number in (1, 2)]
+        hosts = [await stack.enter_async_context(leader_host(directory, name)) for name in NAMES]
         publisher = await stack.enter_async_context(Publisher(store))
         await stack.enter_async_context(running(publish(publisher)))
         messages = SharedSubscription(
@@ -196,21 +199,21 @@ async def next_leader_s(directory: Path, blow: signal.Signals) -> float:
         await stack.enter_async_context(running(read(messages, seen)))
         await until(lambda: len(seen.since(monotonic() - STEADY_S)) == len(TOPICS))
         await asyncio.sleep(STEADY_S)
-        ((borrower, epoch),) = pairs(messages)
-        child, _ = hosts[0]
+        ((borrower, epoch, leader),) = list_links(messages)
+        child, _ = hosts[NAMES.index(node_of(leader))]
         child.send_signal(blow)
         struck = monotonic()
         asyncio.get_running_loop().call_later(2 * times.claim_ttl_ms / 1000, resume, child)
-        await until(lambda: any(now > epoch and other != borrower for other, now in pairs(messages)))
+        await until(lambda: any(now > epoch and other != borrower for other, now, _ in list_links(messages)))
         granted = monotonic()
         await until(lambda: len(seen.since(granted)) == len(TOPICS))
         return monotonic() - struck
 
 
-def pairs(messages: Any) -> list[tuple[str, int]]:
-    """Each borrower that is connected, with the epoch of its leader."""
+def list_links(messages: Any) -> list[tuple[str, int, str]]:
+    """Each borrower that is connected, with the epoch of its leader, and its leader."""
     links = ((name, getattr(node.record, "link", None)) for name, node in messages.machines.nodes.items())
-    return [(name, link.epoch) for name, link in links if link is not None]
+    return [(name, link.epoch, link.leader) for name, link in links if link is not None]
 
 
 def resume(child: asyncio.subprocess.Process) -> None:
@@ -220,9 +223,9 @@ def resume(child: asyncio.subprocess.Process) -> None:
 
 
 @asynccontextmanager
-async def leader_host(directory: Path, number: int) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+async def leader_host(directory: Path, name: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """A leader host as a process, and where it listens; no peer, so that whoever asks it is led by it or by nobody."""
-    arguments = ["node", "leader", "--name", f"leader-{number}", "--listen", "127.0.0.1:0"]
+    arguments = ["node", "leader", "--name", name, "--listen", "127.0.0.1:0"]
     arguments += ["--store", str(directory / "messages.db"), "--config", str(directory / "times.toml")]
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "statemachines", *arguments, stdout=asyncio.subprocess.PIPE
