@@ -105,7 +105,7 @@ def _verdict_class(verdict: str) -> str:
 def _totals(analysis: Analysis) -> list[tuple[str, str]]:
     scenarios, totals = analysis.tables["scenarios"], analysis.tables["totals"]
 
-    def counted(kind: str) -> str:
+    def format_total(kind: str) -> str:
         return f"{sum(line['count'] for line in totals if line['kind'] == kind):,}"
 
     cards = [
@@ -118,8 +118,8 @@ def _totals(analysis: Analysis) -> list[tuple[str, str]]:
         ("runs", f"{analysis.runs:,}"),
         ("rows of trace", f"{analysis.rows:,}"),
         *cards,
-        ("packets sent", counted("send")),
-        ("packets dropped", counted("drop")),
+        ("packets sent", format_total("send")),
+        ("packets dropped", format_total("drop")),
         ("torn lines", f"{analysis.torn:,}"),
         *unjudged,
     ]

@@ -294,28 +294,28 @@ def is_diverted(record: RegistryRecord, message: Any) -> bool:
 
 # fmt: off
 ROWS = (
-    #   on            from     to       do               when                   clause
-    Row(Arrived,      EVER,    STAY,    hear_around,     is_relayed_to_living,  "SS-275"),
-    Row(Arrived,      EVER,    STAY,    say_gone_around, is_relayed_to_gone,    "SS-221"),
-    Row(Arrived,      EVER,    STAY,    pass_to_leader,  has_leader,            "SS-220"),
-    Row(Arrived,      OPEN,    STAY,    refuse_names,    has_bad_names,         "SS-223"),
-    Row(Arrived,      OPEN,    STAY,    start_leader,    may_start,             "SS-220"),
-    Row(Arrived,      EVER,    STAY,    say_gone,        is_to_gone,            "SS-221"),
+    #   on            from  to       do               when                  clause
+    Row(Arrived,      EVER, STAY,    hear_around,     is_relayed_to_living, "SS-275"),
+    Row(Arrived,      EVER, STAY,    say_gone_around, is_relayed_to_gone,   "SS-221"),
+    Row(Arrived,      EVER, STAY,    pass_to_leader,  has_leader,           "SS-220"),
+    Row(Arrived,      OPEN, STAY,    refuse_names,    has_bad_names,        "SS-223"),
+    Row(Arrived,      OPEN, STAY,    start_leader,    may_start,            "SS-220"),
+    Row(Arrived,      EVER, STAY,    say_gone,        is_to_gone,           "SS-221"),
     Ignore((Arrived,),         EVER,                                            "SS-256"),
 
-    Row(QuestionOver, EVER,    STAY,    end_question,    None,                  "SS-275"),
-    Row(Departing,         EVER,    STAY,    say_around,      is_answer_around,      "SS-275"),
-    Row(Departing,         EVER,    STAY,    say_plainly,     is_answer,             "SS-275"),
-    Row(Departing,         EVER,    STAY,    say_both_ways,   None,                  "SS-275"),
-    Row(DetourEnd,    EVER,    STAY,    drop_detour,     None,                  "SS-275"),
+    Row(QuestionOver, EVER, STAY,    end_question,    None,                 "SS-275"),
+    Row(Departing,    EVER, STAY,    say_around,      is_answer_around,     "SS-275"),
+    Row(Departing,    EVER, STAY,    say_plainly,     is_answer,            "SS-275"),
+    Row(Departing,    EVER, STAY,    say_both_ways,   None,                 "SS-275"),
+    Row(DetourEnd,    EVER, STAY,    drop_detour,     None,                 "SS-275"),
 
-    Row(Resigned,     EVER,    STAY,    hold_back,       is_unfit,              "SS-281"),
-    Row(Resigned,     EVER,    STAY,    forget_leader,   None,                  "SS-220"),
-    Row(LetGoEnd,     EVER,    STAY,    lead_again,      is_let_go,             "SS-281"),
+    Row(Resigned,     EVER, STAY,    hold_back,       is_unfit,             "SS-281"),
+    Row(Resigned,     EVER, STAY,    forget_leader,   None,                 "SS-220"),
+    Row(LetGoEnd,     EVER, STAY,    lead_again,      is_let_go,            "SS-281"),
     Ignore((LetGoEnd,),        EVER,                                            "SS-281"),
 
-    Row(Close,        OPEN,    CLOSING, halt_all,        None,                  "SS-224"),
-    Row(HaltAll,      EVER,    STAY,    halt_all,        None,                  "SS-224"),
+    Row(Close,        OPEN, CLOSING, halt_all,        None,                 "SS-224"),
+    Row(HaltAll,      EVER, STAY,    halt_all,        None,                 "SS-224"),
     Ignore((Close,),           CLOSING,                                         "SS-224"),
 )
 

@@ -128,7 +128,7 @@ def drawn_role(fsm: Fsm[Any]) -> ConformanceRole:
     kinds = [kind for kind in fsm.alphabet if not issubclass(kind, TimerFired)]
     legal = environment_of(fsm).legal
 
-    def told(record: Any) -> Iterable[Event]:
+    def draw_events(record: Any) -> Iterable[Event]:
         pool = Pool(record)
         found: list[Event] = []
         for kind in kinds:
@@ -142,7 +142,7 @@ def drawn_role(fsm: Fsm[Any]) -> ConformanceRole:
     periods = [timer.period_ns(record) for timer in fsm.timers if timer.period_ns is not None]
     tick_ns = gcd(*(one for one in periods if one > 0)) or SECOND_NS
     timing = Timing(tick_ns, tuple(fsm.timer_registry()))
-    return ConformanceRole(fsm, (Start("drawn", record, told),), timing)
+    return ConformanceRole(fsm, (Start("drawn", record, draw_events),), timing)
 
 
 def _first_record(fsm: Fsm[Any]) -> Any:
