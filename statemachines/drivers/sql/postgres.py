@@ -172,6 +172,7 @@ class Database:
             closing = asyncio.get_running_loop().run_in_executor(self._worker, self._engine.dispose)
             self._worker.shutdown(wait=False)  # whether or not somebody waits for it to be done
             await closing
+            self._worker.shutdown()  # nothing is left to do: at most the thread's last instructions are waited for
 
     # -- in the worker ------------------------------------------------------------------------------------------
 

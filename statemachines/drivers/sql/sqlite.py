@@ -104,6 +104,7 @@ class Database:
             closing = asyncio.get_running_loop().run_in_executor(self._worker, self.connection.close)
             self._worker.shutdown(wait=False)  # whether or not somebody waits for it to be done
             await closing
+            self._worker.shutdown()  # nothing is left to do: at most the thread's last instructions are waited for
 
     def _in_place(self, work: Callable[[], T]) -> T:
         """`work()`, if the file is still the one that was opened: what is written to one that was removed is lost with
