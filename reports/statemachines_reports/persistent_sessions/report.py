@@ -22,6 +22,7 @@ from statemachines_reports.protocol import (
     Tables,
     Tally,
 )
+from statemachines_reports.trace_roles import TraceRoles
 
 MS: Final = 1_000_000
 UNLOGGED: Final = (
@@ -115,5 +116,11 @@ REPORTS: Final = ReportProtocol(
         machines=(RESUME, FLOW),
         deaths=DEATHS,
         title="What came of {key}",
+    ),
+    roles=TraceRoles(
+        deliveries=(("send", "publish"),),
+        acknowledgements=(("step", "puback"), ("step", "pubcomp")),
+        publications=(("ask", "put_row"),),
+        number=("first",),
     ),
 )  # fmt: skip

@@ -23,6 +23,7 @@ from statemachines_reports.sequence_windows.verdicts import (
     judge_numbers,
     judge_once,
 )
+from statemachines_reports.trace_roles import TraceRoles
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -122,4 +123,12 @@ REPORTS: Final = ReportProtocol(
     sections=show_losses,
     pictures=draw_run,
     story=Story(quiet=("carried",), told={"advisory": "is advised"}, title="What was lost of {key}"),
+    roles=TraceRoles(
+        deliveries=(("tell", "judged"),),
+        publications=(("tell", "stamped"),),
+        left_out={
+            "tell-never": "no application acknowledges a message",
+            "ack-early": "no application acknowledges a message",
+        },
+    ),
 )

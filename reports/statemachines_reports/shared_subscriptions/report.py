@@ -34,6 +34,7 @@ from statemachines_reports.shared_subscriptions.page import CHARTS, STORY, show_
 from statemachines_reports.shared_subscriptions.recovery import SILENCE, Recovery, follow
 from statemachines_reports.shared_subscriptions.resends import count_resends
 from statemachines_reports.shared_subscriptions.tables import TABLES
+from statemachines_reports.trace_roles import TraceRoles
 
 MS: Final = 1_000_000
 """Nanoseconds in a millisecond."""
@@ -141,4 +142,9 @@ REPORTS: Final = ReportProtocol(
     fault_columns=show_recovery,
     charts=CHARTS,
     story=STORY,
+    roles=TraceRoles(
+        deliveries=(("tell", "deliver"),),
+        acknowledgements=(("tell", "acknowledged"),),
+        publications=(("tell", "published"),),
+    ),
 )
