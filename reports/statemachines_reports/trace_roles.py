@@ -10,6 +10,15 @@ Rows = tuple[tuple[str, str], ...]
 """(kind, event) of rows: (("tell", "deliver"),)."""
 
 
+class Companion(msgspec.Struct, frozen=True):
+    """A row `of` this (kind, event) comes behind one of those that it `needs`, at its node and time, equal in
+    `columns`."""
+
+    of: tuple[str, str]
+    needs: Rows
+    columns: tuple[str, ...]
+
+
 class TraceRoles(msgspec.Struct, frozen=True):
     """What neutral code must know of a protocol's traces.
 
@@ -30,6 +39,20 @@ class TraceRoles(msgspec.Struct, frozen=True):
     """The column of its epochs ("": it has none)."""
     grant: str = "grant"
     """The column of its grants ("": it has none)."""
+    repeats: tuple[str, ...] = ()
+    """Events that a machine may take twice at one time, with nothing between."""
+    partial_answers: tuple[str, ...] = ()
+    """Answers of services that do not end their request."""
+    requests: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    """(requests, the answers to them): each request is answered once.  What is named nowhere belongs together."""
+    companions: tuple[Companion, ...] = ()
+    """Rows that come with others."""
+    lies: tuple[str, ...] = ()
+    """Faults that have a node say what is not so."""
+    planned_faults: tuple[str, ...] = ()
+    """Faults that are counted, and come to nothing where their process dies of something else before."""
+    silent_losses: bool = False
+    """Connections break, and no row says what was on its way."""
     left_out: dict[str, str] = {}
     """Kinds of damage that make no trace of this protocol wrong, each with the reason."""
 

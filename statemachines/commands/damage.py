@@ -14,8 +14,8 @@ from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
-    from statemachines_reports.damage.damage_kind import Tried
-    from statemachines_reports.damage.trial import Trial
+    from statemachines_reports.damage.damage_kind import DamageTally
+    from statemachines_reports.damage.damage_trial import DamageTrial
 
 LIST = "list"
 """In place of a trace: say which kinds there are."""
@@ -79,7 +79,7 @@ def _damage_one(trace: Path, kind: str, seed: int, out: Path) -> str:
 
 def _show_all(directory: Path, seeds: range, json: bool) -> None:
     from statemachines_reports.damage.damage_matrix import ALL_KINDS, list_left_out, try_all
-    from statemachines_reports.damage.trial import open_trial
+    from statemachines_reports.damage.damage_trial import open_trial
 
     with open_trial(directory) as trial, bar("kinds") as advance:
         found = []
@@ -95,7 +95,7 @@ def _show_all(directory: Path, seeds: range, json: bool) -> None:
         raise typer.Exit(Exit.VIOLATED)
 
 
-def _list_unheld(trial: Trial) -> list[str]:
+def _list_unheld(trial: DamageTrial) -> list[str]:
     """Checks that do not hold before any damage: they can see none in that run."""
     said = {number: trial.judge_undamaged(number) for number in trial.runs}
     return sorted(
@@ -103,7 +103,7 @@ def _list_unheld(trial: Trial) -> list[str]:
     )
 
 
-def _print(found: list[Tried], left_out: dict[str, str], wrong: list[str]) -> None:
+def _print(found: list[DamageTally], left_out: dict[str, str], wrong: list[str]) -> None:
     for check in wrong:
         print(f"not held before any damage: {check}")
     for one in found:

@@ -128,6 +128,9 @@ REPORTS: Final = ReportProtocol(
     roles=TraceRoles(
         deliveries=(("tell", "taken"),),
         publications=(("tell", "reserved"),),
+        epoch="",
+        grant="",
+        planned_faults=("cut",),
         left_out={
             "tell-never": "a reader that dies with a block loses it, and no row says that it acknowledges one",
             "ack-early": "no reader acknowledges a block",

@@ -26,7 +26,7 @@ TRIES: Final = 50
 """So many rows are drawn until one is found that the damage can hit."""
 
 
-class Tried(msgspec.Struct, frozen=True):
+class DamageTally(msgspec.Struct, frozen=True):
     """A kind of damage, done `tried` times: how often some check saw it, and each of the `checks` that did."""
 
     kind: str

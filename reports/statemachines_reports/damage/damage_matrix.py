@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from statemachines_reports.damage import ask_damage, cell_damage, message_damage, step_damage, tell_damage
-from statemachines_reports.damage.damage_kind import DamageKind, Tried
+from statemachines_reports.damage.damage_kind import DamageKind, DamageTally
 from statemachines_reports.damage.damage_list import LEFT_OUT
-from statemachines_reports.damage.trial import Trial
+from statemachines_reports.damage.damage_trial import DamageTrial
 from statemachines_reports.judge import Judges
 
 ALL_KINDS: Final = (
@@ -23,7 +23,7 @@ def list_left_out(judges: Judges) -> dict[str, str]:
     return {**LEFT_OUT, **{kind: why for one in own for kind, why in one.items()}}
 
 
-def try_all(trial: Trial, seeds: Iterable[int], kinds: Iterable[DamageKind] = ALL_KINDS) -> Iterator[Tried]:
+def try_all(trial: DamageTrial, seeds: Iterable[int], kinds: Iterable[DamageKind] = ALL_KINDS) -> Iterator[DamageTally]:
     """Every kind that is not left out, and that can hit something in the trace."""
     left_out, numbers = list_left_out(trial.judges), list(seeds)
     for kind in kinds:

@@ -11,7 +11,7 @@ from statemachines.trace.parquet import ROWS_PER_GROUP, write_runs
 from statemachines.whole_file import make_folder, whole_file
 from statemachines_reports.damage.damage_kind import damage_run
 from statemachines_reports.damage.damage_matrix import BY_NAME
-from statemachines_reports.damage.trial import open_trial
+from statemachines_reports.damage.damage_trial import open_trial
 
 
 def write_damaged(directory: Path, kind: str, seed: int, out: Path) -> str:

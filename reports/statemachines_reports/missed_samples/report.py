@@ -102,6 +102,7 @@ REPORTS: Final = ReportProtocol(
     roles=TraceRoles(
         deliveries=(("tell", "deliver"),),
         publications=(("tell", "stamped"),),
+        partial_answers=("query_goes_on",),
         left_out={
             "tell-never": "no application acknowledges a sample",
             "ack-early": "no application acknowledges a sample",

@@ -122,5 +122,17 @@ REPORTS: Final = ReportProtocol(
         acknowledgements=(("step", "puback"), ("step", "pubcomp")),
         publications=(("ask", "put_row"),),
         number=("first",),
+        repeats=("hand",),
+        silent_losses=True,
+        requests=(
+            (("delete_row", "delete_message", "forget_client"), ("deleted",)),
+            (("commit_state",), ("state_committed",)),
+            (("put_row", "put_marker", "read_row"), ("row_stored", "row_fenced", "row_read")),
+            (("read_rows",), ("rows_read",)),
+            (("read_messages",), ("messages_read",)),
+            (("read_clients",), ("clients_read",)),
+            (("read_pending",), ("polled", "pending_read")),
+            (("fence",), ("fenced_rows",)),
+        ),
     ),
 )  # fmt: skip

@@ -23,7 +23,7 @@ from statemachines_reports.sequence_windows.verdicts import (
     judge_numbers,
     judge_once,
 )
-from statemachines_reports.trace_roles import TraceRoles
+from statemachines_reports.trace_roles import Companion, TraceRoles
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -126,6 +126,11 @@ REPORTS: Final = ReportProtocol(
     roles=TraceRoles(
         deliveries=(("tell", "judged"),),
         publications=(("tell", "stamped"),),
+        repeats=("tick", "converged"),
+        companions=(
+            Companion(("tell", "judged"), (("deliver", "carried"),), ("peer", "term", "first", "last")),
+            Companion(("send", "carried"), (("tell", "stamped"),), ("term", "first", "last")),
+        ),
         left_out={
             "tell-never": "no application acknowledges a message",
             "ack-early": "no application acknowledges a message",

@@ -1,4 +1,4 @@
-"""Trial: a trace that is damaged again and again, and judged after each damage."""
+"""DamageTrial: a trace that is damaged again and again, and judged after each damage."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from statemachines.kernel import ConfigurationError
 from statemachines.trace import COLUMNS
 from statemachines.trace.parquet import SCHEMA, TEXTS
 from statemachines_reports.columns import Columns, Segment, read_run
-from statemachines_reports.damage.damage_kind import DamageKind, Tried, damage_run
+from statemachines_reports.damage.damage_kind import DamageKind, DamageTally, damage_run
 from statemachines_reports.damage.damaged_run import DamagedRun
 from statemachines_reports.judge import Absent, Found, Judges, Unjudged
 from statemachines_reports.trace_set import TraceSet
 
 
-class Trial:
+class DamageTrial:
     """A trace that is damaged again and again: `tables`: run -> its rows."""
 
     def __init__(self, trace: TraceSet) -> None:
@@ -56,7 +56,7 @@ class Trial:
                 verdicts[shown] = "not judged"
         return verdicts
 
-    def try_kind(self, kind: DamageKind, seeds: Iterable[int]) -> Tried | None:
+    def try_kind(self, kind: DamageKind, seeds: Iterable[int]) -> DamageTally | None:
         """Do it once with each seed, in a run that the seed draws; None: it can hit nothing."""
         counts: dict[str, int] = {}
         tried = seen = 0
@@ -75,7 +75,7 @@ class Trial:
                 unseen.append(damage.place)
             for check in found:
                 counts[check] = counts.get(check, 0) + 1
-        return Tried(kind.name, tried, seen, counts, unseen) if tried else None
+        return DamageTally(kind.name, tried, seen, counts, unseen) if tried else None
 
     def _judge_undamaged(self, number: int) -> dict[str, str]:
         """The verdicts on a run as it is."""
@@ -90,7 +90,7 @@ class Trial:
 
 
 @contextmanager
-def open_trial(directory: Path) -> Iterator[Trial]:
+def open_trial(directory: Path) -> Iterator[DamageTrial]:
     """The trace of a directory; logs of a real run are merged first."""
     with tempfile.TemporaryDirectory(prefix="gapless-damage-") as merged:
-        yield Trial(TraceSet(directory, Path(merged)))
+        yield DamageTrial(TraceSet(directory, Path(merged)))
