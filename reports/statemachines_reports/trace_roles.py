@@ -35,6 +35,8 @@ class TraceRoles(msgspec.Struct, frozen=True):
     """The columns that number a delivery in its stream."""
     key: str = "key"
     """The column that names the stream."""
+    stream_end: str = ""
+    """What stands in the key behind the name of the stream ("": the key is the name)."""
     epoch: str = "term"
     """The column of its epochs ("": it has none)."""
     grant: str = "grant"
@@ -43,6 +45,10 @@ class TraceRoles(msgspec.Struct, frozen=True):
     """Events that a machine may take twice at one time, with nothing between."""
     partial_answers: tuple[str, ...] = ()
     """Answers of services that do not end their request."""
+    serial: tuple[str, ...] = ()
+    """Requests that an instance makes only when all that it asked before is answered."""
+    forwarded: tuple[str, ...] = ()
+    """Events that a machine gives to its children when it takes another one."""
     requests: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
     """(requests, the answers to them): each request is answered once.  What is named nowhere belongs together."""
     companions: tuple[Companion, ...] = ()

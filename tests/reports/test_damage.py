@@ -7,7 +7,8 @@ import pytest
 
 from statemachines import cli, registry
 from statemachines_reports.damage.damage_list import KINDS, LEFT_OUT
-from statemachines_reports.damage.damage_matrix import BY_NAME
+from statemachines_reports.damage.damage_matrix import BY_NAME, count_cells, try_all
+from statemachines_reports.damage.damage_trial import open_trial
 from statemachines_reports.damage.log_damage import ACTS
 from statemachines_reports.protocol import reports_of
 from statemachines_sim.campaign import campaign
@@ -32,6 +33,59 @@ def test_every_kind_that_a_protocol_leaves_out_has_a_reason(protocol):
     left_out = LEFT_OUT | reports_of(registry.protocol(protocol)).roles.left_out
     assert left_out.keys() <= KINDS.keys()
     assert all(len(reason.split()) >= 5 for reason in left_out.values())
+
+
+SCENARIOS = {
+    "cursor_recovery": "deaths",
+    "missed_samples": "lost_replies",
+    "persistent_sessions": "dying_clients",
+    "sequence_windows": "any_weather",
+    "shared_subscriptions": "kills",
+}
+"""Small runs, each with deaths or losses."""
+
+
+@pytest.fixture(scope="module")
+def tallies(tmp_path_factory):
+    """Protocol -> every kind of damage, done once to a simulated run of it."""
+    found = {}
+    for protocol, scenario in SCENARIOS.items():
+        folder = tmp_path_factory.mktemp(protocol) / "trace"
+        campaign(find_scenario(f"{protocol}/{scenario}"), range(1), out=folder, processes=1)
+        with open_trial(folder) as trial:
+            assert set(trial.judge_undamaged(0).values()) == {"held"}
+            found[protocol] = list(try_all(trial, range(1)))
+    return found
+
+
+def test_D_310_nineteen_of_twenty_cells_of_the_table_are_seen(tallies):
+    cells, seen = (sum(counts) for counts in zip(*map(count_cells, tallies.values()), strict=True))
+    unseen = [f"{protocol}: {place}" for protocol, found in tallies.items() for one in found for place in one.unseen]
+    assert cells > 150
+    assert seen >= 0.95 * cells, unseen
+
+
+@pytest.mark.parametrize(
+    ("check", "kinds"),
+    [
+        ("messages", ("send-removed", "deliver-repeated", "deliver-early", "deliver-event", "deliver-range")),
+        ("clocks", ("clock-back-once", "clock-back", "clock-ahead")),
+        ("rows", ("kind-unknown", "timer-as-step", "step-as-timer", "machine-unknown", "machine-empty")),
+        ("faults", ("faults-removed",)),
+        ("turns", ("ask-removed",)),
+    ],
+)
+def test_a_check_sees_the_damage_that_it_is_for_in_every_protocol(tallies, check, kinds):
+    for protocol, found in tallies.items():
+        missed = [one.kind for one in found if one.kind in kinds and check not in one.checks]
+        assert missed == [], protocol
+
+
+@pytest.mark.parametrize("kind", ["tell-never", "tells-swapped", "ack-early", "grant-changed", "tell-number"])
+def test_the_order_of_a_stream_in_shared_subscriptions_is_judged(trace, kind):
+    with open_trial(trace) as trial:
+        tally = trial.try_kind(BY_NAME[kind], range(4))
+    assert tally.seen == tally.tried == 4, tally.unseen
 
 
 def test_the_same_seed_damages_the_same_place_and_nothing_else(trace, tmp_path, capsys):

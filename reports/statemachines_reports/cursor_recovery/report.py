@@ -131,6 +131,7 @@ REPORTS: Final = ReportProtocol(
         epoch="",
         grant="",
         planned_faults=("cut",),
+        serial=("load", "store", "compare_and_swap", "copy_in", "copy_out"),
         left_out={
             "tell-never": "a reader that dies with a block loses it, and no row says that it acknowledges one",
             "ack-early": "no reader acknowledges a block",

@@ -18,7 +18,8 @@ STEPS: Final = {
     "step-no-row": "a step takes no row",
     "step-event": "a step takes another event of its machine",
     "step-removed": "a step that changes the state is missing",
-    "still-step-removed": "a step that changes no state is missing",
+    "still-step-removed": "a step that changes no state, and of which something came, is missing",
+    "idle-step-removed": "a step that changes no state, and of which nothing came, is missing",
     "step-repeated": "a step that changes the state is there twice",
     "still-step-repeated": "a step that changes no state is there twice",
     "steps-swapped": "two steps of an instance are swapped",
@@ -95,6 +96,7 @@ LOGS: Final = {
 KINDS: Final = STEPS | MESSAGES | TELLS | CLOCKS | WORDS | ASKS | LOGS
 
 LEFT_OUT: Final = {
+    "idle-step-removed": "no other row tells of such a step; it takes the fields of events (`--data`) and level replay",
     "step-guard": "columns do not carry what guards read; it takes the fields of events (`--data`) and level replay",
 }
 """Kinds that are tried in no protocol, with the reason."""

@@ -17,6 +17,12 @@ ALL_KINDS: Final = (
 BY_NAME: Final = {kind.name: kind for kind in ALL_KINDS}
 
 
+def count_cells(found: Iterable[DamageTally]) -> tuple[int, int]:
+    """How many kinds were tried, and how many of them were seen in most tries."""
+    tallies = list(found)
+    return len(tallies), sum(2 * one.seen > one.tried for one in tallies)
+
+
 def list_left_out(judges: Judges) -> dict[str, str]:
     """Kind -> why it is not tried in a trace of these protocols."""
     own = [report.roles.left_out for report in judges.reports.values()]

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from statemachines.kernel import name_of
-from statemachines_reports.columns import stable_order
+from statemachines_reports.columns import STEPS, stable_order
 from statemachines_reports.damage.damage_kind import DamageKind
 from statemachines_reports.damage.damaged_run import DamagedRun, Edit, list_rows_of_cell
 
@@ -36,6 +36,40 @@ def _is_move(run: DamagedRun, rows: np.ndarray) -> np.ndarray:
     return np.asarray(run.columns["source"][rows] != dest)
 
 
+def find_stills_with_traces(run: DamagedRun) -> np.ndarray:
+    """Steps that change no state, and that a message brought, or behind which their instance does something."""
+    rows = find_stills(run)
+    return np.asarray(rows[_has_traces(run, rows)])
+
+
+def find_idle_stills(run: DamagedRun) -> np.ndarray:
+    """The others."""
+    rows = find_stills(run)
+    return np.asarray(rows[~_has_traces(run, rows)])
+
+
+def _has_traces(run: DamagedRun, rows: np.ndarray) -> np.ndarray:
+    """Whether a row is of a message, or the next row of its node is a step of a child, or what its instance does."""
+    columns = run.columns
+    order = np.argsort(columns["node"], kind="stable")
+    following = np.full(run.rows, -1)
+    following[order[:-1]] = np.where(np.diff(columns["node"][order]) == 0, order[1:], -1)
+    after = following[rows]
+    names = [*columns.texts["instance"], ""]
+    root = {name: code for code, name in enumerate(dict.fromkeys(name.partition(":")[0] for name in names))}
+    roots = np.array([root[name.partition(":")[0]] for name in names])
+    is_child = np.array([":" in name for name in names])
+    own = columns["instance"][after] == columns["instance"][rows]
+    own &= ~columns.is_one_of("kind", STEPS, after)
+    own |= (
+        is_child[columns["instance"][after]]
+        & ~is_child[columns["instance"][rows]]
+        & (roots[columns["instance"][after]] == roots[columns["instance"][rows]])
+    )
+    own &= (after >= 0) & (columns["t_ns"][after] == columns["t_ns"][rows])
+    return np.asarray(own)
+
+
 def find_pairs(run: DamagedRun) -> np.ndarray:
     """Steps behind which the next of their instance is another."""
     order = run.steps[stable_order(run.columns["instance"][run.steps], len(run.columns.texts["instance"]) + 1)]
@@ -60,8 +94,10 @@ def change_states(*columns: str) -> Callable[[DamagedRun, int, Random], Edit | N
 
 def change_row(run: DamagedRun, row: int, chance: Random) -> Edit | None:
     """Another row of the machine's table."""
-    numbers = [line.number for line in run.machines[run.cell("machine", row)].lines]
-    return run.change(row, row=run.pick_other(numbers, run.cell("row", row), chance))
+    fsm = run.machines[run.cell("machine", row)]
+    cell = list_rows_of_cell(fsm, run.cell("event", row), run.cell("source", row))
+    numbers = [line.number for line in fsm.lines if line.number not in cell]
+    return run.change(row, row=chance.choice(numbers)) if numbers else None
 
 
 def change_row_of_cell(*, moves: bool) -> Callable[[DamagedRun, int, Random], Edit | None]:
@@ -112,7 +148,8 @@ KINDS: Final = (
     DamageKind("step-no-row", find_steps, lambda run, row, chance: run.change(row, row=-1)),
     DamageKind("step-event", find_steps, change_event),
     DamageKind("step-removed", find_moves, lambda run, row, chance: run.remove(row)),
-    DamageKind("still-step-removed", find_stills, lambda run, row, chance: run.remove(row)),
+    DamageKind("idle-step-removed", find_idle_stills, lambda run, row, chance: run.remove(row)),
+    DamageKind("still-step-removed", find_stills_with_traces, lambda run, row, chance: run.remove(row)),
     DamageKind("step-repeated", find_moves, lambda run, row, chance: run.repeat(row, row)),
     DamageKind("still-step-repeated", find_stills, lambda run, row, chance: run.repeat(row, row)),
     DamageKind("steps-swapped", find_pairs, swap_steps),

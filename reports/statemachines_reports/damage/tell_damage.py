@@ -44,7 +44,11 @@ def find_next(run: DamagedRun, row: int) -> int | None:
     """The next delivery of its stream at its instance, of another number; None: there is none."""
     rows, columns = find_numbered(run), run.columns
     rows = rows[rows > row]
-    same = (columns["instance"][rows] == columns["instance"][row]) & (columns["key"][rows] == columns["key"][row])
+    end = run.roles_of(row).stream_end
+    streams = {code: text.rpartition(end)[0] if end else text for code, text in enumerate(columns.texts["key"])}
+    stream = streams.get(int(columns["key"][row]))
+    of_stream = [code for code, text in streams.items() if text == stream] or [len(streams)]
+    same = (columns["instance"][rows] == columns["instance"][row]) & np.isin(columns["key"][rows], of_stream)
     found = rows[same & (columns["first"][rows] != columns["first"][row])]
     return int(found[0]) if len(found) else None
 

@@ -32,6 +32,8 @@ WORDS: Final = {
     3: "is there twice",
     4: "takes an answer, and everything that was asked is answered",
     5: "is without the row that it comes with",
+    6: "asks before it has the answer to what it asked before",
+    7: "is an event that its parent has not taken at that time",
 }
 
 
@@ -44,8 +46,10 @@ def judge_turns(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
     for code, rows in (
         (1, _find_loose_effects(segment, roles)),
         (2, _find_orphans(segment)),
+        (7, _find_changelings(segment, roles)),
         (3, _find_repeated(columns, roles)),
         (4, _find_unasked(segment, roles)),
+        (6, _find_hasty(columns, roles)),
         (5, _find_unaccompanied(segment, roles)),
     ):
         words |= dict.fromkeys(rows.tolist(), code)
@@ -141,6 +145,41 @@ def _find_unasked(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray
             first[1:] = ~(over[:-1] & lives.same[1:])
             found.append(lives.rows[over & first])
     return np.unique(np.concatenate(found))
+
+
+def _find_hasty(columns: Columns, roles: tuple[TraceRoles, ...]) -> np.ndarray:
+    """Requests of those that are made one by one, with no step of their instance since the one before."""
+    serial = tuple(event for one in roles for event in one.serial)
+    asks = columns.rows_of("ask")
+    groups = group_by_text(columns, np.sort(np.concatenate((asks, columns.rows_of(*STEPS)))), "instance")
+    is_ask = columns.is_one_of("kind", ("ask",), groups.rows)
+    answers = columns.is_one_of("kind", ("step",), groups.rows)
+    hasty = is_ask & columns.is_one_of("event", serial, groups.rows)
+    hasty[1:] &= groups.same[1:] & is_ask[:-1] & ~answers[:-1]
+    hasty[:1] = False
+    return np.asarray(np.sort(groups.rows[hasty]))
+
+
+def _find_changelings(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
+    """Steps of child machines that take an event which their parent takes, too, and has not taken at that time."""
+    columns, lookup = segment.columns, segment.lookup
+    taken = {fsm.full_name: {name_of(one) for one in fsm.alphabet} for fsm in lookup.family}
+    children = {child.full_name: fsm.full_name for fsm in lookup.family for child in fsm.children}
+    rows = columns.rows_of(*STEPS)
+    forwarded = tuple(event for one in roles for event in one.forwarded)
+    groups = group_by_text(columns, rows, "node")
+    rows = groups.rows
+    is_child = columns.is_one_of("machine", tuple(children), rows)
+    parent = groups.find_latest(~is_child)
+    found = [np.zeros(0, np.int64)]
+    for child, above in children.items():
+        own = columns.is_one_of("machine", (child,), rows)
+        own &= columns.is_one_of("event", tuple((taken[child] & taken[above]) - set(forwarded)), rows)
+        own &= parent >= 0
+        here = np.flatnonzero(own)
+        other = columns["event"][rows[parent[here]]] != columns["event"][rows[here]]
+        found.append(rows[here[other]])
+    return np.sort(np.concatenate(found))
 
 
 def _find_unaccompanied(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:

@@ -124,6 +124,10 @@ REPORTS: Final = ReportProtocol(
         number=("first",),
         repeats=("hand",),
         silent_losses=True,
+        stream_end="/m",
+        forwarded=("writer_down",),
+        grant="",
+        serial=("delete_row", "delete_message", "read_rows", "read_messages", "read_clients", "forget_client"),
         requests=(
             (("delete_row", "delete_message", "forget_client"), ("deleted",)),
             (("commit_state",), ("state_committed",)),

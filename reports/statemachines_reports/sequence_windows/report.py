@@ -126,6 +126,8 @@ REPORTS: Final = ReportProtocol(
     roles=TraceRoles(
         deliveries=(("tell", "judged"),),
         publications=(("tell", "stamped"),),
+        key="",
+        grant="",
         repeats=("tick", "converged"),
         companions=(
             Companion(("tell", "judged"), (("deliver", "carried"),), ("peer", "term", "first", "last")),
@@ -134,6 +136,7 @@ REPORTS: Final = ReportProtocol(
         left_out={
             "tell-never": "no application acknowledges a message",
             "ack-early": "no application acknowledges a message",
+            "tell-key": "the key of what is told is its verdict; its stream is in the name of the instance",
         },
     ),
 )

@@ -154,6 +154,8 @@ REPORTS: Final = ReportProtocol(
         publications=(("tell", "published"),),
         repeats=("doubt", "poll_timer", "leader_connect_response"),
         lies=("lie", "forge"),
+        serial=("fetch",),
+        forwarded=("update_progress",),
         companions=(
             Companion(("tell", "acknowledged"), (("step", "ack"),), ("instance", "key", "grant", "first", "last")),
         ),
