@@ -8,7 +8,7 @@ from process_world import ProcessWorld
 INPUTS = 4_000
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_process_that_is_made_anew_from_its_value_before_each_input_goes_on_equal(seed):
     world = ProcessWorld(seed)
     for _ in range(INPUTS):
