@@ -23,7 +23,16 @@ import time
 from pathlib import Path
 
 import msgspec
-from soak_models import damage_traces, drive, explore_again, explore_commit, fuzz_frames, judge_twice, simulate
+from soak_models import (
+    damage_traces,
+    drive,
+    explore_again,
+    explore_commit,
+    fuzz_frames,
+    judge_twice,
+    restore_processes,
+    simulate,
+)
 from soak_processes import (
     STORM,
     break_off,
@@ -48,6 +57,7 @@ LOG = Path("out/soak.jsonl")
 COUNTS = {
     "seeds": (40, "simulated runs"),
     "frames": (50_000, "fuzzed inputs"),
+    "inputs": (100_000, "inputs of declared processes, which are made anew from their value before each"),
     "examples": (200, "groups, and runs of a closed system"),
     "crashes": (100, "crash runs of the queue"),
     "lives": (600, "processes that come to a queue"),
@@ -80,6 +90,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         simulate(done, f"{PROTOCOL}/{scenarios[seed % len(scenarios)]}", given.seeds)
         fuzz_frames(done, given.frames)
         drive(done, given.examples)
+        restore_processes(done, given.inputs)
         queues = tuple(list_shipped_with(QUEUE))
         simulate(done, f"{QUEUE}/{queues[seed % len(queues)]}", given.seeds)
         explore_again(done, given.states)

@@ -30,7 +30,9 @@ from statemachines_spec.protocol import all_parts
 from statemachines_spec.shared_subscriptions.systems import system
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "protocols" / "shared_subscriptions"))
 
+from process_world import ProcessWorld
 from two_phase_commit import SPEC
 
 SEEN = 0.85
@@ -80,6 +82,17 @@ def drive(totals: Totals, examples: int) -> None:
     except (PropertyBroken, SystemBroken) as broken:
         totals.count_violations(str(broken))
     totals.moves += GroupTest.moves - before + closed.moves
+
+
+def restore_processes(totals: Totals, inputs: int) -> None:
+    """Declared processes go on from their value as before, whatever they hear."""
+    world = ProcessWorld(totals.seed)
+    try:
+        for _ in range(inputs):
+            world.step()
+    except AssertionError as wrong:
+        totals.count_violations(f"a process that was made anew goes on otherwise (seed {totals.seed}): {wrong}")
+    totals.restored += inputs
 
 
 def judge_twice(totals: Totals, scenarios: int) -> None:

@@ -42,6 +42,7 @@ class Totals(msgspec.Struct):
     moves: int = 0
     damages: int = 0
     damages_seen: int = 0
+    restored: int = 0
     explored: int = 0
     bugs_found: int = 0
     crash_runs: int = 0
@@ -90,6 +91,7 @@ class Totals(msgspec.Struct):
                 "judged",
                 f"{t.frames:,} fuzzed inputs, {t.frames_refused:,} refused; {t.moves:,} moves under Hypothesis",
                 f"{t.damages:,} damages done to traces, {t.damages_seen:,} seen by judges",
+                f"{t.restored:,} inputs of processes that were made anew from their value",
                 f"{t.explored:,} states explored again, {t.bugs_found} planted bugs found",
                 f"{t.crash_runs:,} crash runs of the queue; {t.calls_broken_off:,} calls broken off; "
                 f"{t.lives:,} processes came to one, {t.lives_killed:,} were "

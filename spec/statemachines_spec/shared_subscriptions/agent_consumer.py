@@ -12,9 +12,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Event, Fsm, Send, fresh, incarnation
-from statemachines.shared_subscriptions.agent import Shared
 from statemachines.shared_subscriptions.agent_process import AGENT, BORROWERS
-from statemachines.shared_subscriptions.agent_record import AgentRecord, EndSubscription, GroupReady, SubscribeShared
+from statemachines.shared_subscriptions.agent_record import (
+    AgentRecord,
+    EndSubscription,
+    GroupReady,
+    Shared,
+    SubscribeShared,
+)
 from statemachines.shared_subscriptions.borrower import OnUnsubscribe
 from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.party import InternedParty, LateFiring, fire_late
