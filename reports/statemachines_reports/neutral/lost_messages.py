@@ -34,7 +34,7 @@ def find_lost(segment: Segment, traffic: Traffic, runs: list[int]) -> np.ndarray
     ended = ended[place[traffic.sent[ended]] >= 0]
     at, node = place[traffic.sent[ended]], _list_nodes(columns, traffic.rows[ended], traffic.is_deliver[ended])
     lost = [order[np.setdiff1d(np.arange(len(order)), at)]]
-    lost.append(_find_holes(columns, order, at, node))
+    lost.append(_find_holes(columns, order, at[node >= 0], node[node >= 0]))
     found = np.unique(np.concatenate(lost))
     return np.asarray(found[~_is_excused(columns, found)])
 
@@ -61,21 +61,25 @@ def _list_nodes(columns: Columns, rows: np.ndarray, is_deliver: np.ndarray) -> n
 
 
 def _find_holes(columns: Columns, order: np.ndarray, at: np.ndarray, node: np.ndarray) -> np.ndarray:
-    """Sends of a route that did not end at a node, at which ones before and after them did."""
+    """Sends of a route that did not end at a node, at which ones before them did, and ones after, or none any more."""
     route = np.zeros(len(order), np.int64)
     route[1:] = np.cumsum(
         (columns["peer"][order][1:] != columns["peer"][order][:-1])
         | (columns["run"][order][1:] != columns["run"][order][:-1])
     )
-    code = np.unique((route[at] * (len(columns.texts["node"]) + 1) + node + 1) * len(order) + at)
+    nodes = len(columns.texts["node"])
+    code = np.unique((route[at] * nodes + node) * len(order) + at)
     pair, place = code // len(order), code % len(order)
-    holes = np.flatnonzero((pair[1:] == pair[:-1]) & (place[1:] > place[:-1] + 1))
+    following = np.searchsorted(route, pair // nodes, "right")
+    is_last = np.ones(len(pair), bool)
+    is_last[:-1] = pair[1:] != pair[:-1]
+    following[~is_last] = place[1:][~is_last[:-1]]
     faults = _Faults(columns)
     found: list[np.ndarray] = []
-    for hole in holes.tolist():
-        begin, end = int(place[hole]), int(place[hole + 1])
-        who = int(pair[hole] % (len(columns.texts["node"]) + 1)) - 1
-        if not faults.has_between(who, int(order[begin]), int(order[end])):
+    for hole in np.flatnonzero(following > place + 1).tolist():
+        begin, end = int(place[hole]), int(following[hole])
+        until = np.searchsorted(columns["run"], columns["run"][order[begin]], "right") if is_last[hole] else order[end]
+        if not faults.has_between(int(pair[hole]) % nodes, int(order[begin]), int(until)):
             found.append(order[begin + 1 : end])
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
