@@ -14,6 +14,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.trace.log import read_log
 
 OTHER_RUN: Final = "another-run"
+THIS_RUN: Final = "this-run"
 OTHER_STORE: Final = "another-store"
 
 Lines = list[bytes]
@@ -41,8 +42,21 @@ def _name_run(head: dict[str, Any]) -> None:
     head["run"] = OTHER_RUN
 
 
-def _name_store(head: dict[str, Any]) -> None:
-    head["stores"] = dict.fromkeys(head.get("stores") or head["fingerprints"], OTHER_STORE)
+def _name_own_run(head: dict[str, Any]) -> None:
+    head["run"] = head.get("run") or THIS_RUN
+
+
+def _move_to_other_store(lines: Lines) -> Lines:
+    """Its head and its lines of stores name another."""
+    found = []
+    for line in lines:
+        if b'"stores":{' in line:
+            named = msgspec.json.decode(line, type=dict[str, Any])
+            if "kind" not in named:
+                named["stores"] = dict.fromkeys(named["stores"], OTHER_STORE)
+                line = msgspec.json.encode(named) + b"\n"
+        found.append(line)
+    return found
 
 
 ACTS: Final[dict[str, Callable[[Lines], Lines]]] = {
@@ -51,7 +65,7 @@ ACTS: Final[dict[str, Callable[[Lines], Lines]]] = {
     "log-twice": lambda lines: lines,
     "log-torn": _tear,
     "log-of-another-run": _change_head(_name_run),
-    "two-stores": _change_head(_name_store),
+    "two-stores": _move_to_other_store,
 }
 """Kind -> the lines of the log that it hits, as they are then."""
 
@@ -63,9 +77,14 @@ def damage_logs(directory: Path, kind: str, seed: int, out: Path) -> str:
         raise ConfigurationError(
             "--kind", kind, f"damages logs, and {directory} holds none (*.ndjson): name their folder"
         )
-    path = Random(f"{kind}/{seed}").choice(paths)
-    read_log(path)
+    logs = [read_log(path) for path in paths]
+    over_store = [Path(log.path) for log in logs if log.stores]
+    path = Random(f"{kind}/{seed}").choice(over_store if kind == "two-stores" and over_store else paths)
     shutil.copytree(directory, out, dirs_exist_ok=True)
+    for other in paths if kind == "log-of-another-run" else ():
+        (out / other.name).write_bytes(
+            b"".join(_change_head(_name_own_run)(other.read_bytes().splitlines(keepends=True)))
+        )
     lines = ACTS[kind](path.read_bytes().splitlines(keepends=True))
     to = out / (f"copy-of-{path.name}" if kind == "log-twice" else path.name)
     if lines:
