@@ -23,7 +23,16 @@ import time
 from pathlib import Path
 
 import msgspec
-from soak_models import drive, explore_again, explore_commit, fuzz_frames, judge_twice, restore_processes, simulate
+from soak_models import (
+    damage_traces,
+    drive,
+    explore_again,
+    explore_commit,
+    fuzz_frames,
+    judge_twice,
+    restore_processes,
+    simulate,
+)
 from soak_processes import (
     STORM,
     break_off,
@@ -54,6 +63,7 @@ COUNTS = {
     "lives": (600, "processes that come to a queue"),
     "slow-samples": (3_000, "samples of zenoh that are put while a link is cut, which comes back with 200 kB/s"),
     "twice": (12, "scenarios that two judges see; eight rounds go through all of them"),
+    "damages": (10, "times that each kind of damage is done to a trace"),
     "states": (10_000_000, "states at most, of a system that is explored again"),
     "topics": (70_000, "topics of a group that starts at once"),
 }
@@ -86,6 +96,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         explore_again(done, given.states)
         explore_commit(done, COMMIT_LARGE if seed % COMMIT_ROUNDS == 0 else COMMIT_SMALL)
         judge_twice(done, given.twice)
+        damage_traces(done, given.damages)
         crash_queues(done, given.crashes)
         break_off(done, BREAKS)
         crowd_queue(done, given.lives)
