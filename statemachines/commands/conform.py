@@ -41,7 +41,7 @@ def conform(
         float, typer.Option(min=0.01, max=3_600, help="Over the wire: silence counts after so many seconds.")
     ] = 2.0,
     faults: Annotated[
-        float, typer.Option(min=0.0, max=0.5, help="Over the wire: so much of the messages is lost, repeated, delayed.")
+        float, typer.Option(min=0.0, max=0.25, help="Over the wire: so much of the messages is lost, repeated, delayed.")
     ] = 0.1,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Over the wire: TOML with the times, in place of the kit's own.")
@@ -81,7 +81,7 @@ def conform(
 
         options = WireOptions(
             seconds, seed, tolerance, faults=faults, configuration=conform_wire.read_times(config, found), store=store,
-            credentials=read_credentials(secret_file, tls_cert, tls_key, None), listen=parse_address(listen),
+            credentials=read_credentials(secret_file, tls_cert, tls_key, None), address=parse_address(listen),
         )  # fmt: skip
         raise typer.Exit(conform_wire.run(found, options, argv, json=json))
     begin_work()

@@ -9,18 +9,23 @@ names the calls that an application may make unseen, and how peers behave.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
 import msgspec
 
 from statemachines.drivers.role import Role
-from statemachines.kernel import Call, Message
+from statemachines.kernel import Answer, Call, Message, Request
 from statemachines.testing.conformance.relation import Output
 
 
 class PeerPlayer(Protocol):
     """The other parties of an implementation: answers to its messages, and messages of their own."""
+
+    def greet(self) -> Iterable[Message]:
+        """What the peers say where no instance is known; it is said again until one is."""
+        ...
 
     def answer(self, record: Any, message: Any) -> Iterable[Message]:
         """What the peers say to this message; `record`: the likeliest state of the implementation after it."""
@@ -33,6 +38,11 @@ class PeerPlayer(Protocol):
     def sender(self, message: Any) -> str:
         """The party of the kit's node that says this message."""
         ...
+
+
+def no_answer(record: Any, request: Request) -> Answer | None:
+    """No request is answered."""
+    return None
 
 
 class EarlierInstance(msgspec.Struct, frozen=True):
@@ -71,7 +81,19 @@ class WireRole(msgspec.Struct, frozen=True):
     """(record, message that has come) -> calls of the application that may have been before it (None: at any time)."""
     player: Callable[[str, Random], PeerPlayer]
     """(life of the kit, chance) -> the peers of one node."""
-    speaker: str
-    """The field of its messages that holds its id."""
+    speaker: str = ""
+    """The field of its messages that holds its id ("": none does)."""
+    addressee: str = ""
+    """The field of its messages that holds the party of the kit that they are for ("": none does)."""
     after_end: tuple[str, ...] = ()
     """Names of messages that an instance may repeat when it has ended."""
+    dials: bool = False
+    """The kit dials the implementation, which listens; else the implementation dials the kit."""
+    host: str = ""
+    """The name under which the kit writes to a node of which it knows no instance."""
+    node_says: tuple[str, ...] = ()
+    """Names of messages that the node says itself, where the instance that they are about is gone."""
+    reply: Callable[[Any, Request], Answer | None] = no_answer
+    """(record, request) -> what a store behind the implementation answers; the kit does not see it."""
+    prepare: Callable[[Path, Any], None] | None = None
+    """(file, configuration): makes the store that the implementation works on (None: it needs none)."""

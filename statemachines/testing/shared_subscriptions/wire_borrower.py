@@ -110,6 +110,10 @@ class LeaderPlayer:
         """The leader of the epoch that the message names."""
         return f"{self._life}/{getattr(message, 'epoch', 0)}"
 
+    def greet(self) -> Iterator[Message]:
+        """A leader waits until it is looked for."""
+        yield from ()
+
     def answer(self, record: BorrowerRecord, message: BorrowerMessage) -> Iterator[Message]:
         """What a leader says to a message; sometimes it says something else, or nothing."""
         match message:
