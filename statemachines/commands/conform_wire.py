@@ -1,4 +1,4 @@
-"""`gapless conform --listen`: an implementation tested over real sockets."""
+"""`gapless conform --listen` and `--connect`: an implementation tested over real sockets."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from statemachines.drivers.plain_text import plain_json
 from statemachines.drivers.tcp import Address
 from statemachines.input_file import decode_input, read_input
 from statemachines.interrupts import begin_work
+from statemachines.kernel import ConfigurationError
 from statemachines.testing.conformance import wire_report
 from statemachines.testing.conformance.campaign import Outcome
 from statemachines.testing.conformance.role import ConformanceRole
@@ -34,13 +35,25 @@ def run(role: ConformanceRole, options: WireOptions, command: tuple[str, ...], *
             said = {"address": where, "tolerance_s": options.tolerance_s, "seconds": options.seconds}
             print(msgspec.json.encode({**said, "seed": options.seed, "configuration": times}).decode(), flush=True)
             return
-        print(f"listening on {where} for {options.seconds:g} s; seed {options.seed}")
+        does = "dialling" if test.wire.dials else "listening on"
+        print(f"{does} {where} for {options.seconds:g} s; seed {options.seed}")
         print(f"silence counts after {options.tolerance_s:g} s (--tolerance)", flush=True)
 
     begin_work()
     verdict = asyncio.run(test.judge(announce))
     print(plain_json(wire_report.json_of(verdict, role)) if json else wire_report.text_of(verdict, role))
     return int(EXITS[verdict.outcome])
+
+
+def check_side(role: ConformanceRole, listen: str | None, connect: str | None) -> None:
+    """Raises `ConfigurationError` where the kit cannot come together with the role in this way."""
+    dials = role.wire is not None and role.wire.dials
+    given, other = ("--listen", "--connect") if listen is not None else ("--connect", "--listen")
+    if (listen is None) == (connect is None):
+        raise ConfigurationError("--listen", str(listen), "stands beside --connect; give one of the two")
+    if role.wire is not None and dials != (connect is not None):
+        does = "listens, and the kit dials it" if dials else "dials the kit"
+        raise ConfigurationError(given, str(listen or connect), f"{role.fsm.name} {does}; give {other} in its place")
 
 
 def read_times(path: Path | None, role: ConformanceRole) -> Any:

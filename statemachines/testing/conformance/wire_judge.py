@@ -122,6 +122,10 @@ class WireJudge(WireSearch):
         before_ns = settled_ns - self.tolerance_ns
         return all(state.stopped or self.is_overdue(state, before_ns) for state in self.reach(None, now_ns))
 
+    def may_have_ended(self, now_ns: int) -> bool:
+        """Whether it may have ended by now."""
+        return any(state.stopped for state in self.reach(None, now_ns))
+
     def note_end(self) -> None:
         """The instance before it has certainly ended.  Raises `Violated` where that makes a message wrong."""
         states = [state for state in self.states if not state.goes_on]

@@ -43,7 +43,7 @@ INSTANCES_MAX: Final = 16
 """So many instances of one node are remembered."""
 
 UNHANDLED_MAX: Final = 8
-"""The kit proposes nothing while so many inputs may not be handled yet."""
+"""While so many inputs may not be handled yet, the kit only asks what shows that they are."""
 
 
 class WireNodes:
@@ -116,7 +116,8 @@ class WireNodes:
         assert node.peer.hello is not None
         if packet.sender != node.peer.hello.life or name_of(type(packet.message)) not in self.wire.node_says:
             return False
-        return not node.instances or any(state.stopped for one in node.instances.values() for state in one.judge.states)
+        now_ns = self._course.now_ns()
+        return not node.instances or any(one.judge.may_have_ended(now_ns) for one in node.instances.values())
 
     def _begin(self, node: WireNode, packet: Packet[Any]) -> WireInstance | None:
         """A new instance, which this message begins."""
@@ -181,7 +182,7 @@ class WireNodes:
     def _greet(self, node: WireNode) -> None:
         """Look for an instance, where none may be there."""
         last = next(reversed(node.instances.values()), None)
-        if last is not None and not any(state.stopped for state in last.judge.states):
+        if last is not None and not last.judge.may_have_ended(self._course.now_ns()):
             return
         for message in node.player.greet():
             self._faults.carry(lambda message=message: self._send_early(node, last, message))  # type: ignore[misc]
@@ -211,12 +212,15 @@ class WireNodes:
         """An input of the kit's own to one of the instances that may be there."""
         course = self._course
         chance = course.choice.draw_input(BEAT_S * course.options.rate)
-        found = [one for one in self._list_open() if not one.judge.is_over and len(one.judge.sent) < UNHANDLED_MAX]
+        found = [one for one in self._list_open() if not one.judge.is_over and len(one.judge.sent) < 2 * UNHANDLED_MAX]
         if chance is None or not found:
             return
         instance = chance.choice(found)
-        record = instance.judge.likeliest.record
-        message = self._inputs.choose(record, instance.node.player.propose(record), chance)
+        player, record = instance.node.player, instance.judge.likeliest.record
+        if len(instance.judge.sent) < UNHANDLED_MAX:
+            message = self._inputs.choose(record, player.propose(record), chance)
+        else:
+            message = player.probe(record)
         if message is not None:
             self._say(instance, message)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,12 @@ RESTART_S: Final = 0.2
 """A process that has ended is started again after so long."""
 
 
+FILES: Final = {"{directory}": "", "{config}": "config.toml", "{database}": "messages.db"}
+"""What a command may name -> the file in the directory of the run."""
+
+Prepare = Callable[[Path, Any], None]
+
+
 class WireProcess:
     """`command` with its words filled in: {address}, {host}, {port}, {configuration}, {config}, {store}, {database},
     {directory}, {life}, {seed}.
@@ -22,15 +29,18 @@ class WireProcess:
     Args:
         values: what is filled in besides the address, the files and the number of the start.
         configuration: the times, which `{configuration}` has as JSON and the file `{config}` as TOML.
-        prepare: makes the store in the file `{database}` (None: there is none).
+        make_store: makes the store in the file `{database}` (None: there is none).
     """
 
-    def __init__(self, command: tuple[str, ...], values: dict[str, str], configuration: Any, prepare: Any) -> None:
+    def __init__(
+        self, command: tuple[str, ...], values: dict[str, str], configuration: Any, make_store: Prepare | None
+    ) -> None:
         self.starts = 0
         self._command = command
         self._values = values
         self._configuration = configuration
-        self._prepare = prepare
+        self._make_store = make_store
+        self._files: dict[str, str] = {}
         self._process: StartedProcess | None = None
         self._starts_ns = 0
         self._directory: tempfile.TemporaryDirectory[str] | None = None
@@ -68,26 +78,23 @@ class WireProcess:
             "{port}": str(address[1]),
             "{life}": str(self.starts),
             "{configuration}": msgspec.json.encode(self._configuration).decode(),
-            **self._make_files(),
+            **self._files,
         }
         words = list(self._command)
         for name, value in values.items():
             words = [word.replace(name, value) for word in words]
         return tuple(words)
 
-    def _make_files(self) -> dict[str, str]:
-        """The files that the command names; they are made before the first start."""
-        names = [name for name in ("directory", "config", "database") if any(f"{{{name}}}" in w for w in self._command)]
+    def prepare(self) -> None:
+        """Make the files that the command names; it takes a while, and needs no event loop."""
+        names = [name for name in FILES if any(name in word for word in self._command)]
         if not names:
-            return {}
-        is_first = self._directory is None
-        self._directory = self._directory or tempfile.TemporaryDirectory(prefix="gapless-")
+            return
+        self._directory = tempfile.TemporaryDirectory(prefix="gapless-")
         folder = Path(self._directory.name)
-        config, database = folder / "config.toml", folder / "messages.db"
-        if is_first:
-            fields = msgspec.to_builtins(self._configuration)
-            lines = (f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in fields.items())
-            config.write_text("".join(lines))
-            if "database" in names and self._prepare is not None:
-                self._prepare(database, self._configuration)
-        return {"{directory}": str(folder), "{config}": str(config), "{database}": str(database)}
+        self._files = {name: str(folder / file) for name, file in FILES.items()}
+        fields = msgspec.to_builtins(self._configuration)
+        lines = (f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in fields.items())
+        Path(self._files["{config}"]).write_text("".join(lines))
+        if "{database}" in names and self._make_store is not None:
+            self._make_store(Path(self._files["{database}"]), self._configuration)

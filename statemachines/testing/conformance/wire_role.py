@@ -35,6 +35,10 @@ class PeerPlayer(Protocol):
         """What else the peers may say in this state, sensible or not."""
         ...
 
+    def probe(self, record: Any) -> Message | None:
+        """A message that is answered whatever came before it (None: none is, in this state)."""
+        ...
+
     def sender(self, message: Any) -> str:
         """The party of the kit's node that says this message."""
         ...

@@ -61,6 +61,7 @@ class WireRun:
         course, link = self._course, self._make_link()
         await link.open()
         try:
+            await asyncio.to_thread(self._process.prepare)
             announce(link.address)
             course.begin()
             end_ns = course.started_ns + int(self.options.seconds * 1e9)

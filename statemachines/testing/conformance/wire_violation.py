@@ -26,12 +26,11 @@ class WireViolations:
     def describe_message(self, came: Output, now_ns: int) -> Violation:
         """The message that no state allows."""
         search = self._search
-        tolerance_s = search.steps.tolerance_ns / 1e9
         reached = self._likely(came, now_ns)
         found = [one for one in reached if one.pending]
         wrong = next((str(search.match(one, came, now_ns)) for one in found if one.pending[0].name == came.name), "")
-        if any(isinstance(search.match(one, came, now_ns), CarriedState) for one in reached):
-            wrong = f"too late: {came} was owed more than {tolerance_s:g} s before"
+        if late := [one for one in reached if isinstance(search.match(one, came, now_ns), CarriedState)]:
+            found, wrong = self._describe_late(late[0], came, now_ns)
         elif (early := self._find_early(came, now_ns)) is not None:
             found, wrong = [early], f"too early: {came} is not due for another {_wait_ms(early, now_ns):g} ms"
         if not found:  # whatever has led to it: of all that was sent, nothing does
@@ -44,6 +43,16 @@ class WireViolations:
         first = next((str(one.pending[0]) for one in owed if one.pending), "another instance, since this one has ended")
         wrong = f"missing: {first}, {self._search.steps.tolerance_ns / 1e9:g} s after it was owed"
         return self._violation([one for one in owed if one.pending], (), now_ns, wrong)
+
+    def _describe_late(self, state: CarriedState, came: Output, now_ns: int) -> tuple[list[CarriedState], str]:
+        """What was owed for too long when the message came that this state allows."""
+        search = self._search
+        tolerance_ns = search.steps.tolerance_ns
+        for slot in sorted(state.armed, key=lambda slot: state.armed[slot].by_ns):
+            after = search.steps.fire(state, slot, now_ns)
+            if after is not None and after.pending and state.armed[slot].by_ns < now_ns - tolerance_ns:
+                return [after], f"missing: {after.pending[0]}, {tolerance_ns / 1e9:g} s after it was owed"
+        return [state], f"too late: {came} was owed more than {tolerance_ns / 1e9:g} s before"
 
     def _likely(self, came: Output | None, now_ns: int) -> list[CarriedState]:
         """The states that can be reached without assuming more calls than before."""

@@ -175,6 +175,11 @@ class LeaderPlayer:
             )
         yield Undeclared(record.id)
 
+    def probe(self, record: BorrowerRecord) -> Message | None:
+        """A stream that it never had is taken back."""
+        link = record.link
+        return None if link is None else Revoked(record.id, link.epoch, link.registration, PROBE, self._grant + 1)
+
     def _grants(self, record: BorrowerRecord, own: tuple[int, int]) -> Iterator[Message]:
         """Grants of this leader, new ones and copies, and that they are taken back."""
         self._grant += 1
