@@ -41,3 +41,52 @@ LEADER_COMMAND = (
     "--state", "{directory}",
 )  # fmt: skip
 """The arguments of a leader host that the kit starts."""
+
+SESSIONS = "statemachines.persistent_sessions."
+
+SESSION = {
+    "a message that is sent again is not marked": (
+        f"{SESSIONS}in_flight",
+        "return record, publish(record, True, event.time_ns)",
+        "return record, publish(record, False, event.time_ns)",
+    ),
+    "more is in flight than the client receives": (
+        f"{SESSIONS}delivery_actions",
+        "len(packets) < record.receive_maximum",
+        "len(packets) <= record.receive_maximum",
+    ),
+    "what is in flight is not sent again": (
+        f"{SESSIONS}in_flight",
+        '    Row(Resend,         (TAKEN, SENT),     SENT,     send_again, None,             "PS-55"),',
+        '    Row(Resend,         (TAKEN, SENT),     SENT,     None, None,             "PS-55"),',
+    ),
+    "a packet that was received is sent again": (
+        f"{SESSIONS}in_flight",
+        '    Row(Resend,         (RECEIVED, RELEASED), RELEASED, release, None,             "PS-55"),',
+        '    Row(Resend,         (RECEIVED, RELEASED), SENT, send_again, None,             "PS-55"),',
+    ),
+    "a packet is never released": (
+        f"{SESSIONS}in_flight",
+        '    Row(StateCommitted, RECEIVED,          RELEASED, release,    None,             "PS-52"),',
+        '    Row(StateCommitted, RECEIVED,          RELEASED, None,    None,             "PS-52"),',
+    ),
+    "a session is told to be new": (
+        f"{SESSIONS}life_actions", "Tell(Accepted(record.session, record.present))",
+        "Tell(Accepted(record.session, False))",
+    ),
+    "a clean start has the session of before": (
+        f"{SESSIONS}life_actions", "clean=event.clean, expiry_ms=event.expiry_ms,",
+        "clean=False, expiry_ms=event.expiry_ms,",
+    ),
+    "a client that leaves is not told so": (
+        "statemachines.drivers.persistent_sessions.session_server", "        self._tell(life, Farewell(why))\n", "",
+    ),
+    "a publisher is answered twice": (
+        "statemachines.drivers.persistent_sessions.session_server",
+        "        self._tell(life, PublishStored(asked.n))\n",
+        "        self._tell(life, PublishStored(asked.n))\n        self._tell(life, PublishStored(asked.n))\n",
+    ),
+}  # fmt: skip
+
+SESSION_COMMAND = ("node", "sessions", "--store", "{database}", "--name", "a", "--listen", "{address}")
+"""The arguments of a node of sessions that the kit starts."""

@@ -29,7 +29,7 @@ class PlantedFinder(MetaPathFinder):
 
     def __init__(self, name, right, wrong):
         spec = importlib.util.find_spec(name)
-        for loaded in [one for one in sys.modules if one.startswith(f"{name.partition('.')[0]}.")]:
+        for loaded in [one for one in sys.modules if one.startswith(name.partition(".")[0])]:
             del sys.modules[loaded]
         self._spec = importlib.util.spec_from_loader(name, PlantedLoader(name, spec.origin, right, wrong))
 

@@ -58,19 +58,27 @@ class Listener:
 
 
 class Dialler:
-    """The kit keeps one connection to `address`; port 0: a free one, at which the implementation is to listen.
+    """The kit keeps connections to `address`; port 0: a free one, at which the implementation is to listen.
 
     Args:
+        accept: makes the peer of a connection, by its place.
+        count: so many connections are kept.
         give_up: called with what is wrong when nobody listens for `REACH_S`.
     """
 
     def __init__(
-        self, address: Address, credentials: Credentials, accept: Callable[[], WirePeer], give_up: Callable[[str], None]
+        self,
+        address: Address,
+        credentials: Credentials,
+        accept: Callable[[int], WirePeer],
+        give_up: Callable[[str], None],
+        count: int,
     ) -> None:
         self.address = address
         self._credentials = credentials
         self._accept = accept
         self._give_up = give_up
+        self._count = count
 
     async def open(self) -> None:
         """Dial, again and again."""
@@ -78,13 +86,14 @@ class Dialler:
         host, port = self.address
         if port == 0:
             self.address = (host, find_free_port(host))
-        self._task = asyncio.ensure_future(self._keep())
+        self._tasks = [asyncio.ensure_future(self._keep(place)) for place in range(self._count)]
 
     def close(self) -> None:
         """Dial no more."""
-        self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
 
-    async def _keep(self) -> None:
+    async def _keep(self, place: int) -> None:
         loop = asyncio.get_running_loop()
         host, port = self.address
         began = loop.time()
@@ -94,7 +103,7 @@ class Dialler:
                 async with asyncio.timeout(max(0.1, began + REACH_S - loop.time())):
                     name = host if self._tls is not None else None
                     _, peer = await loop.create_connection(
-                        self._accept, host, port, ssl=self._tls, server_hostname=name
+                        lambda: self._accept(place), host, port, ssl=self._tls, server_hostname=name
                     )
             except (OSError, UnicodeError) as error:
                 why = describe_failure(error, self._tls is not None)

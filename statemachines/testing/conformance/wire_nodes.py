@@ -77,6 +77,7 @@ class WireNodes:
         if len(open_nodes) >= NODES_MAX:
             return f"is one node too many; the kit takes {NODES_MAX} at a time"
         self.left = ""
+        assert self.wire.player is not None
         player = self.wire.player(peer.life, self._course.choice.draw_player())
         self._nodes[hello.life] = WireNode(peer, player)
         return ""
@@ -264,3 +265,7 @@ class WireNodes:
         return frozenset(
             (one.full_name, line.number, str(state.value)) for one, line in lines for state in line.sources
         )
+
+    def list_rules(self) -> dict[str, int]:
+        """The table is the rule."""
+        return {}

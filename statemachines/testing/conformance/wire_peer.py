@@ -53,11 +53,13 @@ class WirePeer(asyncio.Protocol):
     """One connection of the kit's `life`; `hello` is set when the greeting is over.
 
     Args:
+        place: which of the connections that the kit keeps it is.
         dialled: the kit has made it.  It then says hello second, and names the store that the other side names.
     """
 
-    def __init__(self, owner: PeerOwner, life: str, *, dialled: bool) -> None:
+    def __init__(self, owner: PeerOwner, life: str, *, dialled: bool, place: int = 0) -> None:
         self.life = life
+        self.place = place
         self.hello: Hello | None = None
         self.closed = asyncio.Event()
         self.name = "?"

@@ -66,6 +66,52 @@ class BegunRecord(msgspec.Struct, frozen=True):
     """This is so only if the instance before it has not ended."""
 
 
+def begins_nothing(
+    to: str, message: Any, configuration: Any, earlier: tuple[EarlierInstance, ...]
+) -> tuple[BegunRecord, ...]:
+    """No instance begins."""
+    return ()
+
+
+def calls_nothing(record: Any, came: Output | None) -> Iterable[Call]:
+    """The application calls nothing unseen."""
+    return ()
+
+
+class WireParty(Protocol):
+    """What the kit is in one run, where no table judges: its connections, its messages, its rules."""
+
+    coverage: Any
+
+    def join(self, peer: Any) -> str:
+        """A greeting is over; why the peer may not stay."""
+        ...
+
+    def leave(self, peer: Any) -> None:
+        """A connection is gone."""
+        ...
+
+    def receive(self, peer: Any, packet: Any) -> None:
+        """A message has come."""
+        ...
+
+    def beat(self, now_ns: int) -> None:
+        """Time has passed."""
+        ...
+
+    def find_missing(self) -> str:
+        """Why a run in which nothing was wrong shows nothing."""
+        ...
+
+    def list_table(self) -> frozenset[tuple[str, int, str]]:
+        """The rows of the table, state by state."""
+        ...
+
+    def list_rules(self) -> dict[str, int]:
+        """How often each rule was applied, by its clause."""
+        ...
+
+
 class WireRole(msgspec.Struct, frozen=True):
     """How the kit plays the peers of one role, and judges it by its messages alone."""
 
@@ -75,15 +121,15 @@ class WireRole(msgspec.Struct, frozen=True):
     """The name of the role under test, as a hello says it."""
     takes: Any
     """The union of messages that the implementation may send."""
-    configuration: Any
+    configuration: Any = {}
     """The default times: short ones, since a run is real time."""
-    begin: Callable[[str, Any, Any, tuple[EarlierInstance, ...]], tuple[BegunRecord, ...]]
+    begin: Callable[[str, Any, Any, tuple[EarlierInstance, ...]], tuple[BegunRecord, ...]] = begins_nothing
     """(`to`, first message, configuration, earlier instances) -> records that a new instance may have before it."""
-    opening: tuple[Call, ...]
+    opening: tuple[Call, ...] = ()
     """What an application calls first; the first message is an answer to it."""
-    unseen: Callable[[Any, Output | None], Iterable[Call]]
+    unseen: Callable[[Any, Output | None], Iterable[Call]] = calls_nothing
     """(record, message that has come) -> calls of the application that may have been before it (None: at any time)."""
-    player: Callable[[str, Random], PeerPlayer]
+    player: Callable[[str, Random], PeerPlayer] | None = None
     """(life of the kit, chance) -> the peers of one node."""
     speaker: str = ""
     """The field of its messages that holds its id ("": none does)."""
@@ -101,3 +147,7 @@ class WireRole(msgspec.Struct, frozen=True):
     """(record, request) -> what a store behind the implementation answers; the kit does not see it."""
     prepare: Callable[[Path, Any], None] | None = None
     """(file, configuration): makes the store that the implementation works on (None: it needs none)."""
+    connections: int = 1
+    """The kit keeps so many connections, each as a node of its own, where it dials."""
+    party: Callable[[Any], WireParty] | None = None
+    """Course of a run -> what judges it by rules (None: the table judges each instance)."""

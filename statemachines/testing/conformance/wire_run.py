@@ -45,7 +45,7 @@ class WireRun:
         self.store = options.store
         self.credentials = options.credentials
         self._course = WireCourse(options, self.configuration)
-        self._nodes = WireNodes(role, self.wire, self._course)
+        self._party = self.wire.party(self._course) if self.wire.party else WireNodes(role, self.wire, self._course)
         self._peers: set[WirePeer] = set()
         self._lives = 0
         values = {"{store}": self.store, "{seed}": str(options.seed)}
@@ -72,7 +72,7 @@ class WireRun:
                     self._note_end(*ended)
                 before_ns = course.now_ns()
                 await asyncio.sleep(BEAT_S)
-                self._nodes.beat(course.look_at_time(before_ns))
+                self._party.beat(course.look_at_time(before_ns))
         finally:
             link.close()
             for peer in list(self._peers):
@@ -82,13 +82,22 @@ class WireRun:
             raise course.error
         course.conclude(self._find_missing())
         assert course.verdict is not None
-        table, taken = self._nodes.list_table(), self._nodes.coverage
+        table, taken = self._party.list_table(), self._party.coverage
         cells, possible = table.intersection(taken.cells), table.intersection(taken.possible)
-        return replace(course.verdict, table=table, cells=cells, possible=possible, pairs=len(taken.pairs))
+        return replace(
+            course.verdict,
+            table=table,
+            cells=cells,
+            possible=possible,
+            pairs=len(taken.pairs),
+            rules=self._party.list_rules(),
+        )
 
     def _make_link(self) -> WireLink:
         if self.wire.dials:
-            return Dialler(self.options.address, self.credentials, self._accept, self._course.give_up)
+            return Dialler(
+                self.options.address, self.credentials, self._accept, self._course.give_up, self.wire.connections
+            )
         return Listener(self.options.address, self.credentials, self._accept)
 
     def _note_end(self, code: int, said: str) -> None:
@@ -109,21 +118,22 @@ class WireRun:
         if course.was_late:
             rule = "give the machine less to do, or --tolerance more"
             return f"the kit was late for more than half of the run; {rule}"
-        return self._nodes.find_missing()
+        return self._party.find_missing()
 
     # -- connections (WirePeer calls these) ---------------------------------------------------------------------
 
-    def _accept(self) -> WirePeer:
+    def _accept(self, place: int = 0) -> WirePeer:
         if self.wire.dials or not self._lives:
             self._lives += 1
-        peer = WirePeer(self, incarnation(KIT, self._lives), dialled=self.wire.dials)
+        name = f"{KIT}-{place}" if place else KIT
+        peer = WirePeer(self, incarnation(name, self._lives), dialled=self.wire.dials, place=place)
         self._peers.add(peer)
         return peer
 
     def join(self, peer: WirePeer) -> str:
         """The greeting is over; why the peer may not stay."""
         assert peer.hello is not None
-        if why := self._nodes.join(peer):
+        if why := self._party.join(peer):
             return why
         self._course.counts["connections"] += 1
         self._course.note(f"{peer.hello.life} has connected")
@@ -136,9 +146,9 @@ class WireRun:
             who = peer.hello.life if peer.hello is not None else peer.name
             self._course.refuse(f"the implementation ({who}) {why}")
         if not self._course.is_decided:
-            self._nodes.leave(peer)
+            self._party.leave(peer)
 
     def receive(self, peer: WirePeer, packet: Packet[Any]) -> None:
         """A message has come."""
         if not self._course.is_decided:
-            self._nodes.receive(peer, packet)
+            self._party.receive(peer, packet)

@@ -60,6 +60,8 @@ class WireVerdict(msgspec.Struct, frozen=True):
     pairs: int = 0
     counts: dict[str, int] = {}
     """Messages and faults."""
+    rules: dict[str, int] = {}
+    """Clause -> how often it was applied, where rules judge in the place of the table."""
     at_ns: int = 0
     """How long the run took."""
     inputs: tuple[int, ...] = ()
