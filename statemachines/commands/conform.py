@@ -47,6 +47,9 @@ def conform(
     faults: Annotated[
         float, typer.Option(min=0.0, max=0.25, help="Over the wire: this share of messages is lost, repeated, delayed.")
     ] = 0.1,
+    shrink: Annotated[
+        float, typer.Option(min=0.0, max=86_400, help="Over the wire: a failing run is shortened for so many seconds.")
+    ] = 20.0,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Over the wire: TOML with the times, in place of the kit's own.")
     ] = None,
@@ -68,16 +71,12 @@ def conform(
     if not command and address is None:
         rule = "is missing; put -- and what starts the implementation behind the role, or test over the wire: --listen "
         raise ConfigurationError("COMMAND", "", f"{rule}or --connect")
-    if script is not None and address is not None:
-        rule = "is played in lockstep alone; a run over the wire draws its inputs: leave --listen out, or give --seed"
-        raise ConfigurationError("--script", str(script), rule)
     from statemachines.testing.conformance import report, script_file
     from statemachines.testing.conformance.campaign import Campaign, Outcome
     from statemachines.testing.conformance.child_process import ChildProcess
     from statemachines.testing.conformance.role import role_of
 
     found = role_of(role)
-    moves = None if script is None else script_file.load(script, found)
     argv = tuple(command or ())
     if address is not None:
         from statemachines.commands import conform_wire
@@ -88,7 +87,9 @@ def conform(
             seconds, seed, tolerance, faults=faults, configuration=conform_wire.read_times(config, found), store=store,
             credentials=read_credentials(secret_file, tls_cert, tls_key, tls_ca), address=parse_address(address),
         )  # fmt: skip
-        raise typer.Exit(conform_wire.run(found, options, argv, json=json))
+        plan = conform_wire.WirePlan(role, script, save or OUT / f"{found.fsm.name}-wire.json", shrink)
+        raise typer.Exit(conform_wire.run(found, options, argv, plan, json=json))
+    moves = None if script is None else script_file.load(script, found)
     begin_work()
     campaign = Campaign(found, lambda: ChildProcess(argv, patience))
     verdict = campaign.judge(runs, seed, tour=not no_tour) if moves is None else campaign.replay(moves)

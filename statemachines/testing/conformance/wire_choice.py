@@ -30,7 +30,7 @@ class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WireChoice:
-    """Draws decisions; `inputs` and `faults` are the numbers of those that were taken."""
+    """Draws decisions; `inputs` and `faults` are the numbers of those that made a difference."""
 
     def __init__(self, seed: int, without: LeftOut) -> None:
         self.inputs: list[int] = []
@@ -48,8 +48,11 @@ class WireChoice:
         chance = Random(f"{self._seed}/input/{number}")
         if chance.random() >= share or self._without.has_input(number):
             return None
-        self.inputs.append(number)
         return chance
+
+    def count_input(self) -> None:
+        """The input that was drawn last was sent."""
+        self.inputs.append(self._next_input - 1)
 
     def draw_fault(self, share: float) -> Random | None:
         """Chance for what becomes of a message, when so much of the messages is carried badly; None: it arrives."""

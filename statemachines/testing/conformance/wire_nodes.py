@@ -212,9 +212,9 @@ class WireNodes:
     def _propose(self) -> None:
         """An input of the kit's own to one of the instances that may be there."""
         course = self._course
-        chance = course.choice.draw_input(BEAT_S * course.options.rate)
         found = [one for one in self._list_open() if not one.judge.is_over and len(one.judge.sent) < 2 * UNHANDLED_MAX]
-        if chance is None or not found:
+        chance = course.choice.draw_input(BEAT_S * course.options.rate) if found else None
+        if chance is None:
             return
         instance = chance.choice(found)
         player, record = instance.node.player, instance.judge.likeliest.record
@@ -223,6 +223,7 @@ class WireNodes:
         else:
             message = player.probe(record)
         if message is not None:
+            course.choice.count_input()
             self._say(instance, message)
 
     def _say(self, instance: WireInstance, message: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from statemachines.drivers.role import Role
-from statemachines.kernel import Answer, Call, Message, Request
+from statemachines.kernel import Answer, Call, Event, Message, Request
 from statemachines.testing.conformance.relation import Output
 
 
@@ -73,7 +73,7 @@ def begins_nothing(
     return ()
 
 
-def calls_nothing(record: Any, came: Output | None) -> Iterable[Call]:
+def calls_nothing(record: Any, came: Output | None) -> Iterable[Event]:
     """The application calls nothing unseen."""
     return ()
 
@@ -127,7 +127,7 @@ class WireRole(msgspec.Struct, frozen=True):
     """(`to`, first message, configuration, earlier instances) -> records that a new instance may have before it."""
     opening: tuple[Call, ...] = ()
     """What an application calls first; the first message is an answer to it."""
-    unseen: Callable[[Any, Output | None], Iterable[Call]] = calls_nothing
+    unseen: Callable[[Any, Output | None], Iterable[Event]] = calls_nothing
     """(record, message that has come) -> calls of the application that may have been before it (None: at any time)."""
     player: Callable[[str, Random], PeerPlayer] | None = None
     """(life of the kit, chance) -> the peers of one node."""

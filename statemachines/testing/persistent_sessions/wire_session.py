@@ -173,10 +173,11 @@ class SessionClients:
 
     def _propose(self) -> None:
         course = self._course
-        chance = course.choice.draw_input(BEAT_S * course.options.rate)
+        subscriber, publisher = self._peers.get(SUBSCRIBER), self._peers.get(PUBLISHER)
+        chance = None if publisher is None else course.choice.draw_input(BEAT_S * course.options.rate)
         if chance is None:
             return
-        subscriber, publisher = self._peers.get(SUBSCRIBER), self._peers.get(PUBLISHER)
+        course.choice.count_input()
         may_end = subscriber is not None and self._rules.is_connected and course.now_ns() >= self._ends_ns
         if subscriber is not None and may_end and course.choice.draw_fault(10 * course.options.faults) is not None:
             self._end_connection(subscriber, chance)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from statemachines.drivers.shared_subscriptions import Publisher, declare
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
-from statemachines.kernel import Answer, Ask, Call, Map, Message, Request, in_order
+from statemachines.kernel import Answer, Ask, Event, Map, Message, Request, in_order
 from statemachines.shared_subscriptions import leader
 from statemachines.shared_subscriptions.claim import StartLeader
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -132,7 +132,7 @@ def begin_record(
     fresh = LeaderRecord(first.leader, GROUP, FILTER, configuration, alone=True)
     loaded = replace(load_leader(fresh), epoch=first.epoch)
     waiting = replace(loaded, grace=True, status=LeaderStatus.WAITING)
-    return tuple(BegunRecord(one) for one in ((loaded,) if earlier else (loaded, waiting)))
+    return BegunRecord(loaded), BegunRecord(waiting)
 
 
 def answer_request(record: LeaderRecord, request: Request) -> Answer | None:
@@ -142,9 +142,10 @@ def answer_request(record: LeaderRecord, request: Request) -> Answer | None:
     return STREAMS.apply(FILLED, request, 0)[1][0] if isinstance(request, Measure) else None
 
 
-def find_unseen(record: LeaderRecord, came: Output | None) -> Iterator[Call]:
-    """A registry calls nothing while its process runs."""
-    yield from ()
+def find_unseen(record: LeaderRecord, came: Output | None) -> Iterator[Event]:
+    """The end of the grace: it began before the leader was heard the first time, so nobody knows when."""
+    if record.status is LeaderStatus.WAITING:
+        yield leader.GraceEnd()
 
 
 # -- its borrowers --------------------------------------------------------------------------------------------------
