@@ -70,6 +70,7 @@ class WirePeer(asyncio.Protocol):
         self._codec: Codec[Any] = Codec(owner.wire.takes)
         self._frames = Frames(GREETING_MAX)
         self._number = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     # -- asyncio ------------------------------------------------------------------------------------------------
 
@@ -108,7 +109,8 @@ class WirePeer(asyncio.Protocol):
             self.refuse(f"refuses the kit: {why}" if why else str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self.closed.set()
         if self.is_open:
             self.is_open = False
@@ -136,10 +138,11 @@ class WirePeer(asyncio.Protocol):
             self._owner.leave(self, why)
 
     def close(self) -> None:
-        """The run is over."""
+        """The run is over; TLS may never have been set up."""
         self.is_open = False
-        self._timer.cancel()
-        self._transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._transport.abort()
 
     # -- the peer -----------------------------------------------------------------------------------------------
 
@@ -155,6 +158,7 @@ class WirePeer(asyncio.Protocol):
         if answer:
             self._transport.write(answer)
         if greeting.done:
+            assert self._timer is not None
             self._timer.cancel()
             self.hello = greeting.peer
             self._frames.frame_max = FRAME_MAX

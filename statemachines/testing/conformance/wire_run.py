@@ -114,7 +114,9 @@ class WireRun:
         course = self._course
         if not course.counts["connections"]:
             does = "listen at" if self.wire.dials else "dial"
-            return f"nothing has connected within {self.options.seconds:g} s; {does} the address above"
+            tls = self.credentials.dialling() if self.wire.dials else self.credentials.listening()
+            how = "" if tls is None else " with TLS"
+            return f"nothing has connected within {self.options.seconds:g} s; {does} the address above{how}"
         if course.was_late:
             rule = "give the machine less to do, or --tolerance more"
             return f"the kit was late for more than half of the run; {rule}"
