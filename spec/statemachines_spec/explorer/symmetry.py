@@ -44,7 +44,8 @@ def rename_value(value: Any, names: Names) -> Any:
         return kind(rename_value(item, names) for item in value)
     if isinstance(value, dict):
         return {rename_value(key, names): rename_value(item, names) for key, item in value.items()}
-    return value
+    own = getattr(kind, "rename", None)
+    return value if own is None else own(value, names)
 
 
 def _struct(value: Any, names: Names) -> Any:
