@@ -246,4 +246,9 @@ def test_timings_of_a_process_that_cannot_be_are_refused_with_what_to_do(timings
 def test_a_timer_of_a_timed_process_is_never_late_without_saying_so():
     with pytest.raises(ConfigurationError, match="either late or timed"):
         make_office(late=True)
-    assert make_office().timing.describe_timing() == {"timed": "shift of clerk"}
+    both = {"clerk": Timing(1, ("shift",), late={"shift": 2}), PROCESS: Timing(1, (), (Stamp("at", 1, asked_over),))}
+    assert make_office(both).timing.describe_timing() == {
+        "timed": "shift of clerk (late by 2 ticks at most)",
+        "stamps": "at (up to 1 ns, 3 ticks)",
+    }
+    assert make_office().timing.describe_timing() == {"timed": "shift"}

@@ -363,6 +363,9 @@ def _broken_on_the_way(one: Component, watch: Watch, local: Any) -> int:
 
 def _keeps(local: Any, record: Any) -> bool:
     """Whether a local state plainly has this very record, so that it was looked at with it."""
+    parts = getattr(local, "parts", None)
+    if parts is not None:
+        return parts.own.record is record or any(one.party.record is record for one in parts.parties)
     fields = (getattr(local, name) for name in getattr(local, "__struct_fields__", ()))
     return any(field is record or getattr(field, "record", None) is record for field in fields)
 

@@ -64,14 +64,28 @@ class InternedParty:
     """A node that is one of many in its component, with its bytes, so that it is encoded once.  Two of equal bytes are
     equal."""
 
-    __slots__ = ("data", "party", "raw", "record", "timers")
+    __slots__ = ("_data", "_raw", "party", "record", "timers")
 
     def __init__(self, party: Party) -> None:
         self.party = party
         self.record = party.record
         self.timers = party.timers
-        self.data: bytes = msgspec.msgpack.encode(party, enc_hook=enc_hook)
-        self.raw = msgspec.Raw(self.data)
+        self._data = b""
+        self._raw: msgspec.Raw | None = None
+
+    @property
+    def data(self) -> bytes:
+        """Its bytes."""
+        if not self._data:
+            self._data = msgspec.msgpack.encode(self.party, enc_hook=enc_hook)
+        return self._data
+
+    @property
+    def raw(self) -> msgspec.Raw:
+        """Its bytes, as part of others."""
+        if self._raw is None:
+            self._raw = msgspec.Raw(self.data)
+        return self._raw
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, InternedParty) and self.data == other.data)
@@ -188,8 +202,9 @@ def step_party(
 # -- time -----------------------------------------------------------------------------------------------------------
 
 
-def is_due(party: Party, timer: str) -> bool:
+def is_due(party: Party | InternedParty, timer: str) -> bool:
     """Whether the deadline of a timed timer of authority has been reached: it fires before anything else."""
+    party = party.party if isinstance(party, InternedParty) else party
     if not isinstance(party, TimedParty):
         return False
     return any(

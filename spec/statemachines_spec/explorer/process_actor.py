@@ -16,17 +16,15 @@ them the first fires before anything else happens to the process: what has autho
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Answer, Ask, Event, Fsm, Process, Send, Tell, incarnation
+from statemachines.kernel import Answer, Ask, Event, Process, Send, Tell, incarnation
 from statemachines.kernel.process import PROCESS
 from statemachines_spec.explorer.actor import (
-    Actor,
     At,
     Crash,
     Envelope,
@@ -38,7 +36,6 @@ from statemachines_spec.explorer.actor import (
     Restart,
     Wake,
     Watch,
-    words_of,
 )
 from statemachines_spec.explorer.fsm_actor import DOWN, HEARING, PAUSED, RUNNING, Mode, fields_of
 from statemachines_spec.explorer.party import (
@@ -46,13 +43,13 @@ from statemachines_spec.explorer.party import (
     LateFiring,
     PartyInput,
     Timer,
-    fire_late,
     is_due,
     timer_words,
 )
+from statemachines_spec.explorer.process_component import ProcessComponent
 from statemachines_spec.explorer.process_steps import PartsTurn, ProcessParts, ProcessSteps
 from statemachines_spec.explorer.property import View
-from statemachines_spec.explorer.timing import Timing, complete_timings, merge_timings
+from statemachines_spec.explorer.timing import Timing
 
 
 class PartyPass(Event, frozen=True, gc=False):
@@ -80,7 +77,7 @@ def _to_the_node(to: str) -> Iterable[str]:
     return (to,)
 
 
-class ProcessActor(Actor):
+class ProcessActor(ProcessComponent):
     """`record(life)`: the record that the process begins with, given the name of its life.  All else has a default:
 
     `lives`: how often it may live; `faults` that may happen (`Crash`, `LoseDisk`, `Pause`; bound them by a budget);
@@ -91,8 +88,6 @@ class ProcessActor(Actor):
     `timings`: kind, or `PROCESS` -> its timed timers and stamps; `bound(parts)`: what lies within the bounds;
     `canonical(parts, steps)`: see `Actor.canonical`.
     """
-
-    keeps_time = True
 
     def __init__(
         self,
@@ -114,12 +109,7 @@ class ProcessActor(Actor):
         bound: Callable[[ProcessParts], bool] | None = None,
         canonical: Callable[[ProcessParts, ProcessSteps], ProcessParts] | None = None,
     ) -> None:
-        machines = {kind: process.fsm_of(kind) for kind in (PROCESS, *process.kinds)}
-        timed = complete_timings(name, timings or {}, machines, frozenset(silent))
-        super().__init__(name, silent=silent, timing=merge_timings(timed), late=late)
-        self.process = process
-        self.steps = ProcessSteps(process, late=late, timings=timed)
-        self._later: dict[int, ProcessActor] = {}
+        super().__init__(name, process, silent=silent, late=late, timings=timings)
         self.lives = lives
         self.faults = faults
         self.start = start
@@ -134,10 +124,6 @@ class ProcessActor(Actor):
         self._authority = frozenset().union(*(fsm.authority for fsm in process.machines))
 
     # -- the component ------------------------------------------------------------------------------------------
-
-    @property
-    def machines(self) -> tuple[Fsm[Any], ...]:
-        return self.process.machines
 
     def initial(self) -> ProcessActorLocal:
         """Just begun; where a life begins with an event, about to."""
@@ -166,7 +152,7 @@ class ProcessActor(Actor):
             case At():
                 return Reaction(replace(local, now_ns=event.now_ns))
             case Passed():
-                return self._pass_time(local, event.ticks)
+                return self._pass_time(local, event.ticks, standing=local.mode is PAUSED)
             case Crash() | LoseDisk():
                 kept = self._surviving(local, event)
                 return Reaction(ProcessActorLocal(DOWN, local.life, None, kept=kept, now_ns=local.now_ns))
@@ -190,7 +176,7 @@ class ProcessActor(Actor):
                 self._fire_passed(turn, local, isinstance(event, Hear))
                 turn.go_on()
             case PartyInput(party, LateFiring() as late):
-                turn.feed(party, self._fire_late(turn, party, late))
+                turn.fire_late(party, late)
             case PartyInput(party, fed):
                 turn.feed(party, fed)
             case Answer():
@@ -219,26 +205,6 @@ class ProcessActor(Actor):
         words += [str(local.mode.value)] if local.mode is not RUNNING else []
         words += [f"life {local.life}"] if local.life > 1 else []
         return "; ".join([*words, *([f"at {local.now_ns}"] if local.now_ns else [])])
-
-    def map_parties(self, local: ProcessActorLocal, change: Callable[[Timing, Any], Any]) -> ProcessActorLocal:
-        if self.timing is None or local.parts is None:
-            return local
-        return replace(local, parts=self.steps.map_parties(local.parts, change))
-
-    def at_time(self, now_ns: int) -> ProcessActor:
-        """One that is kept: what its steps come to is remembered as well."""
-        later = self._later.get(now_ns)
-        if later is None:
-            assert self.timing is not None
-            later = self._later[now_ns] = copy.copy(self)
-            later.timing = replace(self.timing, now_ns=now_ns)
-            later.steps = self.steps.at_time(now_ns)
-        return later
-
-    def bounds(self) -> dict[str, str]:
-        lines = {"parties": ", ".join(f"{kind.most} {kind.name}" for kind in self.process.kinds.values())}
-        lines |= {"lives": str(self.lives)} if self.lives > 1 else {}
-        return lines if self._bound is None else {**lines, "bound": words_of(self._bound)}
 
     def view(
         self, of: Callable[[ProcessParts], int], size: int = 2, gone: int = 0, *, awake: bool = False, until: str = ""
@@ -275,26 +241,7 @@ class ProcessActor(Actor):
                 if timer[0] not in self.silent and (party.record.id, timer) not in local.passed:
                     yield PartyPass(party.record.id, *timer)
 
-    def _first_due(self, local: ProcessActorLocal) -> tuple[str, Timer] | None:
-        """The timer that fires before anything else happens to the process, with its party."""
-        return None if local.parts is None else self.steps.first_due(local.parts.members())
-
-    def _waits(self, local: ProcessActorLocal, event: Any) -> bool:
-        """Whether a due timer fires before this event is taken."""
-        first = self._first_due(local)
-        if first is None:
-            return False
-        assert local.parts is not None
-        return bool(event != PartyInput(first[0], self.steps.firing(*first, local.parts)))
-
     # -- reactions ----------------------------------------------------------------------------------------------
-
-    def _pass_time(self, local: ProcessActorLocal, ticks: int) -> Reaction | None:
-        """What comes of `Passed`: time passes for all parties, or for none yet."""
-        if self.timing is None or local.parts is None:
-            return Reaction(local)
-        parts = self.steps.age(local.parts, ticks, standing=local.mode is PAUSED)
-        return None if parts is None else Reaction(replace(local, parts=parts))
 
     def _fresh(self, life: int) -> Any:
         return self._record(incarnation(self.name, life))
@@ -311,13 +258,6 @@ class ProcessActor(Actor):
         if self.start is not None:
             turn.feed(turn.id, self.start)
         return self._reaction(ProcessActorLocal(RUNNING, local.life + 1, None, now_ns=local.now_ns), turn)
-
-    def _fire_late(self, turn: PartsTurn, party: str, event: LateFiring) -> Event:
-        """What the party takes; that firing is in its queue no more."""
-        part = turn.part(party)
-        after, fired = fire_late(self.process.fsm_of(part.kind), part.party.party, event)
-        turn.put(party, self.steps.intern(after))
-        return fired
 
     def _fire_passed(self, turn: PartsTurn, local: ProcessActorLocal, hears: bool) -> None:
         """What is due fires, timers of authority before others; one that `hears` first leaves those of patience."""

@@ -16,7 +16,18 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, Message, Process, SetTimer, TimerFired
+from statemachines.kernel import (
+    CancelTimer,
+    Effect,
+    Effects,
+    Event,
+    Fsm,
+    Message,
+    PartyKind,
+    Process,
+    SetTimer,
+    TimerFired,
+)
 from statemachines.kernel.process import PROCESS
 from statemachines.kernel.turn import Leaving, ProcessTurn
 from statemachines_spec.explorer.actor import SeenStep, Watch
@@ -24,10 +35,12 @@ from statemachines_spec.explorer.entries import Nondeterministic, encode_value
 from statemachines_spec.explorer.party import (
     DueRank,
     InternedParty,
+    LateFiring,
     Party,
     Timer,
     age_parties,
     begin,
+    fire_late,
     firings,
     rank_due,
     rank_first,
@@ -63,7 +76,16 @@ class ProcessParts(msgspec.Struct, frozen=True, gc=False):
 
     def of_kind(self, kind: str) -> InternedParty | None:
         """The first party of a kind, or None."""
-        return next((one.party for one in self.parties if one.kind == kind), None)
+        for one in self.parties:
+            if one.kind == kind:
+                return one.party
+        return None
+
+    def put(self, party: InternedParty) -> ProcessParts:
+        """The process with this value of one of its parties."""
+        name = party.record.id
+        others = (ProcessPart(one.kind, party if one.party.record.id == name else one.party) for one in self.parties)
+        return ProcessParts(self.own, tuple(others))
 
     def find(self, party: str) -> InternedParty | None:
         """The party with this id, or None."""
@@ -83,13 +105,19 @@ class TakenStep(msgspec.Struct, frozen=True, gc=False):
 
 class ProcessSteps:
     """All steps of one process that were taken so far; `late`: timers that were taken back may still fire; `timings`:
-    of a system with a tick, for each kind, and the process."""
+    of a system with a tick, for each kind, and the process; `clock`: machines read it, so that no step is kept."""
 
     def __init__(
-        self, process: Process[Any], *, late: bool = False, timings: Mapping[str, Timing] | None = None
-    ) -> None:  # fmt: skip
+        self,
+        process: Process[Any],
+        *,
+        late: bool = False,
+        timings: Mapping[str, Timing] | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
         self.process = process
         self.late = late
+        self.clock = clock
         self.timings = dict(timings or {})
         self._parties: dict[InternedParty, InternedParty] = {}
         self._events: dict[bytes, Event] = {}
@@ -113,10 +141,13 @@ class ProcessSteps:
 
     def intern(self, party: Party) -> InternedParty:
         """The one value that stands for all parties that are equal to it."""
-        return self._same_party(InternedParty(party))
+        made = InternedParty(party)
+        return made if self.clock is not None else self._same_party(made)
 
     def changed(self, party: InternedParty, how: str, change: Callable[[Any], Any]) -> InternedParty:
         """The party with another record, as `change` has it; `how` is its name."""
+        if self.clock is not None:
+            return self.intern(replace(party.party, record=change(party.record)))
         party = self._same_party(party)
         known = self._changed.get((id(party), how))
         if known is None:
@@ -126,17 +157,14 @@ class ProcessSteps:
 
     def take(self, kind: str, party: InternedParty, event: Event, now_ns: int = 0) -> TakenStep:
         """A step of one party."""
+        if self.clock is not None:
+            return self._step(kind, party.party, event, self.clock())
         party, event = self._same_party(party), self._same_event(event)
         key = id(party), id(event), now_ns
         taken = self._taken.get(key)
         if taken is None:
             taken = self._taken[key] = self._checked(kind, party.party, event, now_ns)
         return taken
-
-    def at_time(self, now_ns: int) -> ProcessSteps:
-        """The steps of the same process at another time."""
-        timings = {kind: replace(timing, now_ns=now_ns) for kind, timing in self.timings.items()}
-        return ProcessSteps(self.process, late=self.late, timings=timings)
 
     # -- time ---------------------------------------------------------------------------------------------------
 
@@ -226,7 +254,7 @@ class ProcessSteps:
         if isinstance(event, TimerFired):
             touched = (*touched, (timer_of(fsm, event), event.key))
         # What the local state keeps is looked at with it, so it must be the very record.
-        seen = (replace(one, after=after.record) if one.fsm is fsm else one for one in watch)
+        seen = (replace(one, after=after.record) if one.after == after.record else one for one in watch)
         return TakenStep(after, leaving, soon, touched, tuple(seen))
 
     def _same_party(self, party: InternedParty) -> InternedParty:
@@ -263,14 +291,6 @@ class PartsTurn(ProcessTurn):
         own = self._parts[self.id].party
         return ProcessParts(own, tuple(part for name, part in sorted(self._parts.items()) if name != self.id))
 
-    def part(self, party: str) -> ProcessPart:
-        """A party that lives, and its kind."""
-        return self._parts[party]
-
-    def put(self, party: str, value: InternedParty) -> None:
-        """The party is this one now."""
-        self._parts[party] = replace(self._parts[party], party=value)
-
     def start(self) -> None:
         """The parties that every life begins with."""
         self._finish(self._decide(self.process.begin(self.record), self.now_ns, self.out))
@@ -282,6 +302,12 @@ class PartsTurn(ProcessTurn):
     def feed(self, party: str, event: Event) -> None:
         """An event of a party, or of the process; if it is gone, nothing happens."""
         self._finish([(party, event)])
+
+    def fire_late(self, party: str, event: LateFiring) -> None:
+        """A timer that was taken back fires; that firing is in the party's queue no more."""
+        after, fired = fire_late(self._fsm_of(party), self._parts[party].party.party, event)
+        self._parts[party] = replace(self._parts[party], party=self.steps.intern(after))
+        self.feed(party, fired)
 
     def go_on(self) -> None:
         """What is due comes before anything else."""
@@ -365,3 +391,22 @@ class PartsTurn(ProcessTurn):
 
     def _fsm_of(self, name: str) -> Fsm[Any]:
         return self.process.fsm_of(self._parts[name].kind)
+
+
+def change_machines(process: Process[Any], change: Callable[[Fsm[Any]], Fsm[Any]]) -> Process[Any]:
+    """The declaration with other machines, of itself and of every kind of party."""
+    kinds = tuple(replace(one, fsm=change(one.fsm)) for one in process.kinds.values())
+    return copy_process(process, change(process.fsm), kinds)
+
+
+def use_machine(process: Process[Any], kind: str, fsm: Fsm[Any]) -> Process[Any]:
+    """The declaration with this machine for one kind of its parties."""
+    if process.kinds[kind].fsm is fsm:
+        return process
+    kinds = tuple(replace(one, fsm=fsm) if one.name == kind else one for one in process.kinds.values())
+    return copy_process(process, process.fsm, kinds)
+
+
+def copy_process(process: Process[Any], fsm: Fsm[Any], kinds: tuple[PartyKind, ...]) -> Process[Any]:
+    """The declaration with another machine, and other kinds of parties."""
+    return Process(process.name, fsm, kinds=kinds, routes=process.routes, begin=process.begin, diverts=process.diverts)

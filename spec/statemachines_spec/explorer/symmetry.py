@@ -67,6 +67,11 @@ def differences(one: Any, other: Any, where: str = "") -> Iterator[str]:
     elif isinstance(one, Map) and isinstance(other, Map) and set(one) == set(other):
         for key in sorted(one):
             yield from differences(one[key], other[key], f"{where}[{key!r}]")
+    elif isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        for place, (mine, theirs) in enumerate(zip(one, other, strict=True)):
+            yield from differences(mine, theirs, f"{where}[{place}]")
+    elif one != other and hasattr(one, "party") and hasattr(other, "party"):
+        yield from differences(one.party, other.party, where)
     elif one != other:
         yield f"{where or 'it'}: {one!r}, not {other!r}"
 

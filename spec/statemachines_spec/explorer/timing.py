@@ -118,6 +118,9 @@ def merge_timings(timings: Mapping[str, Timing]) -> Timing | None:
     """What is printed of them, and the tick that they share (None: there are none)."""
     if not timings:
         return None
+    some = [one for one in timings.values() if one.timers or one.stamps]
+    if len(some) == 1:
+        return some[0]
     names = {kind: tuple(f"{timer} of {kind}" for timer in one.timers) for kind, one in timings.items()}
     late = {f"{timer} of {kind}": ticks for kind, one in timings.items() for timer, ticks in one.late.items()}
     timers = tuple(name for some in names.values() for name in some)
