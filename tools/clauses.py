@@ -9,8 +9,8 @@
 
 What is taken away: of a clause with rows, its rows in all machines and processes (a cell that nothing decides any more
 ignores its event; one that was ignored by the clause refuses it); of one with invariants, the invariants; of any other,
-what `breaks.py` beside the protocol's tests says.  The tests that carry the clause in their names run with the
-mutant, all in this process, until one of them fails (or does not end).  A clause that says "not modelled: why" is not asked.
+what `breaks.py` beside the protocol's tests says.  The tests that carry the clause in their names run with the mutant,
+all in this process, until one of them fails (or does not end).  A clause that says "not modelled: why" is not asked.
 
 Exit code 0: every clause is carried; 1: some are not; 2: a name that is none.
 """
