@@ -180,10 +180,6 @@ def follows_another(record: AgentRecord, event: CheckLink) -> bool:
     return is_misled(record.claims[place_of(record, event.party)], event.seen)
 
 
-def has_doubted(record: AgentRecord, event: HearDoubted) -> bool:
-    return event.place in record.claims
-
-
 def goes_on(record: AgentRecord, event: Destroyed) -> bool:
     return event.recreate
 
@@ -407,8 +403,7 @@ ROWS = (
     Row(ClaimFound,        OPEN, STAY, keep_claim,          None,                 "SS-245"),
     Row(CheckLink,         OPEN, STAY, invalidate,          follows_another,      "SS-245"),
     Ignore((CheckLink,), OPEN,                                               "SS-245"),
-    Row(HearDoubted,       OPEN, STAY, hear_doubted,        has_doubted,          "SS-244"),
-    Ignore((HearDoubted,), OPEN,                                             "SS-246"),
+    Row(HearDoubted,       OPEN, STAY, hear_doubted,        None,                 "SS-244"),
     Row(Departing,         OPEN, STAY, say_both_ways,       None,                 "SS-276"),
 )
 """What every session does."""

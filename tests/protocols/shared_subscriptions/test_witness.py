@@ -283,6 +283,20 @@ def test_SS_245_other_groups_are_left_alone():
     assert sorted(bench.host.parties) == ["c1~1/2", "c1~1/3"]
 
 
+def test_SS_246_what_waits_for_a_claim_goes_with_the_last_subscription_that_it_ends():
+    """Who unsubscribes and follows somebody else ends when the claim was read, and with it its witness."""
+    bench = connected(epoch=3)
+    bench.grant("c1~1/1", "s", 1)
+    bench.run()
+    bench.take(1)
+    (name,) = bench.host.record.subscriptions
+    bench.do(bench.host.unsubscribe(name, bench.now))
+    assert list(bench.host.parties) == ["c1~1/1"], "something is in hand"
+    bench.claim(OTHER, 8)
+    bench.receive(Grant("c1~1/1", 8, 1, "t", 9, 0), sender=OTHER)
+    assert (dict(bench.host.parties), dict(bench.host.record.places)) == ({}, {})
+
+
 def test_SS_246_one_witness_serves_all_borrowers_of_a_group_and_goes_with_the_last():
     bench = Bench()
     names = [bench.subscribe(), bench.subscribe(), bench.subscribe(Shared("other", "#"))]
