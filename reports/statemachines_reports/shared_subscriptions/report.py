@@ -101,7 +101,7 @@ REPORTS: Final = ReportProtocol(
         ),
         Check(
             "order",
-            "a session delivers a stream in order, under its grant, and acknowledges nothing before",
+            "a session delivers a stream in order, under its grant, and acknowledges nothing before (S14)",
             judge_order,
         ),
         Check(
