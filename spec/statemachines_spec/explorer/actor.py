@@ -8,6 +8,7 @@ bytes are one.  Absolute times do not exist (`now_ns` is always 0, unless the sy
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -148,6 +149,18 @@ class Actor(ABC):
             timing = replace(timing, authority=fsm.authority)
         self.timing = timing
         self.keeps_time = True
+
+    def map_parties(self, local: Any, change: Callable[[Timing, Any], Any]) -> Any:
+        """`local` with `change(timing, party)` in place of every node in it; unless overridden: of its `party`."""
+        party = getattr(local, "party", None)
+        return local if self.timing is None or party is None else replace(local, party=change(self.timing, party))
+
+    def at_time(self, now_ns: int) -> Actor:
+        """The same component of a timed system, with another time on its clock."""
+        assert self.timing is not None
+        other = copy.copy(self)
+        other.timing = replace(self.timing, now_ns=now_ns)
+        return other
 
     @property
     def machines(self) -> tuple[Fsm[Any], ...]:

@@ -19,7 +19,7 @@ from statemachines.kernel.pmap import enc_hook
 from statemachines_spec.explorer.actor import Actor, Envelope, Observer, Reaction, Watch
 from statemachines_spec.explorer.invariants import RecordCheck
 from statemachines_spec.explorer.orbits import Orbits
-from statemachines_spec.explorer.party import InternedParty
+from statemachines_spec.explorer.party import InternedParty, PartyInput
 from statemachines_spec.explorer.property import NO_ERROR, View
 from statemachines_spec.explorer.shift import TellsTime, check_shift
 from statemachines_spec.explorer.system import System
@@ -75,7 +75,11 @@ def digest(data: bytes) -> int:
 
 def encode_envelope(envelope: Envelope) -> bytes:
     """An envelope as bytes, the type of its event included."""
-    return encode_value((envelope.sender, envelope.to, type(envelope.event).__qualname__, envelope.event))
+    event = envelope.event
+    if type(event) is PartyInput:
+        inner = type(event.event).__qualname__
+        return encode_value((envelope.sender, envelope.to, PartyInput.__qualname__, event.party, inner, event.event))
+    return encode_value((envelope.sender, envelope.to, type(event).__qualname__, event))
 
 
 class Component:
@@ -359,6 +363,9 @@ def _broken_on_the_way(one: Component, watch: Watch, local: Any) -> int:
 
 def _keeps(local: Any, record: Any) -> bool:
     """Whether a local state plainly has this very record, so that it was looked at with it."""
+    parts = getattr(local, "parts", None)
+    if parts is not None:
+        return parts.own.record is record or any(one.party.record is record for one in parts.parties)
     fields = (getattr(local, name) for name in getattr(local, "__struct_fields__", ()))
     return any(field is record or getattr(field, "record", None) is record for field in fields)
 

@@ -6,7 +6,7 @@ already stand in a queue.  Then it may fire once more, at any time until it is s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -64,14 +64,28 @@ class InternedParty:
     """A node that is one of many in its component, with its bytes, so that it is encoded once.  Two of equal bytes are
     equal."""
 
-    __slots__ = ("data", "party", "raw", "record", "timers")
+    __slots__ = ("_data", "_raw", "party", "record", "timers")
 
     def __init__(self, party: Party) -> None:
         self.party = party
         self.record = party.record
         self.timers = party.timers
-        self.data: bytes = msgspec.msgpack.encode(party, enc_hook=enc_hook)
-        self.raw = msgspec.Raw(self.data)
+        self._data = b""
+        self._raw: msgspec.Raw | None = None
+
+    @property
+    def data(self) -> bytes:
+        """Its bytes."""
+        if not self._data:
+            self._data = msgspec.msgpack.encode(self.party, enc_hook=enc_hook)
+        return self._data
+
+    @property
+    def raw(self) -> msgspec.Raw:
+        """Its bytes, as part of others."""
+        if self._raw is None:
+            self._raw = msgspec.Raw(self.data)
+        return self._raw
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, InternedParty) and self.data == other.data)
@@ -82,8 +96,19 @@ class InternedParty:
     def __repr__(self) -> str:
         return repr(self.party)
 
+    def rename(self, names: Names) -> InternedParty:
+        """As `symmetry.rename_value` needs it."""
+        return InternedParty(rename_value(self.party, names))
+
     def __reduce__(self) -> tuple[type[InternedParty], tuple[Party]]:
         return InternedParty, (self.party,)
+
+
+class PartyInput(Event, frozen=True, gc=False):
+    """Something happens by itself to a party of a process, such as the firing of a timer."""
+
+    party: str
+    event: Any
 
 
 class LateFiring(Event, frozen=True, gc=False):
@@ -177,8 +202,9 @@ def step_party(
 # -- time -----------------------------------------------------------------------------------------------------------
 
 
-def is_due(party: Party, timer: str) -> bool:
+def is_due(party: Party | InternedParty, timer: str) -> bool:
     """Whether the deadline of a timed timer of authority has been reached: it fires before anything else."""
+    party = party.party if isinstance(party, InternedParty) else party
     if not isinstance(party, TimedParty):
         return False
     return any(
@@ -190,43 +216,69 @@ def is_due(party: Party, timer: str) -> bool:
 def all_due(party: Party, authority: frozenset[str] = frozenset()) -> list[Timer]:
     """The timed timers whose deadlines have been reached: those of authority, what goes on at once, those that have
     patience, each class by deadline."""
+    return [timer for _, timer in rank_due(party, authority)]
+
+
+DueRank = tuple[bool, bool, int]
+"""Which due timer fires first: by its class, whether it goes on at once, and how long it has been due."""
+
+
+def rank_due(party: Party, authority: frozenset[str] = frozenset()) -> list[tuple[DueRank, Timer]]:
+    """As `all_due`, each with its rank."""
     if not isinstance(party, TimedParty):
         return []
+    pairs = zip(party.timers, party.left, strict=True)
     due = [
-        (timer[0] not in authority, left != AT_ONCE, left, timer)
-        for timer, left in zip(party.timers, party.left, strict=True)
+        ((timer[0] not in authority, left != AT_ONCE, left), timer)
+        for timer, left in pairs
         if left is not None and left <= 0
     ]
-    return [timer for *_, timer in sorted(due)]
+    return sorted(due)
 
 
 def first_due(timing: Timing, party: Party) -> Timer | None:
     """The timer that fires before anything else may happen here: one of authority, or what goes on at once."""
-    if not isinstance(party, TimedParty):
-        return None
-    for timer in all_due(party, timing.authority):
-        comes_first = timer[0] in timing.authority or (timer, AT_ONCE) in zip(party.timers, party.left, strict=True)
+    ranked = rank_first(timing, party)
+    return None if ranked is None else ranked[1]
+
+
+def rank_first(timing: Timing, party: Party) -> tuple[DueRank, Timer] | None:
+    """As `first_due`, with its rank."""
+    for rank, timer in rank_due(party, timing.authority):
+        comes_first = timer[0] in timing.authority or not rank[1]
         if comes_first and timer[0] not in timing.late:
-            return timer
+            return rank, timer
     return None
 
 
 def age_party(timing: Timing, party: Party, ticks: int, *, standing: bool = False) -> Party | None:
     """The node so many ticks later; None: time cannot pass, since a timer has to fire first.  For a process that stands
     still it can.  How long ago deadlines were does not matter, only which was first, unless a timer may be late."""
-    assert isinstance(party, TimedParty)
-    left = dict(zip(party.timers, party.left, strict=True))
-    if not standing and any(
-        timed is not None and timed <= -timing.late.get(name, 0) for (name, _), timed in left.items()
-    ):
-        return None
-    older = {timer: None if timed is None else timed - ticks for timer, timed in left.items()}
-    over = sorted({timed for timed in older.values() if timed is not None and timed <= 0}, reverse=True)
-    for timer, timed in older.items():
-        if timed is not None and timed <= 0:
-            late = 0 if standing else timing.late.get(timer[0], 0)
-            older[timer] = max(timed, -late) if late else -over.index(timed)
-    return _timed(timing.move_stamps(party.record, ticks), sorted(older.items()))
+    aged = age_parties(((timing, party),), ticks, standing=standing)
+    return None if aged is None else aged[0]
+
+
+def age_parties(members: Sequence[tuple[Timing, Party]], ticks: int, *, standing: bool) -> list[Party] | None:
+    """As `age_party`, for all nodes of one process: which deadline was first is known across them."""
+    lefts: list[dict[Timer, int | None]] = []
+    for timing, party in members:
+        assert isinstance(party, TimedParty)
+        left = dict(zip(party.timers, party.left, strict=True))
+        if not standing and any(
+            timed is not None and timed <= -timing.late.get(name, 0) for (name, _), timed in left.items()
+        ):
+            return None
+        lefts.append({timer: None if timed is None else timed - ticks for timer, timed in left.items()})
+    passed = (timed for left in lefts for timed in left.values())
+    over = sorted({timed for timed in passed if timed is not None and timed <= 0}, reverse=True)
+    aged: list[Party] = []
+    for (timing, party), left in zip(members, lefts, strict=True):
+        for timer, timed in left.items():
+            if timed is not None and timed <= 0:
+                late = 0 if standing else timing.late.get(timer[0], 0)
+                left[timer] = max(timed, -late) if late else -over.index(timed)
+        aged.append(_timed(timing.move_stamps(party.record, ticks), sorted(left.items())))
+    return aged
 
 
 def pass_time(timing: Timing | None, local: Any, ticks: int, *, standing: bool) -> Reaction | None:

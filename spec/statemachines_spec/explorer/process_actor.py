@@ -8,7 +8,10 @@ It is an `FsmActor` for a machine with its parties.  What any of them sends goes
 goes to the components that `tells` names.  Every timer that is set may fire at any moment, of whatever party.  A
 process that stands still takes nothing; the timers whose deadlines pass meanwhile fire when it goes on, those of
 authority first, across all its parties.  One that has crashed comes back with a new record under the next number of
-life.  There are no instants and no ticks here yet.
+life.
+
+In a system with a tick (`timings`, by kind of party) time passes for all its parties at once.  Of what is due in any of
+them the first fires before anything else happens to the process: what has authority, then what goes on at once.
 """
 
 from __future__ import annotations
@@ -19,32 +22,34 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Answer, Ask, Event, Fsm, Process, Send, Tell, incarnation
+from statemachines.kernel import Answer, Ask, Event, Process, Send, Tell, incarnation
 from statemachines.kernel.process import PROCESS
 from statemachines_spec.explorer.actor import (
-    Actor,
+    At,
     Crash,
     Envelope,
     Hear,
     LoseDisk,
+    Passed,
     Pause,
     Reaction,
     Restart,
     Wake,
     Watch,
-    words_of,
 )
 from statemachines_spec.explorer.fsm_actor import DOWN, HEARING, PAUSED, RUNNING, Mode, fields_of
-from statemachines_spec.explorer.party import InternedParty, LateFiring, Timer, fire_late, firings, timer_words
+from statemachines_spec.explorer.party import (
+    InternedParty,
+    LateFiring,
+    PartyInput,
+    Timer,
+    is_due,
+    timer_words,
+)
+from statemachines_spec.explorer.process_component import ProcessComponent
 from statemachines_spec.explorer.process_steps import PartsTurn, ProcessParts, ProcessSteps
 from statemachines_spec.explorer.property import View
-
-
-class PartyInput(Event, frozen=True, gc=False):
-    """Something happens by itself to a party of a process, such as the firing of a timer."""
-
-    party: str
-    event: Any
+from statemachines_spec.explorer.timing import Timing
 
 
 class PartyPass(Event, frozen=True, gc=False):
@@ -58,20 +63,21 @@ class PartyPass(Event, frozen=True, gc=False):
 class ProcessActorLocal(msgspec.Struct, frozen=True, gc=False):
     """`life` of the process, from 1 on; `parts` (None: there is no process); `passed`: timers whose deadlines passed
     while it stood still and that have not fired yet, in that order; `kept`: the record that the next life begins with,
-    where a disk survived."""
+    where a disk survived; `now_ns`: the instant."""
 
     mode: Mode
     life: int
     parts: ProcessParts | None
     passed: tuple[tuple[str, Timer], ...] = ()
     kept: Any = None
+    now_ns: int = 0
 
 
 def _to_the_node(to: str) -> Iterable[str]:
     return (to,)
 
 
-class ProcessActor(Actor):
+class ProcessActor(ProcessComponent):
     """`record(life)`: the record that the process begins with, given the name of its life.  All else has a default:
 
     `lives`: how often it may live; `faults` that may happen (`Crash`, `LoseDisk`, `Pause`; bound them by a budget);
@@ -79,7 +85,8 @@ class ProcessActor(Actor):
     takes when a life begins; `calls(record)`: what the environment may call; `inputs_of`: kind -> what may happen to a
     party with this record; `route(to)`: the nodes, or ids of parties, that a `Send` goes to; `tells`: event told -> the
     component that takes it; `silent` timers never fire; `late`: timers that were taken back may still fire;
-    `bound(parts)`: what lies within the bounds; `canonical(parts, steps)`: see `Actor.canonical`.
+    `timings`: kind, or `PROCESS` -> its timed timers and stamps; `bound(parts)`: what lies within the bounds;
+    `canonical(parts, steps)`: see `Actor.canonical`.
     """
 
     def __init__(
@@ -98,12 +105,11 @@ class ProcessActor(Actor):
         tells: Mapping[type[Event], str] | None = None,
         silent: tuple[str, ...] = (),
         late: bool = False,
+        timings: Mapping[str, Timing] | None = None,
         bound: Callable[[ProcessParts], bool] | None = None,
         canonical: Callable[[ProcessParts, ProcessSteps], ProcessParts] | None = None,
     ) -> None:
-        super().__init__(name, silent=silent)
-        self.process = process
-        self.steps = ProcessSteps(process, late=late)
+        super().__init__(name, process, silent=silent, late=late, timings=timings)
         self.lives = lives
         self.faults = faults
         self.start = start
@@ -119,15 +125,11 @@ class ProcessActor(Actor):
 
     # -- the component ------------------------------------------------------------------------------------------
 
-    @property
-    def machines(self) -> tuple[Fsm[Any], ...]:
-        return self.process.machines
-
     def initial(self) -> ProcessActorLocal:
         """Just begun; where a life begins with an event, about to."""
         if self.start is not None:
             return ProcessActorLocal(DOWN, 0, None)
-        return ProcessActorLocal(RUNNING, 1, self._begun(1, None))
+        return ProcessActorLocal(RUNNING, 1, self.steps.begin(self._fresh(1)))
 
     def inputs(self, local: ProcessActorLocal) -> tuple[Any, ...]:
         if local.parts is None:
@@ -140,13 +142,20 @@ class ProcessActor(Actor):
         calls = (*calls, *self._happening(local.parts))
         if local.mode is HEARING:
             return (Wake(), *calls, *gone)
-        return (*self._firings(local.parts), *calls, *gone, *((Pause(),) if Pause in self.faults else ()))
+        fired = tuple(PartyInput(*one) for one in self.steps.firings(local.parts, self.silent))
+        pauses = (Pause(),) if Pause in self.faults else ()
+        return (*fired, *(() if self._first_due(local) else calls), *gone, *pauses)
 
     def react(self, local: ProcessActorLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         match event:
+            case At():
+                return Reaction(replace(local, now_ns=event.now_ns))
+            case Passed():
+                return self._pass_time(local, event.ticks, standing=local.mode is PAUSED)
             case Crash() | LoseDisk():
-                return Reaction(ProcessActorLocal(DOWN, local.life, None, kept=self._surviving(local, event)))
+                kept = self._surviving(local, event)
+                return Reaction(ProcessActorLocal(DOWN, local.life, None, kept=kept, now_ns=local.now_ns))
             case Restart():
                 return self._restart(local, watch)
             case Pause():
@@ -157,14 +166,17 @@ class ProcessActor(Actor):
             return None
         if local.parts is None:
             return Reaction(local)  # who is gone takes nothing
-        turn = PartsTurn(self.steps, local.parts, watch)
+        if local.mode is RUNNING and self._waits(local, event):
+            return None
+        turn = PartsTurn(self.steps, local.parts, watch, local.now_ns)
         mode = local.mode
         match event:
             case Wake() | Hear():
                 mode = HEARING if isinstance(event, Hear) else RUNNING
                 self._fire_passed(turn, local, isinstance(event, Hear))
+                turn.go_on()
             case PartyInput(party, LateFiring() as late):
-                turn.feed(party, self._fire_late(turn, party, late))
+                turn.fire_late(party, late)
             case PartyInput(party, fed):
                 turn.feed(party, fed)
             case Answer():
@@ -191,19 +203,22 @@ class ProcessActor(Actor):
             words.append(f"{named}{fields_of(party.record)}" + (f" (timers {timers})" if timers else ""))
         words += [f"{' '.join(timer).strip()} of {party} is due" for party, timer in local.passed]
         words += [str(local.mode.value)] if local.mode is not RUNNING else []
-        return "; ".join([*words, *([f"life {local.life}"] if local.life > 1 else [])])
+        words += [f"life {local.life}"] if local.life > 1 else []
+        return "; ".join([*words, *([f"at {local.now_ns}"] if local.now_ns else [])])
 
-    def bounds(self) -> dict[str, str]:
-        lines = {"parties": ", ".join(f"{kind.most} {kind.name}" for kind in self.process.kinds.values())}
-        lines |= {"lives": str(self.lives)} if self.lives > 1 else {}
-        return lines if self._bound is None else {**lines, "bound": words_of(self._bound)}
-
-    def view(self, of: Callable[[ProcessParts], int], size: int = 2, gone: int = 0, *, awake: bool = False) -> View:
+    def view(
+        self, of: Callable[[ProcessParts], int], size: int = 2, gone: int = 0, *, awake: bool = False, until: str = ""
+    ) -> View:  # fmt: skip
         """What a property reads of it: `of(parts)` in range(`size`); `gone` where there is no process, and with `awake`
-        also while it stands still."""
+        also while it stands still, with `until` once the timed timer of that name of any party is due: it fires before
+        anything else."""
 
         def read(local: ProcessActorLocal) -> int:
-            return gone if local.parts is None or (awake and local.mode is PAUSED) else int(of(local.parts))
+            if local.parts is None or (awake and local.mode is PAUSED):
+                return gone
+            if until and any(is_due(one.party.party, until) for one in local.parts.members()):
+                return gone
+            return int(of(local.parts))
 
         return View(self.name, size, read)
 
@@ -211,13 +226,7 @@ class ProcessActor(Actor):
 
     @staticmethod
     def _members(parts: ProcessParts) -> Iterator[tuple[str, InternedParty]]:
-        yield PROCESS, parts.own
-        yield from ((one.kind, one.party) for one in parts.parties)
-
-    def _firings(self, parts: ProcessParts) -> Iterator[PartyInput]:
-        for kind, party in self._members(parts):
-            for event in firings(self.process.fsm_of(kind), party, self.silent):
-                yield PartyInput(party.record.id, event)
+        return ((one.kind, one.party) for one in parts.members())
 
     def _happening(self, parts: ProcessParts) -> Iterator[PartyInput]:
         for kind, party in self._members(parts):
@@ -227,15 +236,12 @@ class ProcessActor(Actor):
 
     def _passing(self, local: ProcessActorLocal) -> Iterator[PartyPass]:
         assert local.parts is not None
-        for _, party in self._members(local.parts):
+        for _, party in self._members(local.parts) if self.timing is None else ():
             for timer in party.timers:
                 if timer[0] not in self.silent and (party.record.id, timer) not in local.passed:
                     yield PartyPass(party.record.id, *timer)
 
     # -- reactions ----------------------------------------------------------------------------------------------
-
-    def _begun(self, life: int, kept: Any) -> ProcessParts:
-        return self.steps.begin(self._fresh(life) if kept is None else kept)
 
     def _fresh(self, life: int) -> Any:
         return self._record(incarnation(self.name, life))
@@ -247,17 +253,11 @@ class ProcessActor(Actor):
         return self._disk(local.parts.own.record, self._fresh(local.life + 1))
 
     def _restart(self, local: ProcessActorLocal, watch: Watch | None) -> Reaction:
-        turn = PartsTurn(self.steps, self._begun(local.life + 1, local.kept), watch)
+        record = self._fresh(local.life + 1) if local.kept is None else local.kept
+        turn = self.steps.start(record, watch, local.now_ns)
         if self.start is not None:
             turn.feed(turn.id, self.start)
-        return self._reaction(ProcessActorLocal(RUNNING, local.life + 1, None), turn)
-
-    def _fire_late(self, turn: PartsTurn, party: str, event: LateFiring) -> Event:
-        """What the party takes; that firing is in its queue no more."""
-        part = turn.part(party)
-        after, fired = fire_late(self.process.fsm_of(part.kind), part.party.party, event)
-        turn.put(party, self.steps.intern(after))
-        return fired
+        return self._reaction(ProcessActorLocal(RUNNING, local.life + 1, None, now_ns=local.now_ns), turn)
 
     def _fire_passed(self, turn: PartsTurn, local: ProcessActorLocal, hears: bool) -> None:
         """What is due fires, timers of authority before others; one that `hears` first leaves those of patience."""

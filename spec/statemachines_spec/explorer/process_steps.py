@@ -3,22 +3,52 @@
 The record and the timers of the process, and those of each party, are one value each (`Party`).  A step of one of them
 is taken once for each value and event, and kept; so a turn, however many parties take part, costs look-ups.  That a
 step is a function is checked when it is taken first: it is taken twice.
+
+In a system with a tick every party is a `TimedParty`: time passes for all of them at once (`age`), and of what is due
+in any of them the first fires before anything else (`first_due`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import CancelTimer, Effect, Effects, Event, Fsm, Message, Process, SetTimer, TimerFired
+from statemachines.kernel import (
+    CancelTimer,
+    Effect,
+    Effects,
+    Event,
+    Fsm,
+    Message,
+    PartyKind,
+    Process,
+    SetTimer,
+    TimerFired,
+)
 from statemachines.kernel.process import PROCESS
 from statemachines.kernel.turn import Leaving, ProcessTurn
 from statemachines_spec.explorer.actor import SeenStep, Watch
 from statemachines_spec.explorer.entries import Nondeterministic, encode_value
-from statemachines_spec.explorer.party import InternedParty, Party, Timer, begin, step_party, timer_of
+from statemachines_spec.explorer.party import (
+    DueRank,
+    InternedParty,
+    LateFiring,
+    Party,
+    Timer,
+    age_parties,
+    begin,
+    fire_late,
+    firings,
+    rank_due,
+    rank_first,
+    step_party,
+    timer_of,
+)
+from statemachines_spec.explorer.symmetry import Names, rename_value
+from statemachines_spec.explorer.timing import Timing
 
 
 class ProcessPart(msgspec.Struct, frozen=True, gc=False):
@@ -34,9 +64,28 @@ class ProcessParts(msgspec.Struct, frozen=True, gc=False):
     own: InternedParty
     parties: tuple[ProcessPart, ...] = ()
 
+    def members(self) -> Iterator[ProcessPart]:
+        """The process, then its parties."""
+        yield ProcessPart(PROCESS, self.own)
+        yield from self.parties
+
+    def rename(self, names: Names) -> ProcessParts:
+        """As `symmetry.rename_value` needs it: the parties are sorted again."""
+        parties = sorted(rename_value(self.parties, names), key=lambda one: str(one.party.record.id))
+        return ProcessParts(rename_value(self.own, names), tuple(parties))
+
     def of_kind(self, kind: str) -> InternedParty | None:
         """The first party of a kind, or None."""
-        return next((one.party for one in self.parties if one.kind == kind), None)
+        for one in self.parties:
+            if one.kind == kind:
+                return one.party
+        return None
+
+    def put(self, party: InternedParty) -> ProcessParts:
+        """The process with this value of one of its parties."""
+        name = party.record.id
+        others = (ProcessPart(one.kind, party if one.party.record.id == name else one.party) for one in self.parties)
+        return ProcessParts(self.own, tuple(others))
 
     def find(self, party: str) -> InternedParty | None:
         """The party with this id, or None."""
@@ -55,33 +104,50 @@ class TakenStep(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProcessSteps:
-    """All steps of one process that were taken so far; `late`: timers that were taken back may still fire."""
+    """All steps of one process that were taken so far; `late`: timers that were taken back may still fire; `timings`:
+    of a system with a tick, for each kind, and the process; `clock`: machines read it, so that no step is kept."""
 
-    def __init__(self, process: Process[Any], *, late: bool = False) -> None:
+    def __init__(
+        self,
+        process: Process[Any],
+        *,
+        late: bool = False,
+        timings: Mapping[str, Timing] | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
         self.process = process
         self.late = late
+        self.clock = clock
+        self.timings = dict(timings or {})
         self._parties: dict[InternedParty, InternedParty] = {}
         self._events: dict[bytes, Event] = {}
         self._known: dict[int, Any] = {}
-        self._taken: dict[tuple[int, int], TakenStep] = {}
+        self._taken: dict[tuple[int, int, int], TakenStep] = {}
         self._changed: dict[tuple[int, str], InternedParty] = {}
 
     def begin(self, record: Any) -> ProcessParts:
         """A process that has just begun."""
-        turn = PartsTurn(self, ProcessParts(self.begin_party(self.process.fsm, record)), None)
-        turn.start()
-        return turn.parts()
+        return self.start(record, None).parts()
 
-    def begin_party(self, fsm: Fsm[Any], record: Any) -> InternedParty:
-        """A party that has just begun."""
-        return self.intern(begin(fsm, record, self.late))
+    def start(self, record: Any, watch: Watch | None, now_ns: int = 0) -> PartsTurn:
+        """The turn in which a process begins."""
+        turn = PartsTurn(self, ProcessParts(self.begin_party(PROCESS, record, now_ns)), watch, now_ns)
+        turn.start()
+        return turn
+
+    def begin_party(self, kind: str, record: Any, now_ns: int = 0) -> InternedParty:
+        """A party of this kind, or a process, that has just begun."""
+        return self.intern(begin(self.process.fsm_of(kind), record, self.late, now_ns, self.timings.get(kind)))
 
     def intern(self, party: Party) -> InternedParty:
         """The one value that stands for all parties that are equal to it."""
-        return self._same_party(InternedParty(party))
+        made = InternedParty(party)
+        return made if self.clock is not None else self._same_party(made)
 
     def changed(self, party: InternedParty, how: str, change: Callable[[Any], Any]) -> InternedParty:
         """The party with another record, as `change` has it; `how` is its name."""
+        if self.clock is not None:
+            return self.intern(replace(party.party, record=change(party.record)))
         party = self._same_party(party)
         known = self._changed.get((id(party), how))
         if known is None:
@@ -89,40 +155,106 @@ class ProcessSteps:
             known = self._changed[id(party), how] = after
         return known
 
-    def take(self, fsm: Fsm[Any], party: InternedParty, event: Event) -> TakenStep:
+    def take(self, kind: str, party: InternedParty, event: Event, now_ns: int = 0) -> TakenStep:
         """A step of one party."""
+        if self.clock is not None:
+            return self._step(kind, party.party, event, self.clock())
         party, event = self._same_party(party), self._same_event(event)
-        key = id(party), id(event)
+        key = id(party), id(event), now_ns
         taken = self._taken.get(key)
         if taken is None:
-            taken = self._taken[key] = self._checked(fsm, party.party, event)
+            taken = self._taken[key] = self._checked(kind, party.party, event, now_ns)
         return taken
 
-    def _checked(self, fsm: Fsm[Any], party: Party, event: Event) -> TakenStep:
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def age(self, parts: ProcessParts, ticks: int, *, standing: bool) -> ProcessParts | None:
+        """The process so many ticks later; None: time cannot pass, since a timer of some party has to fire first."""
+        members = tuple(parts.members())
+        timed = [(self.timings[one.kind], one.party.party) for one in members]
+        aged = age_parties(timed, ticks, standing=standing)
+        if aged is None:
+            return None
+        own, *others = map(self.intern, aged)
+        kinds = (one.kind for one in parts.parties)
+        return ProcessParts(own, tuple(ProcessPart(*pair) for pair in zip(kinds, others, strict=True)))
+
+    def map_parties(self, parts: ProcessParts, change: Callable[[Timing, Party], Party]) -> ProcessParts:
+        """The process with another node in place of each."""
+        own, *others = (self.intern(change(self.timings[one.kind], one.party.party)) for one in parts.members())
+        pairs = zip(parts.parties, others, strict=True)
+        return ProcessParts(own, tuple(ProcessPart(one.kind, party) for one, party in pairs))
+
+    def first_due(self, members: Iterable[ProcessPart]) -> tuple[str, Timer] | None:
+        """The timer that fires before anything else may happen in the process, with its party."""
+        due: list[tuple[DueRank, str, Timer]] = []
+        for one in members if self.timings else ():
+            first = rank_first(self.timings[one.kind], one.party.party)
+            if first is not None:
+                due.append((first[0], one.party.record.id, first[1]))
+        return min(due)[1:] if due else None
+
+    def firings(self, parts: ProcessParts, silent: frozenset[str]) -> Iterator[tuple[str, Event]]:
+        """What may fire now: each timer that is set; of timed ones that which is due first in the whole process, and
+        those that may be late; while one of them must not wait, nothing else."""
+        first = self.first_due(parts.members())
+        if first is not None:
+            yield first[0], self.firing(*first, parts)
+            return
+        patient = {due[1]: due for due in self._patient(parts)}
+        waits = [due for due in patient.values() if due != min(patient.values())]
+        held = {(name, self.firing(name, timer, parts)) for _, name, timer in waits}
+        for one in parts.members():
+            name, timing = one.party.record.id, self.timings.get(one.kind)
+            fired = firings(self.process.fsm_of(one.kind), one.party, silent, timing)
+            yield from ((name, event) for event in fired if (name, event) not in held)
+
+    def firing(self, party: str, timer: Timer, parts: ProcessParts) -> Event:
+        """The event of that timer of that party."""
+        kind = next(one.kind for one in parts.members() if one.party.record.id == party)
+        return self.process.fsm_of(kind).timer_registry()[timer[0]](timer[1])
+
+    def _patient(self, parts: ProcessParts) -> Iterator[tuple[DueRank, str, Timer]]:
+        """Of each party the first due timer that lets events go first, and may not be late."""
+        for one in parts.members() if self.timings else ():
+            timing = self.timings[one.kind]
+            due = (pair for pair in rank_due(one.party.party, timing.authority) if pair[1][0] not in timing.late)
+            first = next(due, None)
+            if first is not None:
+                yield first[0], one.party.record.id, first[1]
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _checked(self, kind: str, party: Party, event: Event, now_ns: int) -> TakenStep:
         """The step, taken twice."""
-        one, other = self._step(fsm, party, event), self._step(fsm, party, event)
+        one, other = self._step(kind, party, event, now_ns), self._step(kind, party, event, now_ns)
         if one != other:
             raise Nondeterministic(
-                f"{fsm.full_name}: two results for {event!r} on one record: first {one!r}, then {other!r}; a step may "
-                "depend on nothing but its record and event"
+                f"{self.process.fsm_of(kind).full_name}: two results for {event!r} on one record: first {one!r}, then "
+                f"{other!r}; a step may depend on nothing but its record and event"
             )
         return one
 
-    def _step(self, fsm: Fsm[Any], party: Party, event: Event) -> TakenStep:
+    def _step(self, kind: str, party: Party, event: Event, now_ns: int) -> TakenStep:
         watch: Watch = []
-        stepped_to, effects = step_party(fsm, party, event, party.record.id, watch)
+        fsm, timing = self.process.fsm_of(kind), self.timings.get(kind)
+        stepped_to, effects = step_party(fsm, party, event, party.record.id, watch, now_ns, timing)
         after = self.intern(stepped_to)
         leaving = tuple(one for one in effects if not isinstance(one, SetTimer | CancelTimer))
+        at_ns, timed = (now_ns, ()) if timing is None else (timing.now_ns, timing.timers)
         soon = tuple(
             (one.timer, one.key)
             for one in effects
-            if isinstance(one, SetTimer) and one.deadline_ns <= 0 and one.timer not in fsm.authority
+            if isinstance(one, SetTimer)
+            and one.deadline_ns <= at_ns
+            and one.timer not in fsm.authority
+            and one.timer not in timed
         )
         touched = tuple((one.timer, one.key) for one in effects if isinstance(one, SetTimer | CancelTimer))
         if isinstance(event, TimerFired):
             touched = (*touched, (timer_of(fsm, event), event.key))
         # What the local state keeps is looked at with it, so it must be the very record.
-        seen = (replace(one, after=after.record) if one.fsm is fsm else one for one in watch)
+        seen = (replace(one, after=after.record) if one.after == after.record else one for one in watch)
         return TakenStep(after, leaving, soon, touched, tuple(seen))
 
     def _same_party(self, party: InternedParty) -> InternedParty:
@@ -143,10 +275,11 @@ class ProcessSteps:
 class PartsTurn(ProcessTurn):
     """The turns of a process within one reaction of a component; `out` is what leaves it."""
 
-    def __init__(self, steps: ProcessSteps, parts: ProcessParts, watch: Watch | None) -> None:
+    def __init__(self, steps: ProcessSteps, parts: ProcessParts, watch: Watch | None, now_ns: int = 0) -> None:
         super().__init__(steps.process, parts.own.record.id)
         self.steps = steps
         self.watch = watch
+        self.now_ns = now_ns
         self.out: Leaving = []
         self._parts: dict[str, ProcessPart] = {one.party.record.id: one for one in parts.parties}
         self._parts[self.id] = ProcessPart(PROCESS, parts.own)
@@ -158,17 +291,9 @@ class PartsTurn(ProcessTurn):
         own = self._parts[self.id].party
         return ProcessParts(own, tuple(part for name, part in sorted(self._parts.items()) if name != self.id))
 
-    def part(self, party: str) -> ProcessPart:
-        """A party that lives, and its kind."""
-        return self._parts[party]
-
-    def put(self, party: str, value: InternedParty) -> None:
-        """The party is this one now."""
-        self._parts[party] = replace(self._parts[party], party=value)
-
     def start(self) -> None:
         """The parties that every life begins with."""
-        self._finish(self._decide(self.process.begin(self.record), 0, self.out))
+        self._finish(self._decide(self.process.begin(self.record), self.now_ns, self.out))
 
     def receive(self, sender: str, to: str, message: Message) -> None:
         """A message arrives."""
@@ -178,14 +303,32 @@ class PartsTurn(ProcessTurn):
         """An event of a party, or of the process; if it is gone, nothing happens."""
         self._finish([(party, event)])
 
-    def _finish(self, events: Iterable[tuple[str, Event]]) -> None:
-        """Until nothing is left, and then what goes on at once."""
-        self._run(events, 0, self.out)
-        while self._soon:
-            party, _ = min(self._soon)
-            self._run(self._sort_out(party, self._fire_soon(party), 0, self.out), 0, self.out)
+    def fire_late(self, party: str, event: LateFiring) -> None:
+        """A timer that was taken back fires; that firing is in the party's queue no more."""
+        after, fired = fire_late(self._fsm_of(party), self._parts[party].party.party, event)
+        self._parts[party] = replace(self._parts[party], party=self.steps.intern(after))
+        self.feed(party, fired)
 
-    # -- how it is step_party --------------------------------------------------------------------------------------
+    def go_on(self) -> None:
+        """What is due comes before anything else."""
+        self._finish(())
+
+    def _finish(self, events: Iterable[tuple[str, Event]]) -> None:
+        """Until nothing is left, then what goes on at once, then what is due before any other event."""
+        self._run(events, self.now_ns, self.out)
+        while True:
+            if self._soon:
+                party, _ = min(self._soon)
+                effects: Iterable[Effect] = self._fire_soon(party)
+            else:
+                first = self.steps.first_due(self._parts.values())
+                if first is None:
+                    return
+                party, (timer, key) = first
+                effects = self._take(party, self._fsm_of(party).timer_registry()[timer](key))
+            self._run(self._sort_out(party, effects, self.now_ns, self.out), self.now_ns, self.out)
+
+    # -- how it is stepped -----------------------------------------------------------------------------------------
 
     @property
     def record(self) -> Any:
@@ -200,6 +343,8 @@ class PartsTurn(ProcessTurn):
 
     def take(self, party: str, event: Event, now_ns: int) -> Iterable[Effect]:
         first = self._fire_soon(party) if self._soon else []
+        while self.steps.timings and (due := self._due(party)) not in (None, event):
+            first += self._take(party, due)
         return (*first, *self._take(party, event)) if first else self._take(party, event)
 
     def end_overdue(self, now_ns: int) -> Iterable[Effect]:
@@ -208,8 +353,8 @@ class PartsTurn(ProcessTurn):
 
     def begin(self, kind: str, party: str, record: Any, now_ns: int) -> None:
         living = sum(one.kind == kind for one in self._parts.values())
-        fsm = self.process.check_begin(kind, party, self.id, living).fsm
-        self._parts[party] = ProcessPart(kind, self.steps.begin_party(fsm, record))
+        self.process.check_begin(kind, party, self.id, living)
+        self._parts[party] = ProcessPart(kind, self.steps.begin_party(kind, record, now_ns))
 
     def remove(self, party: str) -> None:
         self._parts.pop(party, None)
@@ -218,7 +363,7 @@ class PartsTurn(ProcessTurn):
 
     def _take(self, name: str, event: Event) -> Effects:
         part = self._parts[name]
-        taken = self.steps.take(self.process.fsm_of(part.kind), part.party, event)
+        taken = self.steps.take(part.kind, part.party, event, self.now_ns)
         self._parts[name] = ProcessPart(part.kind, taken.party)
         if self.watch is not None:
             self.watch += taken.seen
@@ -226,6 +371,11 @@ class PartsTurn(ProcessTurn):
         if taken.soon:
             self._soon += [(name, timer) for timer in taken.soon]
         return taken.effects
+
+    def _due(self, name: str) -> Any:
+        """The firing of this party that comes before any other event of it (None: there is none)."""
+        first = self.steps.first_due((self._parts[name],))
+        return None if first is None else self._fsm_of(name).timer_registry()[first[1][0]](first[1][1])
 
     def _fire_soon(self, name: str) -> list[Effect]:
         """What this party set for now, if it is still set."""
@@ -236,5 +386,27 @@ class PartsTurn(ProcessTurn):
             part = self._parts[name]
             timer, key = first[1]
             if (timer, key) in part.party.timers:
-                effects += self._take(name, self.process.fsm_of(part.kind).timer_registry()[timer](key))
+                effects += self._take(name, self._fsm_of(name).timer_registry()[timer](key))
         return effects
+
+    def _fsm_of(self, name: str) -> Fsm[Any]:
+        return self.process.fsm_of(self._parts[name].kind)
+
+
+def change_machines(process: Process[Any], change: Callable[[Fsm[Any]], Fsm[Any]]) -> Process[Any]:
+    """The declaration with other machines, of itself and of every kind of party."""
+    kinds = tuple(replace(one, fsm=change(one.fsm)) for one in process.kinds.values())
+    return copy_process(process, change(process.fsm), kinds)
+
+
+def use_machine(process: Process[Any], kind: str, fsm: Fsm[Any]) -> Process[Any]:
+    """The declaration with this machine for one kind of its parties."""
+    if process.kinds[kind].fsm is fsm:
+        return process
+    kinds = tuple(replace(one, fsm=fsm) if one.name == kind else one for one in process.kinds.values())
+    return copy_process(process, process.fsm, kinds)
+
+
+def copy_process(process: Process[Any], fsm: Fsm[Any], kinds: tuple[PartyKind, ...]) -> Process[Any]:
+    """The declaration with another machine, and other kinds of parties."""
+    return Process(process.name, fsm, kinds=kinds, routes=process.routes, begin=process.begin, diverts=process.diverts)

@@ -102,5 +102,5 @@ def _with_record(local: Any, nodes: dict[str, Node[Any]]) -> Any:
         return local
     record = nodes[name].record
     if isinstance(party, InternedParty):
-        return replace(local, party=InternedParty(replace(party.party, record=record)))
+        return replace(local, parts=local.parts.put(InternedParty(replace(party.party, record=record))))
     return replace(local, party=replace(party, record=record))

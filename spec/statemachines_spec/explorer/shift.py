@@ -8,7 +8,6 @@ is said to be dead.  Both are checked for every entry.
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,19 +24,18 @@ class TellsTime(GaplessError):
 
 def check_shift(actor: Actor, before: Any, envelope: Envelope, reaction: Reaction | None) -> None:
     """Raises `TellsTime` where this entry of a timed component is not the same at another time."""
-    timing, party = actor.timing, getattr(before, "party", None)
-    if timing is None or not isinstance(party, TimedParty) or isinstance(envelope.event, Passed):
+    if actor.timing is None or isinstance(envelope.event, Passed):
         return
-    altered = replace(before, party=replace(party, record=timing.alter_dead_times(party.record)))
+    altered = actor.map_parties(before, _alter_dead)
     if altered != before:
-        other = _older(timing, actor.react(altered, envelope), 0)
-        _compare(actor, envelope, before, reaction, other, _DEAD)
-    older = age_party(timing, party, 1, standing=True)
-    assert isinstance(older, TimedParty)
-    earlier = actor.react(replace(before, party=older), envelope)
-    later = replace(timing, now_ns=timing.now_ns + timing.tick_ns)
-    after = _at(actor, later).react(replace(before, party=replace(older, record=party.record)), envelope)
-    _compare(actor, envelope, before, earlier, _older(timing, after, 1), _LIVE)
+        _compare(actor, envelope, before, reaction, _later(actor, actor.react(altered, envelope), 0), _DEAD)
+    older = actor.map_parties(before, _grow_older)
+    if older is before:
+        return
+    earlier = actor.react(older, envelope)
+    at_tick = actor.at_time(actor.timing.now_ns + actor.timing.tick_ns)
+    after = at_tick.react(actor.map_parties(before, _count_down), envelope)
+    _compare(actor, envelope, before, earlier, _later(actor, after, 1), _LIVE)
 
 
 _DEAD = "a stamp that is declared dead was read: name when it is live"
@@ -47,20 +45,28 @@ _LIVE = (
 )
 
 
-def _at(actor: Actor, timing: Timing) -> Actor:
-    """The same actor, with another time on its clock."""
-    other = copy.copy(actor)
-    other.timing = timing
-    return other
+def _alter_dead(timing: Timing, party: Any) -> Any:
+    return replace(party, record=timing.alter_dead_times(party.record)) if isinstance(party, TimedParty) else party
 
 
-def _older(timing: Timing, reaction: Reaction | None, ticks: int) -> Reaction | None:
+def _grow_older(timing: Timing, party: Any) -> Any:
+    return age_party(timing, party, 1, standing=True) if isinstance(party, TimedParty) else party
+
+
+def _count_down(timing: Timing, party: Any) -> Any:
+    """A tick later by its timers, and not by what its record holds."""
+    return _grow_older(replace(timing, stamps=()), party)
+
+
+def _later(actor: Actor, reaction: Reaction | None, ticks: int) -> Reaction | None:
     """What came of it, as seen so many ticks later."""
-    party = None if reaction is None else getattr(reaction.local, "party", None)
-    if reaction is None or party is None:
-        return reaction
-    moved = replace(party, record=timing.move_stamps(party.record, ticks))
-    return replace(reaction, local=replace(reaction.local, party=moved))
+    if reaction is None:
+        return None
+
+    def move(timing: Timing, party: Any) -> Any:
+        return replace(party, record=timing.move_stamps(party.record, ticks))
+
+    return replace(reaction, local=actor.map_parties(reaction.local, move))
 
 
 def _compare(

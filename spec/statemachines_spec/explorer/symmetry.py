@@ -44,7 +44,8 @@ def rename_value(value: Any, names: Names) -> Any:
         return kind(rename_value(item, names) for item in value)
     if isinstance(value, dict):
         return {rename_value(key, names): rename_value(item, names) for key, item in value.items()}
-    return value
+    own = getattr(kind, "rename", None)
+    return value if own is None else own(value, names)
 
 
 def _struct(value: Any, names: Names) -> Any:
@@ -66,6 +67,11 @@ def differences(one: Any, other: Any, where: str = "") -> Iterator[str]:
     elif isinstance(one, Map) and isinstance(other, Map) and set(one) == set(other):
         for key in sorted(one):
             yield from differences(one[key], other[key], f"{where}[{key!r}]")
+    elif isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        for place, (mine, theirs) in enumerate(zip(one, other, strict=True)):
+            yield from differences(mine, theirs, f"{where}[{place}]")
+    elif one != other and hasattr(one, "party") and hasattr(other, "party"):
+        yield from differences(one.party, other.party, where)
     elif one != other:
         yield f"{where or 'it'}: {one!r}, not {other!r}"
 

@@ -8,10 +8,11 @@ constant is as large as said, is checked for every entry (`shift`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, Fsm
 
@@ -95,6 +96,37 @@ class Timing(msgspec.Struct, frozen=True):
 
     def _timer(self, timer: str) -> str:
         return f"{timer} (late by {self.late[timer]} ticks at most)" if timer in self.late else timer
+
+
+def complete_timings(
+    name: str, given: Mapping[str, Timing], machines: Mapping[str, Fsm[Any]], silent: frozenset[str]
+) -> dict[str, Timing]:
+    """A timing for each kind of party of component `name`: those without one have no timed timers.  Raises
+    `ConfigurationError` for unknown kinds and timers, and for two ticks."""
+    for kind, timing in given.items():
+        if kind not in machines:
+            raise ConfigurationError(f"timing of {name}", kind, f"no kind of party; there are: {', '.join(machines)}")
+        timing.check(f"{name} ({kind})", machines[kind], silent)
+    ticks = {(timing.tick_ns, timing.now_ns) for timing in given.values()}
+    if len(ticks) > 1:
+        raise ConfigurationError(f"tick of {name}", sorted(ticks), "the parties of a process have one tick")
+    every = {kind: given.get(kind, Timing(tick, now_ns=now_ns)) for tick, now_ns in ticks for kind in machines}
+    return {kind: replace(timing, authority=machines[kind].authority) for kind, timing in every.items()}
+
+
+def merge_timings(timings: Mapping[str, Timing]) -> Timing | None:
+    """What is printed of them, and the tick that they share (None: there are none)."""
+    if not timings:
+        return None
+    some = [one for one in timings.values() if one.timers or one.stamps]
+    if len(some) == 1:
+        return some[0]
+    names = {kind: tuple(f"{timer} of {kind}" for timer in one.timers) for kind, one in timings.items()}
+    late = {f"{timer} of {kind}": ticks for kind, one in timings.items() for timer, ticks in one.late.items()}
+    timers = tuple(name for some in names.values() for name in some)
+    stamps = tuple(stamp for one in timings.values() for stamp in one.stamps)
+    first = next(iter(timings.values()))
+    return Timing(first.tick_ns, timers, stamps, late, first.now_ns)
 
 
 def _gone(time_ns: int) -> int:

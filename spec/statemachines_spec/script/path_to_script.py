@@ -37,8 +37,10 @@ from statemachines_spec.explorer.actor import (
 from statemachines_spec.explorer.clock import Clock
 from statemachines_spec.explorer.fsm_actor import FsmActor, Pass
 from statemachines_spec.explorer.moves import Kind
-from statemachines_spec.explorer.party import Party
+from statemachines_spec.explorer.party import InternedParty, Party
 from statemachines_spec.explorer.path import Leg, Path, follow
+from statemachines_spec.explorer.process_component import ProcessComponent
+from statemachines_spec.explorer.process_steps import ProcessParts, change_machines
 from statemachines_spec.explorer.service_actor import Asked, ServiceActor
 from statemachines_spec.explorer.system import System
 from statemachines_spec.script.protocol import DEFAULT, Own, Parts, ScriptProtocol, part_of
@@ -264,6 +266,9 @@ class PathToScript:
     def _timed(self, actor: Actor) -> Actor:
         """The actor with machines that keep time."""
         timed = copy.copy(actor)
+        if isinstance(timed, ProcessComponent):
+            process = change_machines(timed.process, lambda fsm: Timed(fsm, self.clock, actor.name))
+            timed.use_clock(process, lambda: self.clock.now_ns)
         for name, fsm in self._machines(actor).items():
             setattr(timed, name, Timed(fsm, self.clock, actor.name))
         return timed
@@ -496,10 +501,15 @@ class PathToScript:
 
 def parties_of(name: str, local: Any) -> Iterator[str]:
     """The parties that live in a local state of the component `name`."""
-    if isinstance(local, Party):
+    if isinstance(local, InternedParty):
+        yield local.record.id
+    elif isinstance(local, Party):
         yield getattr(local.record, "id", name)
+    elif isinstance(local, ProcessParts):
+        for one in local.members():
+            yield from parties_of(name, one.party)
     elif isinstance(local, msgspec.Struct):
         for field in local.__struct_fields__:
             value = getattr(local, field)
-            if isinstance(value, Party):
+            if isinstance(value, Party | ProcessParts):
                 yield from parties_of(name, value)

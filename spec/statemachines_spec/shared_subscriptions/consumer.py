@@ -1,8 +1,10 @@
-"""Consumer: a process with one subscription: the shipped Borrower, and as little of an Agent and a session as it needs.
+"""Consumer: a process with one subscription: the shipped Agent, without its witness, and as little of a session as its
+borrower needs.
 
-The Agent makes the next borrower when one ends itself, up to `lives` of them, and answers leaders that talk to one that
-is gone.  The session is what the borrower's own record says of its streams: while one is granted, messages may be
-acknowledged one by one up to `offsets`; once it is to be finished, the final progress may come at any time.
+In place of the witness stands an environment: the claim always names who speaks, and the epoch that the last borrower
+had seen.  Borrowers follow each other up to `lives` of them.  The session is what the borrower's own record says of its
+streams: while one is granted, messages may be acknowledged one by one up to `offsets`; once it is to be finished, the
+final progress may come at any time.
 
 A process may stand still (`Pause`) while time passes.  When it goes on (`Wake`), its lease ends before anything else,
 and whatever has patience fires; or it hears before that what waited (`Hear`).
@@ -16,24 +18,27 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Effect, Event, Fsm, Send, Status, Stop, Tell, fresh, in_order, incarnation
+from statemachines.kernel import Ask, Event, Fsm, Process, Send, Status, fresh, in_order, incarnation
+from statemachines.shared_subscriptions.agent_process import AGENT, BORROWERS
+from statemachines.shared_subscriptions.agent_record import (
+    AgentRecord,
+    EndSubscription,
+    GroupReady,
+    Shared,
+    SubscribeShared,
+)
 from statemachines.shared_subscriptions.borrower import (
     BORROWER,
     CONNECTED,
     CONNECTING,
-    BorrowerRecord,
-    Destroyed,
     LeaseEnd,
     OnDisconnect,
     OnUnsubscribe,
     PingTimeout,
-    Start,
 )
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.message import Disconnect, Undeclared
 from statemachines.shared_subscriptions.stream import ABSENT, GRANTED, REVOKING, StreamProgress
 from statemachines_spec.explorer.actor import (
-    Actor,
     Crash,
     Envelope,
     Hear,
@@ -45,19 +50,11 @@ from statemachines_spec.explorer.actor import (
     Wake,
     Watch,
 )
-from statemachines_spec.explorer.party import (
-    LateFiring,
-    Party,
-    advance,
-    begin,
-    fire_late,
-    fire_next,
-    firings,
-    first_due,
-    pass_time,
-    waits,
-)
+from statemachines_spec.explorer.party import InternedParty, LateFiring
+from statemachines_spec.explorer.process_component import ProcessComponent
+from statemachines_spec.explorer.process_steps import PartsTurn, ProcessParts, ProcessSteps, use_machine
 from statemachines_spec.explorer.timing import Timing
+from statemachines_spec.shared_subscriptions.process_variants import leave_out_witness
 
 GROUP, FILTER = "g", "#"
 
@@ -90,19 +87,24 @@ GOING_ON = (RUNNING, HEARING)
 
 
 class ConsumerLocal(msgspec.Struct, frozen=True, gc=False):
-    """`number` of the borrower of the moment; `epoch`: the highest the Agent has seen; `promised`: the answer to the
-    outstanding ping is on its way, or was lost."""
+    """`number` of the borrower of the moment; `parts`: the process (None: it has crashed); `promised`: the answer to
+    the outstanding ping is on its way, or was lost."""
 
     mode: Mode
     number: int
-    epoch: int
-    party: Any
+    parts: ProcessParts | None
     promised: bool = False
 
+    @property
+    def party(self) -> InternedParty | None:
+        """The borrower of the moment."""
+        return None if self.parts is None else self.parts.of_kind(BORROWERS.name)
 
-class Consumer(Actor):
-    """`pings`: how many each borrower sends; `offsets`: the messages of each stream; `faults` may happen;
-    `late`: timers that were taken back may still fire; `timing`: of a system with a tick."""
+
+class Consumer(ProcessComponent):
+    """`pings`: how many each borrower sends (0: any number, and a borrower beyond `lives` is cut); `offsets`: the
+    messages of each stream; `faults` may happen; `late`: timers that were taken back may still fire; `registries`: the
+    hosts that it asks in turn."""
 
     def __init__(
         self,
@@ -111,29 +113,46 @@ class Consumer(Actor):
         *,
         fsm: Fsm[Any] = BORROWER,
         registry: str = "leader-1",
+        registries: tuple[str, ...] = (),
         lives: int = 1,
         pings: int = 2,
         offsets: int = 1,
         faults: tuple[type[Event], ...] = (),
         silent: tuple[str, ...] = (),
         late: bool = False,
-        timing: Timing | None = None,
     ) -> None:
-        super().__init__(name, silent=silent, timing=timing, fsm=fsm, late=late)
-        self.configuration = configuration.check()
-        self.fsm = fsm
-        self.registry = registry
+        super().__init__(name, self.choose_process(fsm), silent=silent, late=late)
+        self.host = incarnation(name, 1)
         self.lives = lives
+        self.faults = faults
+        self.configuration = configuration.check()
+        self.registries = registries or (registry,)
+        self.registry = self.registries[0]
         self.pings = pings
         self.offsets = offsets
-        self.faults = faults
-        self.late = late
+
+    def choose_process(self, fsm: Fsm[Any]) -> Process[Any]:
+        """The process that it runs, with this machine for its borrowers."""
+        return leave_out_witness(use_machine(AGENT, BORROWERS.name, fsm))
+
+    @property
+    def fsm(self) -> Fsm[Any]:
+        """The machine of its borrowers."""
+        return self.process.fsm_of(BORROWERS.name)
+
+    def make_record(self, life: str) -> AgentRecord:
+        """What the process begins with."""
+        return AgentRecord(life, self.registries, self.configuration)
+
+    def set_timing(self, timing: Timing, fsm: Fsm[Any] | None = None) -> None:
+        """Its borrowers are timed from now on."""
+        self.set_timings({BORROWERS.name: timing})
 
     # -- the component ------------------------------------------------------------------------------------------
 
     def initial(self) -> ConsumerLocal:
         """Just started, the first leader_wanted lost: the timer asks again."""
-        return ConsumerLocal(RUNNING, 1, 0, self._borrower(1, 0))
+        return ConsumerLocal(RUNNING, 1, subscribe(self.steps, self.make_record(self.host)))
 
     def inputs(self, local: ConsumerLocal) -> tuple[Any, ...]:
         if local.party is None:
@@ -143,10 +162,9 @@ class Consumer(Actor):
         faults = tuple(self._faults(local.party.record))
         if local.mode is HEARING:
             return (Wake(), *self._progress(local.party.record), *faults)
-        fired = tuple(firings(self.fsm, local.party, self.silent, self.timing))
-        if self.timing is not None and first_due(self.timing, local.party) is not None:
-            return (*fired, *(fault for fault in faults if not isinstance(fault, OnUnsubscribe)))
-        return (*fired, *self._progress(local.party.record), *faults)
+        if self._first_due(local) is not None:
+            return (*self._fired(local), *(fault for fault in faults if not isinstance(fault, OnUnsubscribe)))
+        return (*self._fired(local), *self._progress(local.party.record), *faults)
 
     def react(self, local: ConsumerLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
@@ -156,25 +174,23 @@ class Consumer(Actor):
             case Pause() | PassLease() | PassAll():
                 return Reaction(replace(local, mode=_MODES[type(event)]))
             case Crash():
-                return Reaction(ConsumerLocal(CRASHED, local.number, 0, None))
+                return Reaction(self._end(local, CRASHED, None))
             case Passed():
-                return pass_time(self.timing, local, event.ticks, standing=local.mode in STANDING)
+                return self._pass_time(local, event.ticks, standing=local.mode in STANDING)
         if local.mode is CRASHED:
             return Reaction(local)
         if isinstance(event, Wake | Hear):
             return self._wake(local, isinstance(event, Hear), watch)
-        if local.mode in STANDING:
+        if local.mode in STANDING or self._waits(local, event):
             return None
-        if envelope.sender and (local.party is None or event.borrower != local.party.record.id):
-            return self._farewell(local, envelope)
-        if local.party is not None and waits(self.timing, self.fsm, local.party, event):
-            return None
-        if isinstance(event, LateFiring) and local.party is not None:
-            party, event = fire_late(self.fsm, local.party, event)
-            local = replace(local, party=party)
-        return self._over(local, self._step(local, [event], watch), watch)
+        assert local.parts is not None
+        turn = PartsTurn(self.steps, local.parts, watch)
+        self._take(turn, local, envelope)
+        return self._over(local, self._done(turn, local, event), watch)
 
     def within(self, local: ConsumerLocal) -> bool:
+        if not self.pings:
+            return local.number <= self.lives
         return local.party is None or local.party.record.ping_n <= self.pings
 
     def describe(self, local: ConsumerLocal) -> str:
@@ -197,68 +213,57 @@ class Consumer(Actor):
 
     # -- reactions ----------------------------------------------------------------------------------------------
 
-    def _step(self, local: ConsumerLocal, events: list[Event], watch: Watch | None) -> Reaction:
+    def _take(self, turn: PartsTurn, local: ConsumerLocal, envelope: Envelope) -> None:
+        """What the process takes, or the borrower of the moment."""
+        borrower = "" if local.party is None else local.party.record.id
+        match envelope.event:
+            case OnUnsubscribe():
+                turn.feed(turn.id, EndSubscription(turn.record.parties[borrower]))
+            case LateFiring() as late:
+                turn.fire_late(borrower, late)
+            case event if envelope.sender:
+                turn.receive(envelope.sender, envelope.to, event)
+            case event:
+                turn.feed(borrower, event)
+
+    def _feed(self, local: ConsumerLocal, events: list[Event], watch: Watch | None) -> Reaction:
         """Events of the borrower of the moment; one that ends in between takes no more of them."""
-        sends: list[Envelope] = []
-        party: Party | None = local.party
-        for event in (events := list(events)):  # what is due meanwhile is added
-            if party is None:
-                break
-            name = party.record.id
-            party, effects = advance(self.fsm, party, event, name, watch, self.timing)
-            local = replace(local, party=party)
-            for effect in effects:
-                local = self._perform(local, name, effect, sends, watch)
-            if event is events[-1]:
-                events += fire_next(self.timing, self.fsm, local.party)
-            party = local.party if local.party is None or local.party.record.id == name else None
-        return Reaction(self._settled(local), tuple(sends))
+        assert local.parts is not None
+        turn = PartsTurn(self.steps, local.parts, watch)
+        for event in events:
+            self._take(turn, local, Envelope("", self.name, event))
+        turn.go_on()
+        return self._done(turn, local)
 
-    def _perform(
-        self, local: ConsumerLocal, name: str, effect: Effect, sends: list[Envelope], watch: Watch | None
-    ) -> ConsumerLocal:
-        match effect:
-            case Send(to, message):
-                sends.append(Envelope(name, to, message))
-            case Tell(Destroyed() as event):
-                return self._next(local, event, sends, watch)
-            case Tell() | Stop():
-                pass  # the session is what the record says of its streams
-            case _:
-                raise TypeError(f"a borrower asks nobody: {effect!r}")
-        return local
+    def _done(self, turn: PartsTurn, before: ConsumerLocal, event: Any = None) -> Reaction:
+        """What there is now, and what is said; of a borrower beyond the bounds nothing is."""
+        sends = tuple(Envelope(party, one.to, one.message) for party, one in turn.out if isinstance(one, Send))
+        parts = turn.parts()
+        if self.pings:
+            beyond = fresh(self.host, self.lives + 1)
+            sends = tuple(one for one in sends if one.sender != beyond)
+            parts = limit_lives(self.steps, parts, self.lives)
+        return Reaction(self._settled(self._after(before, parts)), sends)
 
-    def _next(
-        self, local: ConsumerLocal, event: Destroyed, sends: list[Envelope], watch: Watch | None
-    ) -> ConsumerLocal:
-        """The Agent: the next borrower knows the highest epoch; without one the subscription has ended."""
-        epoch = max(local.epoch, event.epoch)
-        number = local.number + 1
-        if not event.recreate or number > self.lives:
-            return ConsumerLocal(ENDED, local.number, 0, None)
-        name = fresh(incarnation(self.name, 1), number)
-        party, effects = advance(self.fsm, self._borrower(number, epoch), Start(), name, watch, self.timing)
-        sends += [Envelope(name, effect.to, effect.message) for effect in effects if isinstance(effect, Send)]
-        return ConsumerLocal(local.mode, number, epoch, party)
+    def _after(self, before: ConsumerLocal, parts: ProcessParts) -> ConsumerLocal:
+        """What there is now: without a borrower the subscription has ended, and nothing else of it matters."""
+        number = parts.own.record.number
+        if parts.of_kind(BORROWERS.name) is None:
+            return self._end(replace(before, number=number), ENDED, ProcessParts(parts.own))
+        return replace(before, number=number, parts=parts)
 
-    def _farewell(self, local: ConsumerLocal, envelope: Envelope) -> Reaction:
-        """The Agent: a borrower that is gone has left."""
-        message = envelope.event
-        if isinstance(message, Undeclared):
-            return Reaction(local)
-        gone = Disconnect(message.borrower, message.epoch, message.registration)
-        return Reaction(local, (Envelope(message.borrower, envelope.sender, gone),))
+    def _end(self, local: ConsumerLocal, mode: Mode, parts: ProcessParts | None) -> ConsumerLocal:
+        """It has ended, or crashed."""
+        return replace(local, mode=mode, parts=parts, promised=False)
 
     def _wake(self, local: ConsumerLocal, hears: bool, watch: Watch | None) -> Reaction:
         """The end of the lease comes first, then what has patience, or what waited."""
-        if self.timing is not None:
-            return self._step(replace(local, mode=RUNNING), fire_next(self.timing, self.fsm, local.party), watch)
         due: list[Event] = []
         if local.mode in (LATE, LATER) and is_armed(local.party, "lease"):
             due.append(LeaseEnd())
         if not hears:
             due += self._overdue(local)
-        return self._step(replace(local, mode=HEARING if hears else RUNNING), due, watch)
+        return self._feed(replace(local, mode=HEARING if hears else RUNNING), due, watch)
 
     def _overdue(self, local: ConsumerLocal) -> Iterator[Event]:
         """What has patience and fires when the process goes on."""
@@ -271,7 +276,7 @@ class Consumer(Actor):
         local = reaction.local
         if before.mode is not HEARING or not is_armed(local.party, "lease"):
             return reaction
-        then = self._step(local, [LeaseEnd()], watch)
+        then = self._feed(local, [LeaseEnd()], watch)
         return replace(then, sends=(*reaction.sends, *then.sends), calls=(*reaction.calls, *then.calls))
 
     def _settled(self, local: ConsumerLocal) -> ConsumerLocal:
@@ -294,11 +299,6 @@ class Consumer(Actor):
         )
 
     # -- what may happen ----------------------------------------------------------------------------------------
-
-    def _borrower(self, number: int, epoch: int) -> Party:
-        name = fresh(incarnation(self.name, 1), number)
-        record = BorrowerRecord(name, GROUP, FILTER, (self.registry,), self.configuration, epoch=epoch)
-        return begin(self.fsm, record, self.late, timing=self.timing)
 
     def _progress(self, record: Any) -> Iterator[Event]:
         for stream, child in in_order(record.streams):
@@ -325,7 +325,32 @@ class Consumer(Actor):
             yield PassAll()
 
 
-def is_armed(party: Party | None, timer: str) -> bool:
+def limit_lives(steps: ProcessSteps, parts: ProcessParts, lives: int) -> ProcessParts:
+    """The process, whose subscription ends in place of a borrower beyond `lives`."""
+    if parts.own.record.number <= lives:
+        return parts
+    return ProcessParts(steps.changed(parts.own, "ended", lambda record: end_subscription(record, lives)))
+
+
+def end_subscription(record: AgentRecord, lives: int) -> AgentRecord:
+    """The record once the borrower beyond `lives` has ended, which never was."""
+    (party,) = record.parties
+    return replace(record.end(party), number=lives, turn=lives + 1, recreated=lives - 1)
+
+
+def subscribe(
+    steps: ProcessSteps, record: AgentRecord, topic_filter: str = FILTER, at_delivery: bool = False
+) -> ProcessParts:
+    """Subscribed to a group that is declared, the first leader_wanted lost: the timer asks again."""
+    turn = PartsTurn(steps, steps.begin(record), None)
+    turn.feed(record.id, SubscribeShared(Shared(GROUP, topic_filter, at_delivery)))
+    declarer = next(party for party, effect in turn.out if isinstance(effect, Ask))
+    turn.feed(record.id, GroupReady(declarer))
+    turn.remove(declarer)
+    return turn.parts()
+
+
+def is_armed(party: InternedParty | None, timer: str) -> bool:
     """Whether this timer of the node is set."""
     return party is not None and any(name == timer for name, _ in party.timers)
 

@@ -1,9 +1,8 @@
-"""LeaderHost: a process with a registry and, while it leads, the shipped Leader.
+"""LeaderHost: the shipped registry, which finds, starts and forgets leaders, and what a leader asks of the stores.
 
-The registry starts a leader on the first `leader_wanted`, hands messages on, and tells whoever talks to a leader that
-is gone.  What a leader asks of the stores is answered within the same transition (`at_once`), or travels as a message
-that is neither lost nor doubled.  Numbers of requests begin anew whenever no answer is outstanding; queues are
-numbered from their head: neither can be told apart by anything the leader does later.
+What is relayed to it is answered directly.  What a leader asks of the stores is answered within the same transition
+(`at_once`), or travels as a message that is neither lost nor doubled.  Numbers of requests begin anew whenever no
+answer is outstanding; queues are numbered from their head: neither can be told apart by anything the leader does later.
 """
 
 from __future__ import annotations
@@ -19,43 +18,25 @@ from statemachines.kernel import (
     Effect,
     Event,
     Fsm,
-    InvariantViolated,
     Send,
     Status,
-    Stop,
-    fresh,
     in_order,
     incarnation,
-    is_fresh,
     life_of,
     node_of,
 )
-from statemachines.shared_subscriptions.claim import ClaimEnd, Halt, StartLeader
+from statemachines.shared_subscriptions.claim import ClaimEnd, Halt
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.leader_record import CANDIDATE, HOLDING, LOOKING, LeaderRecord
-from statemachines.shared_subscriptions.message import (
-    Invalidate,
-    LeaderWanted,
-    Ping,
-    PingResponse,
-    RelayedToLeader,
-    UpdateProgress,
-)
-from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Passed, PassLease, Pause, Reaction, Wake, Watch
+from statemachines.shared_subscriptions.message import LeaderWanted, PingResponse, RelayedToLeader
+from statemachines.shared_subscriptions.registry_process import LEADERS, REGISTRY, RegistryRecord
+from statemachines_spec.explorer.actor import Crash, Envelope, Passed, PassLease, Pause, Reaction, Wake, Watch
 from statemachines_spec.explorer.naming import rebase_queue
-from statemachines_spec.explorer.party import (
-    LateFiring,
-    advance,
-    begin,
-    fire_late,
-    fire_next,
-    firings,
-    first_due,
-    pass_time,
-    waits,
-)
+from statemachines_spec.explorer.party import InternedParty, LateFiring
+from statemachines_spec.explorer.process_component import ProcessComponent
+from statemachines_spec.explorer.process_steps import PartsTurn, ProcessParts, use_machine
 from statemachines_spec.explorer.timing import Timing
 from statemachines_spec.shared_subscriptions.consumer import Promised
 
@@ -96,22 +77,33 @@ RUNNING, PAUSED, LATE = Mode
 
 
 class HostLocal(msgspec.Struct, frozen=True, gc=False):
-    """`life` of the process; `number` of leaders it has started; `awaited`: answers of stores that are to come;
-    `passed`: the epoch of a claim that has ended before the leader knows that it has it."""
+    """`life` of the process; `awaited`: answers of stores that are to come; `parts`: the process; `passed`: the epoch
+    of a claim that has ended before the leader knows that it has it."""
 
     mode: Mode
     life: int
-    number: int
     awaited: int
-    party: Any
+    parts: ProcessParts
     passed: int = 0
 
+    @property
+    def party(self) -> InternedParty | None:
+        """The leader, while there is one."""
+        return self.parts.of_kind(LEADERS.name)
 
-class LeaderHost(Actor):
+    @property
+    def number(self) -> int:
+        """How many leaders it has started in this life."""
+        return int(self.parts.own.record.number)
+
+
+class LeaderHost(ProcessComponent):
     """`leaders`: how many it starts in one life; `lives`, `registrations`, `grants`, `epochs` bound what only grows;
     `late`: timers that were taken back may still fire; `ages`: a claim that it watches may grow old; `by_name`: of a
-    leader that is gone it speaks under its own name, for those who look at who speaks; `timing`: of a system with a
-    tick; `alone`: it counts on no other host where the stream store fails."""
+    leader that is gone it speaks under its own name, for those who look at who speaks; `alone`: it counts on no other
+    host where the stream store fails."""
+
+    local_type: type[HostLocal] = HostLocal
 
     def __init__(
         self,
@@ -130,45 +122,57 @@ class LeaderHost(Actor):
         late: bool = False,
         ages: bool = False,
         by_name: bool = False,
-        timing: Timing | None = None,
         alone: bool = True,
     ) -> None:
-        super().__init__(name, silent=silent, timing=timing, fsm=fsm, late=late)
+        process = use_machine(REGISTRY, LEADERS.name, fsm)
+        super().__init__(name, process, silent=silent, late=late)
+        self.lives = lives
+        self.faults = faults
+        self.configuration = configuration.check()
         self.ages = ages
         self.alone = alone
         self.by_name = by_name
-        self.configuration = configuration.check()
-        self.fsm = fsm
         self.at_once = at_once
-        self.lives = lives
         self.leaders = leaders
         self.registrations = registrations
         self.grants = grants
         self.epochs = epochs
-        self.faults = faults
-        self.late = late
+
+    @property
+    def fsm(self) -> Fsm[Any]:
+        """The machine of its leaders."""
+        return self.process.fsm_of(LEADERS.name)
+
+    def make_record(self, life: str) -> RegistryRecord:
+        """What the process begins with."""
+        return RegistryRecord(life, self.configuration, alone=self.alone)
+
+    def set_timing(self, timing: Timing, fsm: Fsm[Any] | None = None) -> None:
+        """Its leaders are timed from now on."""
+        self.set_timings({LEADERS.name: timing})
 
     # -- the component ------------------------------------------------------------------------------------------
 
     def initial(self) -> HostLocal:
-        return HostLocal(RUNNING, 1, 0, 0, None)
+        return self.local_type(RUNNING, 1, 0, self.steps.begin(self.make_record(incarnation(self.name, 1))))
 
     def inputs(self, local: HostLocal) -> tuple[Any, ...]:
         if local.mode is not RUNNING:
             holds = not self._times("claim_end") and local.party is not None and local.party.record.status in HOLDING
             return (Wake(), PassLease()) if local.mode is PAUSED and holds else (Wake(),)
         if local.party is None:
-            return ()
-        due = self.timing is not None and first_due(self.timing, local.party) is not None
+            return tuple(self._fired(local))
+        due = self._first_due(local) is not None
         faults = tuple(fault() for fault in self.faults if not (due and fault is Halt))
         ages = (Age(),) if self.ages and not self._times("claim_end") and self._is_young(local) else ()
-        return (*firings(self.fsm, local.party, self.silent, self.timing), *faults, *ages)
+        return (*self._fired(local), *faults, *ages)
 
     def react(self, local: HostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         match event:
             case Crash():
-                return Reaction(HostLocal(RUNNING, local.life + 1, 0, 0, None))
+                parts = self.steps.begin(self.make_record(incarnation(self.name, local.life + 1)))
+                return Reaction(self.local_type(RUNNING, local.life + 1, 0, parts))
             case Pause():
                 return Reaction(replace(local, mode=PAUSED))
             case PassLease():
@@ -178,32 +182,21 @@ class LeaderHost(Actor):
             case Age():
                 return self._age(local)
             case Passed():
-                return pass_time(self.timing, local, event.ticks, standing=local.mode is not RUNNING)
+                return self._pass_time(local, event.ticks, standing=local.mode is not RUNNING)
             case Wake():
-                due = fire_next(self.timing, self.fsm, local.party)
                 ends = local.mode is LATE and self._is_armed(local, "claim_end") and "claim_end" in self.fsm.authority
-                due += [ClaimEnd()] if ends else []
-                return self._step(replace(local, mode=RUNNING), due, watch)
-        if local.mode is not RUNNING:
-            return None
-        if local.party is not None and waits(self.timing, self.fsm, local.party, event):
+                local = replace(local, mode=RUNNING)
+                return self._feed(local, Envelope("", self.name, ClaimEnd()) if ends else None, watch)
+        if local.mode is not RUNNING or self._waits(local, event):
             return None
         if isinstance(event, RelayedToLeader) and event.leader == envelope.to:
             # Answered directly: whether a message finds its way is the network's choice here (SS-274, SS-275).
-            event = event.message
-            envelope = replace(envelope, event=event)
-        if isinstance(event, LeaderWanted) and (not is_fresh(envelope.to) or self._is_here(local, envelope.to)):
-            return self._want(local, event, watch)
+            envelope = replace(envelope, event=event.message)
         if isinstance(event, Answer):
             if local.party is None or envelope.to != local.party.record.id:
                 return Reaction(local)
-            return self._step(replace(local, awaited=local.awaited - 1), [event], watch)
-        if envelope.sender and (local.party is None or envelope.to != local.party.record.id):
-            return self._refuse(local, envelope)
-        if isinstance(event, LateFiring) and local.party is not None:
-            party, event = fire_late(self.fsm, local.party, event)
-            local = replace(local, party=party)
-        return self._step(local, [event], watch)
+            local = replace(local, awaited=local.awaited - 1)
+        return self._feed(local, envelope, watch)
 
     def within(self, local: HostLocal) -> bool:
         if local.life > self.lives or local.number > self.leaders:
@@ -219,7 +212,9 @@ class LeaderHost(Actor):
         """Queues are numbered from 0 and, where no answer can come any more, so are requests."""
         if local.party is None:
             return local
-        return replace(local, party=replace(local.party, record=renumber_leader(local.party.record, local.awaited)))
+        awaited = local.awaited
+        named = self.steps.changed(local.party, f"{bool(awaited)}", lambda record: renumber_leader(record, awaited))
+        return replace(local, parts=local.parts.put(named))
 
     def describe(self, local: HostLocal) -> str:
         if local.party is None:
@@ -255,65 +250,57 @@ class LeaderHost(Actor):
         found = read_watched(local)
         assert found is not None
         assert local.party is not None
-        party = self._changed(local.party, replace(local.party.record, found_at_ns=self._aged_ns))
+        aged = self.steps.changed(local.party, "aged", lambda record: replace(record, found_at_ns=self._aged_ns))
         node = node_of(found.value.leader)
         passed = Envelope("", node, ClaimPassed(found.value.leader, found.value.epoch))
-        return Reaction(replace(local, party=party), (), () if node == self.name else (passed,))
+        return Reaction(replace(local, parts=local.parts.put(aged)), (), () if node == self.name else (passed,))
 
-    def _changed(self, party: Any, record: Any) -> Any:
-        return replace(party, record=record)
+    def _feed(self, local: HostLocal, envelope: Envelope | None, watch: Watch | None) -> Reaction:
+        """What the registry takes, or its leader."""
+        turn = PartsTurn(self.steps, local.parts, watch)
+        if envelope is None:
+            turn.go_on()
+        else:
+            self._take(turn, local, envelope)
+        return self._finish(local, turn, envelope)
 
-    def _want(self, local: HostLocal, event: LeaderWanted, watch: Watch | None) -> Reaction:
-        """The registry: to whoever leads; without one, a leader is started first."""
-        if local.party is not None:
-            return self._step(local, [event], watch)
-        number = local.number + 1
-        record = LeaderRecord(
-            fresh(incarnation(self.name, local.life), number),
-            event.group,
-            event.filter,
-            self.configuration,
-            alone=self.alone,
-        )
-        local = replace(local, number=number, party=begin(self.fsm, record, self.late, timing=self.timing))
-        return self._step(local, [StartLeader(), event], watch)
+    @staticmethod
+    def _take(turn: PartsTurn, local: HostLocal, envelope: Envelope) -> None:
+        leader = "" if local.party is None else local.party.record.id
+        match envelope.event:
+            case LateFiring() as late:
+                turn.fire_late(leader, late)
+            case LeaderWanted() as event:
+                turn.receive(event.borrower, envelope.to, event)
+            case Answer() as event:
+                turn.feed(envelope.to, event)
+            case event if envelope.sender:
+                turn.receive(envelope.sender, envelope.to, event)
+            case event if type(event) in turn.process.fsm.alphabet:
+                turn.feed(turn.id, event)
+            case event:
+                turn.feed(leader, event)
 
-    def _refuse(self, local: HostLocal, envelope: Envelope) -> Reaction:
-        """The registry: the leader that this is for is gone."""
-        message = envelope.event
-        if not isinstance(message, Ping | UpdateProgress):
-            return Reaction(local)
-        gone = Invalidate(message.borrower, message.epoch, message.registration)
-        sender = incarnation(self.name, local.life) if self.by_name else envelope.to
-        return Reaction(local, (Envelope(sender, message.borrower, gone),))
-
-    def _step(self, local: HostLocal, events: list[Event], watch: Watch | None) -> Reaction:
+    def _finish(self, before: HostLocal, turn: PartsTurn, envelope: Envelope | None) -> Reaction:
+        local = replace(before, parts=turn.parts())
         sends: list[Envelope] = []
         calls: list[Envelope] = []
-        for event in (events := list(events)):  # what is due meanwhile is added
-            party = local.party
-            if party is None:
-                break
-            name = party.record.id
-            was_ripe = party.record.ripe
-            party, effects = advance(self.fsm, party, event, name, watch, self.timing)
-            if party.record.ripe and not was_ripe:
-                calls.append(Envelope("", GROUP_STORE, Watched(party.record.found.stamp)))
-            ended = any(isinstance(effect, Stop) for effect in effects)  # what a host forgets it by
-            if ended != (party.record.status in self.fsm.final):
-                raise InvariantViolated(self.fsm.name, "it stops where it is at its end", party.record, event)
-            asks = sum(isinstance(effect, Ask) for effect in effects)
-            local = replace(local, party=None if ended else party, awaited=local.awaited + asks)
-            for effect in effects:
-                self._perform(name, effect, sends, calls)
-            if event is events[-1]:
-                events += fire_next(self.timing, self.fsm, local.party)
-            if local.passed and self._is_armed(local, "claim_end"):
-                events.append(ClaimEnd())  # armed for a moment that is over: it fires before anything else
-                local = replace(local, passed=0)
-        if local.party is None:
+        was_ripe = before.party is not None and before.party.record.ripe
+        if local.party is not None and local.party.record.ripe and not was_ripe:
+            calls.append(Envelope("", GROUP_STORE, Watched(local.party.record.found.stamp)))
+        if local.party is not None and local.passed and self._is_armed(local, "claim_end"):
+            # Armed for a moment that is over: it fires before anything else.
+            turn.feed(local.party.record.id, ClaimEnd())
+            local = replace(local, parts=turn.parts(), passed=0)
+        leader = local.party
+        for name, effect in turn.out:
+            speaker = envelope.to if name == turn.id and envelope is not None and not self.by_name else name
+            self._perform(speaker, effect, sends, calls)
+        asks = sum(isinstance(effect, Ask) for _, effect in turn.out)
+        if leader is None:
             return Reaction(replace(local, awaited=0, passed=0), tuple(sends), tuple(calls))
-        return Reaction(self._settled(local, local.party.record.id), tuple(sends), tuple(calls))
+        local = replace(local, awaited=local.awaited + asks)
+        return Reaction(self._settled(local, leader.record.id), tuple(sends), tuple(calls))
 
     def _perform(self, name: str, effect: Effect, sends: list[Envelope], calls: list[Envelope]) -> None:
         match effect:
@@ -335,11 +322,9 @@ class LeaderHost(Actor):
         return local
 
     def _times(self, timer: str) -> bool:
-        return self.timing is not None and timer in self.timing.timers
-
-    @staticmethod
-    def _is_here(local: HostLocal, party: str) -> bool:
-        return local.party is not None and bool(local.party.record.id == party)
+        """Whether time is counted for this timer of its leaders."""
+        timing = self.steps.timings.get(LEADERS.name)
+        return timing is not None and timer in timing.timers
 
     @staticmethod
     def _is_armed(local: HostLocal, timer: str) -> bool:

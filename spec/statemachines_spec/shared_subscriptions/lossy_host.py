@@ -31,9 +31,7 @@ class LosingLocal(HostLocal, frozen=True, gc=False):
 class LosingHost(LeaderHost):
     """As it is; what it loses comes on top."""
 
-    def initial(self) -> LosingLocal:
-        local = super().initial()
-        return LosingLocal(local.mode, local.life, local.number, local.awaited, local.party)
+    local_type = LosingLocal
 
     def inputs(self, local: HostLocal) -> tuple[Any, ...]:
         assert isinstance(local, LosingLocal)

@@ -363,7 +363,8 @@ def talking(
     """A leader and one member, by the clock."""
     pace = Pace(beats)
     silent = tuple(timer for timer in LeaderHost(HOST, TIMES_PACED).fsm.timer_registry() if timer not in timers)
-    host = DirectHost(HOST, TIMES_PACED, silent=silent, grants=grants, timing=of_leader(TIMES_PACED, timers))
+    host = DirectHost(HOST, TIMES_PACED, silent=silent, grants=grants)
+    host.set_timing(of_leader(TIMES_PACED, timers))
     held = streams(("a",), 1, ended=True)
     messages = FailingStore(StreamStore(1), hows=(REFUSED,), state=held) if fails else Store(StreamStore(1), state=held)
     group = Store(GroupStore(), state=make_declared_store(TIMES_PACED), roots=1)

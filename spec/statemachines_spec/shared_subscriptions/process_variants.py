@@ -1,5 +1,4 @@
-"""Process variants: the declared processes of shared subscriptions as a system needs them: with another machine for
-borrowers or leaders, or without a party that the environment stands for."""
+"""Process variants: the declared processes of shared subscriptions without a party that the environment stands for."""
 
 from __future__ import annotations
 
@@ -7,23 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Begin, Effects, Fsm, Ignore, PartyKind, Process, Row
+from statemachines.kernel import Begin, Effects, Fsm, Ignore, Process, Row
 from statemachines.shared_subscriptions.agent_process import WITNESSES, doubt, is_for_living, is_from_named
 from statemachines.shared_subscriptions.agent_record import AgentRecord
 from statemachines.shared_subscriptions.borrower import Destroyed
-
-
-def use_machine(process: Process[Any], kind: str, fsm: Fsm[Any]) -> Process[Any]:
-    """The process with this machine for one kind of its parties."""
-    if process.kinds[kind].fsm is fsm:
-        return process
-    kinds = tuple(replace(one, fsm=fsm) if one.name == kind else one for one in process.kinds.values())
-    return copy_process(process, process.fsm, kinds)
-
-
-def copy_process(process: Process[Any], fsm: Fsm[Any], kinds: tuple[PartyKind, ...]) -> Process[Any]:
-    """The declaration with another machine, and other kinds of parties."""
-    return Process(process.name, fsm, kinds=kinds, routes=process.routes, begin=process.begin, diverts=process.diverts)
+from statemachines_spec.explorer.process_steps import copy_process
 
 
 def leave_out_witness(process: Process[Any]) -> Process[Any]:

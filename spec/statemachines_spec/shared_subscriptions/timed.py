@@ -171,7 +171,7 @@ def _timed(actor: Actor, one: Timed, ours: Configuration, slack: int) -> Actor:
         timers = one.borrower if isinstance(actor, Consumer) else one.leader
         reckon = of_borrower if isinstance(actor, Consumer) else of_leader
         if timers:
-            timed.set_timing(reckon(ours, timers, slack), actor.fsm)
+            timed.set_timing(reckon(ours, timers, slack))
         return timed
     return actor
 

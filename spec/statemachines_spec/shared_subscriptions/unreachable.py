@@ -15,28 +15,26 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import ConfigurationError, Event, Request, fresh, in_order, incarnation, node_of
+from statemachines.kernel import ConfigurationError, Event, Request, in_order, node_of
 from statemachines.shared_subscriptions.assignment import RevokeTimeout
-from statemachines.shared_subscriptions.borrower import UNSUBSCRIBING, BorrowerRecord, GiveBack, PingTimeout
-from statemachines.shared_subscriptions.claim import ClaimEnd, HeartbeatTimer, StartLeader
+from statemachines.shared_subscriptions.borrower import UNSUBSCRIBING, GiveBack, PingTimeout
+from statemachines.shared_subscriptions.claim import ClaimEnd, HeartbeatTimer
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import GroupStore
 from statemachines.shared_subscriptions.leader import IdleTimer
-from statemachines.shared_subscriptions.leader_record import SERVING, LeaderRecord
+from statemachines.shared_subscriptions.leader_record import SERVING
 from statemachines.shared_subscriptions.member import ExpiryTimer
-from statemachines.shared_subscriptions.message import LeaderWanted
 from statemachines.shared_subscriptions.stream import ABSENT, StreamProgress
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import StreamStore
 from statemachines_spec.explorer.actor import Envelope, Reaction, Watch
 from statemachines_spec.explorer.network import Network
 from statemachines_spec.explorer.order import Order
-from statemachines_spec.explorer.party import Party, begin
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
 from statemachines_spec.explorer.system import System, at_most
 from statemachines_spec.shared_subscriptions import properties, quiescent_properties
-from statemachines_spec.shared_subscriptions.consumer import ENDED, FILTER, GROUP, Consumer, ConsumerLocal
+from statemachines_spec.shared_subscriptions.consumer import ENDED, Consumer, ConsumerLocal
 from statemachines_spec.shared_subscriptions.failing_store import make_failed_answer
 from statemachines_spec.shared_subscriptions.leader_host import QUIET_TIMERS, HostLocal, LeaderHost
 from statemachines_spec.shared_subscriptions.orders import ORDERS, is_kept
@@ -76,12 +74,12 @@ class CutConsumer(Consumer):
     def __init__(
         self, *arguments: Any, ways: tuple[str, ...], registries: tuple[str, ...] = HOSTS, **options: Any
     ) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, registries=registries, **options)
         self.ways = ways
-        self.registries = registries
 
     def initial(self) -> CutConsumerLocal:
-        return _with_cut(super().initial(), "")
+        local = super().initial()
+        return CutConsumerLocal(local.mode, local.number, local.parts)
 
     def inputs(self, local: ConsumerLocal) -> tuple[Any, ...]:
         assert isinstance(local, CutConsumerLocal)
@@ -97,17 +95,13 @@ class CutConsumer(Consumer):
         if reaction is None:
             return None
         sends = tuple(one for one in reaction.sends if local.cut != REQUESTS or node_of(one.to) != FIRST)
-        return Reaction(_with_cut(reaction.local, local.cut), sends, reaction.calls)
+        return replace(reaction, sends=sends)
 
     def canonical(self, local: ConsumerLocal) -> ConsumerLocal:
-        if local.party is None or local.party.record.outstanding:
+        if local.parts is None or local.party is None or local.party.record.outstanding:
             return local
-        return replace(local, party=replace(local.party, record=replace(local.party.record, ping_n=0)))
-
-    def _borrower(self, number: int, epoch: int) -> Party:
-        name = fresh(incarnation(self.name, 1), number)
-        record = BorrowerRecord(name, GROUP, FILTER, self.registries, self.configuration, epoch=epoch)
-        return begin(self.fsm, record, self.late, timing=self.timing)
+        unnumbered = self.steps.changed(local.party, "pings from 0", lambda record: replace(record, ping_n=0))
+        return replace(local, parts=local.parts.put(unnumbered))
 
 
 class BlindConsumer(CutConsumer):
@@ -133,47 +127,19 @@ def is_reading(local: ConsumerLocal) -> bool:
     return any(child.status is not ABSENT for _, child in held)
 
 
-def _with_cut(local: ConsumerLocal, cut: str) -> CutConsumerLocal:
-    return CutConsumerLocal(local.mode, local.number, local.epoch, local.party, local.promised, cut)
-
-
-class CutHostLocal(HostLocal, frozen=True, gc=False):
-    """`is_held_back`: its leader could not serve, and gave the claim up."""
-
-    is_held_back: bool = False
-
-
 class CutHost(LeaderHost):
     """A host that takes no claim again once its leader gave one up because it could not serve (SS-281).
 
-    The shipped host waits for `claim_ttl` and `find_leader`; in this time the other host takes the claim.
+    The shipped host waits for `claim_ttl` and `find_leader`; in this time the other host takes the claim.  So that
+    timer of the registry never fires here.
     """
 
-    def initial(self) -> CutHostLocal:
-        local = super().initial()
-        return CutHostLocal(local.mode, local.life, local.number, local.awaited, local.party)
-
     def react(self, local: HostLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
-        if self.is_lost(envelope):
-            return Reaction(local)
-        reaction = super().react(local, envelope, watch)
-        if reaction is None or local.party is None or reaction.local.party is not None:
-            return reaction
-        return replace(reaction, local=replace(reaction.local, is_held_back=local.party.record.unfit))
+        return Reaction(local) if self.is_lost(envelope) else super().react(local, envelope, watch)
 
     def is_lost(self, envelope: Envelope) -> bool:
         """Leader hosts do not hear each other in this system, and this is what one of them sends."""
         return False
-
-    def _want(self, local: HostLocal, event: LeaderWanted, watch: Watch | None) -> Reaction:
-        assert isinstance(local, CutHostLocal)
-        if local.party is not None or not local.is_held_back:
-            return super()._want(local, event, watch)
-        number = local.number + 1
-        name = fresh(incarnation(self.name, local.life), number)
-        record = LeaderRecord(name, event.group, event.filter, self.configuration, alone=self.alone, not_before_ns=1)
-        local = replace(local, number=number, party=begin(self.fsm, record, self.late, timing=self.timing))
-        return self._step(local, [StartLeader(), event], watch)
 
 
 class SeparateHost(CutHost):
@@ -369,8 +335,7 @@ def has_ended(local: ConsumerLocal) -> int:
 
 def leads_held_back(local: HostLocal) -> int:
     """1: a leader serves at a host that gave a claim up because it could not serve."""
-    assert isinstance(local, CutHostLocal)
-    return int(local.is_held_back and properties.leads(local))
+    return int(bool(local.parts.own.record.let_go) and properties.leads(local))
 
 
 def knows_all_is_read(local: HostLocal) -> int:
@@ -546,7 +511,7 @@ def _host(name: str, pair: Pair, ours: Configuration) -> CutHost:
         registrations=3,
         grants=4,
         epochs=4,
-        silent=tuple(timer for timer in QUIET_TIMERS if timer not in pair.fires),
+        silent=(*(timer for timer in QUIET_TIMERS if timer not in pair.fires), "let_go_end"),
         ages="claim_end" in pair.fires,
         alone=False,
     )

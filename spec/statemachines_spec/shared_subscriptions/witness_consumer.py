@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Answer, Ask, Event, Fsm, Send, fresh, incarnation, node_of
+from statemachines.kernel import Answer, Ask, Event, Fsm, Process, node_of
 from statemachines.shared_subscriptions.agent_process import AGENT, BORROWERS, WITNESSES
 from statemachines.shared_subscriptions.agent_record import AgentRecord
 from statemachines.shared_subscriptions.borrower import CONNECTED, BorrowerRecord
@@ -30,22 +30,19 @@ from statemachines.shared_subscriptions.message import (
     PingResponse,
     Revoked,
 )
-from statemachines.shared_subscriptions.witness import ASKING, WITNESS, RestTimer, WitnessRecord
-from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Reaction, Watch
-from statemachines_spec.explorer.party import InternedParty, firings
-from statemachines_spec.explorer.process_steps import PartsTurn, ProcessPart, ProcessParts, ProcessSteps
-from statemachines_spec.shared_subscriptions.agent_consumer import limit_lives, subscribe
+from statemachines.shared_subscriptions.witness import ASKING, RestTimer, WitnessRecord
+from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
+from statemachines_spec.explorer.party import InternedParty
+from statemachines_spec.explorer.process_steps import PartsTurn, ProcessParts, use_machine
 from statemachines_spec.shared_subscriptions.consumer import (
-    CRASHED,
-    ENDED,
     FILTER,
     GROUP,
     RUNNING,
     Consumer,
     ConsumerLocal,
-    Promised,
+    Mode,
+    subscribe,
 )
-from statemachines_spec.shared_subscriptions.process_variants import use_machine
 
 LIAR = "liar~1"
 """A host that leads nothing; its parties are named after it."""
@@ -95,25 +92,21 @@ class Failing(Event, frozen=True, gc=False):
 
 
 class WitnessedLocal(ConsumerLocal, frozen=True, gc=False):
-    """`own`: what the process knows, `witness`: the machine that reads the claim; `open`: the read that the store has
-    not done yet, `answer`: what it has read."""
+    """`open`: the read that the store has not done yet, `answer`: what it has read."""
 
-    own: InternedParty | None = None
-    witness: InternedParty | None = None
     open: Read | None = None
     answer: Any = None
 
     @property
+    def witness(self) -> InternedParty | None:
+        """The machine that reads the claim."""
+        return None if self.parts is None else self.parts.of_kind(WITNESSES.name)
+
+    @property
     def doubted(self) -> tuple[tuple[str, Any], ...]:
         """What waits until the claim is read, with its senders."""
-        claim = None if self.own is None else self.own.record.claims.get((GROUP, FILTER))
+        claim = None if self.parts is None else self.parts.own.record.claims.get((GROUP, FILTER))
         return () if claim is None else claim.doubted
-
-    def parts(self) -> ProcessParts:
-        """The process."""
-        assert self.own is not None
-        pairs = ((BORROWERS.name, self.party), (WITNESSES.name, self.witness))
-        return ProcessParts(self.own, tuple(ProcessPart(kind, party) for kind, party in pairs if party is not None))
 
 
 class WitnessedConsumer(Consumer):
@@ -125,67 +118,55 @@ class WitnessedConsumer(Consumer):
         super().__init__(name, configuration, **options)
         self.lies = lies
         self.fails = fails
-        self.host = incarnation(name, 1)
-        self.process = use_machine(AGENT, BORROWERS.name, self.fsm)
-        self.steps = ProcessSteps(self.process, late=self.late)
+
+    def choose_process(self, fsm: Fsm[Any]) -> Process[Any]:
+        return use_machine(AGENT, BORROWERS.name, fsm)
+
+    def make_record(self, life: str) -> AgentRecord:
+        return replace(super().make_record(life), doubted_max=DOUBTED)
 
     # -- the component ------------------------------------------------------------------------------------------
 
     def initial(self) -> WitnessedLocal:
-        record = AgentRecord(self.host, (self.registry,), self.configuration, doubted_max=DOUBTED)
-        return self._local(WitnessedLocal(RUNNING, 1, 0, None), subscribe(self.steps, record))
-
-    @property
-    def machines(self) -> tuple[Fsm[Any], ...]:
-        return self.process.machines
+        return WitnessedLocal(RUNNING, 1, subscribe(self.steps, self.make_record(self.host)))
 
     def inputs(self, local: ConsumerLocal) -> tuple[Any, ...]:
         assert isinstance(local, WitnessedLocal)
         if local.party is None or local.witness is None:
             return ()
-        return (
-            *super().inputs(local),
-            *firings(WITNESS, local.witness.party, self.silent),
-            *self._reads(local),
-            *self._lies(local.party.record),
-        )
+        return (*super().inputs(local), *self._reads(local), *self._lies(local.party.record))
 
     def react(self, local: ConsumerLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         assert isinstance(local, WitnessedLocal)
         event = envelope.event
-        if isinstance(event, Crash):
-            return Reaction(WitnessedLocal(CRASHED, local.number, 0, None))
-        if isinstance(event, Promised) or local.own is None:
-            return super().react(local, envelope, watch)
         if isinstance(event, Reading):
             assert local.witness is not None
             return Reaction(local, (), (Envelope(local.witness.record.id, SERVICE, local.open),))
         if isinstance(event, Answer):
             return Reaction(replace(local, answer=event))
-        turn = PartsTurn(self.steps, local.parts(), watch)
-        borrower = "" if local.party is None else local.party.record.id
-        closed = local
-        match event:
-            case Arriving() | Failing() | RestTimer():
+        return super().react(local, envelope, watch)
+
+    def _take(self, turn: PartsTurn, local: ConsumerLocal, envelope: Envelope) -> None:
+        assert isinstance(local, WitnessedLocal)
+        match envelope.event:
+            case Arriving() | Failing() | RestTimer() as event:
                 assert local.witness is not None
                 told: Event = event
                 if local.open is not None and not isinstance(event, RestTimer):
                     told = local.answer if isinstance(event, Arriving) else StoreFailed(local.open.n)
-                    closed = replace(local, open=None, answer=None)
                 turn.feed(local.witness.record.id, told)
             case Lie(sender, message):
-                turn.receive(sender, borrower, message)
-            case _ if envelope.sender:
-                turn.receive(envelope.sender, envelope.to, event)
+                assert local.party is not None
+                turn.receive(sender, local.party.record.id, message)
             case _:
-                turn.feed(borrower, event)
-        return self._done(turn, closed)
+                super()._take(turn, local, envelope)
 
-    def canonical(self, local: WitnessedLocal) -> WitnessedLocal:
+    def canonical(self, local: ConsumerLocal) -> ConsumerLocal:
         """Reads are numbered from 0 where none is open."""
-        if local.witness is None or local.witness.record.status is ASKING:
+        assert isinstance(local, WitnessedLocal)
+        if local.parts is None or local.witness is None or local.witness.record.status is ASKING:
             return local
-        return replace(local, witness=self.steps.changed(local.witness, "n=0", _without_number))
+        return replace(local, parts=local.parts.put(self.steps.changed(local.witness, "n=0", _without_number)))
 
     def describe(self, local: ConsumerLocal) -> str:
         assert isinstance(local, WitnessedLocal)
@@ -220,23 +201,17 @@ class WitnessedConsumer(Consumer):
             yield Lie(f"{LIAR}/1", Grant(*pair, "0.0/a", 1, 0))
             yield Lie(f"{LIAR}/1", Revoked(*pair, "0.0/a", 1))
 
-    def _done(self, turn: PartsTurn, before: WitnessedLocal) -> Reaction:
-        out = turn.out
-        sends = tuple(Envelope(party, effect.to, effect.message) for party, effect in out if isinstance(effect, Send))
-        asked = [effect.request for _, effect in out if isinstance(effect, Ask)]
+    def _done(self, turn: PartsTurn, before: ConsumerLocal, event: Any = None) -> Reaction:
+        assert isinstance(before, WitnessedLocal)
+        if isinstance(event, Arriving | Failing):
+            before = replace(before, open=None, answer=None)
+        asked = [effect.request for _, effect in turn.out if isinstance(effect, Ask)]
         assert len(asked) + (before.open is not None) <= 1, "one read is open at a time"
-        parts = limit_lives(self.steps, turn.parts(), self.lives)
-        local = self._local(replace(before, open=asked[0] if asked else before.open), parts)
-        beyond = fresh(self.host, self.lives + 1)
-        return Reaction(self._settled(local), tuple(one for one in sends if one.sender != beyond))
+        return super()._done(turn, replace(before, open=asked[0]) if asked else before)
 
-    @staticmethod
-    def _local(before: WitnessedLocal, parts: ProcessParts) -> WitnessedLocal:
-        """What there is now: without a borrower the subscription has ended, and nothing that is read matters."""
-        own, party = parts.own, parts.of_kind(BORROWERS.name)
-        if party is None:
-            return WitnessedLocal(ENDED, own.record.number, 0, None, own=own)
-        return replace(before, number=own.record.number, own=own, party=party, witness=parts.of_kind(WITNESSES.name))
+    def _end(self, local: ConsumerLocal, mode: Mode, parts: ProcessParts | None) -> ConsumerLocal:
+        """Nothing that is read matters any more."""
+        return replace(super()._end(local, mode, parts), open=None, answer=None)
 
 
 def _without_number(record: WitnessRecord) -> WitnessRecord:

@@ -55,7 +55,7 @@ def test_the_rules_as_written_disagree_before_two_hold_one_stream():
     one = system("late-copies", "small")
     for actor in one.actors:
         if isinstance(actor, Consumer):
-            actor.fsm = borrower("as_written")
+            actor.use_machine("borrower", borrower("as_written"))
     result = explored(one)
     assert result.path.broken.startswith("S10 consumer-")
     assert len(result.path.legs) < 21

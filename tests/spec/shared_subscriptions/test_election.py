@@ -105,7 +105,7 @@ def with_leader(setting, change):
     one = build(setting)
     for actor in one.actors:
         if hasattr(actor, "fsm"):
-            actor.fsm = substitute_rows(LEADER, change)
+            actor.use_machine("leader", substitute_rows(LEADER, change))
     return one
 
 
@@ -167,8 +167,8 @@ def test_hosts_with_other_bounds_are_not_interchangeable():
 def test_hosts_that_begin_otherwise_are_not_interchangeable():
     one = build(TINY)
     first = one.actors[0].initial()
-    one.actors[0].initial = lambda: replace(first, number=1)
-    with pytest.raises(Asymmetric, match=r"do not begin alike .*number: 1, not 0"):
+    one.actors[0].initial = lambda: replace(first, awaited=1)
+    with pytest.raises(Asymmetric, match=r"do not begin alike .*awaited: 1, not 0"):
         explore(one, **PLAIN)
 
 

@@ -36,7 +36,7 @@ def test_a_leader_that_does_not_repeat_a_grant_leaves_it_open_for_ever():
     one = system("revoke-timeout", "small")
     for actor in one.actors:
         if isinstance(actor, LeaderHost):
-            actor.fsm = substitute_rows(LEADER, silent)
+            actor.use_machine("leader", substitute_rows(LEADER, silent))
     results = {result.name: result for result in live(one, obligations_of(one))}
     assert not results["L2 leader-1"].is_held
     assert results["L1 consumer-1"].is_held
@@ -55,7 +55,7 @@ def test_both_engines_make_the_same_graph_and_the_same_verdicts(room):
     one = system("revoke-timeout", "small")
     for actor in one.actors:
         if isinstance(actor, LeaderHost):
-            actor.fsm = substitute_rows(LEADER, silent)
+            actor.use_machine("leader", substitute_rows(LEADER, silent))
     plain, compiled = (graph_of(one, engine=engine, room=room) for engine in ("plain", "compiled"))
     assert (plain.name, plain.count, plain.size) == ("plain", compiled.count, compiled.size)
     assert compiled.name == "compiled"

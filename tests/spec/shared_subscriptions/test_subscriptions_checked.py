@@ -73,7 +73,7 @@ def test_fresh_nodes_come_to_the_same_violation(as_written):
     done = replay(one, result.path)
     assert done.broken == "S5"
     assert done.events > 20
-    assert {node.fsm.name for node in done.nodes.values()} == {"borrower", "leader"}
+    assert {node.fsm.name for node in done.nodes.values()} == {"agent", "borrower", "registry", "leader"}
 
 
 def test_fresh_nodes_are_judged_by_their_own_records(as_written):
@@ -215,9 +215,9 @@ def with_machines(name, *, borrower=BORROWER, leader=LEADER):
     one = system(name, "small")
     for actor in one.actors:
         if isinstance(actor, Consumer):
-            actor.fsm = borrower
+            actor.use_machine("borrower", borrower)
         elif isinstance(actor, LeaderHost):
-            actor.fsm = leader
+            actor.use_machine("leader", leader)
     return msgspec.structs.replace(one, origin=None)
 
 
