@@ -166,6 +166,11 @@ class ProcessSteps:
             taken = self._taken[key] = self._checked(kind, party.party, event, now_ns)
         return taken
 
+    def write_down(self, kind: str, party: InternedParty, event: Event, now_ns: int, watch: Watch) -> None:
+        """A step that raises, for who wants to read it."""
+        timing = self.timings.get(kind)
+        step_party(self.process.fsm_of(kind), party.party, event, party.record.id, watch, now_ns, timing)
+
     # -- time ---------------------------------------------------------------------------------------------------
 
     def age(self, parts: ProcessParts, ticks: int, *, standing: bool) -> ProcessParts | None:
@@ -363,7 +368,12 @@ class PartsTurn(ProcessTurn):
 
     def _take(self, name: str, event: Event) -> Effects:
         part = self._parts[name]
-        taken = self.steps.take(part.kind, part.party, event, self.now_ns)
+        try:
+            taken = self.steps.take(part.kind, part.party, event, self.now_ns)
+        except Exception:
+            if self.watch is not None:
+                self.steps.write_down(part.kind, part.party, event, self.now_ns, self.watch)
+            raise
         self._parts[name] = ProcessPart(part.kind, taken.party)
         if self.watch is not None:
             self.watch += taken.seen
