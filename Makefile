@@ -41,8 +41,9 @@ clauses: setup  ## take each clause away: does a test named after it fail?
 bench: setup  ## measure against the baselines
 	$(BIN)/gapless bench
 
-soak: setup  ## explore every certificate again, then run for long under failures (MINUTES=10; 60: sessions hurt a thousand times in a run)
+soak: setup  ## explore every certificate again, let implementations of others pass 1 000 seeds and find what is planted in them, then run for long under failures (MINUTES=10; 60: sessions hurt a thousand times in a run)
 	$(BIN)/gapless check --certificates --jobs 2
+	$(BIN)/python tools/soak_foreign.py
 	$(BIN)/python tools/soak.py --minutes $(MINUTES)
 
 lock:  ## write requirements.lock anew from pyproject.toml

@@ -88,6 +88,12 @@ def find_process(name: str) -> Process[Any] | None:
     return process
 
 
+def processes(protocol_name: str) -> tuple[Process[Any], ...]:
+    """All declared processes of a protocol; raises `ConfigurationError` as `machines` and `find_process` do."""
+    one = registry.protocol(protocol_name)
+    return tuple(found for name in one.processes if (found := find_process(one.full_name(name))) is not None)
+
+
 def machines(protocol_name: str) -> tuple[Fsm[Any], ...]:
     """All machines of a protocol; raises `ConfigurationError` with the known names."""
     one = registry.protocol(protocol_name)

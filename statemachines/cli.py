@@ -17,7 +17,7 @@ from typing import Annotated, Final
 import typer
 
 from statemachines import __version__
-from statemachines.commands import adopt, analysis, check, conform, demo, itf, judge, mutate, node, simulation
+from statemachines.commands import adopt, analysis, check, conform, damage, demo, itf, judge, mutate, node, simulation
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.drivers.plain_text import plain_lines
@@ -247,6 +247,7 @@ app.command()(simulation.simulate)
 app.command()(simulation.replay)
 app.command()(simulation.campaign)
 app.command()(analysis.analyze)
+app.command()(damage.damage)
 app.command()(check.check)
 app.command()(itf.itf)
 app.command()(mutate.mutate)

@@ -7,10 +7,10 @@
     python tools/clauses.py --by-row                 finer: each row alone; a row may share its test with others
     python tools/clauses.py --slice 3/20             every twentieth clause, beginning with the third
 
-What is taken away: of a clause with rows, its rows (a cell that nothing decides any more ignores its event; one that
-was ignored by the clause refuses it); of one with invariants, the invariants; of any other, what `breaks.py` beside
-the protocol's tests says.  The tests that carry the clause in their names run with the mutant, all in this process,
-until one of them fails (or does not end).  A clause that says "not modelled: why" is not asked.
+What is taken away: of a clause with rows, its rows in all machines and processes (a cell that nothing decides any more
+ignores its event; one that was ignored by the clause refuses it); of one with invariants, the invariants; of any other,
+what `breaks.py` beside the protocol's tests says.  The tests that carry the clause in their names run with the mutant,
+all in this process, until one of them fails (or does not end).  A clause that says "not modelled: why" is not asked.
 
 Exit code 0: every clause is carried; 1: some are not; 2: a name that is none.
 """
@@ -227,7 +227,8 @@ def choose_mutants(
     mutants: list[Mutant] = []
     without: list[tuple[str, str]] = []
     for protocol in protocols:
-        machines, breaks = catalogue.machines(protocol), breaks_of(protocol, folder)
+        own = tuple(process.fsm for process in catalogue.processes(protocol))
+        machines, breaks = (*catalogue.machines(protocol), *own), breaks_of(protocol, folder)
         for clause in catalogue.clauses(protocol).values():
             if (clauses and clause.id not in clauses) or not clause.is_modelled:
                 continue

@@ -23,7 +23,16 @@ import time
 from pathlib import Path
 
 import msgspec
-from soak_models import drive, explore_again, explore_commit, fuzz_frames, judge_twice, simulate
+from soak_models import (
+    damage_traces,
+    drive,
+    explore_again,
+    explore_commit,
+    fuzz_frames,
+    judge_twice,
+    restore_processes,
+    simulate,
+)
 from soak_processes import (
     STORM,
     break_off,
@@ -48,11 +57,13 @@ LOG = Path("out/soak.jsonl")
 COUNTS = {
     "seeds": (40, "simulated runs"),
     "frames": (50_000, "fuzzed inputs"),
+    "inputs": (100_000, "inputs of declared processes, which are made anew from their value before each"),
     "examples": (200, "groups, and runs of a closed system"),
     "crashes": (100, "crash runs of the queue"),
     "lives": (600, "processes that come to a queue"),
     "slow-samples": (3_000, "samples of zenoh that are put while a link is cut, which comes back with 200 kB/s"),
     "twice": (12, "scenarios that two judges see; eight rounds go through all of them"),
+    "damages": (10, "times that each kind of damage is done to a trace"),
     "states": (10_000_000, "states at most, of a system that is explored again"),
     "topics": (70_000, "topics of a group that starts at once"),
 }
@@ -79,11 +90,13 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         simulate(done, f"{PROTOCOL}/{scenarios[seed % len(scenarios)]}", given.seeds)
         fuzz_frames(done, given.frames)
         drive(done, given.examples)
+        restore_processes(done, given.inputs)
         queues = tuple(list_shipped_with(QUEUE))
         simulate(done, f"{QUEUE}/{queues[seed % len(queues)]}", given.seeds)
         explore_again(done, given.states)
         explore_commit(done, COMMIT_LARGE if seed % COMMIT_ROUNDS == 0 else COMMIT_SMALL)
         judge_twice(done, given.twice)
+        damage_traces(done, given.damages)
         crash_queues(done, given.crashes)
         break_off(done, BREAKS)
         crowd_queue(done, given.lives)

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import seed as hypothesis_seed
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
-from soak_totals import OUT, Totals
+from soak_totals import OUT, Totals, empty_folder
 
 from statemachines import catalogue, registry
 from statemachines.testing.bug_search import find
@@ -20,6 +20,8 @@ from statemachines.testing.shared_subscriptions.readers import READERS
 from statemachines.testing.system_test import CLOSED, SystemTest
 from statemachines.testing.system_test import PropertyBroken as SystemBroken
 from statemachines.testing.two_judges import disagreements
+from statemachines_reports.damage.damage_matrix import count_cells, try_all
+from statemachines_reports.damage.damage_trial import open_trial
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import find_scenario, list_shipped_with
 from statemachines_spec import certificates
@@ -28,8 +30,22 @@ from statemachines_spec.protocol import all_parts
 from statemachines_spec.shared_subscriptions.systems import system
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "protocols" / "shared_subscriptions"))
 
+from process_world import ProcessWorld
 from two_phase_commit import SPEC
+
+SEEN = 0.85
+"""This share of the kinds that a trace can have is seen in most tries, at least, in a single run."""
+
+DAMAGED = (
+    "shared_subscriptions/storm",
+    "persistent_sessions/sessions_storm",
+    "missed_samples/random_loss",
+    "sequence_windows/any_weather",
+    "cursor_recovery/deaths",
+)
+"""Scenarios whose traces are damaged, one in a round."""
 
 SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "reordering", "false-timeouts")
 """Closed systems that Hypothesis drives, one in a round."""
@@ -68,6 +84,17 @@ def drive(totals: Totals, examples: int) -> None:
     totals.moves += GroupTest.moves - before + closed.moves
 
 
+def restore_processes(totals: Totals, inputs: int) -> None:
+    """Declared processes go on from their value as before, whatever they hear."""
+    world = ProcessWorld(totals.seed)
+    try:
+        for _ in range(inputs):
+            world.step()
+    except AssertionError as wrong:
+        totals.count_violations(f"a process that was made anew goes on otherwise (seed {totals.seed}): {wrong}")
+    totals.restored += inputs
+
+
 def judge_twice(totals: Totals, scenarios: int) -> None:
     """Some scenarios of all protocols, the next ones in the next round: monitors and the judge of the trace agree."""
     names = [
@@ -80,6 +107,21 @@ def judge_twice(totals: Totals, scenarios: int) -> None:
         totals.count_violations(
             *disagreements(find_scenario(names[place % len(names)]), (totals.seed,), OUT / "judges")
         )
+
+
+def damage_traces(totals: Totals, tries: int) -> None:
+    """Each kind of damage to a simulated run of some protocol, the next one in the next round."""
+    name = DAMAGED[totals.seed % len(DAMAGED)]
+    folder = empty_folder("damage")
+    campaign(find_scenario(name), range(totals.seed, totals.seed + 1), out=folder)
+    with open_trial(folder) as trial:
+        found = list(try_all(trial, range(totals.seed, totals.seed + tries)))
+    totals.damages += sum(one.tried for one in found)
+    totals.damages_seen += sum(one.seen for one in found)
+    cells, seen = count_cells(found)
+    if seen < SEEN * cells:
+        unseen = ", ".join(one.kind for one in found if 2 * one.seen <= one.tried)
+        totals.count_violations(f"{name}: {seen} of {cells} kinds of damage are seen, not {unseen}")
 
 
 def explore_again(totals: Totals, states_max: int) -> None:

@@ -40,6 +40,9 @@ class Totals(msgspec.Struct):
     frames: int = 0
     frames_refused: int = 0
     moves: int = 0
+    damages: int = 0
+    damages_seen: int = 0
+    restored: int = 0
     explored: int = 0
     bugs_found: int = 0
     crash_runs: int = 0
@@ -87,6 +90,8 @@ class Totals(msgspec.Struct):
                 f"{t.partitions} partitions, {t.hostile_connections:,} hostile connections; {t.steps_judged:,} steps "
                 "judged",
                 f"{t.frames:,} fuzzed inputs, {t.frames_refused:,} refused; {t.moves:,} moves under Hypothesis",
+                f"{t.damages:,} damages done to traces, {t.damages_seen:,} seen by judges",
+                f"{t.restored:,} inputs of processes that were made anew from their value",
                 f"{t.explored:,} states explored again, {t.bugs_found} planted bugs found",
                 f"{t.crash_runs:,} crash runs of the queue; {t.calls_broken_off:,} calls broken off; "
                 f"{t.lives:,} processes came to one, {t.lives_killed:,} were "

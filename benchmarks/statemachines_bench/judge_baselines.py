@@ -152,7 +152,7 @@ def our_judge(files: list[Path], machines: tuple[Fsm[Any], ...]) -> Counts:
 
 def _judge_file(path: Path, lookup: Any) -> Counts:
     from statemachines_reports.columns import JUDGED, Segment, read_columns
-    from statemachines_reports.judge import judge_continuity, judge_rows
+    from statemachines_reports.neutral.step_checks import judge_continuity, judge_rows
     from statemachines_reports.shared_subscriptions.assignments import judge_assignments
     from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
 

@@ -23,7 +23,7 @@ STEPS = ("step", "timer")
 JUDGED = tuple(column for column in COLUMNS if column not in ("data", "msg", "term", "peer", "grant"))
 """What judging steps reads."""
 
-NEEDED = (*JUDGED, "peer", "term", "grant")
+NEEDED = (*JUDGED, "peer", "msg", "term", "grant")
 """What an analysis reads; the rest stays on disk."""
 
 SEGMENT = 4 * ROWS_PER_GROUP

@@ -18,7 +18,12 @@ from statemachines import catalogue, registry
 from statemachines.kernel import Protocol, name_of, node_of
 from statemachines_reports.columns import STEPS, Columns, Segment, Steps, read_columns
 from statemachines_reports.lookup import Lookup
-from statemachines_reports.protocol import Check, Finding, ReportProtocol, Verdict, reports_of
+from statemachines_reports.neutral.clock_check import CLOCKS
+from statemachines_reports.neutral.fault_check import faults_check
+from statemachines_reports.neutral.message_check import messages_check
+from statemachines_reports.neutral.step_checks import CONTINUITY, ROWS
+from statemachines_reports.neutral.turn_check import turns_check
+from statemachines_reports.protocol import Finding, ReportProtocol, Verdict, reports_of
 from statemachines_reports.trace_set import TraceSet, parameters, read_runs
 
 FAULT, NOTE = "fault", "note"
@@ -95,57 +100,9 @@ Result = tuple[str, msgspec.Struct]
 """The protocol that it is of ("": of none), and what was found."""
 
 
-def judge_rows(segment: Segment) -> Verdict:
-    """Every step takes a row of the table that is there for its state and event, and ends where the row leads."""
-    steps, lookup = segment.steps, segment.lookup
-    legal = lookup.legal(steps.machine, steps.event, steps.source, steps.row, steps.dest)
-    wrong = np.flatnonzero(~legal)
+NEUTRAL_CHECKS: Final = ("rows", "continuity", "messages", "turns", "clocks", "faults")
+"""Checks of any trace."""
 
-    def describe(position: int) -> str:
-        text = steps.text
-        return (
-            f"{_machine(steps, position)} {text('instance', position)}: {text('event', position)} in "
-            f"{text('source', position)} to {text('dest', position)} by row {steps.row[position]}: no such step"
-        )
-
-    return _of_steps(steps, len(legal), wrong, describe)
-
-
-def judge_continuity(segment: Segment) -> Verdict:
-    """Every step begins where the one before of its instance ended; the first in the machine's first state, as does a
-    child machine that was at its end and is made again."""
-    steps, lookup = segment.steps, segment.lookup
-    order, machine = steps.order, steps.machine[steps.order]
-    source = steps.source[order]
-    before = np.full_like(source, len(lookup.states))
-    before[1:] = steps.dest[order][:-1]
-    begins = lookup.ends[machine, before]
-    begins[steps.first] = True
-    before[begins] = lookup.initial[machine[begins]]
-    broken = np.flatnonzero(source != before)
-    states = [*lookup.states, "nowhere"]
-
-    def describe(position: int) -> str:
-        place = int(np.flatnonzero(order == position)[0])
-        return (
-            f"{_machine(steps, position)} {steps.text('instance', position)}: {steps.text('event', position)} "
-            f"begins in {steps.text('source', position)}, but it was in {states[before[place]]}"
-        )
-
-    return _of_steps(steps, len(source), order[broken], describe)
-
-
-def _machine(steps: Steps, position: int) -> str:
-    """The machine as people call it."""
-    return steps.text("machine", position).rpartition("/")[2]
-
-
-def _of_steps(steps: Steps, checked: int, wrong: np.ndarray, describe: Callable[[int], str]) -> Verdict:
-    return Verdict(checked, steps.run[wrong], steps.seq[wrong], lambda place: describe(int(wrong[place])))
-
-
-ROWS: Final = Check("rows", "every step takes a row of its table", judge_rows, "rows")
-CONTINUITY: Final = Check("continuity", "every step begins where the one before ended", judge_continuity, "rows")
 MONITORS: Final = "nothing was violated while the run was made"
 
 
@@ -162,8 +119,10 @@ class Judges:
         self.reports = {name: reports_of(protocol) for name, protocol in self.protocols.items()}
         machines = (machine for name in self.protocols for machine in catalogue.machines(name))
         self.lookup = Lookup(tuple(machines), self.missing)
-        self.checks = [("rows", "", ROWS), ("continuity", "", CONTINUITY)]
-        shown = self.names(lambda report: (one.name for one in report.checks), taken=("rows", "continuity", "monitors"))
+        roles = [report.roles for report in self.reports.values()]
+        neutral = (ROWS, CONTINUITY, messages_check(roles), turns_check(roles), CLOCKS, faults_check(roles))
+        self.checks = [(check.name, "", check) for check in neutral]
+        shown = self.names(lambda report: (one.name for one in report.checks), taken=(*NEUTRAL_CHECKS, "monitors"))
         self.checks += [
             (shown[name, one.name], name, one) for name, report in self.reports.items() for one in report.checks
         ]

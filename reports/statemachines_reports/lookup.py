@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from statemachines.kernel import Fsm, name_of
+from statemachines.kernel import Fsm, TimerFired, name_of
 
 Codes = dict[str, int]
 
@@ -34,6 +34,8 @@ class Lookup:
             self.ends[self.machines[child.full_name], [self.states[str(one.value)] for one in child.final]] = True
         self._outcome = np.full(((len(family) + 1) * self.width, len(self.states) + 1), -1, np.int32)
         self._guarded = np.zeros((len(family) + 1, len(self.events) + 1, len(self.states) + 1), bool)
+        self.is_timer = np.zeros((len(family) + 1, len(self.events) + 1), bool)
+        """[machine, event]: it is a timer of the machine that fires."""
         for fsm in family:
             self._fill(fsm)
 
@@ -46,6 +48,7 @@ class Lookup:
                 dest = source if line.dest is None else self.states[str(line.dest.value)]
                 self._outcome[place, source] = self._pair(event, dest)
         for event_type in fsm.alphabet:
+            self.is_timer[machine, self.events[name_of(event_type)]] = issubclass(event_type, TimerFired)
             for state in fsm.states:
                 cell = fsm.cell(state, event_type)
                 if cell and all(line.when is not None for line in cell):

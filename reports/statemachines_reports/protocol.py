@@ -28,9 +28,10 @@ import numpy as np
 from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
 from statemachines_reports.columns import Columns, Segment
+from statemachines_reports.trace_roles import NO_ROLES, TraceRoles
 
 __all__ = ["Amount", "Chart", "Check", "Drawing", "FaultColumns", "Finding", "Latency", "Measure", "Ratio",
-           "ReportProtocol", "Section", "Segment", "Story", "Tally", "Verdict", "verdict"]  # fmt: skip
+           "ReportProtocol", "Section", "Segment", "Story", "Tally", "TraceRoles", "Verdict", "verdict"]  # fmt: skip
 
 Parameters = Mapping[str, Any]
 """The parameters of a run, as its line of the table of runs has them."""
@@ -201,6 +202,7 @@ class ReportProtocol(msgspec.Struct, frozen=True):
     `latency`, `count` and `finding` beside them.  `unit_ns(parameters)`: the time in which latencies are told too,
     `unit` its words.  `absent(segment)`: (run, whose log it is) of logs that are missing, beyond those of nodes that
     somebody heard from; `unlogged`: messages of those who keep no log, and to them: nobody is missed for these.
+    `roles`: what neutral code must know of its rows.
     """
 
     checks: tuple[Check, ...] = ()
@@ -222,6 +224,7 @@ class ReportProtocol(msgspec.Struct, frozen=True):
     """Drawings of the run that the page tells of: its columns and parameters, and the row it is about (None: none)."""
     charts: tuple[Chart, ...] = ()
     story: Story = Story()
+    roles: TraceRoles = NO_ROLES
 
 
 NONE: Final = ReportProtocol()

@@ -40,7 +40,7 @@ class AsyncioNode:
     @property
     def life(self) -> str:
         """Its incarnation."""
-        return str(self.node.machines.host)
+        return str(self.node.machines.id)
 
 
 class AsyncioStage(Stage):

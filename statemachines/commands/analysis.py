@@ -46,9 +46,10 @@ def analyze(
 ) -> None:
     """Judge every step of a trace; measure it, and write tables (Parquet), summary.json and a page (index.html).
 
-    Checked: every step is in the tables of its machine, whatever protocol it is of, and what each protocol adds: that
-    nothing is lost, say, and nothing comes twice without a reason.  Measured: latencies, what faults did, which rows
-    were taken.
+    Checked: every step is in the tables of its machine, whatever protocol it is of; messages arrive as they were sent,
+    what is done follows a step, and no clock goes back; and what each protocol adds: that nothing is lost, say, and
+    nothing comes twice without a reason. `gapless damage` shows what each check sees.  Measured: latencies, what
+    faults did, which rows were taken.
 
     Several directories are analyzed one by one and put side by side, say the same seeds with and without exclusive
     hand-over:

@@ -9,7 +9,7 @@ import typer
 
 from statemachines import catalogue, registry
 from statemachines.commands.exits import Exit
-from statemachines.drivers.options import SecretFile, TlsCert, TlsKey, read_credentials
+from statemachines.drivers.options import DiallingCa, SecretFile, TlsCert, TlsKey, read_credentials
 from statemachines.drivers.plain_text import plain_json
 from statemachines.drivers.tcp import parse_address
 from statemachines.interrupts import begin_work
@@ -36,13 +36,20 @@ def conform(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Test over the wire: the implementation connects here (port 0: any)."),
     ] = None,
+    connect: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Test over the wire: the implementation listens here (port 0: any)."),
+    ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, max=86_400, help="Over the wire: how long a run takes.")] = 20.0,
     tolerance: Annotated[
         float, typer.Option(min=0.01, max=3_600, help="Over the wire: silence counts after so many seconds.")
     ] = 2.0,
     faults: Annotated[
-        float, typer.Option(min=0.0, max=0.5, help="Over the wire: so much of the messages is lost, repeated, delayed.")
+        float, typer.Option(min=0.0, max=0.25, help="Over the wire: this share of messages is lost, repeated, delayed.")
     ] = 0.1,
+    shrink: Annotated[
+        float, typer.Option(min=0.0, max=86_400, help="Over the wire: a failing run is shortened for so many seconds.")
+    ] = 20.0,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Over the wire: TOML with the times, in place of the kit's own.")
     ] = None,
@@ -50,6 +57,7 @@ def conform(
     secret_file: SecretFile = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
+    tls_ca: DiallingCa = None,
 ) -> None:
     """Test an implementation in any language: JSON lines on its standard input and output, or over the wire.
 
@@ -59,31 +67,29 @@ def conform(
     Exit code 0: everything that came is allowed. 1: something is not; the shortest run that shows it is printed and
     saved. 3: it could not be judged, such as an implementation that does not answer in time.
     """
-    if not command and listen is None:
-        rule = (
-            "is missing; put -- and what starts the implementation behind the role, or --listen for one over the wire"
-        )
-        raise ConfigurationError("COMMAND", "", rule)
-    if script is not None and listen is not None:
-        rule = "is played in lockstep alone; a run over the wire draws its inputs: leave --listen out, or give --seed"
-        raise ConfigurationError("--script", str(script), rule)
+    address = listen or connect
+    if not command and address is None:
+        rule = "is missing; put -- and what starts the implementation behind the role, or test over the wire: --listen "
+        raise ConfigurationError("COMMAND", "", f"{rule}or --connect")
     from statemachines.testing.conformance import report, script_file
     from statemachines.testing.conformance.campaign import Campaign, Outcome
     from statemachines.testing.conformance.child_process import ChildProcess
     from statemachines.testing.conformance.role import role_of
 
     found = role_of(role)
-    moves = None if script is None else script_file.load(script, found)
     argv = tuple(command or ())
-    if listen is not None:
+    if address is not None:
         from statemachines.commands import conform_wire
         from statemachines.testing.conformance.wire_verdict import WireOptions
 
+        conform_wire.check_side(found, listen, connect)
         options = WireOptions(
             seconds, seed, tolerance, faults=faults, configuration=conform_wire.read_times(config, found), store=store,
-            credentials=read_credentials(secret_file, tls_cert, tls_key, None), listen=parse_address(listen),
+            credentials=read_credentials(secret_file, tls_cert, tls_key, tls_ca), address=parse_address(address),
         )  # fmt: skip
-        raise typer.Exit(conform_wire.run(found, options, argv, json=json))
+        plan = conform_wire.WirePlan(role, script, save or OUT / f"{found.fsm.name}-wire.json", shrink)
+        raise typer.Exit(conform_wire.run(found, options, argv, plan, json=json))
+    moves = None if script is None else script_file.load(script, found)
     begin_work()
     campaign = Campaign(found, lambda: ChildProcess(argv, patience))
     verdict = campaign.judge(runs, seed, tour=not no_tour) if moves is None else campaign.replay(moves)

@@ -156,7 +156,7 @@ class TcpTransport:
                 # asyncio leaves out a socket that the system does not give; if none is left Python 3.13 raises that.
                 if isinstance(error, OSError) and error.errno is None:
                     raise self._no_socket(host, port) from error
-                rule = f"cannot be listened on: {_reason(error)}; choose another with --listen, or port 0"
+                rule = f"cannot be listened on: {describe_failure(error)}; choose another with --listen, or port 0"
                 raise ConfigurationError("address", f"{host}:{port}", rule) from error
             if not self._server.sockets:
                 raise self._no_socket(host, port)
@@ -286,7 +286,7 @@ class TcpTransport:
                         lambda: Connection(self, name), *address, ssl=tls, server_hostname=host
                     )
             except (OSError, UnicodeError) as error:
-                why = _reason(error, tls is not None)
+                why = describe_failure(error, tls is not None)
                 if why != said:
                     where = "{}:{}".format(*address)
                     logger.warning("cannot reach %s at %s: %s; trying again until it answers", name, where, why)
@@ -302,7 +302,7 @@ class TcpTransport:
             pause = min(2 * pause, BACKOFF_S[1])
 
 
-def _reason(error: Exception, tls: bool = False) -> str:
+def describe_failure(error: Exception, tls: bool = False) -> str:
     """An error of the system in words; asyncio puts others in their place."""
     if isinstance(error, TimeoutError):
         return "no answer"

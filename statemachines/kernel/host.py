@@ -35,6 +35,7 @@ class Host:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node[Any]] = {}
+        self._fed = self.nodes
         self.moved = False
         self._due = Deadlines()
         self._authority = Deadlines()
@@ -47,12 +48,12 @@ class Host:
 
     def add(self, node: Node[Any]) -> None:
         """Take in a node; its timers are armed already."""
-        self.nodes[node.name] = node
+        self._fed[node.name] = node
         self._schedule(node)
 
     def remove(self, party: str) -> None:
         """Forget a node."""
-        self.nodes.pop(party, None)
+        self._fed.pop(party, None)
         for deadlines in (self._due, self._authority, self._soon):
             deadlines.move(party, None)
         self.moved = True
@@ -86,7 +87,7 @@ class Host:
         (any more)."""
         ends = self._authority.heap
         out = self.fire_first(now_ns) if self._owed or self._soon.heap or (ends and ends[0][0] <= now_ns) else []
-        node = self.nodes.get(party)
+        node = self._fed.get(party)
         if node is None or node.stopped:
             return out
         try:
@@ -122,7 +123,7 @@ class Host:
 
     def _fire_one(self, party: str, now_ns: int, out: list[Outgoing]) -> None:
         """The timer of this node whose turn it is, and what it makes others here do."""
-        node = self.nodes[party]
+        node = self._fed[party]
         inward = self._sort_out(party, node.fire_one(now_ns), now_ns, out)
         self._schedule(node)
         if inward:
@@ -132,7 +133,7 @@ class Host:
         queue = deque(events)
         while queue:
             party, event = queue.popleft()
-            node = self.nodes.get(party)
+            node = self._fed.get(party)
             if node is None or node.stopped:
                 continue
             queue.extend(self._sort_out(party, node.feed(event, now_ns), now_ns, out))
@@ -156,7 +157,7 @@ class Host:
     def _schedule(self, node: Node[Any]) -> None:
         """Keep its deadlines where they are looked up."""
         party = node.name
-        if self.nodes.get(party) is not node:
+        if self._fed.get(party) is not node:
             return
         node.moved = False
         if self._due.move(party, node.deadline()):

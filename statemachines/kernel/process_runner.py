@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from statemachines.kernel.effect import Effect
-from statemachines.kernel.errors import ProtocolError
+from statemachines.kernel.errors import GaplessError
 from statemachines.kernel.event import Event, Message
-from statemachines.kernel.fsm import Fsm
 from statemachines.kernel.host import Host, Outgoing
 from statemachines.kernel.node import Node, Observer
 from statemachines.kernel.process import PROCESS, PartyState, Process, ProcessState
@@ -19,7 +18,11 @@ from statemachines.kernel.turn import ProcessTurn
 
 
 class ProcessRunner(ProcessTurn, Host):
-    """`record` is that of the process; its `id` is the life of the process (`consumer-1~3`)."""
+    """`record` is that of the process; its `id` is the life of the process (`consumer-1~3`); `nodes`: its parties.
+
+    `observe` sees the steps of parties, `observe_own` those of the process; with `check=True` the invariants of both
+    are checked.
+    """
 
     def __init__(
         self,
@@ -28,6 +31,7 @@ class ProcessRunner(ProcessTurn, Host):
         *,
         now_ns: int = 0,
         observe: Observer | None = None,
+        observe_own: Observer | None = None,
         check: bool = False,
     ) -> None:
         Host.__init__(self)
@@ -36,12 +40,14 @@ class ProcessRunner(ProcessTurn, Host):
         self._check = check
         self._kinds: dict[str, str] = {}
         self._living: dict[str, int] = {}
-        self._enter(PROCESS, self._node(process.fsm, record, now_ns))
+        self._fed = {}
+        own = Node(process.fsm, record, name=record.id, now_ns=now_ns, observe=observe_own, check=check)
+        self._enter(PROCESS, own)
         self._decide(process.begin(record), now_ns, [])
 
     @property
     def record(self) -> Any:
-        return self.nodes[self.id].record
+        return self._fed[self.id].record
 
     def kind_of(self, party: str) -> str:
         return self._kinds.get(party, "")
@@ -50,43 +56,57 @@ class ProcessRunner(ProcessTurn, Host):
         return self.nodes[party].record
 
     def receive(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
-        """A message arrives for the party `to`; what comes of it."""
-        return self.feed(*self.event_for(sender, to, message), now_ns)
+        """A message arrives for the party `to`; what comes of it.  What is over by now ends before it is asked whose it
+        is (D-291)."""
+        out = self._end_first(now_ns)
+        return self._feed(*self.event_for(sender, to, message), now_ns, out)
+
+    def call(self, event: Event, now_ns: int) -> list[Outgoing]:
+        """The application asks the process for something; what comes of it."""
+        return self._feed(self.id, event, now_ns, self._end_first(now_ns))
 
     def feed(self, party: str, event: Event, now_ns: int) -> list[Outgoing]:
+        return self._feed(party, event, now_ns, self._end_first(now_ns))
+
+    def _end_first(self, now_ns: int) -> list[Outgoing]:
+        """What comes before any event."""
         ends = self._authority.heap
-        out = self.fire_first(now_ns) if self._owed or self._soon.heap or (ends and ends[0][0] <= now_ns) else []
+        return self.fire_first(now_ns) if self._owed or self._soon.heap or (ends and ends[0][0] <= now_ns) else []
+
+    def _feed(self, party: str, event: Event, now_ns: int, out: list[Outgoing]) -> list[Outgoing]:
         if party not in self._kinds:
             return out
         try:
             fed = self._sort_out(party, self.take(party, event, now_ns), now_ns, out)
             if fed:
                 self._run(fed, now_ns, out)
-        except ProtocolError:
+        except GaplessError:
             self.moved = True
             self._owed = out  # the event is refused; what came before it has happened all the same
             raise
         return out
 
-    def take(self, party: str, event: Event, now_ns: int) -> Iterable[Effect]:
-        node = self.nodes[party]
+    def take(self, party: str, event: Event, now_ns: int) -> list[Effect]:
+        node = self._fed[party]
         effects = node.feed(event, now_ns)
         if node.moved:
             self._schedule(node)
         return effects
 
     def end_overdue(self, now_ns: int) -> Iterable[Effect]:
-        node = self.nodes[self.id]
+        node = self._fed[self.id]
         effects = node.fire_first(now_ns)
         self._schedule(node)
         return effects
 
     def begin(self, kind: str, party: str, record: Any, now_ns: int) -> None:
         fsm = self.process.check_begin(kind, party, self.id, self._living.get(kind, 0)).fsm
-        self._enter(kind, self._node(fsm, record, now_ns))
+        node = Node(fsm, record, name=record.id, now_ns=now_ns, observe=self._observe, check=self._check)
+        self._enter(kind, node)
 
     def remove(self, party: str) -> None:
         Host.remove(self, party)
+        self.nodes.pop(party, None)
         kind = self._kinds.pop(party, "")
         if kind:
             self._living[kind] -= 1
@@ -95,9 +115,8 @@ class ProcessRunner(ProcessTurn, Host):
 
     def state(self) -> ProcessState:
         """The process as a value."""
-        parties = (PartyState(kind, self.nodes[party].state()) for party, kind in sorted(self._kinds.items()))
-        others = tuple(one for one in parties if one.kind != PROCESS)
-        return ProcessState(self.nodes[self.id].state(), others, tuple(self._owed))
+        parties = (PartyState(self._kinds[party], node.state()) for party, node in sorted(self.nodes.items()))
+        return ProcessState(self._fed[self.id].state(), tuple(parties), tuple(self._owed))
 
     @classmethod
     def from_state(
@@ -105,7 +124,7 @@ class ProcessRunner(ProcessTurn, Host):
     ) -> ProcessRunner:  # fmt: skip
         """A process as the value says."""
         runner = cls(process, state.own.record, observe=observe, check=check)
-        for party in list(runner.nodes):
+        for party in list(runner._fed):
             runner.remove(party)
         for one in (PartyState(PROCESS, state.own), *state.parties):
             node: Node[Any] = Node.from_state(process.fsm_of(one.kind), one.node, observe=observe, check=check)
@@ -115,10 +134,9 @@ class ProcessRunner(ProcessTurn, Host):
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _node(self, fsm: Fsm[Any], record: Any, now_ns: int) -> Node[Any]:
-        return Node(fsm, record, name=record.id, now_ns=now_ns, observe=self._observe, check=self._check)
-
     def _enter(self, kind: str, node: Node[Any]) -> None:
         self._kinds[node.name] = kind
         self._living[kind] = self._living.get(kind, 0) + 1
+        if kind != PROCESS:
+            self.nodes[node.name] = node
         self.add(node)

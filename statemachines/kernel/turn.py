@@ -107,19 +107,23 @@ class ProcessTurn(ABC):
         fed: Fed = []
         diverts = self._diverts
         for effect in effects:
-            match effect:
-                case Tell(event):
-                    routes = self._table.get((kind, type(event)))
-                    if routes is None:
-                        out.append((party, effect))
-                    else:
-                        fed += self._follow(routes, party, event, now_ns, out)
-                case Send(_, message) if diverts is not None and diverts(self.record, message):
-                    fed += self._divert(party, effect, now_ns, out)
-                case Stop():
-                    self.remove(party)
-                case _:
+            what = type(effect)
+            if what is Send:
+                if diverts is None or not diverts(self.record, effect.message):  # type: ignore[union-attr]
                     out.append((party, effect))
+                else:
+                    fed += self._divert(party, effect, now_ns, out)  # type: ignore[arg-type]
+            elif what is Tell:
+                event = effect.event  # type: ignore[union-attr]
+                routes = self._table.get((kind, type(event)))
+                if routes is None:
+                    out.append((party, effect))
+                else:
+                    fed += self._follow(routes, party, event, now_ns, out)
+            elif what is Stop:
+                self.remove(party)
+            else:
+                out.append((party, effect))
         return fed
 
     def _follow(self, routes: tuple[EventRoute, ...], party: str, event: Event, now_ns: int, out: Leaving) -> Fed:

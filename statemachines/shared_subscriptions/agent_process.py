@@ -33,10 +33,11 @@ from statemachines.kernel import (
     Row,
     SendAs,
     fresh,
+    life_of,
 )
-from statemachines.shared_subscriptions.agent import SUBSCRIPTIONS_MAX, is_ours, speaker_of
 from statemachines.shared_subscriptions.agent_record import (
     OPEN,
+    SUBSCRIPTIONS_MAX,
     AgentRecord,
     AgentStatus,
     BorrowerView,
@@ -74,6 +75,7 @@ from statemachines.shared_subscriptions.message import (
     RelayedToLeader,
     Revoke,
     Revoked,
+    ToConsumer,
     Undeclared,
 )
 from statemachines.shared_subscriptions.names import check_filter, check_group
@@ -95,6 +97,16 @@ def said_in(event: Arrived) -> LeaderMessage:
     message = event.message
     said: LeaderMessage = message.message if isinstance(message, RelayedToBorrower) else message
     return said
+
+
+def speaker_of(sender: str, message: ToConsumer) -> str:
+    """Whose words these are."""
+    return message.leader if isinstance(message, RelayedToBorrower) else sender
+
+
+def is_ours(borrower: str, life: str) -> bool:
+    """It is a borrower of this very life, not of another that goes by its name."""
+    return life_of(borrower) == life
 
 
 def place_of(record: AgentRecord, borrower: str) -> Place:
@@ -166,10 +178,6 @@ def follows_another(record: AgentRecord, event: CheckLink) -> bool:
     if record.kind_of(event.party) != BORROWERS.name:
         return False
     return is_misled(record.claims[place_of(record, event.party)], event.seen)
-
-
-def has_doubted(record: AgentRecord, event: HearDoubted) -> bool:
-    return event.place in record.claims
 
 
 def goes_on(record: AgentRecord, event: Destroyed) -> bool:
@@ -395,8 +403,7 @@ ROWS = (
     Row(ClaimFound,        OPEN, STAY, keep_claim,          None,                 "SS-245"),
     Row(CheckLink,         OPEN, STAY, invalidate,          follows_another,      "SS-245"),
     Ignore((CheckLink,), OPEN,                                               "SS-245"),
-    Row(HearDoubted,       OPEN, STAY, hear_doubted,        has_doubted,          "SS-244"),
-    Ignore((HearDoubted,), OPEN,                                             "SS-246"),
+    Row(HearDoubted,       OPEN, STAY, hear_doubted,        None,                 "SS-244"),
     Row(Departing,         OPEN, STAY, say_both_ways,       None,                 "SS-276"),
 )
 """What every session does."""

@@ -4,21 +4,57 @@ gone; and the calls that it takes."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Call, LookAt, Map, Status, TraceColumns, in_order
-from statemachines.shared_subscriptions.agent import DOUBTED_MAX, LAST_WORDS_MAX, Shared
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.detours import Detours
-from statemachines.shared_subscriptions.handler import Private
 from statemachines.shared_subscriptions.message import Report, ToConsumer
+from statemachines.shared_subscriptions.private_subscription import NOW
 from statemachines.shared_subscriptions.stream import Link
+
+LAST_WORDS_MAX: Final = 64
+"""Of so many borrowers that are gone a session remembers what they said last."""
+
+DOUBTED_MAX: Final = 64
+"""So many messages of leaders that the claim may name by now wait, for each group; older ones are dropped, as a network
+may."""
+
+SUBSCRIPTIONS_MAX: Final = 1_000
+"""A session has no more subscriptions than this, those counted that are still finishing."""
+
+BUFFER: Final = 256
+"""Messages per stream that may be fetched ahead of what is acknowledged, where nobody says otherwise."""
 
 Place = tuple[str, str]
 """(group, filter)"""
+
+
+class Shared(msgspec.Struct, frozen=True, gc=False):
+    """What a client subscribes to together with others: `$shared/GROUP/FILTER`.  `at_delivery`: messages are
+    acknowledged when they are handed over (fire and forget); `start_ns`: where the group begins if this declares it,
+    in store time (0: everything stored; -1: now)."""
+
+    group: str
+    filter: str
+    at_delivery: bool = False
+    start_ns: int = -1
+
+
+class Private(msgspec.Struct, frozen=True, gc=False):
+    """What a client subscribes to alone: streams whose topic matches `filter` ("" = only those in `progress`).
+
+    `start_ns`: where streams begin that are there already, `BEGINNING`, `NOW` or a time of the store; `progress`:
+    stream -> next offset to read, as `ReadTo` told it in an earlier life.  `at_delivery` as for `Shared`.
+    """
+
+    filter: str
+    start_ns: int = NOW
+    progress: Map[str, int] = Map()
+    at_delivery: bool = False
 
 
 class SubscribeShared(Call, frozen=True, gc=False):

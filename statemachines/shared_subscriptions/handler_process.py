@@ -25,7 +25,6 @@ from statemachines.kernel import (
     Row,
     fresh,
 )
-from statemachines.shared_subscriptions.agent import SUBSCRIPTIONS_MAX
 from statemachines.shared_subscriptions.agent_process import (
     BORROWERS,
     DECLARERS,
@@ -43,15 +42,16 @@ from statemachines.shared_subscriptions.agent_process import (
 )
 from statemachines.shared_subscriptions.agent_record import (
     OPEN,
+    SUBSCRIPTIONS_MAX,
     AgentRecord,
     AgentStatus,
     GroupReady,
+    Private,
     ServedSubscription,
     SubscribeAlone,
 )
-from statemachines.shared_subscriptions.borrower import Destroyed, GiveBack, Start
+from statemachines.shared_subscriptions.borrower import Destroyed, GiveBack, LeaseBegan, LeaseEnded, Start
 from statemachines.shared_subscriptions.configuration import MS
-from statemachines.shared_subscriptions.handler import TO_SESSION, Private
 from statemachines.shared_subscriptions.private_subscription import PRIVATE, PrivateRecord
 from statemachines.shared_subscriptions.session import (
     SESSION,
@@ -63,8 +63,10 @@ from statemachines.shared_subscriptions.session import (
     SessionRecord,
 )
 from statemachines.shared_subscriptions.standby import STANDBY, Resume, StandbyRecord
-from statemachines.shared_subscriptions.stream import StreamProgress
+from statemachines.shared_subscriptions.stream import Finish, Install, StreamProgress, Uninstall
 from statemachines.shared_subscriptions.stream_store import check_filter
+
+TO_SESSION = (Install, Finish, Uninstall, LeaseBegan, LeaseEnded)
 
 SESSIONS = PartyKind("session", SESSION, most=1, number=0)
 PRIVATES = PartyKind("private", PRIVATE, most=SUBSCRIPTIONS_MAX)

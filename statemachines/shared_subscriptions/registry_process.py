@@ -9,7 +9,7 @@ answers for a leader that is gone.  It remembers for a validity through which fo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -60,8 +60,10 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.names import check_filter, check_group
-from statemachines.shared_subscriptions.registry import LEADERS_MAX
 from statemachines.shared_subscriptions.relay import ANSWERS
+
+LEADERS_MAX: Final = 10_000
+"""A process leads no more groups than this; who asks for another is not answered."""
 
 
 class Close(Call, frozen=True, gc=False):

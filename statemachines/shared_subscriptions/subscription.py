@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from statemachines.kernel import Outgoing
 from statemachines.kernel.node import Observer
-from statemachines.shared_subscriptions.agent import Shared
+from statemachines.shared_subscriptions.agent_record import BUFFER, Shared
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.handler import BUFFER, Handler
+from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.names import check_filter, check_group
 
 
 class Subscription(Handler):
-    """`host` is the incarnation of the process (`consumer-1~3`); `registries`: the nodes where leaders are found
+    """`life` is the incarnation of the process (`consumer-1~3`); `registries`: the nodes where leaders are found
     (`leader-1`); `start_ns`, `at_delivery` as for `Shared`."""
 
     def __init__(
         self,
-        host: str,
+        life: str,
         group: str,
         topic_filter: str,
         registries: str | tuple[str, ...],
@@ -31,31 +31,27 @@ class Subscription(Handler):
         observe: Observer | None = None,
         check: bool = False,
     ) -> None:
-        super().__init__(host, registries, configuration, buffer=buffer, observe=observe, check=check)
+        super().__init__(life, registries, configuration, buffer=buffer, observe=observe, check=check)
         check_group(group)
         check_filter(topic_filter, topic_filter)
         self.wanted = Shared(group, topic_filter, at_delivery, start_ns)
-        self.id = ""
+        self.subscription = ""
 
     @property
     def borrower(self) -> str:
         """The borrower of the moment ("" = not begun, the group is not declared yet, or ended)."""
-        return self.borrower_of(self.id)
+        return self.borrower_of(self.subscription)
 
     @property
     def is_ended(self) -> bool:
         """The last borrower is gone for good: nothing will be delivered any more."""
-        return self.id != "" and self.id not in self.shared
+        return self.subscription != "" and not self.has_subscription(self.subscription)
 
     def start(self, now_ns: int) -> list[Outgoing]:
         """Subscribe: declare the group, then look for its leader."""
-        self.id, out = self.on_subscribe(self.wanted, now_ns)
+        self.subscription, out = self.subscribe(self.wanted, now_ns)
         return out
 
-    def unsubscribe(self, now_ns: int) -> list[Outgoing]:
+    def end(self, now_ns: int) -> list[Outgoing]:
         """Finish what is in hand, then end."""
-        return self.on_unsubscribe(self.id, now_ns)
-
-    def disconnect(self, now_ns: int) -> list[Outgoing]:
-        """Say what is known, and end at once."""
-        return self.on_disconnect(now_ns)
+        return self.unsubscribe(self.subscription, now_ns)

@@ -14,11 +14,14 @@ import pytest
 
 from statemachines.drivers.credentials import Credentials
 from statemachines.drivers.shared_subscriptions import Publisher, declare
+from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.testing.conformance.campaign import Outcome
 from statemachines.testing.conformance.role import role_of
+from statemachines.testing.conformance.wire_choice import LeftOut, WireChoice
 from statemachines.testing.conformance.wire_report import text_of
 from statemachines.testing.conformance.wire_run import WireRun
+from statemachines.testing.conformance.wire_shrink import load_script, save_script, shrink_run
 from statemachines.testing.conformance.wire_verdict import WireOptions
 from statemachines.testing.shared_subscriptions.nodes import GroupHarness
 
@@ -110,6 +113,31 @@ def test_a_borrower_proves_its_secret_to_the_kit(tmp_path):
 
     verdict = asyncio.run(run())
     assert verdict.outcome is Outcome.PASS, text_of(verdict, ROLE)
+
+
+def test_a_failing_run_is_made_shorter_and_repeats(tmp_path):
+    plant(tmp_path, "borrower_wire.py", *WIRE_BUGS["the first leader is written to for ever"])
+    own, options = command(tmp_path, "py"), WireOptions(seconds=BUG_S, rate=40.0, seed=2)
+    before = asyncio.run(WireRun(ROLE, options, own).judge(lambda address: None))
+    assert before.outcome is Outcome.FAIL
+    shrunk = asyncio.run(shrink_run(ROLE, options, own, before, bound_s=6.0))
+    sizes = [len(one.inputs) + len(one.faults) for one in (before, shrunk.verdict)]
+    assert sizes[1] <= sizes[0]
+    assert (sizes[1] < sizes[0]) == (shrunk.failed > 0)
+    assert shrunk.verdict.outcome is Outcome.FAIL
+    save_script(tmp_path / "run.json", ROLE.fsm.full_name, shrunk.options)
+    script = load_script(tmp_path / "run.json", ROLE.fsm.full_name)
+    assert script.apply(WireOptions()).without == shrunk.options.without
+    with pytest.raises(ConfigurationError, match="is of the role shared_subscriptions/borrower"):
+        load_script(tmp_path / "run.json", "shared_subscriptions/leader")
+
+
+def test_a_decision_is_the_same_whichever_others_are_left_out():
+    every, some = (WireChoice(3, left) for left in (LeftOut(), LeftOut(inputs=frozenset({1}), faults_from=2)))
+    drawn = [[one.draw_input(1.0) for _ in range(4)] for one in (every, some)]
+    assert [chance is None for chance in drawn[1]] == [False, True, False, False]
+    assert drawn[0][2].random() == drawn[1][2].random()
+    assert [some.draw_fault(1.0) is None for _ in range(4)] == [False, False, True, True]
 
 
 def test_our_leader_serves_a_foreign_borrower(tmp_path):

@@ -171,7 +171,7 @@ class Stage:
         self._lines.append(f"{answer.stream} has messages {answer.first} to {answer.last}")
 
     def _take(self, node: str, count: str) -> None:
-        self._run_at(node, lambda now_ns: self._places[node].host.take(int(count), now_ns))
+        self._run_at(node, lambda now_ns: self._places[node].host.take_messages(int(count), now_ns))
 
     def _ack(self, node: str) -> None:
         host = self._places[node].host
@@ -180,7 +180,7 @@ class Stage:
             self._run_at(node, lambda now_ns, held=held: host.acknowledge(*held, now_ns))  # type: ignore[misc]
 
     def _unsubscribe(self, node: str) -> None:
-        self._run_at(node, self._places[node].host.unsubscribe)
+        self._run_at(node, self._places[node].host.end)
 
     def _say(self, sender: str, to: str, name: str, *fields: str) -> None:
         kind = MESSAGES[name]
@@ -204,8 +204,7 @@ class Stage:
         node = node_of(way.to)
         is_registry = isinstance(self._places[node].host, Registry)
         assert isinstance(way.message, BorrowerMessage if is_registry else LeaderMessage)
-        party = way.to if is_registry else way.sender
-        self._run_at(node, lambda now_ns: self._places[node].host.receive(party, way.message, now_ns))
+        self._run_at(node, lambda now_ns: self._places[node].host.receive(way.sender, way.to, way.message, now_ns))
 
     def _run_at(self, node: str, act: Act) -> None:
         self._places[node].loop.run(act)

@@ -102,7 +102,7 @@ def test_SS_183_before_it_gets_more_what_it_acknowledged_is_told_and_pings_are_a
                 await batch.ack()
                 if handed == MESSAGES:
                     break
-            assert messages.machines.recreated == 0
+            assert messages.machines.record.recreated == 0
 
     with Stage(tmp_path, **{field: getattr(times, field) for field in TENTH}) as stage:
         asyncio.run(publish(stage))

@@ -57,7 +57,7 @@ class Host:
     def ask(self):
         """Somebody looks for the leader, and lets it hear a ping when it leads: a leader that nobody hears lets go."""
         wanted = LeaderWanted("consumer-9~1/1", "g", "#")
-        self._hear(self.node.machines.host, wanted)
+        self._hear(self.node.machines.id, wanted)
         for leader, node in tuple(self.node.machines.nodes.items()):
             member = node.record.members.get(wanted.borrower)
             if member is not None:
@@ -65,7 +65,7 @@ class Host:
                 self._hear(leader, Ping(link.borrower, link.epoch, link.registration, next(self._pings), ()))
 
     def _hear(self, to, message):
-        self.node._runtime.run(lambda now: self.node.machines.receive(to, message, now))
+        self.node._runtime.run(lambda now: self.node.machines.receive(message.borrower, to, message, now))
 
     @property
     def record(self):

@@ -39,7 +39,7 @@ def test_what_was_handed_over_under_a_leader_that_is_gone(tmp_path):
             stage.kill("leader-1")
             await asyncio.to_thread(stage.lead)
             session = messages._host.nodes[messages._host.session]
-            await until(lambda: messages._host.recreated)
+            await until(lambda: messages._host.record.recreated)
             await until(lambda: any(reading.fetched for _, reading in session.record.readings.items()))
             ((_, reading),) = session.record.readings.items()
             assert reading.grant == before[0].grant, "as the test supposes"

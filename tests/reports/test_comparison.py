@@ -22,12 +22,26 @@ OFF = ("configuration.exclusive=false",)
 
 
 def overlapping(path):
-    """The first owner of a stream delivers once more, amid the second."""
+    """What an owner of a stream had delivered last, and not acknowledged, it delivers only amid the next owner."""
     table = pq.read_table(path)
     rows = table.to_pylist()
-    told = [row for row in rows if row["kind"] == "tell" and row["event"] == "deliver"]
-    later = next(row for row in told if row["key"] == told[0]["key"] and row["instance"] != told[0]["instance"])
-    rows.insert(rows.index(later) + 1, {**told[0], "t_ns": later["t_ns"]})
+    told = [row for row in rows if row["kind"] == "tell" and row["event"] in ("deliver", "acknowledged")]
+    last = {(row["key"], row["instance"]): row for row in told}
+    late, later = next(
+        (row, other)
+        for row in last.values()
+        for other in told
+        if row["event"] == other["event"] == "deliver"
+        and row["key"] == other["key"]
+        and row["seq"] < other["seq"]
+        and row["instance"] != other["instance"]
+    )
+    step = next(row for row in reversed(rows[: late["seq"]]) if row["instance"] == late["instance"] and row["dest"])
+    later = next(row for row in told if row["key"] == late["key"] and row["seq"] > later["seq"])
+    for row in (late, step):
+        rows.remove(row)
+        rows.insert(rows.index(later) + 1, row)
+        row["t_ns"] = later["t_ns"]
     for number, row in enumerate(rows):
         row["seq"] = number
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)

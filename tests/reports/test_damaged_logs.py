@@ -25,6 +25,7 @@ from statemachines.testing.two_judges import disagreements
 from statemachines.trace import fault_row
 from statemachines.trace.log import read_log
 from statemachines.trace.parquet import TraceWriter
+from statemachines_reports.damage.log_damage import ACTS, damage_logs
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.trace_set import read_real_run
 from statemachines_sim.scenario import find_scenario
@@ -128,6 +129,26 @@ def test_a_log_that_is_there_twice_and_rows_that_are_twice_in_one_are_refused(tm
     (tmp_path / "trace" / path.name).write_bytes(path.read_bytes() * 2)
     with pytest.raises(ConfigurationError, match=rf"{path.name}.*line \d+"):
         read_real_run(tmp_path / "trace")
+
+
+@pytest.mark.parametrize("kind", sorted(ACTS))
+@pytest.mark.parametrize("protocol", ["cursor_recovery", "shared_subscriptions"])
+def test_D_310_logs_that_are_damaged_are_refused_or_not_judged(tmp_path, recorded, protocol, kind):
+    folder = next(iter(recorded(protocol).values())).parent
+    for seed in range(3):
+        out = tmp_path / str(seed)
+        damage_logs(folder, kind, seed, out)
+        try:
+            found = analyze(out, tmp_path / "report", spark=False)
+        except ConfigurationError:
+            assert kind in ("log-twice", "log-of-another-run", "two-stores")
+            continue
+        assert kind in ("log-missing", "log-halved", "log-torn")
+        assert found.is_held, found.tables["findings"]
+        missed = found.absent or {
+            path.stem.partition(".")[0] for path in folder.glob("*") if not (out / path.name).exists()
+        }
+        assert found.absent or missed <= UNMISSED[protocol]
 
 
 @pytest.mark.parametrize(("lines", "rows"), [((0, 1, 1, 2, 3), 3), ((0, 2, 3), 1)])

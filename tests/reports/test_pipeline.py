@@ -21,6 +21,7 @@ from statemachines.trace.parquet import TraceWriter
 from statemachines_reports import session
 from statemachines_reports.foreign_log import judge_files
 from statemachines_reports.foreign_log.log_mapping import parse_mapping
+from statemachines_reports.judge import NEUTRAL_CHECKS
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign, run_row
@@ -28,7 +29,8 @@ from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
-CHECKS = ["rows", "continuity", "assignments", "exclusivity", "duplicates", "acknowledged", "granted", "monitors"]
+OWN = ["assignments", "exclusivity", "duplicates", "order", "acknowledged", "granted"]
+CHECKS = [*NEUTRAL_CHECKS, *OWN, "monitors"]
 
 BY_KEY = {"same": ["key"], "order": "none", "promise": "exactly-once"}
 

@@ -14,9 +14,9 @@ def test_one_round_does_something_of_everything_and_goes_on_from_the_last(tmp_pa
     log = tmp_path / "out" / "soak.jsonl"
     log.parent.mkdir()
     log.write_text('{"seed":0}\n')
-    command = [sys.executable, str(SOAK), "--minutes", "0", "--seeds", "1", "--frames", "500", "--examples", "2",
-               "--crashes", "2", "--lives", "20", "--states", "5000", "--twice", "1", "--hurts", "2", "--storm", "1",
-               "--slow-samples", "0", "--topics", "50"]  # fmt: skip
+    command = [sys.executable, str(SOAK), "--minutes", "0", "--seeds", "1", "--frames", "500", "--inputs", "200",
+               "--examples", "2", "--crashes", "2", "--lives", "20", "--states", "5000", "--twice", "1",
+               "--damages", "1", "--hurts", "2", "--storm", "1", "--slow-samples", "0", "--topics", "50"]  # fmt: skip
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "0 violations" in ended.stdout
@@ -24,8 +24,10 @@ def test_one_round_does_something_of_everything_and_goes_on_from_the_last(tmp_pa
     assert (last["seed"], last["rounds"], last["runs"], last["real_rounds"], last["frames"]) == (1, 1, 2, 1, 500)
     assert (last["violations"], last["lines"]) == (0, 1_800)
     assert min(last["faults"], last["delivered"], last["steps_judged"], last["frames_refused"], last["moves"]) > 0
+    assert last["restored"] == 200
     assert last["explored"] > 500
     assert last["bugs_found"] == 1
+    assert 0 < last["damages_seen"] <= last["damages"]
     assert (last["crash_runs"], last["lives"]) == (2, 20)
     assert min(last["lives_killed"], last["through_queue"]) > 0
     assert (last["nodes_hurt"], last["hurt_on_postgres"], last["hurt_in_a_run"]) == (2, 2, 2)

@@ -24,6 +24,7 @@ from statemachines_reports.protocol import (
     Story,
     Tally,
 )
+from statemachines_reports.trace_roles import TraceRoles
 
 MS: Final = 1_000_000
 COUNTED: Final = {
@@ -124,4 +125,16 @@ REPORTS: Final = ReportProtocol(
     sections=show_deaths,
     pictures=draw_moments,
     story=Story(machines=(WRITER, READER), deaths=DEATHS, title="The operations around {key}"),
+    roles=TraceRoles(
+        deliveries=(("tell", "taken"),),
+        publications=(("tell", "reserved"),),
+        epoch="",
+        grant="",
+        planned_faults=("cut",),
+        serial=("load", "store", "compare_and_swap", "copy_in", "copy_out"),
+        left_out={
+            "tell-never": "a reader that dies with a block loses it, and no row says that it acknowledges one",
+            "ack-early": "no reader acknowledges a block",
+        },
+    ),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from statemachines_reports.missed_samples.page import draw_stream, show_holes
 from statemachines_reports.missed_samples.stream import MISSED, OPEN, RECOVERED, Hole
 from statemachines_reports.missed_samples.streams import SOURCE, SUBSCRIBER, streams_of
 from statemachines_reports.protocol import Amount, Latency, Measure, Ratio, ReportProtocol, Segment, Story, Tally
+from statemachines_reports.trace_roles import TraceRoles
 
 
 class Filled(msgspec.Struct, frozen=True):
@@ -97,5 +98,14 @@ REPORTS: Final = ReportProtocol(
         machines=(SOURCE,),
         told={"missed": "is told of a miss"},
         title="What came of {key}",
+    ),
+    roles=TraceRoles(
+        deliveries=(("tell", "deliver"),),
+        publications=(("tell", "stamped"),),
+        partial_answers=("query_goes_on",),
+        left_out={
+            "tell-never": "no application acknowledges a sample",
+            "ack-early": "no application acknowledges a sample",
+        },
     ),
 )

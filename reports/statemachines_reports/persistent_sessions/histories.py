@@ -29,6 +29,7 @@ FLOW: Final = "persistent_sessions/writer_flow"
 DELIVERY: Final = "persistent_sessions/delivery"
 MACHINES: Final = (WRITER, RESUME, FLOW, DELIVERY)
 ASKS: Final = ("begin_epoch", "put_row", "load_session", "commit_state", "mark_delivered", "fence")
+ACKNOWLEDGED: Final = ("puback", "pubrec")
 TOLD: Final = ("taken_over", "message_expired")
 DEATHS: Final = ("crash", "cut", "kill", "lost_disk")
 
@@ -195,6 +196,8 @@ class Histories:
             self.sums[self._run, "fences"] += 1
             self._fences.setdefault((party, cells.key), session.writer(cells.key).epoch)
         else:
+            if cells.event == "commit_state":
+                session.check_token(cells.row, owner, cells.term)
             session.ask_commit(cells.row, owner, is_answered=party == cells.instance)
 
     def _step(self, cells: Cells) -> None:
@@ -224,6 +227,8 @@ class Histories:
             return
         if cells.event == "takeover_begun" and cells.dest == "subscribing":
             session.begin_takeover(owner)
+        if cells.event in ACKNOWLEDGED and cells.source == cells.dest == "normal":
+            session.acknowledge(cells.row, owner, cells.first)
         if cells.dest == "normal" and cells.source != "normal":
             self._resumed[cells.node] = Resumed(cells.row, owner, session)
         elif cells.dest == "yielding":

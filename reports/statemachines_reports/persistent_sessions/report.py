@@ -22,6 +22,7 @@ from statemachines_reports.protocol import (
     Tables,
     Tally,
 )
+from statemachines_reports.trace_roles import TraceRoles
 
 MS: Final = 1_000_000
 UNLOGGED: Final = (
@@ -115,5 +116,27 @@ REPORTS: Final = ReportProtocol(
         machines=(RESUME, FLOW),
         deaths=DEATHS,
         title="What came of {key}",
+    ),
+    roles=TraceRoles(
+        deliveries=(("send", "publish"),),
+        acknowledgements=(("step", "puback"), ("step", "pubcomp")),
+        publications=(("ask", "put_row"),),
+        number=("first",),
+        repeats=("hand",),
+        silent_losses=True,
+        stream_end="/m",
+        forwarded=("writer_down",),
+        grant="",
+        serial=("delete_row", "delete_message", "read_rows", "read_messages", "read_clients", "forget_client"),
+        requests=(
+            (("delete_row", "delete_message", "forget_client"), ("deleted",)),
+            (("commit_state",), ("state_committed",)),
+            (("put_row", "put_marker", "read_row"), ("row_stored", "row_fenced", "row_read")),
+            (("read_rows",), ("rows_read",)),
+            (("read_messages",), ("messages_read",)),
+            (("read_clients",), ("clients_read",)),
+            (("read_pending",), ("polled", "pending_read")),
+            (("fence",), ("fenced_rows",)),
+        ),
     ),
 )  # fmt: skip

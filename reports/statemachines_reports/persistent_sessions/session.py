@@ -72,6 +72,16 @@ class Session:
         if is_answered:
             owner.stale = owner.token < self._loaded[-1][1]
 
+    def check_token(self, row: int, owner: Owned, token: int) -> None:
+        """An owner asks under the token under which it has loaded the state."""
+        what = f"{owner.party} asks for a commit under token {token}, and has loaded the state under {owner.token}"
+        self._look(token == owner.token, row, what)
+
+    def acknowledge(self, row: int, owner: Owned, packet: int) -> None:
+        """The client says that it has a packet, which some owner has sent it."""
+        what = f"{owner.party} is told that packet {packet} came, which nobody has sent"
+        self._look(packet in self._packets, row, what)
+
     def commit(self, row: int, owner: Owned, time_ns: int) -> None:
         """It is told that it has committed, at this time of the database."""
         owner.committed_ns = time_ns

@@ -23,6 +23,7 @@ from statemachines_reports.sequence_windows.verdicts import (
     judge_numbers,
     judge_once,
 )
+from statemachines_reports.trace_roles import Companion, TraceRoles
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -122,4 +123,20 @@ REPORTS: Final = ReportProtocol(
     sections=show_losses,
     pictures=draw_run,
     story=Story(quiet=("carried",), told={"advisory": "is advised"}, title="What was lost of {key}"),
+    roles=TraceRoles(
+        deliveries=(("tell", "judged"),),
+        publications=(("tell", "stamped"),),
+        key="",
+        grant="",
+        repeats=("tick", "converged"),
+        companions=(
+            Companion(("tell", "judged"), (("deliver", "carried"),), ("peer", "term", "first", "last")),
+            Companion(("send", "carried"), (("tell", "stamped"),), ("term", "first", "last")),
+        ),
+        left_out={
+            "tell-never": "no application acknowledges a message",
+            "ack-early": "no application acknowledges a message",
+            "tell-key": "the key of what is told is its verdict; its stream is in the name of the instance",
+        },
+    ),
 )

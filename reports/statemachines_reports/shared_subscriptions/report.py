@@ -26,6 +26,7 @@ from statemachines_reports.shared_subscriptions.account import (
     judge_acknowledged,
 )
 from statemachines_reports.shared_subscriptions.assignments import judge_assignments
+from statemachines_reports.shared_subscriptions.delivery_order import judge_order
 from statemachines_reports.shared_subscriptions.duplicates import judge_duplicates
 from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
 from statemachines_reports.shared_subscriptions.granted_progress import judge_granted
@@ -34,6 +35,7 @@ from statemachines_reports.shared_subscriptions.page import CHARTS, STORY, show_
 from statemachines_reports.shared_subscriptions.recovery import SILENCE, Recovery, follow
 from statemachines_reports.shared_subscriptions.resends import count_resends
 from statemachines_reports.shared_subscriptions.tables import TABLES
+from statemachines_reports.trace_roles import Companion, TraceRoles
 
 MS: Final = 1_000_000
 """Nanoseconds in a millisecond."""
@@ -98,6 +100,11 @@ REPORTS: Final = ReportProtocol(
             whole=True,
         ),
         Check(
+            "order",
+            "a session delivers a stream in order, under its grant, and acknowledges nothing before",
+            judge_order,
+        ),
+        Check(
             "acknowledged", "every published message is acknowledged, and no other (L5)", judge_acknowledged, whole=True
         ),
         Check(
@@ -141,4 +148,16 @@ REPORTS: Final = ReportProtocol(
     fault_columns=show_recovery,
     charts=CHARTS,
     story=STORY,
+    roles=TraceRoles(
+        deliveries=(("tell", "deliver"),),
+        acknowledgements=(("tell", "acknowledged"),),
+        publications=(("tell", "published"),),
+        repeats=("doubt", "poll_timer", "leader_connect_response"),
+        lies=("lie", "forge"),
+        serial=("fetch",),
+        forwarded=("update_progress",),
+        companions=(
+            Companion(("tell", "acknowledged"), (("step", "ack"),), ("instance", "key", "grant", "first", "last")),
+        ),
+    ),
 )

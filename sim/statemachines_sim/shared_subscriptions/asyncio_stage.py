@@ -116,7 +116,7 @@ class GroupStage(AsyncioStage):
                 raise CannotFollow(f"there is no message of {step.about} for its application to take")
             one.in_hand.remove(taken)
             self._acknowledge(one, taken)
-        elif not one.host.shared:
+        elif not one.host.parties:
             raise CannotFollow(f"{step.node} has unsubscribed already")
         else:
             self.watch.fault("unsubscribe", step.node, self.time.now_ns)
@@ -146,7 +146,7 @@ class GroupStage(AsyncioStage):
                 self.wake(name)
         self.advance(self.time.now_ns + SERVE_NS)
         self.settle()
-        consumers = [one for one in self._consumers() if one.host.shared]
+        consumers = [one for one in self._consumers() if one.host.parties]
         for one in consumers:
             while one.in_hand or self._take(one) is not None:
                 self._acknowledge(one, one.in_hand.pop(0))

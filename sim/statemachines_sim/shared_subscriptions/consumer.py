@@ -78,7 +78,7 @@ class Consumer(Process):
             if sender != PRETENDER:
                 raise
             return self.host.fire_first(now_ns)  # as a node does with what its protocol does not take
-        return self.host.receive(sender, message, now_ns)  # type: ignore[arg-type]
+        return self.host.receive(sender, to, message, now_ns)
 
     def route_answer(self, party: str, answer: object, now_ns: int) -> list[Outgoing]:
         return self.host.feed(party, answer, now_ns)  # type: ignore[arg-type]
@@ -167,11 +167,11 @@ class Consumer(Process):
             self.come_back()
 
     def _unsubscribe(self) -> None:
-        self.perform(self.host.unsubscribe(self.local_now()), self._env.now)
+        self.perform(self.host.end(self.local_now()), self._env.now)
 
     def _go_on(self) -> None:
         if not self._busy:
-            self.perform(self.host.take(self._take, self.local_now()), self._env.now)
+            self.perform(self.host.take_messages(self._take, self.local_now()), self._env.now)
 
     def _finish(self, done: Deliver) -> None:
         self._busy = False

@@ -29,7 +29,7 @@ class LeaderHost(Process):
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
         try:
             check_sender(sender, to, message, is_leader_host(self.world, sender))
-            return self.host.receive(to, message, now_ns)  # type: ignore[arg-type]
+            return self.host.receive(sender, to, message, now_ns)
         except RemoteProtocolError:
             if sender not in self.world.watch.liars:  # type: ignore[attr-defined]
                 raise

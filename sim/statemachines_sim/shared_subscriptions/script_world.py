@@ -95,7 +95,7 @@ class GroupWorld(ScriptWorld):
             raise CannotFollow(f"{step.node} has unsubscribed already")
         else:
             self.recorder.fault(self.now_ns, step.node, "unsubscribe")
-            consumer.run(lambda: consumer.loop.run(consumer.host.unsubscribe))
+            consumer.run(lambda: consumer.loop.run(consumer.host.end))
 
     def crash(self, node: str) -> None:
         """A leader host comes back at once."""
@@ -163,7 +163,7 @@ class ScriptHost(ScriptProcess):
         )
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
-        out: list[Outgoing] = self.host.receive(to, message, now_ns)
+        out: list[Outgoing] = self.host.receive(sender, to, message, now_ns)
         return out
 
     def route_tell(self, party: str, event: Event) -> None:
@@ -192,7 +192,7 @@ class ScriptConsumer(ScriptProcess):
         self.loop.run(self.host.start)
 
     def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
-        return self.host.receive(sender, message, now_ns)  # type: ignore[arg-type]
+        return self.host.receive(sender, to, message, now_ns)
 
     def route_tell(self, party: str, event: Event) -> None:
         world = self.world
@@ -206,7 +206,7 @@ class ScriptConsumer(ScriptProcess):
     def take(self) -> Deliver | None:
         """One message, if there is any."""
         self._taken = None
-        self.loop.run(lambda now_ns: self.host.take(1, now_ns))
+        self.loop.run(lambda now_ns: self.host.take_messages(1, now_ns))
         return self._taken
 
     def serve(self) -> None:

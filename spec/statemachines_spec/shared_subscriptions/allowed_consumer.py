@@ -124,28 +124,6 @@ ALLOWED: Final = (
         "of a grant that is equal the rows above have decided already, and whatever is left is lower or higher",
     ),
     Allowed(
-        (
-            "agent.Agent.__init__/2/0-is-1",
-            "agent.Agent.__init__/3/0-is-1",
-            "agent.Agent.__init__/4/0-is-1",
-            "agent.Agent._begin/1/1-is-2",
-            "agent.Agent._witness/1/1-is-2",
-            "agent.Agent._fresh/1/1-is-2",
-        ),
-        "SS-172",
-        "numbers tell parties of one process apart, and which ones they are nobody can tell",
-    ),
-    Allowed(
-        ("handler.Handler.__init__/5/0-is-1",),
-        "SS-103",
-        "a session that begins has no timer: from when it would count nobody can tell",
-    ),
-    Allowed(
-        ("agent.Agent._believe/4/0-is-1", "agent.Agent._believe/5/0-is-1"),
-        "SS-16",
-        "a borrower that has adopted no pair begins anew on any invalidate, whatever pair that names",
-    ),
-    Allowed(
         ("witness.ask/4/1-is-2",),
         "SS-243",
         "numbers tell requests apart, and which ones they are nobody can tell",
@@ -156,7 +134,7 @@ ALLOWED: Final = (
         "it stays asking either way, and no timer belongs to that",
     ),
     Allowed(
-        ("borrower.invalidate_itself/2/0-is-1", "agent.Agent.route_tell/3/0-is-1"),
+        ("borrower.invalidate_itself/2/0-is-1",),
         "SS-173",
         "the next borrower knows the epoch that the claim named, whatever the one before it had seen; and who has "
         "a leader has seen an epoch, which count from 1",

@@ -19,7 +19,6 @@ from statemachines.kernel import (
 )
 from statemachines.kernel.row import AnyRow
 from statemachines.shared_subscriptions import (
-    agent,
     agent_process,
     assignment,
     borrower,
@@ -35,7 +34,6 @@ from statemachines.shared_subscriptions import (
     stream_store,
     subscription,
 )
-from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.handler_process import HANDLER, HANDLER_MACHINE
 from statemachines.shared_subscriptions.member import REGISTERED
@@ -475,11 +473,8 @@ BUGS: Final = (
         "follows-on",
         "a borrower goes on following whom the claim does not name any more",
         "SS-245",
-        "agent.is_misled",
-        both(
-            replace_call(agent, "is_misled", lambda record, one: False),
-            replace_call(agent_process, "is_misled", lambda record, one: False),
-        ),
+        "agent_process.is_misled",
+        replace_call(agent_process, "is_misled", lambda record, one: False),
     ),
     Bug(
         "claim-end-in-turn",
@@ -509,8 +504,8 @@ BUGS: Final = (
         "speaks-for-other-life",
         "an Agent says of the borrowers of another life of its name, too, that they are gone",
         "SS-177",
-        "agent.is_ours",
-        both(replace_call(agent, "is_ours", is_of_node), replace_call(agent_process, "is_ours", is_of_node)),
+        "agent_process.is_ours",
+        replace_call(agent_process, "is_ours", is_of_node),
     ),
     Bug(
         "lives-not-told-apart",
@@ -533,9 +528,9 @@ BUGS: Final = (
         "relay-not-used",
         "a borrower that is answered through a follower goes on speaking to its leader directly alone",
         "SS-276",
-        "Agent._note_way",
+        "the action of what arrives through a follower",
         both(
-            replace_call(Agent, "_note_way", lambda self, message: None),
+            replace_call(agent_process, "WAYS", ()),
             change_rows(agent_process.AGENT_MACHINE, "hear_around", do=agent_process.hear),
             change_rows(HANDLER_MACHINE, "hear_around", do=agent_process.hear),
         ),

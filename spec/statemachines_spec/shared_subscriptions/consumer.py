@@ -19,9 +19,14 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Event, Fsm, Process, Send, Status, fresh, in_order, incarnation
-from statemachines.shared_subscriptions.agent import Shared
 from statemachines.shared_subscriptions.agent_process import AGENT, BORROWERS
-from statemachines.shared_subscriptions.agent_record import AgentRecord, EndSubscription, GroupReady, SubscribeShared
+from statemachines.shared_subscriptions.agent_record import (
+    AgentRecord,
+    EndSubscription,
+    GroupReady,
+    Shared,
+    SubscribeShared,
+)
 from statemachines.shared_subscriptions.borrower import (
     BORROWER,
     CONNECTED,

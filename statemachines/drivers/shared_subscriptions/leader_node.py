@@ -130,7 +130,7 @@ class LeaderNode:
             life.number,
             {group_store.SERVICE: replies(self._groups.ask), stream_store.SERVICE: replies(self._streams.ask)},
             handle=self._handle,
-            answered=lambda party, answer, now: self._host.answer(party, answer, now),
+            answered=lambda party, answer, now: self._host.feed(party, answer, now),
             route_tell=self._told,
             log=self._log,
             clock=environment.steady_ns,
@@ -197,7 +197,7 @@ class LeaderNode:
 
     def _handle(self, sender: str, to: str, message: ToLeaderHost, now_ns: int) -> list[Outgoing]:
         check_sender(sender, to, message, self._transport.is_peer_of(LEADER.name, sender))
-        return self._host.receive(to, message, now_ns)
+        return self._host.receive(sender, to, message, now_ns)
 
     def _told(self, party: str, event: Event) -> None:
         """What an operator must know; a leader that resigned is followed by another at the next `leader_wanted`."""

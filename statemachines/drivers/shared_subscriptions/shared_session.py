@@ -47,10 +47,10 @@ from statemachines.drivers.shared_subscriptions.store import Payloads
 from statemachines.drivers.tcp import Address, parse_address
 from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map, Outgoing, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
-from statemachines.shared_subscriptions.agent import Shared
+from statemachines.shared_subscriptions.agent_record import Private, Shared
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
-from statemachines.shared_subscriptions.handler import Handler, Private
+from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import ToConsumer
 from statemachines.shared_subscriptions.private_subscription import NOW, ReadTo
 from statemachines.shared_subscriptions.relay import check_relay
@@ -139,6 +139,8 @@ class SharedSession:
         self._number = number
         self._ids: dict[str, str] = {}
         self._names: dict[str, str] = {}
+        self._declaring: dict[str, str] = {}
+        self._refused: dict[str, DeclarationRefused] = {}
         self._progress: dict[str, dict[str, int]] = {}
         self._locker: PayloadBuffer[bytes] = PayloadBuffer()
         self._stalled = StalledStreams(stall_warning_s, environment.steady_ns, self._reading_of)
@@ -210,7 +212,7 @@ class SharedSession:
     ) -> None:
         """Say what is known and go: the streams are free for others at once."""
         self._flush_acks()
-        self._runtime.run(self._host.on_disconnect)
+        self._runtime.run(self._host.leave_all)
         await self._life.give_back()
         await self.abort()
 
@@ -264,7 +266,7 @@ class SharedSession:
             raise ConfigurationError("subscription", subscription, "is not subscribed")
         self._flush_acks()
         name = self._ids.pop(subscription)
-        self._runtime.run(lambda now_ns: self._host.on_unsubscribe(name, now_ns))
+        self._runtime.run(lambda now_ns: self._host.unsubscribe(name, now_ns))
 
     def leave(self, subscription: str) -> None:
         """Say what is known of it and go: its streams are free for others at once, and what is in hand comes to them.
@@ -275,7 +277,7 @@ class SharedSession:
             raise ConfigurationError("subscription", subscription, "is not subscribed")
         self._flush_acks()
         name = self._ids.pop(subscription)
-        self._runtime.run(lambda now_ns: self._host.on_leave(name, now_ns))
+        self._runtime.run(lambda now_ns: self._host.leave(name, now_ns))
 
     def is_taken_back(self, subscription: str) -> bool:
         """A stream of it is to go to another member, which waits for what is in hand here to be acknowledged."""
@@ -297,21 +299,27 @@ class SharedSession:
         """Returns when the group is declared."""
 
         def act(now_ns: int) -> list[Any]:
-            name, out = self._host.on_subscribe(wanted, now_ns)
+            name, out = self._host.subscribe(wanted, now_ns)
             self._ids[subscription], self._names[name] = name, subscription
             if isinstance(wanted, Private):
                 self._progress[name] = dict(wanted.progress)
+            else:
+                self._declaring[self._host.party_of(name)] = name
             return out
 
         self._runtime.run(act)
         name = self._ids[subscription]
-        while name in self._host.shared and not self._host.is_declared(name):
-            self._answer_came.clear()
-            await self._answer_came.wait()
-            self._raise_failure()
-        refused = self._host.refused.pop(name, None)
+        declarer = self._host.party_of(name)
+        try:
+            while self._host.is_being_declared(name):
+                self._answer_came.clear()
+                await self._answer_came.wait()
+                self._raise_failure()
+        finally:
+            self._declaring.pop(declarer, None)
+        refused = self._refused.pop(name, None)
         if refused is not None:
-            del self._ids[subscription]
+            del self._ids[subscription], self._names[name]
             raise differing(self.configuration, refused.properties)
 
     @property
@@ -363,7 +371,7 @@ class SharedSession:
 
     def _take(self, limit: int) -> Deliveries:
         self._taken = None
-        self._runtime.run(lambda now_ns: self._host.take(limit, now_ns))
+        self._runtime.run(lambda now_ns: self._host.take_messages(limit, now_ns))
         taken = self._taken
         if taken is None:
             return Deliveries()
@@ -425,7 +433,7 @@ class SharedSession:
 
     def _handle(self, sender: str, to: str, message: ToConsumer, now_ns: int) -> list[Outgoing]:
         check_relay(sender, message, self._transport.is_peer_of(LEADER.name, sender))
-        return self._host.receive(sender, message, now_ns)
+        return self._host.receive(sender, to, message, now_ns)
 
     def _told(self, party: str, event: Event) -> None:
         match event:
@@ -439,7 +447,8 @@ class SharedSession:
             case Resumed(name, stream):
                 logger.warning(TAKES_PART, self.node, stream, self._names.get(name, name))
             case DeclarationRefused():
-                self._names.pop(party, None)
+                if party in self._declaring:
+                    self._refused[self._declaring[party]] = event
                 self._ready.set()
             case Ended(name):
                 self._names.pop(name, None)
@@ -471,7 +480,7 @@ class SharedSession:
         return out
 
     def _answered(self, party: str, answer: Answer, now_ns: int) -> list[Outgoing]:
-        out = self._host.answer(party, answer, now_ns)
+        out = self._host.feed(party, answer, now_ns)
         self._answer_came.set()
         return out
 

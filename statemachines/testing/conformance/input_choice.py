@@ -19,14 +19,13 @@ FRESH: Final = 0.4
 class InputChoice:
     """Chooses messages, steered to rows that were not taken."""
 
-    def __init__(self, fsm: Fsm[Any], coverage: WireCoverage, chance: Random) -> None:
+    def __init__(self, fsm: Fsm[Any], coverage: WireCoverage) -> None:
         self._fsm = fsm
         self._coverage = coverage
-        self._chance = chance
 
-    def choose(self, record: Any, messages: Iterable[Any]) -> Any | None:
+    def choose(self, record: Any, messages: Iterable[Any], chance: Random) -> Any | None:
         """One of the messages for an instance in this state; None: the table takes none of them."""
-        fsm, taken, chance = self._fsm, self._coverage.cells, self._chance
+        fsm, taken = self._fsm, self._coverage.cells
         kinds: dict[tuple[bool, bool], list[Any]] = {}
         for message in messages:
             try:

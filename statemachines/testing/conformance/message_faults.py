@@ -8,6 +8,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from statemachines.testing.conformance.wire_choice import WireChoice
+
 REPEAT_S: Final = 0.2
 """A repetition comes within so long."""
 
@@ -23,30 +25,28 @@ class MessageFaults:
         counts: how many were, by name.
     """
 
-    def __init__(self, share: float, chance: Random, counts: Counter[str]) -> None:
+    def __init__(self, share: float, choice: WireChoice, counts: Counter[str]) -> None:
         self._share = share
-        self._chance = chance
+        self._choice = choice
         self._counts = counts
 
     def carry(self, act: Callable[[], None]) -> None:
         """Act as the message arrives: never, at once, later, or twice."""
-        for delay_s in self._draw_delays():
+        chance = self._choice.draw_fault(min(1.0, 4 * self._share))
+        for delay_s in [0.0] if chance is None else self._draw_delays(chance):
             if delay_s:
                 asyncio.get_running_loop().call_later(delay_s, act)
             else:
                 act()
 
-    def _draw_delays(self) -> list[float]:
+    def _draw_delays(self, chance: Random) -> list[float]:
         """How long each copy takes (s)."""
-        chance, share = self._chance, self._share
-        if chance.random() < share:
+        kind = chance.random()
+        if kind < 0.25:
             self._counts["lost"] += 1
             return []
-        delays = [0.0]
-        if chance.random() < share:
+        if kind < 0.5:
             self._counts["repeated"] += 1
-            delays.append(chance.random() * REPEAT_S)
-        if chance.random() < 2 * share:
-            self._counts["delayed"] += 1
-            delays[0] = chance.random() * DELAY_S
-        return delays
+            return [0.0, chance.random() * REPEAT_S]
+        self._counts["delayed"] += 1
+        return [chance.random() * DELAY_S]

@@ -9,6 +9,7 @@ import msgspec
 from statemachines.testing.conformance.wire_judge import WireJudge
 from statemachines.testing.conformance.wire_peer import WirePeer
 from statemachines.testing.conformance.wire_role import PeerPlayer
+from statemachines.testing.conformance.wire_state import SentInput
 
 
 class WireInstance(msgspec.Struct, eq=False):
@@ -29,3 +30,5 @@ class WireNode(msgspec.Struct, eq=False):
     peer: WirePeer
     player: PeerPlayer
     instances: dict[str, WireInstance] = {}
+    early: list[SentInput] = []
+    """What was said where no instance was known."""

@@ -18,6 +18,7 @@ from statemachines.wire import (
     Frames,
     Hello,
     Packet,
+    decode_hello,
     encode_refusal,
     hello_of,
     quote_for_log,
@@ -31,7 +32,6 @@ WRITE_MAX: Final = 4 * 2**20
 class PeerOwner(Protocol):
     """The run that a connection belongs to."""
 
-    life: str
     wire: WireRole
     store: str
     credentials: Credentials
@@ -50,31 +50,47 @@ class PeerOwner(Protocol):
 
 
 class WirePeer(asyncio.Protocol):
-    """One connection; `hello` is set when the greeting is over."""
+    """One connection of the kit's `life`; `hello` is set when the greeting is over.
 
-    def __init__(self, owner: PeerOwner) -> None:
+    Args:
+        place: which of the connections that the kit keeps it is.
+        dialled: the kit has made it.  It then says hello second, and names the store that the other side names.
+    """
+
+    def __init__(self, owner: PeerOwner, life: str, *, dialled: bool, place: int = 0) -> None:
+        self.life = life
+        self.place = place
         self.hello: Hello | None = None
+        self.closed = asyncio.Event()
         self.name = "?"
         self.is_open = True
         self._owner = owner
+        self._dialled = dialled
+        self._greeting: Greeting | None = None
         self._codec: Codec[Any] = Codec(owner.wire.takes)
         self._frames = Frames(GREETING_MAX)
         self._number = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     # -- asyncio ------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.name = "{}:{}".format(*(transport.get_extra_info("peername") or ("?", "?"))[:2])
+        if not self._dialled:
+            self._begin_greeting(self._owner.store)
+        self._timer = asyncio.get_running_loop().call_later(HELLO_S, self._end_late)
+
+    def _begin_greeting(self, store: str) -> Greeting:
+        """Say hello, on this store."""
         owner, credentials = self._owner, self._owner.credentials
         nonce = secrets.token_bytes(NONCE_SIZE) if credentials.secrets else b""
-        hello = hello_of(
-            owner.wire.plays.full_name, owner.life, nonce=nonce, mutual=credentials.mutual, store=owner.store
-        )
+        hello = hello_of(owner.wire.plays.full_name, self.life, nonce=nonce, mutual=credentials.mutual, store=store)
         terms = Terms(credentials.secrets)
-        self._greeting = Greeting(hello, owner.wire.peer, dialled=False, terms=terms, has_store=lambda role: False)
-        self._transport.write(self._greeting.begin())
-        self._timer = asyncio.get_running_loop().call_later(HELLO_S, self._end_late)
+        greeting = Greeting(hello, owner.wire.peer, dialled=self._dialled, terms=terms, has_store=lambda role: False)
+        self._transport.write(greeting.begin())
+        self._greeting = greeting
+        return greeting
 
     def data_received(self, data: bytes) -> None:
         body: bytes | memoryview = b""
@@ -93,7 +109,9 @@ class WirePeer(asyncio.Protocol):
             self.refuse(f"refuses the kit: {why}" if why else str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.closed.set()
         if self.is_open:
             self.is_open = False
             early = (
@@ -120,10 +138,11 @@ class WirePeer(asyncio.Protocol):
             self._owner.leave(self, why)
 
     def close(self) -> None:
-        """The run is over."""
+        """The run is over; TLS may never have been set up."""
         self.is_open = False
-        self._timer.cancel()
-        self._transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._transport.abort()
 
     # -- the peer -----------------------------------------------------------------------------------------------
 
@@ -132,12 +151,16 @@ class WirePeer(asyncio.Protocol):
             self.refuse(f"has said no hello within {HELLO_S:g} s; the first frame of a connection is one")
 
     def _greet(self, body: memoryview | bytes) -> None:
-        answer = self._greeting.feed(body)
+        greeting = self._greeting or self._begin_greeting(
+            self._owner.store or decode_hello(body, self._owner.wire.peer).store
+        )
+        answer = greeting.feed(body)
         if answer:
             self._transport.write(answer)
-        if self._greeting.done:
+        if greeting.done:
+            assert self._timer is not None
             self._timer.cancel()
-            self.hello = self._greeting.peer
+            self.hello = greeting.peer
             self._frames.frame_max = FRAME_MAX
             if why := self._owner.join(self):
                 self.refuse(why)
@@ -147,13 +170,13 @@ class WirePeer(asyncio.Protocol):
         if not f"{packet.sender}/".startswith(f"{self.hello.life}/"):
             rule = f"the id of a party begins with the life of its hello, {quote_for_log(self.hello.life)}"
             raise FrameError(f"sent a message as {quote_for_log(packet.sender)}; {rule}")
-        node = self._owner.life.partition("~")[0]
+        node, wire = self.life.partition("~")[0], self._owner.wire
         if "~" in packet.to and not packet.to.startswith(f"{node}~"):
             raise FrameError(f"sent a message to {quote_for_log(packet.to)}, which does not live on {node}")
-        speaker = getattr(packet.message, self._owner.wire.speaker)
-        if speaker != packet.sender:
-            said = f"sent a message as {quote_for_log(packet.sender)} that names {quote_for_log(speaker)}"
-            raise FrameError(f"{said}; the two are equal")
+        for field, party, how in ((wire.speaker, packet.sender, "as"), (wire.addressee, packet.to, "to")):
+            if field and (named := getattr(packet.message, field)) != party:
+                said = f"sent a message {how} {quote_for_log(party)} that names {quote_for_log(named)}"
+                raise FrameError(f"{said}; the two are equal")
 
 
 def _reason(exc: Exception | None) -> str:

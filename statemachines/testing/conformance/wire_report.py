@@ -41,14 +41,25 @@ def _note(note: Note) -> str:
 
 
 def _coverage(verdict: WireVerdict, role: ConformanceRole) -> Iterator[str]:
+    counts = (
+        f"  counts    {', '.join(f'{count} {name}' for name, count in sorted(verdict.counts.items())) or 'nothing'}"
+    )
+    if verdict.rules:
+        applied = [f"{clause} {count}" for clause, count in verdict.rules.items() if count]
+        missed = ", ".join(clause for clause, count in verdict.rules.items() if not count)
+        yield f"  rules     {len(applied)} of {len(verdict.rules)} were applied: {', '.join(applied)}"
+        if missed:
+            yield f"            not applied: {missed}"
+        yield counts
+        return
     some = len(verdict.possible - verdict.cells)
     taken = f"{len(verdict.cells)} certainly, {some} more possibly"
     yield f"  rows      of {len(verdict.table)} rows of the table, state by state, were taken: {taken}"
-    missed = tuple(sorted(verdict.table - verdict.cells - verdict.possible))
-    if missed and verdict.outcome is Outcome.PASS:
-        yield f"            not taken: {describe_cells(missed, role)}"
+    untaken = tuple(sorted(verdict.table - verdict.cells - verdict.possible))
+    if untaken and verdict.outcome is Outcome.PASS:
+        yield f"            not taken: {describe_cells(untaken, role)}"
     yield f"  pairs     {verdict.pairs} pairs of rows"
-    yield f"  counts    {', '.join(f'{count} {name}' for name, count in sorted(verdict.counts.items())) or 'nothing'}"
+    yield counts
 
 
 def json_of(verdict: WireVerdict, role: ConformanceRole) -> dict[str, Any]:
@@ -63,6 +74,7 @@ def json_of(verdict: WireVerdict, role: ConformanceRole) -> dict[str, Any]:
         "rows_missed": [describe_cell(cell, role) for cell in sorted(verdict.table - verdict.cells - verdict.possible)],
         "pairs_taken": verdict.pairs,
         "counts": verdict.counts,
+        "rules": verdict.rules,
         "notes": [{"at_ns": note.at_ns, "what": note.what} for note in verdict.notes],
     }
     found = verdict.violation

@@ -7,19 +7,26 @@ tolerance of the run.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import CancelTimer, Fsm, ProtocolError, SetTimer, TimerFired
+from statemachines.kernel import Answer, Ask, CancelTimer, Fsm, ProtocolError, Request, SetTimer
 from statemachines.kernel.pmap import enc_hook
 from statemachines.testing.conformance.conformance_run import Cell
 from statemachines.testing.conformance.relation import Binding, Output, OutputsOf, Relation, table_values
-from statemachines.testing.conformance.wire_role import BegunRecord
+from statemachines.testing.conformance.wire_role import BegunRecord, no_answer
 
-Slot = tuple[str, str]
-"""Name and key of a timer of the table."""
+Slot = tuple[str, Any]
+"""Name and key of a timer of the table; or `ANSWER` and what a store will answer."""
+
+ANSWER: Final = "answer"
+
+
+Reply = Callable[[Any, Request], Answer | None]
+"""(record, request) -> the answer of a store."""
 
 
 class SentInput(NamedTuple):
@@ -83,22 +90,23 @@ class CarriedSteps:
 
     Args:
         tolerance_ns: how long after its moment a step may come.
+        reply: what a store answers to a request, unseen.
     """
 
-    def __init__(self, fsm: Fsm[Any], relation: Relation, tolerance_ns: int) -> None:
+    def __init__(self, fsm: Fsm[Any], relation: Relation, tolerance_ns: int, reply: Reply = no_answer) -> None:
         self.fsm = fsm
         self.relation = relation
         self.tolerance_ns = tolerance_ns
+        self._reply = reply
         self._outputs = OutputsOf(relation)
         self._events = fsm.timer_registry()
-        self._timer_names = {kind: name for name, kind in self._events.items()}
         self._encode = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode
 
     def begin(self, begun: BegunRecord, at_ns: int, by_ns: int) -> CarriedState:
         """The state of an instance that begins with this record between two moments."""
         record = begun.record
         state = CarriedState(record, {}, {}, 0, at_ns, assumed=int(begun.goes_on), goes_on=begun.goes_on)
-        return replace(state, armed=_armed(state, self.fsm.start(record, at_ns), at_ns, by_ns, None))
+        return replace(state, armed=self._armed(state, record, self.fsm.start(record, at_ns), (at_ns, by_ns), None))
 
     def take_input(self, state: CarriedState, sent: SentInput, until_ns: int) -> CarriedState | None:
         """The next input is handled."""
@@ -111,10 +119,9 @@ class CarriedSteps:
         """A timer fires."""
         window = state.armed[slot]
         by_ns = window.by_ns + self.relation.late_ns(slot[0])
-        event = self._events[slot[0]](slot[1])
-        return self.step(
-            state, event, max(state.now_ns, window.due_ns), min(by_ns + self.tolerance_ns, until_ns), by_ns
-        )
+        event = slot[1] if slot[0] == ANSWER else self._events[slot[0]](slot[1])
+        at_ns = max(state.now_ns, window.due_ns)
+        return self.step(state, event, at_ns, min(by_ns + self.tolerance_ns, until_ns), by_ns, slot)
 
     def call(self, state: CarriedState, event: Any, until_ns: int, owed_ns: int) -> CarriedState | None:
         """The application calls, unseen."""
@@ -123,11 +130,14 @@ class CarriedSteps:
             return None
         return after if after.pending else replace(after, assumed=state.assumed + 1)
 
-    def step(self, state: CarriedState, event: Any, at_ns: int, by_ns: int, owed_ns: int) -> CarriedState | None:
+    def step(
+        self, state: CarriedState, event: Any, at_ns: int, by_ns: int, owed_ns: int, fired: Slot | None = None
+    ) -> CarriedState | None:
         """After an event that is handled between two moments; None: the table refuses it there.
 
         Args:
             owed_ns: the moment from which on its messages are owed.
+            fired: the timer or answer that the event is.
         """
         fsm, before = self.fsm, state.record
         try:
@@ -137,12 +147,11 @@ class CarriedSteps:
         cells = [(fsm.full_name, step.row, str(before.status.value))] if step.row >= 0 else []
         cells += [(one.full_machine, one.row, str(one.source.value)) for one in step.children if one.row >= 0]
         stops = step.record.status in fsm.final
-        fired = (self._timer_names[type(event)], event.key) if isinstance(event, TimerFired) else None
         outputs = self._outputs.of(step.effects)
         pending = tuple(one for one in outputs if one.channel[0] == "send")
         return CarriedState(
             step.record,
-            {} if stops else _armed(state, step.effects, at_ns, max(at_ns, by_ns), fired),
+            {} if stops else self._armed(state, step.record, step.effects, (at_ns, max(at_ns, by_ns)), fired),
             state.binding,
             state.inputs,
             at_ns,
@@ -158,6 +167,21 @@ class CarriedSteps:
             (*state.cells, *cells),
             state.goes_on,
         )
+
+    def _armed(
+        self, state: CarriedState, record: Any, effects: tuple[Any, ...], window_ns: tuple[int, int], fired: Slot | None
+    ) -> dict[Slot, TimerWindow]:
+        """The timers, and the answers under way, after a step between two moments."""
+        at_ns, by_ns = window_ns
+        armed = {slot: window for slot, window in state.armed.items() if slot != fired}
+        for effect in effects:
+            if type(effect) is SetTimer:
+                armed[effect.timer, effect.key] = TimerWindow(effect.deadline_ns, by_ns, at_ns)
+            elif type(effect) is CancelTimer:
+                armed.pop((effect.timer, effect.key), None)
+            elif type(effect) is Ask and (answer := self._reply(record, effect.request)) is not None:
+                armed[ANSWER, answer] = TimerWindow(at_ns, by_ns, at_ns)
+        return armed
 
     def is_overdue(self, state: CarriedState, sent: list[SentInput], before_ns: int, is_followed: bool) -> bool:
         """Whether something that happens in this state had to happen before this moment.
@@ -177,7 +201,7 @@ class CarriedSteps:
     def key(self, state: CarriedState) -> tuple[Any, ...]:
         """All of a state but its times and its past."""
         pending = tuple(map(str, state.pending))
-        slots = tuple(sorted(state.armed))
+        slots = tuple(sorted(state.armed, key=str))
         return (
             self._encode(state.record),
             state.inputs,
@@ -213,16 +237,3 @@ def tighten(state: CarriedState, by_ns: int) -> CarriedState:
         for slot, window in state.armed.items()
     }
     return replace(state, armed=armed)
-
-
-def _armed(
-    state: CarriedState, effects: tuple[Any, ...], at_ns: int, by_ns: int, fired: Slot | None
-) -> dict[Slot, TimerWindow]:
-    """The timers after a step."""
-    armed = {slot: window for slot, window in state.armed.items() if slot != fired}
-    for effect in effects:
-        if type(effect) is SetTimer:
-            armed[effect.timer, effect.key] = TimerWindow(effect.deadline_ns, by_ns, at_ns)
-        elif type(effect) is CancelTimer:
-            armed.pop((effect.timer, effect.key), None)
-    return armed

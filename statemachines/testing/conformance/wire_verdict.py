@@ -10,6 +10,7 @@ from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.tcp import Address
 from statemachines.testing.conformance.campaign import Outcome
 from statemachines.testing.conformance.conformance_run import Cell, Violation
+from statemachines.testing.conformance.wire_choice import LeftOut
 
 
 class WireOptions(msgspec.Struct, frozen=True):
@@ -28,7 +29,10 @@ class WireOptions(msgspec.Struct, frozen=True):
     store: str = ""
     """The identity of the store that the hello of the kit names."""
     credentials: Credentials = NONE
-    listen: Address = ("127.0.0.1", 0)
+    address: Address = ("127.0.0.1", 0)
+    """Where the kit listens, or whom it dials; port 0: any that is free."""
+    without: LeftOut = LeftOut()
+    """Inputs and faults that are left out of what the seed draws."""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -56,3 +60,11 @@ class WireVerdict(msgspec.Struct, frozen=True):
     pairs: int = 0
     counts: dict[str, int] = {}
     """Messages and faults."""
+    rules: dict[str, int] = {}
+    """Clause -> how often it was applied, where rules judge in the place of the table."""
+    at_ns: int = 0
+    """How long the run took."""
+    inputs: tuple[int, ...] = ()
+    """The numbers of the inputs that the kit proposed."""
+    faults: tuple[int, ...] = ()
+    """The numbers of the messages that it carried badly."""

@@ -74,6 +74,7 @@ from statemachines.testing.persistent_sessions.played_database import (
     make_row,
     store_rows,
 )
+from statemachines.testing.persistent_sessions.wire_session import WIRE_SESSION
 from statemachines_spec.explorer.timing import Timing
 
 OWNER: Final = "owner-1~1/1"
@@ -484,5 +485,6 @@ STARTS: Final = (
 )
 
 SESSION_ROLE: Final = ConformanceRole(
-    RESUME, STARTS, TIMING, RELATION, given=("id", "client", "token", "times", "old"), alphabet=ALPHABET
+    RESUME, STARTS, TIMING, RELATION, given=("id", "client", "token", "times", "old"), alphabet=ALPHABET,
+    wire=WIRE_SESSION,
 )  # fmt: skip

@@ -64,6 +64,7 @@ from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Chosen, Relation, Repeated, Unordered
 from statemachines.testing.conformance.role import ConformanceRole
 from statemachines.testing.conformance.services import PlayedService
+from statemachines.testing.shared_subscriptions.wire_leader import WIRE_LEADER
 from statemachines_spec.shared_subscriptions.timings import TICK_NS, of_leader
 from statemachines_spec.shared_subscriptions.timings import TIMES as SHORT
 
@@ -424,5 +425,6 @@ TIMING: Final = of_leader(
 )  # fmt: skip
 
 LEADER_ROLE: Final = ConformanceRole(
-    LEADER, STARTS, TIMING, RELATION, given=("id", "group", "filter", "configuration", "alone"), alphabet=ALPHABET
+    LEADER, STARTS, TIMING, RELATION, given=("id", "group", "filter", "configuration", "alone"), alphabet=ALPHABET,
+    wire=WIRE_LEADER,
 )  # fmt: skip

@@ -213,7 +213,7 @@ class System:
         if process is not None and process.running and not process.left:
             process.left = True
             self._fault("unsubscribe", node)
-            end = process.host.disconnect if at_once else process.host.unsubscribe
+            end = process.host.leave_all if at_once else process.host.end
             out = end(self.now)
             self.monitors.observe_unsubscribed(process.life)
             self._do(process, out)
@@ -260,7 +260,7 @@ class System:
         process = self.processes.get(node)
         if process is not None and process.running:
             before = len(process.in_hand)
-            self._do(process, process.host.take(limit, self.now))
+            self._do(process, process.host.take_messages(limit, self.now))
             process.ready = len(process.in_hand) > before
 
     def acknowledge(self, node: str, number: int = 0) -> None:
@@ -284,8 +284,7 @@ class System:
             self.held.append(packet)
         else:
             self.tale.say(str(packet))
-            to = packet.to if isinstance(process.host, Registry) else packet.sender
-            self._do(process, process.host.receive(to, packet.message, self.now))
+            self._do(process, process.host.receive(packet.sender, packet.to, packet.message, self.now))
 
     def foresee(self, fate: str, after: int = 0) -> None:
         """What will become of a message that is yet to be sent, after so many others: "lost", "late" (held back until

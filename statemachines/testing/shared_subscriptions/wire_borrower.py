@@ -110,6 +110,10 @@ class LeaderPlayer:
         """The leader of the epoch that the message names."""
         return f"{self._life}/{getattr(message, 'epoch', 0)}"
 
+    def greet(self) -> Iterator[Message]:
+        """A leader waits until it is looked for."""
+        yield from ()
+
     def answer(self, record: BorrowerRecord, message: BorrowerMessage) -> Iterator[Message]:
         """What a leader says to a message; sometimes it says something else, or nothing."""
         match message:
@@ -170,6 +174,11 @@ class LeaderPlayer:
                 (Grant(record.id, *pair, STREAMS[0], self._grant + 1, 0), *self._takes(record, pair))
             )
         yield Undeclared(record.id)
+
+    def probe(self, record: BorrowerRecord) -> Message | None:
+        """A stream that it never had is taken back."""
+        link = record.link
+        return None if link is None else Revoked(record.id, link.epoch, link.registration, PROBE, self._grant + 1)
 
     def _grants(self, record: BorrowerRecord, own: tuple[int, int]) -> Iterator[Message]:
         """Grants of this leader, new ones and copies, and that they are taken back."""

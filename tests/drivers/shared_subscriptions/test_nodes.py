@@ -317,11 +317,11 @@ def test_SS_232_who_ended_in_good_order_comes_back_under_its_name_at_once(tmp_pa
                 async with SharedSession(
                     leader="127.0.0.1:1", store=tmp_path / "x.db", node="c1", configuration=CALM
                 ) as session:
-                    lives.append(session.machines.host)
+                    lives.append(session.machines.id)
             async with LeaderNode(
                 listen=("127.0.0.1", 0), store=tmp_path / "x.db", node="c1", configuration=CALM
             ) as leader:
-                lives.append(leader.machines.host)
+                lives.append(leader.machines.id)
             async with SharedSession(leader="127.0.0.1:1", store=tmp_path / "x.db", node="c1", configuration=CALM):
                 pass
         return lives

@@ -21,32 +21,36 @@ from statemachines.drivers.shared_subscriptions.stalled_streams import StalledSt
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
 from statemachines.drivers.sql import postgres_address
 from statemachines.drivers.tcp import Connection
-from statemachines.kernel import Host, Node, SetTimer, in_order, keys_in_order
+from statemachines.kernel import STAY, Feed, Node, ProcessRunner, SetTimer, in_order, keys_in_order
 from statemachines.shared_subscriptions import (
-    agent,
+    agent_process,
     borrower,
     configuration,
+    detours,
     group_store,
-    handler,
+    handler_process,
     listing,
     membership,
     names,
     plan,
-    registry,
+    registry_process,
     relay,
     stream_store,
 )
-from statemachines.shared_subscriptions.agent import Agent
+from statemachines.shared_subscriptions.agent_process import AGENT_MACHINE
+from statemachines.shared_subscriptions.agent_record import AgentRecord
 from statemachines.shared_subscriptions.assignment import GRANTING
-from statemachines.shared_subscriptions.borrower import Destroyed
+from statemachines.shared_subscriptions.borrower import Start
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import Commit, GroupStore, Scan
 from statemachines.shared_subscriptions.handler import Handler
-from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, Undeclared
+from statemachines.shared_subscriptions.handler_process import HANDLER, HANDLER_MACHINE
+from statemachines.shared_subscriptions.message import END_OF_STREAM, Undeclared
 from statemachines.shared_subscriptions.plan import Draft
-from statemachines.shared_subscriptions.registry import Registry
+from statemachines.shared_subscriptions.registry_process import REGISTRY_MACHINE
 from statemachines.shared_subscriptions.session import Admit
 from statemachines.shared_subscriptions.stream_store import Batch, StreamSize, StreamStore
+from statemachines_spec import bug
 
 # -- borrowers of others --------------------------------------------------------------------------------------------
 
@@ -112,9 +116,9 @@ class Everybody:
         return True
 
 
-def timeouts_first(feed):
-    def wrong(self, party, event, now_ns):
-        return self.fire(now_ns) + feed(self, party, event, now_ns)
+def timeouts_first(end_first):
+    def wrong(self, now_ns):
+        return self.fire(now_ns)
 
     return wrong
 
@@ -171,55 +175,65 @@ def end_not_staged(stage):
     )
 
 
-# -- agent, handler, registry ---------------------------------------------------------------------------------------
+# -- the processes --------------------------------------------------------------------------------------------------
 
 
-def first_registry_only(begin):
-    def init(self, host, registries, *rest, **more):
-        begin(self, host, registries if isinstance(registries, str) else registries[:1], *rest, **more)
-
-    return init
+def in_sessions(action, to=None, **what):
+    """The same mistake in both processes that serve subscriptions."""
+    return bug.both(*(bug.change_rows(machine, action, to, **what) for machine in (AGENT_MACHINE, HANDLER_MACHINE)))
 
 
-def epoch_forgotten(highest):
-    return lambda self, wanted, seen, now_ns: 0 * highest(self, wanted, seen, now_ns)
+def declared_by_nobody(record, event, now_ns):
+    """A borrower looks for its leader before the group is declared."""
+    record, _ = agent_process.declare(record, event, now_ns)
+    party = next(iter(record.parties))
+    record, began = agent_process.borrow(record, record.parties[party], record.parties[party])
+    return record, (*began, Feed(record.parties[party], Start()))
 
 
-def nobody_dismissed(told):
-    return lambda self, party, event, now_ns: (
-        Agent.route_tell(self, party, event, now_ns)
-        if isinstance(event, Destroyed)
-        else told(self, party, event, now_ns)
-    )
+def asks_nobody_else(begin):
+    def wrong(self, life, registries, *rest, **more):
+        begin(self, life, registries if isinstance(registries, str) else registries[:1], *rest, **more)
+
+    return wrong
 
 
-def halted_only(close):
-    return lambda self, now_ns: self.halt(now_ns)
+def every_epoch_forgotten(borrow):
+    def wrong(record, subscription, party):
+        record, began = borrow(record, subscription, party)
+        *before, begin = began
+        return record, (*before, replace(begin, record=replace(begin.record, epoch=0)))
+
+    return wrong
 
 
-def always_another(want):
-    """Each leader_wanted starts a leader."""
-
-    def wanted(self, message, now_ns):
-        self.leaders.pop((message.group, message.filter), None)
-        return want(self, message, now_ns)
-
-    return wanted
+def nobody_dismissed(record, event, now_ns):
+    record, effects = handler_process.follow_borrower(record, event, now_ns)
+    return record, effects[1:]
 
 
-def says_nothing(receive):
-    """Who talks to a leader that is gone is not told."""
-    return lambda self, to, message, now_ns: (
-        receive(self, to, message, now_ns)
-        if to in self.nodes or isinstance(message, LeaderWanted)
-        else self.fire(now_ns)
-    )
+def heard_directly(record, event, now_ns):
+    return record, (Feed(event.message.leader, event.message.message),)
 
 
-def passed_on_for_ever(receive):
-    return lambda self, to, message, now_ns: (
-        self._want(message, now_ns) if isinstance(message, LeaderWanted) else receive(self, to, message, now_ns)
-    )
+def witness_kept(end_subscription):
+    return lambda record, party: (record.end(party), ())
+
+
+def routed(process, *kept):
+    """The process has these routes alone."""
+
+    def apply(stack):
+        from statemachines.kernel import Process
+
+        mutant = Process(
+            process.name, process.fsm, kinds=tuple(process.kinds.values()), routes=kept, begin=process.begin,
+            diverts=process.diverts,
+        )  # fmt: skip
+        bug.swap(stack, process, "routes", mutant.routes)
+        bug.swap(stack, process, "table", mutant.table)
+
+    return apply
 
 
 # -- stores ---------------------------------------------------------------------------------------------------------
@@ -273,42 +287,34 @@ def silent_where_it_failed(ask):
     return wrong
 
 
-def gone_started_anew(receive):
-    def wrong(self, to, message, now_ns):
-        is_wanted = isinstance(message, LeaderWanted) and to not in self.nodes
-        return receive(self, self.host if is_wanted and to.startswith(f"{self.host}/") else to, message, now_ns)
-
-    return wrong
-
-
 BREAKS = {
     "SS-154": swap(listing, "open_ranks", open_all),
     "SS-155": swap(listing, "vanish", lambda draft, rank: None),
     "SS-156": wrap(plan, "stage", end_not_staged),
     "SS-162": swap(plan, "take_back", lambda draft, borrower: None),
-    "SS-170": swap(Agent, "_begin", lambda self, one, now_ns: self._borrow(one, one, 0, now_ns)),
-    "SS-171": swap(Agent, "on_disconnect", lambda self, now_ns: self.fire(now_ns)),
-    "SS-172": swap(Agent, "_fresh", lambda self: agent.fresh(self.host, 1)),
-    "SS-173": wrap(Agent, "_highest_epoch", epoch_forgotten),
-    "SS-174": swap(Agent, "_check_room", lambda self: None),
-    "SS-175": swap(Agent, "_remember", lambda self, borrower, reports: None),
-    "SS-176": wrap(Agent, "__init__", first_registry_only),
-    "SS-244": swap(agent, "is_believed", lambda record, sender, message: True),
-    "SS-250": wrap(agent, "is_believed", undeclared_believed),
+    "SS-170": in_sessions("declare", do=declared_by_nobody),
+    "SS-171": in_sessions("leave_all", do=None),
+    "SS-172": swap(agent_process, "fresh", lambda life, number: f"{life}/1"),
+    "SS-173": wrap(agent_process, "borrow", every_epoch_forgotten),
+    "SS-174": in_sessions("refuse_more", when=lambda record, event: False),
+    "SS-175": swap(AgentRecord, "remember", lambda self, borrower, reports: self),
+    "SS-176": wrap(Handler, "__init__", asks_nobody_else),
+    "SS-244": swap(agent_process, "is_believed", lambda record, sender, message: True),
+    "SS-250": wrap(agent_process, "is_believed", undeclared_believed),
     "SS-251": swap(Greeting, "_by_role", property(lambda self: False)),
     "SS-252": swap(tcp, "units_in", lambda certificate: frozenset({"leader"})),
     "SS-253": swap(Greeting, "_keys", property(lambda self: self._terms.secrets[:1])),
     "SS-254": swap(tcp.TcpTransport, "_outranked", lambda self, hello, other: ""),
-    "SS-245": swap(agent, "is_misled", lambda record, borrower: False),
-    "SS-246": swap(Agent, "_dismiss_witness", lambda self, ended: None),
-    "SS-177": swap(agent, "life_of", lambda party: Everybody()),
+    "SS-245": swap(agent_process, "is_misled", lambda record, borrower: False),
+    "SS-246": wrap(agent_process, "end_subscription", witness_kept),
+    "SS-177": swap(agent_process, "is_ours", lambda borrower, life: True),
     "SS-230": wrap(TakenName, "take", number_of_the_disk),
     "SS-231": wrap(TakenName, "hold", looks_at_nothing),
     "SS-232": wrap(TakenName, "_wait_for_turn", waits_for_nobody),
     "SS-233": swap(Connection, "_check_parties", lambda self, packet: None),
-    "SS-180": swap(handler, "TO_SESSION", ()),
-    "SS-181": wrap(Handler, "told", nobody_dismissed),
-    "SS-182": swap(handler, "Admit", lambda owner, alone, at_delivery: Admit(owner, False, at_delivery)),
+    "SS-180": routed(HANDLER, *(one for one in HANDLER.routes if one.clause != "SS-180")),
+    "SS-181": bug.change_rows(HANDLER_MACHINE, "follow_borrower", do=nobody_dismissed),
+    "SS-182": swap(handler_process, "Admit", lambda owner, alone, at_delivery: Admit(owner, False, at_delivery)),
     "SS-183": wrap(SharedSession, "_catch_up", turns_once),
     "SS-289": swap(Handler, "check_ack", lambda self, *what: None),
     "SS-296": swap(StalledStreams, "hand_over", lambda self, key: None),
@@ -330,13 +336,13 @@ BREAKS = {
     "SS-216": wrap(GroupStore, "apply", one_page),
     "SS-217": swap(StreamStore, "_batch", staticmethod(everything_is_there)),
     "SS-218": wrap(StreamStore, "_list", lambda pages: staticmethod(lambda *asked: replace(pages(*asked), more=False))),
-    "SS-220": wrap(Registry, "_want", always_another),
-    "SS-221": wrap(Registry, "receive", says_nothing),
-    "SS-222": wrap(Registry, "receive", passed_on_for_ever),
+    "SS-220": bug.change_rows(REGISTRY_MACHINE, "pass_to_leader", when=lambda record, event: False),
+    "SS-221": bug.change_rows(REGISTRY_MACHINE, "say_gone", do=None),
+    "SS-222": swap(registry_process, "is_fresh", lambda party: False),
     "SS-255": wrap(SqliteGroupStore, "ask", silent_where_it_failed),
     "SS-261": swap(open_stores, "opened", waits_for_nobody_s_database),
-    "SS-256": wrap(Registry, "receive", gone_started_anew),
-    "SS-259": wrap(Host, "feed", timeouts_first),
+    "SS-256": swap(registry_process, "is_fresh", lambda party: False),
+    "SS-259": wrap(ProcessRunner, "_end_first", timeouts_first),
     "SS-260": swap(Node, "_first_continuation", lambda self: None),
     "SS-264": swap(plan, "wants", lambda member: member.count < member.share),
     "SS-265": wrap(Draft, "_count", room_unseen),
@@ -345,18 +351,16 @@ BREAKS = {
     "SS-257": swap(Milestones, "_say", lambda self, record, what, *words: None),
     "SS-258": swap(tcp, "encode_refusal", lambda why: b""),
     "SS-262": swap(leader_node, "check_sender", lambda sender, to, message, is_leader_host: None),
-    "SS-275": swap(
-        Registry, "_hear_around", lambda self, event, now_ns: self.feed(event.leader, event.message, now_ns)
-    ),
-    "SS-276": swap(Agent, "_note_way", lambda self, message: None),
+    "SS-275": bug.change_rows(REGISTRY_MACHINE, "hear_around", do=heard_directly),
+    "SS-276": bug.both(in_sessions("hear_around", do=agent_process.hear), swap(agent_process, "WAYS", ())),
     "SS-277": swap(relay, "check_relay", lambda sender, message, is_leader_host: None),
-    "SS-278": swap(relay, "DETOURS_MAX", 2**31),
+    "SS-278": swap(detours, "DETOURS_MAX", 2**31),
     "SS-279": swap(membership, "hear_by", lambda record, now_ns: SetTimer("idle", 2**60)),
-    "SS-281": swap(Registry, "_hold_back", lambda self, event, now_ns: None),
+    "SS-281": bug.change_rows(REGISTRY_MACHINE, "hold_back", do=registry_process.forget_leader),
     **{f"SS-{n}": without_choice("shared_subscriptions", f"SS-{n}") for n in range(310, 318)},
     "SS-320": from_anybody,
     "SS-321": beginning_anew,
     "SS-322": after_the_end_of_nothing,
-    "SS-224": wrap(Registry, "close", halted_only),
-    "SS-223": swap(registry, "check_filter", lambda topic_filter, subscription: None),
+    "SS-224": bug.change_rows(REGISTRY_MACHINE, "halt_all", to=STAY),
+    "SS-223": swap(registry_process, "check_filter", lambda topic_filter, subscription: None),
 }

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from statemachines.kernel import Ask, ConfigurationError, LocalProtocolError, Map, Send, Tell
-from statemachines.shared_subscriptions import agent as agent_module
-from statemachines.shared_subscriptions.agent import Agent, Shared
+from statemachines.shared_subscriptions import agent_process, agent_record
+from statemachines.shared_subscriptions.agent import Agent
+from statemachines.shared_subscriptions.agent_record import Private, Shared
 from statemachines.shared_subscriptions.borrower import LeaseBegan
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Properties, Stored, record_key
-from statemachines.shared_subscriptions.handler import Handler, Private
+from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import (
     Disconnect,
     Grant,
@@ -57,7 +58,7 @@ class Bench:
             elif isinstance(effect, Tell):
                 self.told.append(effect.event)
             elif isinstance(effect, Ask):
-                self.do(self.host.answer(party, self.answer(effect.request), self.now))
+                self.do(self.host.feed(party, self.answer(effect.request), self.now))
 
     def answer(self, request):
         match request:
@@ -74,17 +75,17 @@ class Bench:
         return Batch(one.stream, one.grant, one.first, last, False)
 
     def subscribe(self, wanted=JOBS):
-        name, out = self.host.on_subscribe(wanted, self.now)
+        name, out = self.host.subscribe(wanted, self.now)
         self.do(out)
         return name
 
     def receive(self, message, sender=L):
-        self.do(self.host.receive(sender, message, self.now))
+        self.do(self.host.receive(sender, message.borrower, message, self.now))
 
     def claim(self, leader=L, epoch=3):
         """Whom the store names from now on, for every group that is subscribed to."""
-        for wanted in self.host.shared.values():
-            key = record_key(wanted.group, wanted.filter, "claim")
+        for place in self.host.record.claims:
+            key = record_key(*place, "claim")
             self.groups = self.groups.set(key, Stored(Claim(leader, epoch), 1))
 
     def pass_time(self, ms=C.find_leader_ms):
@@ -107,7 +108,7 @@ class Bench:
 
     def take(self, limit=9):
         before = len(self.told)
-        self.do(self.host.take(limit, self.now))
+        self.do(self.host.take_messages(limit, self.now))
         return self.told[before:]
 
     def ack(self, deliver):
@@ -125,7 +126,7 @@ class Bench:
 def test_SS_170_a_subscribe_declares_the_group_and_then_makes_a_borrower_that_begins():
     bench = Bench()
     name = bench.subscribe()
-    assert bench.host.parties == {"c1~1/1": name}
+    assert dict(bench.host.parties) == {"c1~1/1": name}
     assert bench.sent == [("leader-1", LeaderWanted("c1~1/1", "g", "jobs/#"))]
     assert bench.groups[record_key("g", "jobs/#", "properties")].value == Properties(1, 1000, 2000, 3000)
     with pytest.raises(ConfigurationError, match="whole last level"):
@@ -135,17 +136,17 @@ def test_SS_170_a_subscribe_declares_the_group_and_then_makes_a_borrower_that_be
 
 def test_SS_170_nothing_is_sent_before_the_group_is_declared():
     bench = Bench()
-    name, out = bench.host.on_subscribe(JOBS, 0)
+    name, out = bench.host.subscribe(JOBS, 0)
     assert [type(effect) for _, effect in out] == [Ask]
-    assert (bench.host.borrower_of(name), list(bench.host.shared)) == ("", [name])
-    assert bench.host.on_unsubscribe(name, 0) == []
-    assert (bench.host.parties, bench.host.shared) == ({}, {})
-    assert bench.host.answer(out[0][0], bench.answer(out[0][1].request), 0) == [], "nobody is there any more"
+    assert (bench.host.borrower_of(name), bench.host.has_subscription(name)) == ("", True)
+    assert bench.host.unsubscribe(name, 0) == []
+    assert (dict(bench.host.parties), bench.host.has_subscription(name)) == ({}, False)
+    assert bench.host.feed(out[0][0], bench.answer(out[0][1].request), 0) == [], "nobody is there any more"
 
 
 def test_SS_170_groups_that_are_declared_at_the_same_time_are_both_subscribed_to():
     bench = Bench()
-    names, asked = zip(*(bench.host.on_subscribe(wanted, 0) for wanted in (JOBS, Shared("h", "#"))), strict=True)
+    names, asked = zip(*(bench.host.subscribe(wanted, 0) for wanted in (JOBS, Shared("h", "#"))), strict=True)
     for out in asked:
         bench.do(out)
     assert [bench.host.borrower_of(name) != "" for name in names] == [True, True]
@@ -157,8 +158,8 @@ def test_SS_170_a_group_that_lives_by_other_times_is_not_subscribed_to():
     theirs = Properties(0, 1000, 2000, 99_000)
     bench.groups = bench.groups.set(record_key("g", "jobs/#", "properties"), Stored(theirs, 1))
     name = bench.subscribe()
-    assert bench.host.refused[name].properties == theirs
-    assert (bench.host.parties, bench.host.shared, bench.sent) == ({}, {}, [])
+    assert [one.properties for one in bench.told] == [theirs]
+    assert (dict(bench.host.parties), bench.host.has_subscription(name), bench.sent) == ({}, False, [])
 
 
 def test_SS_171_unsubscribing_reaches_the_borrower_of_the_moment_and_nobody_twice():
@@ -167,10 +168,10 @@ def test_SS_171_unsubscribing_reaches_the_borrower_of_the_moment_and_nobody_twic
     bench.connect("c1~1/1")
     bench.receive(Invalidate("c1~1/1", 3, 1))
     assert bench.host.party_of(name) == "c1~1/2"
-    bench.do(bench.host.on_unsubscribe(name, bench.now))
+    bench.do(bench.host.unsubscribe(name, bench.now))
     assert bench.told[-1] == Ended(name)
-    assert bench.host.on_unsubscribe(name, bench.now) == []
-    assert bench.host.parties == {}
+    assert bench.host.unsubscribe(name, bench.now) == []
+    assert dict(bench.host.parties) == {}
 
 
 def test_SS_171_an_unsubscribe_that_meets_an_overdue_ping_ends_its_borrower_for_good():
@@ -178,11 +179,11 @@ def test_SS_171_an_unsubscribe_that_meets_an_overdue_ping_ends_its_borrower_for_
     name = bench.subscribe()
     bench.connect("c1~1/1")
     bench.run(1_000)
-    bench.do(bench.host.on_unsubscribe(name, 60_000 * MS))
+    bench.do(bench.host.unsubscribe(name, 60_000 * MS))
     bench.do(bench.host.fire(60_000 * MS))
-    assert bench.host.recreated == 0, "nobody follows, though the ping was not answered for a minute"
+    assert bench.host.record.recreated == 0, "nobody follows, though the ping was not answered for a minute"
     assert bench.told[-1] == Ended(name)
-    assert bench.host.parties == {}
+    assert dict(bench.host.parties) == {}
 
 
 def test_SS_171_when_the_session_goes_every_subscription_says_what_is_known():
@@ -192,7 +193,7 @@ def test_SS_171_when_the_session_goes_every_subscription_says_what_is_known():
         bench.connect(borrower)
         bench.grant(borrower, "s", 1)
     bench.sent.clear()
-    bench.do(bench.host.on_disconnect(bench.now))
+    bench.do(bench.host.leave_all(bench.now))
     words = [Disconnect(one, 3, 1, (Report("s", 1, 0, False),)) for one in ("c1~1/1", "c1~1/2")]
     assert bench.sent == [(L, word) for word in words]
     assert bench.told[-2:] == [Ended(name) for name in names]
@@ -205,9 +206,9 @@ def test_SS_172_an_old_borrower_finishes_while_a_new_one_of_the_same_filter_conn
     bench.grant("c1~1/1", "s", 1)
     bench.run()
     (taken,) = bench.take()
-    bench.do(bench.host.on_unsubscribe(old, bench.now))
+    bench.do(bench.host.unsubscribe(old, bench.now))
     new = bench.subscribe()
-    assert bench.host.parties == {"c1~1/1": old, "c1~1/2": new}
+    assert dict(bench.host.parties) == {"c1~1/1": old, "c1~1/2": new}
     bench.connect("c1~1/2", registration=2)
     bench.grant("c1~1/2", "t", 2, registration=2)
     bench.run()
@@ -238,21 +239,21 @@ def test_SS_173_who_had_to_end_itself_is_followed_by_one_that_knows_the_highest_
     bench.connect("c1~1/1", epoch=7)
     bench.receive(Invalidate("c1~1/1", 7, 1))
     assert bench.record("c1~1/2").epoch == 7
-    assert (bench.host.party_of(name), bench.host.recreated) == ("c1~1/2", 1)
+    assert (bench.host.party_of(name), bench.host.record.recreated) == ("c1~1/2", 1)
     assert Ended(name) not in bench.told
     bench.receive(LeaderConnectResponse("c1~1/2", L, 6, 9))
     assert bench.record("c1~1/2").link is None, "a leader of the past is not adopted"
 
 
 def test_SS_174_the_number_of_subscriptions_is_bounded(monkeypatch):
-    monkeypatch.setattr(agent_module, "SUBSCRIPTIONS_MAX", 2)
+    monkeypatch.setattr(agent_process, "SUBSCRIPTIONS_MAX", 2)
     bench = Bench()
     bench.subscribe()
     name = bench.subscribe(Private("p"))
     for wanted in (JOBS, Private("p")):
         with pytest.raises(LocalProtocolError, match="at most 2 subscriptions"):
             bench.subscribe(wanted)
-    bench.do(bench.host.on_unsubscribe(name, 0))
+    bench.do(bench.host.unsubscribe(name, 0))
     bench.subscribe()
 
 
@@ -263,7 +264,7 @@ def test_SS_175_a_leader_that_talks_to_one_that_is_gone_hears_its_last_word_agai
     bench.grant("c1~1/1", "s", 1)
     bench.run()
     (taken,) = bench.take(2)
-    bench.do(bench.host.on_unsubscribe(name, bench.now))
+    bench.do(bench.host.unsubscribe(name, bench.now))
     bench.ack(taken)
     bench.sent.clear()
     bench.receive(Revoked("c1~1/1", 3, 1, "s", 1))
@@ -283,16 +284,16 @@ def test_SS_177_nobody_gives_the_last_word_of_another_life(borrower):
 
 
 def test_SS_175_last_words_are_bounded(monkeypatch):
-    monkeypatch.setattr(agent_module, "LAST_WORDS_MAX", 3)
+    monkeypatch.setattr(agent_record, "LAST_WORDS_MAX", 3)
     bench = Bench()
     for number in range(1, 8):
         name = bench.subscribe()
         bench.connect(f"c1~1/{number}", registration=number)
         bench.grant(f"c1~1/{number}", "s", number, registration=number)
-        bench.do(bench.host.on_unsubscribe(name, bench.now))
+        bench.do(bench.host.unsubscribe(name, bench.now))
     bench.run(10_000)
-    assert bench.host.parties == {}
-    assert list(bench.host._last_words) == ["c1~1/5", "c1~1/6", "c1~1/7"]
+    assert dict(bench.host.parties) == {}
+    assert [one.borrower for one in bench.host.record.words] == ["c1~1/5", "c1~1/6", "c1~1/7"]
 
 
 def test_SS_176_registries_are_asked_in_turn_until_one_answers():
@@ -337,7 +338,7 @@ def test_SS_181_owners_come_before_their_machines_and_go_with_them():
     bench.receive(Invalidate("c1~1/1", 3, 1))
     assert list(bench.session.leases) == ["c1~1/2"]
     assert bench.session.leases["c1~1/2"].at_delivery
-    bench.do(bench.host.on_unsubscribe(name, bench.now))
+    bench.do(bench.host.unsubscribe(name, bench.now))
     assert bench.session.leases == Map()
 
 
@@ -371,7 +372,7 @@ def test_what_is_wrong_with_a_private_subscription_is_named():
             bench.subscribe(wanted)
     with pytest.raises(ConfigurationError, match="at least 1 message"):
         Handler("c1~1", "leader-1", C, buffer=0)
-    assert bench.host.parties == {}
+    assert dict(bench.host.parties) == {}
     assert Handler("c1~1", "leader-1", C, buffer=1).reads.buffer == 1
     first = bench.subscribe(Private("", 0, Map({"s": 0})))
     assert list(bench.host.parties) == [first], "it may begin at the first message"

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statemachines.kernel import Ask, Map
+from statemachines.shared_subscriptions.agent_record import Private
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.handler import Handler, Private
+from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import Grant, LeaderConnectResponse, PingResponse
 from statemachines.shared_subscriptions.session import SESSION, Finish, Kept, list_kept
 from statemachines.shared_subscriptions.session_record import (
@@ -101,7 +102,7 @@ def reading_a_stream():
         PingResponse(borrower, 3, 1, 1),
         Grant(borrower, 3, 1, "s", 1, 0),
     ):
-        bench.host.receive(L, message, bench.now)
+        bench.host.receive(L, borrower, message, bench.now)
     asked = bench.host.fire(bench.now)
     assert [type(effect) for _, effect in asked if isinstance(effect, Ask)] == [Ask]
     return bench
@@ -132,7 +133,7 @@ def test_a_stream_that_is_being_finished_keeps_nothing_more():
 
 def test_a_private_subscription_is_kept_for_its_owner_without_a_grant():
     bench = Bench(Handler("c1~1", "leader-1", C, check=True))
-    name, _ = bench.host.on_subscribe(Private("", progress=Map({"p": 4})), 0)
+    name, _ = bench.host.subscribe(Private("", progress=Map({"p": 4})), 0)
     bench.host.fire(0)
     _, counted = bench.host.take_in(Fetched(bench.session.fetch_n, (Batch("p", 0, 4, 5, False),)), 0)
     assert counted == (Kept(0, reading_key(name, "p"), 0, 4, 5),)

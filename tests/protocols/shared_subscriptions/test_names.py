@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from statemachines.kernel import ConfigurationError, RemoteProtocolError
 from statemachines.shared_subscriptions import group_store
-from statemachines.shared_subscriptions.agent import Agent, Shared
+from statemachines.shared_subscriptions.agent import Agent
+from statemachines.shared_subscriptions.agent_record import Shared
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import GroupRecord
 from statemachines.shared_subscriptions.group_store import Claim, GroupStore, Properties, Scan, Stored, is_value_of
@@ -98,12 +99,12 @@ def test_SS_214_no_group_can_be_called_so_on_any_path(group):
     with pytest.raises(ConfigurationError):
         parse_filter(f"$shared/{group}/" + ("a" if "/" not in group else "a\0"))
     with pytest.raises(ConfigurationError):
-        Agent("c1~1", "leader-1", C).on_subscribe(Shared(group, "#"), 0)
+        Agent("c1~1", "leader-1", C).subscribe(Shared(group, "#"), 0)
     with pytest.raises(ConfigurationError):
         Subscription("c1~1", group, "#", "leader-1", C)
     registry = Registry("leader-1~1", C)
     with pytest.raises(RemoteProtocolError):
-        registry.receive("leader-1", LeaderWanted("c1~1/1", group, "#"), 0)
+        registry.receive("c1~1/1", "leader-1", LeaderWanted("c1~1/1", group, "#"), 0)
     assert not registry.nodes
 
 
@@ -111,7 +112,7 @@ def test_SS_214_no_group_can_be_called_so_on_any_path(group):
 def test_SS_214_a_group_may_be_called_so(group):
     check_group(group)
     registry = Registry("leader-1~1", C)
-    assert registry.receive("leader-1", LeaderWanted("c1~1/1", group, "#"), 0)
+    assert registry.receive("c1~1/1", "leader-1", LeaderWanted("c1~1/1", group, "#"), 0)
     assert len(registry.nodes) == 1
 
 
@@ -122,7 +123,7 @@ def test_SS_214_no_topic_or_filter_can_be_called_so(name):
     with pytest.raises(ConfigurationError):
         check_filter(name, name)
     with pytest.raises(RemoteProtocolError):
-        Registry("leader-1~1", C).receive("leader-1", LeaderWanted("c1~1/1", "g", name), 0)
+        Registry("leader-1~1", C).receive("c1~1/1", "leader-1", LeaderWanted("c1~1/1", "g", name), 0)
 
 
 def test_SS_214_topics_have_no_wildcards_and_may_be_long():

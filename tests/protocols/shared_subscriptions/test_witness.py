@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from test_handler import Bench, C, L
 
-from statemachines.kernel import Ask, LocalProtocolError, Node, Tell
-from statemachines.shared_subscriptions import agent as agent_module
-from statemachines.shared_subscriptions.agent import Shared
+from statemachines.kernel import Ask, LocalProtocolError, Node, Tell, in_order
+from statemachines.shared_subscriptions.agent_record import DOUBTED_MAX, Shared
 from statemachines.shared_subscriptions.borrower import CONNECTED, CONNECTING
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.group_store import Claim, Read, ReadDone, Stored, StoreFailed, record_key
@@ -202,17 +201,16 @@ def test_SS_244_what_a_leader_said_meanwhile_is_heard_when_the_claim_names_it():
     bench.pass_time()
     assert bench.record("c1~1/1").status is CONNECTED
     assert list(bench.record("c1~1/1").streams) == ["s"]
-    assert [len(waiting) for waiting in bench.host._doubted.values()] == [0], "once"
+    assert [len(claim.doubted) for _, claim in in_order(bench.host.record.claims)] == [0], "once"
 
 
-def test_SS_244_what_waits_is_bounded(monkeypatch):
-    monkeypatch.setattr(agent_module, "DOUBTED_MAX", 3)
+def test_SS_244_what_waits_is_bounded():
     bench = Bench()
     bench.subscribe()
     bench.answer = lambda request: StoreFailed(request.n)
-    for number in range(10):
+    for number in range(2 * DOUBTED_MAX):
         bench.receive(Grant("c1~1/1", 3, 1, f"s{number}", 1, 0), sender=OTHER)
-    assert [len(waiting) for waiting in bench.host._doubted.values()] == [3]
+    assert [len(claim.doubted) for _, claim in in_order(bench.host.record.claims)] == [DOUBTED_MAX]
 
 
 @pytest.mark.parametrize("sender", [OTHER, "leader-2~1"])
@@ -285,18 +283,38 @@ def test_SS_245_other_groups_are_left_alone():
     assert sorted(bench.host.parties) == ["c1~1/2", "c1~1/3"]
 
 
+def test_SS_246_what_waits_for_a_claim_goes_with_the_last_subscription_that_it_ends():
+    """Who unsubscribes and follows somebody else ends when the claim was read, and with it its witness."""
+    bench = connected(epoch=3)
+    bench.grant("c1~1/1", "s", 1)
+    bench.run()
+    bench.take(1)
+    (name,) = bench.host.record.subscriptions
+    bench.do(bench.host.unsubscribe(name, bench.now))
+    assert list(bench.host.parties) == ["c1~1/1"], "something is in hand"
+    bench.claim(OTHER, 8)
+    bench.receive(Grant("c1~1/1", 8, 1, "t", 9, 0), sender=OTHER)
+    assert (dict(bench.host.parties), dict(bench.host.record.places)) == ({}, {})
+
+
 def test_SS_246_one_witness_serves_all_borrowers_of_a_group_and_goes_with_the_last():
     bench = Bench()
     names = [bench.subscribe(), bench.subscribe(), bench.subscribe(Shared("other", "#"))]
-    assert sorted(bench.host._witnesses.values()) == ["c1~1/witness-1", "c1~1/witness-2"]
-    bench.do(bench.host.on_unsubscribe(names[0], 0))
+    assert sorted(bench.host.record.places) == [
+        "c1~1/witness-1",
+        "c1~1/witness-2",
+    ]
+    bench.do(bench.host.unsubscribe(names[0], 0))
     assert "c1~1/witness-1" in bench.host.nodes
-    bench.do(bench.host.on_unsubscribe(names[1], 0))
+    bench.do(bench.host.unsubscribe(names[1], 0))
     assert "c1~1/witness-1" not in bench.host.nodes
     bench.receive(Grant("c1~1/1", 3, 1, "s", 1, 0))
     assert isinstance(bench.sent[-1][1], Disconnect), "whoever is gone has left, whoever asks"
     bench.subscribe()
-    assert sorted(bench.host._witnesses.values()) == ["c1~1/witness-2", "c1~1/witness-3"]
+    assert sorted(bench.host.record.places) == [
+        "c1~1/witness-2",
+        "c1~1/witness-3",
+    ]
 
 
 def test_a_witness_takes_nothing_else():

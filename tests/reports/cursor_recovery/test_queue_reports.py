@@ -17,7 +17,7 @@ from statemachines_reports.cursor_recovery.draw_ring import draw_ring
 from statemachines_reports.cursor_recovery.page import draw_moments
 from statemachines_reports.cursor_recovery.report import knows_the_dead
 from statemachines_reports.cursor_recovery.ring import BEING_READ, BEING_WRITTEN, LEFT, READABLE, Arc, Ring, ring_at
-from statemachines_reports.judge import Judges
+from statemachines_reports.judge import NEUTRAL_CHECKS, Judges
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.protocol import Latency
@@ -314,7 +314,7 @@ def test_spark_judges_runs_of_the_queue_and_the_page_shows_deaths_and_the_ring(t
     campaign(find_scenario("deaths"), range(2), out=tmp_path / "trace", processes=1)
     analysis = analyze(tmp_path / "trace", tmp_path / "out")
     assert analysis.is_held
-    assert [check.name for check in analysis.checks] == ["rows", "continuity", *OWN, "monitors"]
+    assert [check.name for check in analysis.checks] == [*NEUTRAL_CHECKS, *OWN, "monitors"]
     assert sum(line["deaths"] for line in analysis.tables["deaths"]) > 3
     assert {line["measure"] for line in analysis.tables["latencies"]} == {"reclaim"}
     write_page(tmp_path / "index.html", "Title", "lead", [part_of("Trace", analysis)])

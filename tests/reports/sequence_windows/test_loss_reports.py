@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from statemachines import registry
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.columns import Segment, columns_of_run, read_columns
-from statemachines_reports.judge import Judges
+from statemachines_reports.judge import NEUTRAL_CHECKS, Judges
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.sequence_windows.draw_losses import draw_losses
@@ -342,7 +342,7 @@ def test_spark_judges_losses_and_the_page_has_both_confusion_tables(tmp_path):
     campaign(find_scenario(f"{SW}/overtaken"), range(1), out=trace, processes=1, first_run=2)
     analysis = analyze(trace, tmp_path / "out")
     assert analysis.is_held
-    assert [check.name for check in analysis.checks] == ["rows", "continuity", *OWN, "monitors"]
+    assert [check.name for check in analysis.checks] == [*NEUTRAL_CHECKS, *OWN, "monitors"]
     assert {check.name for check in analysis.checks if check.waived} == {"exact", "alarms"}
     ordered = [line for line in analysis.tables["confusion"] if line["ordered"]]
     assert {line["scenario"] for line in ordered} == {"rarely"}

@@ -97,7 +97,7 @@ class Group:
     def disconnect(self, name):
         """The session goes away: what is known is reported, nothing is waited for."""
         process = self.process(name)
-        process.perform(process.host.disconnect(process.local_now()), self.world.env.now)
+        process.perform(process.host.leave_all(process.local_now()), self.world.env.now)
 
     def kill(self, name):
         self.world.crash(name, "leader_crash" if name.startswith("leader") else "crash")

@@ -4,10 +4,13 @@ protocol, and what becomes of others is."""
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 
-from statemachines.shared_subscriptions import agent, membership, registry
+from statemachines.kernel import RemoteProtocolError
+from statemachines.shared_subscriptions import agent_process, membership
+from statemachines.shared_subscriptions.registry_process import REGISTRY_MACHINE
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.shared_subscriptions import leader_host
@@ -15,7 +18,7 @@ from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 from statemachines_sim.shared_subscriptions.watch import Watch
 from statemachines_sim.units import S
 from statemachines_sim.world import World
-from statemachines_spec.bug import plant_bug
+from statemachines_spec.bug import change_rows, plant_bug
 
 SCENARIO = find_scenario("shared_subscriptions/forgers")
 LIARS = tuple(Fault("forge", at * S, 9 * S, f"consumer-{at % 2 + 1}", rate=0.5) for at in range(3, 34, 5))
@@ -82,14 +85,15 @@ def test_what_another_owns_is_not_a_liar_s_to_speak_of(monkeypatch):
     assert run().monitor
 
 
-def test_a_message_that_is_none_of_an_honest_one_ends_the_run(monkeypatch):
+def test_a_message_that_is_none_of_an_honest_one_ends_the_run():
     """What the protocol does not take is dropped where a liar said it, and an error where somebody else did."""
-    monkeypatch.setattr(registry.Registry, "_want", refuse)
-    assert run(schedule=()).monitor == "RemoteProtocolError"
+    with ExitStack() as stack:
+        change_rows(REGISTRY_MACHINE, "start_leader", do=refuse)(stack)
+        assert run(schedule=()).monitor == "RemoteProtocolError"
 
 
-def refuse(self, message, now_ns):
-    raise registry.RemoteProtocolError("registry", "-", "leader_wanted", "", "nobody")
+def refuse(record, event, now_ns):
+    raise RemoteProtocolError("registry", "-", "leader_wanted", "", "nobody")
 
 
 def test_S6_is_judged_of_all_but_what_a_liar_was_granted():
@@ -104,6 +108,8 @@ def test_S6_is_judged_of_all_but_what_a_liar_was_granted():
 
 
 def test_S17_breaks_where_any_word_of_a_stranger_is_believed(monkeypatch):
-    monkeypatch.setattr(agent, "is_believed", lambda record, sender, message: message.__class__.__name__ != "Grant")
+    monkeypatch.setattr(
+        agent_process, "is_believed", lambda record, sender, message: message.__class__.__name__ != "Grant"
+    )
     pretends = tuple(Fault("pretend", at * S, 0, "consumer-1") for at in range(5, 30, 5))
     assert World(find_scenario("shared_subscriptions/pretenders"), 4, schedule=pretends).run().monitor == "S17"

@@ -8,12 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.kernel import Fsm, Ignore, Map, Row, Send, SetTimer
+from statemachines.kernel.turn import ProcessTurn
 from statemachines.shared_subscriptions import (
-    agent,
     assignment,
     borrower,
     claim,
-    handler,
     listing,
     member,
     membership,
@@ -21,9 +20,11 @@ from statemachines.shared_subscriptions import (
     stream,
     stream_store,
 )
+from statemachines.shared_subscriptions.agent_process import BORROWERS
 from statemachines.shared_subscriptions.borrower import LeaseEnded
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group_store import Commit, Committed, Properties, Stored
+from statemachines.shared_subscriptions.handler_process import HANDLER
 from statemachines.shared_subscriptions.message import END_OF_STREAM, LeaderWanted, RevokeFinished, UpdateProgress
 from statemachines.shared_subscriptions.session import Dismiss
 from statemachines.shared_subscriptions.stream import Uninstall
@@ -151,16 +152,12 @@ def validity_is_too_long(patch):
 
 def nothing_is_uninstalled(patch):
     """The session goes on under a borrower that has ended itself."""
-    told = handler.Handler.route_tell
-    deaf_to = Uninstall | LeaseEnded | Dismiss
+    take = ProcessTurn._run
 
-    def deaf(self, party, event, now):
-        if isinstance(event, deaf_to):
-            return ()
-        inward = told(self, party, event, now)
-        return inward and tuple(one for one in inward if not isinstance(one[1], deaf_to))
+    def deaf(self, events, *rest):
+        take(self, [one for one in events if not isinstance(one[1], Uninstall | LeaseEnded | Dismiss)], *rest)
 
-    patch.setattr(handler.Handler, "route_tell", deaf)
+    patch.setattr(ProcessTurn, "_run", deaf)
 
 
 def generations_at_once(patch):
@@ -210,7 +207,7 @@ def unsubscribing_without_end(patch):
             return (Ignore((row.on,), row.source, row.clause),)
         return (row,)
 
-    patch.setattr(agent, "BORROWER", with_rows(borrower.BORROWER, change))
+    patch.setitem(HANDLER.kinds, BORROWERS.name, replace(BORROWERS, fsm=with_rows(borrower.BORROWER, change)))
 
 
 def validity_below_the_ping_interval(patch):

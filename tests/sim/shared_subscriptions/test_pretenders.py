@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statemachines.shared_subscriptions import agent
+from statemachines.shared_subscriptions import agent_process
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.units import S
@@ -31,6 +31,6 @@ def test_S17_pretenders_beside_other_faults_change_nothing(seed):
 
 
 def test_S17_breaks_where_a_pretender_is_believed(monkeypatch):
-    monkeypatch.setattr(agent, "is_believed", lambda record, sender, message: True)
+    monkeypatch.setattr(agent_process, "is_believed", lambda record, sender, message: True)
     outcome = run()
     assert outcome.monitor == "S17", outcome

@@ -188,7 +188,8 @@ def test_a_role_that_is_not_declared_for_the_wire_says_so():
         (("--listen", "192.0.2.1:0"), "cannot be listened on"),
         (("--listen", "127.0.0.1:0", "--config", "no-such.toml"), "no-such.toml"),
         (("--listen", "127.0.0.1:0", "--", "no-such-command"), "cannot be started"),
-        (("--listen", "127.0.0.1:0", "--script", "any.jsonl"), "is played in lockstep alone"),
+        (("--listen", "127.0.0.1:0", "--script", "no-such.json"), "no-such.json"),
+        (("--connect", "127.0.0.1:0"), "borrower dials the kit; give --listen in its place"),
     ],
 )
 def test_wrong_usage_has_exit_code_2(capsys, arguments, said):

@@ -103,7 +103,7 @@ class Deliveries:
         borrower = consumer.host.nodes.get(event.owner)
         link = None if borrower is None else borrower.record.link
         if borrower is None or link is None:
-            if consumer.host.recreated or borrower is None:
+            if consumer.host.record.recreated or borrower is None:
                 self._judge.report_broken("S11", f"{consumer.life} delivers {stream} under a borrower that is gone")
             else:
                 self._judge.report_broken("S5", f"{consumer.life} delivers {stream} without a leader")

@@ -1,7 +1,7 @@
-"""Twins: each host as it is shipped, beside the declared process, in one small world of seeded chance.
+"""A world of seeded chance for the declared processes: leader hosts, sessions, and an agent over pure stores.
 
-Both hear the same, and everything that comes out must be equal, effect by effect.  What comes out of the shipped one is
-what happens next: messages that are lost, doubled, reordered, and forged; stores that answer late, or fail.
+Messages are lost, doubled, reordered, and forged; stores answer late, or fail.  Each process has a twin that is made
+anew from its value before each input; what comes out of both must be equal.
 """
 
 from __future__ import annotations
@@ -12,23 +12,22 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Ask, GaplessError, Map, ProcessRunner, Send, Tell, fresh, is_fresh, node_of
 from statemachines.kernel.pmap import in_order
-from statemachines.shared_subscriptions.agent import Agent, Shared
-from statemachines.shared_subscriptions.agent_process import AGENT
+from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.agent_record import (
-    AgentRecord,
     EndSubscription,
     LeaveSubscription,
+    Private,
+    Shared,
     SubscribeAlone,
     SubscribeShared,
 )
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
 from statemachines.shared_subscriptions.group_store import Claim, GroupStore, StoreFailed
-from statemachines.shared_subscriptions.handler import Handler, Private
-from statemachines.shared_subscriptions.handler_process import HANDLER
+from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import Invalidate, LeaderWanted, RelayedToLeader
 from statemachines.shared_subscriptions.registry import Registry
-from statemachines.shared_subscriptions.registry_process import REGISTRY, Close, HaltAll, RegistryRecord
+from statemachines.shared_subscriptions.registry_process import Close, HaltAll
 from statemachines.shared_subscriptions.session import Ack, Deliver, Take
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import Append, Drop, FetchFailed, Rotate, StreamStore
@@ -42,65 +41,50 @@ HISTORY = 60
 
 
 class Twins:
-    """A shipped host and the process that is declared for it; `kinds` counts what came out of them."""
+    """A process, and one that is made anew from its value each time; `outs` counts what came out."""
 
-    def __init__(self, shipped, process):
-        self.shipped = shipped
-        self.process = process
+    def __init__(self, live):
+        self.live = live
         self.outs = 0
 
-    def both(self, one, other, now=None):
-        """What comes out of both: the same, or the same refusal.  First, what is over by now ends in both (D-291)."""
-        first = [] if now is None else self.both(
-            lambda: self.shipped.fire_first(now), lambda: self.process.fire_first(now)
-        )  # fmt: skip
-        mine, theirs = attempted(one), attempted(other)
+    def do(self, act):
+        """What comes out of both: the same, or the same refusal; and the same value is left."""
+        state = self.live.state()
+        twin = ProcessRunner.from_state(self.live.process, state, check=True)
+        assert twin.state() == state
+        mine, theirs = attempted(act, self.live), attempted(act, twin)
         assert theirs == mine
+        assert twin.state() == self.live.state()
         self.outs += len(mine)
-        return first + (mine if isinstance(mine, list) else [])
-
-    def restore(self):
-        """The process is made anew from its value."""
-        self.process = ProcessRunner.from_state(self.process.process, self.process.state(), check=True)
-
-    def fire(self, now):
-        return self.both(lambda: self.shipped.fire(now), lambda: self.process.fire(now))
+        return mine if isinstance(mine, list) else []
 
     def feed(self, party, event, now):
-        return self.both(
-            lambda: self.shipped.feed(party, event, now), lambda: self.process.feed(party, event, now), now
-        )
+        return self.do(lambda process: process.feed(party, event, now))
+
+    def call(self, event, now):
+        return self.do(lambda process: process.call(event, now))
 
 
-def attempted(act):
+def attempted(act, process):
     try:
-        return act()
+        return act(process)
     except GaplessError as error:
         return type(error), str(error)
 
 
 def leader_host(life):
-    return Twins(Registry(life, C, check=True), ProcessRunner(REGISTRY, RegistryRecord(life, C), check=True))
+    return Twins(Registry(life, C, check=True))
 
 
-def session(life):
-    record = AgentRecord(life, LEADERS, C, buffer=4)
-    return Twins(Handler(life, LEADERS, C, buffer=4, check=True), ProcessRunner(HANDLER, record, check=True))
-
-
-def agent(life):
-    record = AgentRecord(life, LEADERS, C)
-    return Twins(Agent(life, LEADERS, C, check=True), ProcessRunner(AGENT, record, check=True))
-
-
-class TwinWorld:
+class ProcessWorld:
     """Two leader hosts, two sessions, one agent; `step` makes one thing happen."""
 
     def __init__(self, seed):
         self.chance = Random(seed)
         self.now = 10**12
         self.hosts = {"leader-1": leader_host("leader-1~1"), "leader-2": leader_host("leader-2~1")}
-        self.members = {"c1": session("c1~1"), "c2": session("c2~1"), "c3": agent("c3~1")}
+        sessions = {name: Twins(Handler(f"{name}~1", LEADERS, C, buffer=4, check=True)) for name in ("c1", "c2")}
+        self.members = {**sessions, "c3": Twins(Agent("c3~1", LEADERS, C, check=True))}
         self.stores = {GROUP_STORE: GroupStore(), STREAM_STORE: StreamStore(1)}
         self.states = {name: store.initial() for name, store in self.stores.items()}
         self.packets = []
@@ -163,14 +147,9 @@ class TwinWorld:
             self.arrive(*packet)
 
     def arrive(self, sender, to, message):
-        twin, name = self.twin_of(to), node_of(to)
-        if twin is None:
-            return
-        now = self.now
-        one = (lambda: twin.shipped.receive(to, message, now)) if name in self.hosts else (
-            lambda: twin.shipped.receive(sender, message, now)
-        )  # fmt: skip
-        self.perform(name, twin.both(one, lambda: twin.process.receive(sender, to, message, now), now))
+        twin = self.twin_of(to)
+        if twin is not None:
+            self.perform(node_of(to), twin.do(lambda process: process.receive(sender, to, message, self.now)))
 
     def answer(self):
         if not self.asks:
@@ -196,12 +175,12 @@ class TwinWorld:
         most = self.chance.choice((5, 50, 500, 3_000, 20_000) if self.chance.random() < 0.2 else (1, 10, 100))
         self.now += self.chance.randrange(most * MS)
         for name, twin in {**self.hosts, **self.members}.items():
-            self.perform(name, twin.fire(self.now))
+            self.perform(name, twin.do(lambda process: process.fire(self.now)))
 
     def take(self):
         name = self.chance.choice(("c1", "c2"))
         twin = self.members[name]
-        self.perform(name, twin.feed(fresh(twin.process.id, 0), Take(self.chance.randrange(1, 4)), self.now))
+        self.perform(name, twin.feed(fresh(twin.live.id, 0), Take(self.chance.randrange(1, 4)), self.now))
 
     def acknowledge(self):
         if self.handed:
@@ -216,29 +195,20 @@ class TwinWorld:
         if len(self.subscriptions[name]) > 4:
             return
         call = SubscribeShared(wanted) if isinstance(wanted, Shared) else SubscribeAlone(wanted)
-        life = twin.process.id
-        out = twin.both(
-            lambda: twin.shipped.on_subscribe(wanted, now)[1], lambda: twin.process.feed(life, call, now), now
-        )
-        self.perform(name, out)
-        self.subscriptions[name].append(fresh(life, twin.process.record.number))
+        self.perform(name, twin.call(call, now))
+        self.subscriptions[name].append(fresh(twin.live.id, twin.live.record.number))
 
     def unsubscribe(self):
-        self.end(lambda twin, one, now: twin.shipped.on_unsubscribe(one, now), EndSubscription)
+        self.end(EndSubscription)
 
     def leave(self):
-        self.end(lambda twin, one, now: twin.shipped.on_leave(one, now), LeaveSubscription)
+        self.end(LeaveSubscription)
 
-    def end(self, act, call):
+    def end(self, call):
         name = self.chance.choice(list(self.members))
-        if not self.subscriptions[name]:
-            return
-        one = self.subscriptions[name].pop(self.chance.randrange(len(self.subscriptions[name])))
-        twin, now = self.members[name], self.now
-        self.perform(
-            name,
-            twin.both(lambda: act(twin, one, now), lambda: twin.process.feed(twin.process.id, call(one), now), now),
-        )
+        if self.subscriptions[name]:
+            one = self.subscriptions[name].pop(self.chance.randrange(len(self.subscriptions[name])))
+            self.perform(name, self.members[name].call(call(one), self.now))
 
     def forge(self):
         """What was said is said again by somebody else, or under another epoch."""
@@ -259,7 +229,7 @@ class TwinWorld:
         if said:
             _, to, message = self.chance.choice(said)
             if isinstance(message, LeaderWanted):
-                to = next((party for party in self.hosts[node_of(to)].shipped.nodes if is_fresh(party)), to)
+                to = next((party for party in self.hosts[node_of(to)].live.nodes if is_fresh(party)), to)
             via = f"leader-{3 - int(node_of(to)[-1])}~1/1"
             self.arrive(via, to, RelayedToLeader(to, via, message))
 
@@ -274,13 +244,11 @@ class TwinWorld:
 
     def halt(self):
         name = self.chance.choice(LEADERS)
-        twin, now = self.hosts[name], self.now
-        call, act = (HaltAll(), twin.shipped.halt) if self.chance.random() < 0.8 else (Close(), twin.shipped.close)
-        self.perform(name, twin.both(lambda: act(now), lambda: twin.process.feed(twin.process.id, call, now), now))
+        self.perform(name, self.hosts[name].call(HaltAll() if self.chance.random() < 0.8 else Close(), self.now))
 
     def crash(self):
         name = self.chance.choice(LEADERS)
-        number = int(self.hosts[name].process.id.partition("~")[2]) + 1
+        number = int(self.hosts[name].live.id.partition("~")[2]) + 1
         self.hosts[name] = leader_host(f"{name}~{number}")
 
     def put_back(self):

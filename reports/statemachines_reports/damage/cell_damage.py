@@ -1,0 +1,161 @@
+"""Cell damage: clocks that go wrong, numbers and words that are others, and rows from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+import numpy as np
+
+from statemachines import catalogue, registry
+from statemachines.kernel import name_of
+from statemachines_reports.damage.damage_kind import DamageKind
+from statemachines_reports.damage.damaged_run import DamagedRun, Edit
+from statemachines_reports.judge import NO_FAULTS
+
+DEATHS: Final = ("crash", "kill", "cut", "leader_crash", "lost_disk")
+S: Final = 1_000_000_000
+"""Nanoseconds in a second."""
+
+MIXED: Final = 20
+"""So many rows of another run are mixed in."""
+
+
+def find_later(run: DamagedRun) -> np.ndarray:
+    """Rows before which their node has another."""
+    order = np.argsort(run.columns["node"], kind="stable")
+    node = run.columns["node"][order]
+    later = np.flatnonzero(node[1:] == node[:-1]) + 1
+    return np.sort(order[later])
+
+
+def set_back(run: DamagedRun, row: int, chance: Random) -> Edit | None:
+    """The time of this row is before that of the row before it of its node."""
+    rows = run.rows_of_node(row)
+    before = int(rows[np.searchsorted(rows, row) - 1])
+    return run.change(row, t_ns=run.cell("t_ns", before) - chance.randint(1, S))
+
+
+def shift_clock(by_ns: int) -> Callable[[DamagedRun, int, Random], Edit | None]:
+    """From this row on the clock of its node differs by so much."""
+
+    def act(run: DamagedRun, row: int, chance: Random) -> Edit | None:
+        rows = run.rows_of_node(row)
+        cells = tuple((one, "t_ns", run.cell("t_ns", one) + by_ns) for one in rows[rows >= row].tolist())
+        return Edit(np.arange(run.rows), cells)
+
+    return act
+
+
+def find_with(column: str) -> Callable[[DamagedRun], np.ndarray]:
+    """Rows of sends, deliveries, tells and requests that have a number in the column which some protocol has as its
+    epoch or grant."""
+
+    def find(run: DamagedRun) -> np.ndarray:
+        if all(getattr(roles, column) == "" for roles in run.roles):
+            return np.zeros(0, np.int64)
+        rows = run.columns.rows_of("send", "deliver", "tell", "ask")
+        name = next(getattr(roles, column) for roles in run.roles if getattr(roles, column))
+        return np.asarray(rows[run.columns[name][rows] >= 0])
+
+    return find
+
+
+def change_number_in(column: str) -> Callable[[DamagedRun, int, Random], Edit | None]:
+    """The epoch or grant is another."""
+
+    def act(run: DamagedRun, row: int, chance: Random) -> Edit | None:
+        name = next(getattr(roles, column) for roles in run.roles if getattr(roles, column))
+        value = run.cell(name, row)
+        return run.change(row, **{name: max(value + chance.choice((-1, 1, 2)), 0) if value else 1})
+
+    return act
+
+
+def find_faults(run: DamagedRun) -> np.ndarray:
+    """Rows of faults, but not of what is none."""
+    rows = run.columns.rows_of("fault")
+    return np.asarray(rows[~run.columns.is_one_of("event", NO_FAULTS, rows)])
+
+
+def mix_in_run(run: DamagedRun, row: int, chance: Random) -> Edit | None:
+    """Some rows of another run stand here, at the times of here."""
+    if run.others is None:
+        return None
+    begin = chance.randrange(max(run.others.num_rows - MIXED, 1))
+    mixed = run.others.slice(begin, MIXED)
+    names = [name for name in mixed.column_names if name not in ("run", "seq", "t_ns", "data")]
+    lines: list[dict[str, Any]] = mixed.select(names).to_pylist()
+    take = np.insert(np.arange(run.rows), row, np.full(len(lines), row))
+    time_ns = run.cell("t_ns", row)
+    cells = [(row + at, name, line[name]) for at, line in enumerate(lines) for name in names]
+    return Edit(take, (*cells, *((row + at, "t_ns", time_ns) for at in range(len(lines)))))
+
+
+def mix_in_protocol(run: DamagedRun, row: int, chance: Random) -> Edit | None:
+    """The node takes a step of a machine of another protocol."""
+    others = [fsm for name in registry.names() if name not in run.judges.protocols for fsm in catalogue.machines(name)]
+    lines = [
+        (fsm, name_of(line.event), line.number, str(line.dest.value))
+        for fsm in others
+        for line in fsm.lines
+        if fsm.initial in line.sources and line.dest is not None
+    ]
+    if not lines:
+        return None
+    fsm, event, number, dest = chance.choice(lines)
+    cells = {
+        "machine": fsm.full_name, "event": event, "source": str(fsm.initial.value), "dest": dest, "row": number,
+        "instance": f"{run.cell('instance', row)}x",
+    }  # fmt: skip
+    take = np.insert(np.arange(run.rows), row, row)
+    return Edit(take, tuple((row, column, value) for column, value in cells.items()))
+
+
+def all_rows(run: DamagedRun) -> np.ndarray:
+    """Every row."""
+    return np.arange(run.rows)
+
+
+def steps_of(kind: str) -> Callable[[DamagedRun], np.ndarray]:
+    """The rows of this kind."""
+    return lambda run: run.columns.rows_of(kind)
+
+
+def changing(**cells: Any) -> Callable[[DamagedRun, int, Random], Edit | None]:
+    """These cells are others."""
+    return lambda run, row, chance: run.change(row, **cells)
+
+
+def name_unknown_machine(run: DamagedRun, row: int, chance: Random) -> Edit | None:
+    """A machine that the protocol has not."""
+    protocol = run.cell("machine", row).partition("/")[0]
+    return run.change(row, machine=f"{protocol}/nobody")
+
+
+KINDS: Final = (
+    DamageKind("clock-back-once", find_later, set_back),
+    DamageKind("clock-back", find_later, shift_clock(-S)),
+    DamageKind("clock-ahead", find_later, shift_clock(3_600 * S)),
+    DamageKind("term-changed", find_with("epoch"), change_number_in("epoch")),
+    DamageKind("grant-changed", find_with("grant"), change_number_in("grant")),
+    DamageKind("faults-removed", find_faults, lambda run, row, chance: run.remove(run.columns.rows_of("fault"))),
+    DamageKind(
+        "crash-removed",
+        lambda run: run.columns.rows_of("fault", event=DEATHS),
+        lambda run, row, chance: run.remove(row),
+    ),
+    DamageKind("kind-unknown", all_rows, changing(kind="note")),
+    DamageKind("timer-as-step", steps_of("timer"), changing(kind="step")),
+    DamageKind("step-as-timer", steps_of("step"), changing(kind="timer")),
+    DamageKind("machine-unknown", lambda run: run.steps, name_unknown_machine),
+    DamageKind("machine-empty", lambda run: run.steps, changing(machine="")),
+    DamageKind(
+        "instance-renamed",
+        lambda run: run.steps,
+        lambda run, row, chance: run.change(row, instance=f"{run.cell('instance', row)}x"),
+    ),
+    DamageKind("other-run", all_rows, mix_in_run),
+    DamageKind("other-protocol", lambda run: run.steps, mix_in_protocol),
+)

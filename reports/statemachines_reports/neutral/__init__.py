@@ -1,0 +1,1 @@
+"""Neutral: what is judged in a trace of any protocol."""

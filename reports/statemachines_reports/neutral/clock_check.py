@@ -1,0 +1,36 @@
+"""Clock check: no clock goes back in a node, nor in a simulated run, which has one time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from statemachines_reports.columns import Columns, Segment, stable_order
+from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
+from statemachines_reports.protocol import Check, Verdict, verdict
+
+
+def judge_clocks(segment: Segment) -> Verdict:
+    """Rows whose time is before that of the row before."""
+    columns = segment.columns
+    order = stable_order(columns["node"], len(columns.texts["node"]) + 1)
+    wrong = _find_back(columns, order, columns["node"][order])
+    run = columns["run"]
+    back = np.flatnonzero((run[1:] == run[:-1]) & (columns["t_ns"][1:] < columns["t_ns"][:-1])) + 1
+    back = back[np.isin(run[back], runs_where(segment, is_simulated))]
+
+    def describe(row: int) -> str:
+        return f"{columns.text('node', row)}: the time goes back to {columns['t_ns'][row]} ns"
+
+    return verdict(columns, columns.rows, np.union1d(wrong, back), describe)
+
+
+def _find_back(columns: Columns, order: np.ndarray, node: np.ndarray) -> np.ndarray:
+    """Of rows in this order those of a node that are before the last of that node."""
+    time, run = columns["t_ns"][order], columns["run"][order]
+    back = (time[1:] < time[:-1]) & (node[1:] == node[:-1]) & (run[1:] == run[:-1])
+    return np.asarray(order[1:][back])
+
+
+CLOCKS: Final = Check("clocks", "no clock goes back", judge_clocks)

@@ -1,0 +1,40 @@
+"""Fault check: a simulated run has a row for every fault that took effect, as its parameters count them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+
+import numpy as np
+
+from statemachines_reports.columns import Segment
+from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
+from statemachines_reports.protocol import Check, Verdict
+from statemachines_reports.trace_roles import TraceRoles
+
+
+def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
+    """Kinds of faults of which a run has more or fewer rows than it counts.  A fault that is planned may come to
+    nothing, and leave no row."""
+    columns = segment.columns
+    planned = {event for one in roles for event in one.planned_faults}
+    rows = columns.rows_of("fault")
+    pairs = zip(columns["run"][rows].tolist(), (columns.text("event", row) for row in rows.tolist()), strict=True)
+    there = Counter(pairs)
+    wrong: list[tuple[int, str]] = []
+    checked = 0
+    for run in runs_where(segment, is_simulated):
+        counts = segment.parameters(run)["faults"]
+        for kind, count in sorted(counts.items()):
+            found = there[run, kind]
+            checked += count
+            if found > count or (found < count and kind not in planned):
+                wrong.append((run, f"{count} faults of kind {kind} took effect, and {found} rows say so"))
+    runs = np.array([run for run, _ in wrong], np.int64)
+    return Verdict(checked, runs, np.full(len(runs), -1), lambda place: wrong[place][1])
+
+
+def faults_check(roles: Iterable[TraceRoles]) -> Check:
+    """The check, for protocols with these roles."""
+    return Check("faults", "every fault that took effect has its row", partial(judge_faults, roles=tuple(roles)))

@@ -1,0 +1,148 @@
+"""Message check: what arrives was sent, as it was sent, where it was sent to, and not more often than that.
+
+Messages are joined by their numbers.  In a simulated run the network says what it loses and what it copies, so there
+every message also ends: it arrives, or it is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from statemachines.kernel import node_of
+from statemachines_reports.columns import STEPS, Columns, Segment
+from statemachines_reports.neutral.lost_messages import find_lost
+from statemachines_reports.neutral.row_groups import group_rows
+from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
+from statemachines_reports.protocol import Check, Verdict, verdict
+from statemachines_reports.trace_roles import TraceRoles
+
+NUMBERED: Final = 1 << 40
+"""Numbers from here on are those of a node; smaller ones are of those who keep no log."""
+
+EQUAL: Final = ("event", "key", "term", "grant", "first", "last")
+"""The columns in which a message arrives as it was sent."""
+
+WORDS: Final = {
+    1: "nobody sent it before",
+    2: "is sent a second time under its number",
+    3: "is not as it was sent",
+    4: "comes from another, or to another, than it was sent",
+    5: "comes to another node than its own",
+    6: "comes more often than it was sent and copied",
+    7: "neither arrives nor is dropped",
+    8: "is taken in a step, and did not arrive there",
+}
+
+
+class Traffic:
+    """The rows of numbered messages, sorted by (run, message), in their order: `rows`; `group`: which message;
+    `sent`: the row in which it was sent (-1: nowhere)."""
+
+    def __init__(self, columns: Columns) -> None:
+        rows = columns.rows_of("send", "deliver", "drop", "duplicate")
+        rows = rows[columns["msg"][rows] >= NUMBERED]
+        rows = rows[np.lexsort((columns["msg"][rows], columns["run"][rows]))]
+        self.columns = columns
+        self.rows = rows
+        run, msg = columns["run"][rows], columns["msg"][rows]
+        begins = np.ones(len(rows), bool)
+        begins[1:] = (run[1:] != run[:-1]) | (msg[1:] != msg[:-1])
+        self.group = np.cumsum(begins) - 1
+        self.groups = int(begins.sum())
+        self.is_send = columns.is_one_of("kind", ("send",), rows)
+        self.is_deliver = columns.is_one_of("kind", ("deliver",), rows)
+        self.first_send = np.full(self.groups, -1)
+        sends = np.flatnonzero(self.is_send)[::-1]
+        self.first_send[self.group[sends]] = rows[sends]
+        self.sent = self.first_send[self.group]
+
+    def count(self, kind: str) -> np.ndarray:
+        """How many rows of this kind each message has."""
+        return np.bincount(self.group[self.columns.is_one_of("kind", (kind,), self.rows)], minlength=self.groups)
+
+
+def recode(columns: Columns, name: str, other: str) -> np.ndarray:
+    """Code of a text in column `name` -> its code in column `other`; -1 where that has no such text."""
+    codes = {text: code for code, text in enumerate(columns.texts[other])}
+    return np.array([codes.get(text, -1) for text in columns.texts[name]] + [len(columns.texts[other])], np.int64)
+
+
+def judge_messages(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
+    """What is wrong with the messages of a segment; `roles` of its protocols."""
+    columns = segment.columns
+    traffic = Traffic(columns)
+    rows, sent = traffic.rows, traffic.sent
+    was_sent = (sent >= 0) & (sent <= rows)
+    wrong = np.zeros(len(rows), np.int64)
+    differs = np.zeros(len(rows), bool)
+    for name in EQUAL:
+        differs |= columns[name][rows] != columns[name][sent]
+    instance = columns["instance"]
+    wrong[differs] = 3
+    from_other = recode(columns, "peer", "instance")[columns["peer"][rows]] != instance[sent]
+    to_other = recode(columns, "peer", "instance")[columns["peer"][sent]] != instance[rows]
+    wrong[traffic.is_deliver & (from_other | to_other)] = 4
+    wrong[~traffic.is_deliver & (instance[rows] != instance[sent])] = 4
+    wrong[~was_sent] = 1
+    again = traffic.is_send & (rows != sent)
+    wrong[again] = np.where(instance[rows] == instance[sent], 2, 0)[again]
+    wrong[traffic.is_send & ~again] = 0
+    wrong[(wrong == 0) & traffic.is_deliver & _is_elsewhere(columns, rows)] = 5
+    simulated = runs_where(segment, is_simulated)
+    is_of_simulated = np.isin(columns["run"][rows], simulated)
+    wrong[(wrong == 0) & is_of_simulated & _is_too_often(traffic)] = 6
+    found = [rows[wrong > 0]]
+    why = [wrong[wrong > 0]]
+    lost = np.zeros(0, np.int64) if any(one.silent_losses for one in roles) else find_lost(segment, traffic, simulated)
+    untaken = _find_undelivered(columns)
+    for code, some in ((7, lost), (8, untaken)):
+        found.append(some)
+        why.append(np.full(len(some), code))
+    words = dict(zip(np.concatenate(found).tolist(), np.concatenate(why).tolist(), strict=True))
+
+    def describe(row: int) -> str:
+        what = f"{columns.text('event', row)} of {columns.text('instance', row)}"
+        return f"{columns.text('kind', row)} {what}, message {columns['msg'][row]}: {WORDS[words[row]]}"
+
+    return verdict(columns, len(rows), np.array(sorted(words), np.int64), describe)
+
+
+def _is_elsewhere(columns: Columns, rows: np.ndarray) -> np.ndarray:
+    """Whether the node of a row is not that of its instance; routes are no nodes."""
+    nodes = {text: code for code, text in enumerate(columns.texts["node"])}
+    own = [nodes.get(node_of(text), -1) if "~" in text else nodes.get(text, -2) for text in columns.texts["instance"]]
+    expected = np.array([*own, -2])[columns["instance"][rows]]
+    return np.asarray((expected != -2) & (expected != columns["node"][rows]))
+
+
+def _is_too_often(traffic: Traffic) -> np.ndarray:
+    """Which deliveries are more than the network has made of the message, for the node."""
+    node = traffic.columns["node"][traffic.rows]
+    delivers = np.flatnonzero(traffic.is_deliver)
+    order = delivers[np.lexsort((node[delivers], traffic.group[delivers]))]
+    same = np.zeros(len(order), bool)
+    same[1:] = (node[order][1:] == node[order][:-1]) & (traffic.group[order][1:] == traffic.group[order][:-1])
+    place = np.arange(len(order))
+    begin = np.maximum.accumulate(np.where(same, 0, place))
+    excess = np.zeros(len(node), bool)
+    excess[order] = place - begin > traffic.count("duplicate")[traffic.group[order]]
+    return excess
+
+
+def _find_undelivered(columns: Columns) -> np.ndarray:
+    """Steps that take a message which did not arrive at their node at that time."""
+    rows = np.concatenate((columns.rows_of("deliver"), columns.rows_of(*STEPS)))
+    rows = rows[columns["msg"][rows] >= NUMBERED]
+    groups = group_rows(columns, rows, ("t_ns", "node", "msg", "run"))
+    is_deliver = columns.is_one_of("kind", ("deliver",), groups.rows)
+    return np.asarray(np.sort(groups.rows[~is_deliver & (groups.find_latest(is_deliver) < 0)]))
+
+
+def messages_check(roles: Iterable[TraceRoles]) -> Check:
+    """The check, for protocols with these roles."""
+    claim = "what arrives was sent before, as it was sent, and no more often; what is sent arrives or is dropped"
+    return Check("messages", claim, partial(judge_messages, roles=tuple(roles)), whole=True)

@@ -1,0 +1,38 @@
+"""RowGroups: rows put together by some of their columns, in their order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from statemachines_reports.columns import Columns, stable_order
+
+
+class RowGroups:
+    """`rows` sorted by group; `same`: whether a row is in the group of the one before; `begin`: the place where its
+    group begins."""
+
+    def __init__(self, columns: Columns, rows: np.ndarray, order: np.ndarray, by: tuple[str, ...]) -> None:
+        self.rows = rows[order]
+        self.same = np.zeros(len(rows), bool)
+        self.same[1:] = True
+        for name in by:
+            self.same[1:] &= np.diff(columns[name][self.rows]) == 0
+        place = np.arange(len(rows))
+        self.begin = np.maximum.accumulate(np.where(self.same, 0, place)) if len(rows) else place
+
+    def find_latest(self, marked: np.ndarray) -> np.ndarray:
+        """The place of the latest marked row of the group, up to this one; -1: there is none."""
+        if not len(marked):
+            return np.zeros(0, np.int64)
+        latest = np.maximum.accumulate(np.where(marked, np.arange(len(marked)), -1))
+        return np.where(latest >= self.begin, latest, -1)
+
+
+def group_rows(columns: Columns, rows: np.ndarray, by: tuple[str, ...]) -> RowGroups:
+    """Rows that are equal in these columns."""
+    return RowGroups(columns, rows, np.lexsort((rows, *(columns[name][rows] for name in by))), by)
+
+
+def group_by_text(columns: Columns, rows: np.ndarray, by: str) -> RowGroups:
+    """Rows of a run with the same text in a column; `rows` are in order.  It is sorted by radix, in linear time."""
+    return RowGroups(columns, rows, stable_order(columns[by][rows], len(columns.texts[by]) + 1), (by, "run"))

@@ -1,0 +1,82 @@
+"""Step checks: every step against the tables of its machine, and against the step before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from statemachines.trace.row import KINDS
+from statemachines_reports.columns import Segment, Steps
+from statemachines_reports.protocol import Check, Verdict
+
+
+def judge_rows(segment: Segment) -> Verdict:
+    """Every step takes a row of the table that is there for its state and event, and ends where the row leads."""
+    steps, lookup = segment.steps, segment.lookup
+    legal = lookup.legal(steps.machine, steps.event, steps.source, steps.row, steps.dest)
+    is_timer = segment.columns.is_one_of("kind", ("timer",), steps.index)
+    wrong = np.flatnonzero(~legal | (lookup.is_timer[steps.machine, steps.event] != is_timer))
+
+    def describe(position: int) -> str:
+        text = steps.text
+        return (
+            f"{_machine(steps, position)} {text('instance', position)}: {text('event', position)} in "
+            f"{text('source', position)} to {text('dest', position)} by row {steps.row[position]}: no such step"
+        )
+
+    found = _of_steps(steps, len(legal), wrong, describe)
+    return _with_unknown_kinds(segment, found)
+
+
+def _with_unknown_kinds(segment: Segment, found: Verdict) -> Verdict:
+    """The verdict, and rows of a kind that no trace has."""
+    columns = segment.columns
+    unknown = np.flatnonzero(~columns.is_one_of("kind", KINDS))
+    count = len(found.run)
+
+    def describe(place: int) -> str:
+        if place < count:
+            return found.describe(place)
+        return f"{columns.text('kind', unknown[place - count]) or 'nothing'} is no kind of row"
+
+    run, seq = (np.concatenate((own, columns[name][unknown])) for own, name in ((found.run, "run"), (found.seq, "seq")))
+    return Verdict(found.checked, run, seq, describe)
+
+
+def judge_continuity(segment: Segment) -> Verdict:
+    """Every step begins where the one before of its instance ended; the first in the machine's first state, as does a
+    child machine that was at its end and is made again."""
+    steps, lookup = segment.steps, segment.lookup
+    order, machine = steps.order, steps.machine[steps.order]
+    source = steps.source[order]
+    before = np.full_like(source, len(lookup.states))
+    before[1:] = steps.dest[order][:-1]
+    begins = lookup.ends[machine, before]
+    begins[steps.first] = True
+    before[begins] = lookup.initial[machine[begins]]
+    broken = np.flatnonzero(source != before)
+    states = [*lookup.states, "nowhere"]
+
+    def describe(position: int) -> str:
+        place = int(np.flatnonzero(order == position)[0])
+        return (
+            f"{_machine(steps, position)} {steps.text('instance', position)}: {steps.text('event', position)} "
+            f"begins in {steps.text('source', position)}, but it was in {states[before[place]]}"
+        )
+
+    return _of_steps(steps, len(source), order[broken], describe)
+
+
+def _machine(steps: Steps, position: int) -> str:
+    """The machine as people call it."""
+    return steps.text("machine", position).rpartition("/")[2]
+
+
+def _of_steps(steps: Steps, checked: int, wrong: np.ndarray, describe: Callable[[int], str]) -> Verdict:
+    return Verdict(checked, steps.run[wrong], steps.seq[wrong], lambda place: describe(int(wrong[place])))
+
+
+ROWS: Final = Check("rows", "every step takes a row of its table", judge_rows, "rows")
+CONTINUITY: Final = Check("continuity", "every step begins where the one before ended", judge_continuity, "rows")

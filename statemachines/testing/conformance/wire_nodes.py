@@ -1,0 +1,272 @@
+"""WireNodes: the lives of an implementation on the wire, their instances, and what the kit says to them.
+
+Each instance has a judge, which carries the states that the table allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from statemachines.kernel import Send, name_of
+from statemachines.testing.conformance.conformance_run import Cell, Inconclusive, Violated, Violation
+from statemachines.testing.conformance.input_choice import InputChoice
+from statemachines.testing.conformance.message_faults import MessageFaults
+from statemachines.testing.conformance.relation import OutputsOf, answered_values
+from statemachines.testing.conformance.role import ConformanceRole
+from statemachines.testing.conformance.wire_course import WireCourse
+from statemachines.testing.conformance.wire_judge import WireCoverage, WireJudge
+from statemachines.testing.conformance.wire_node import WireInstance, WireNode
+from statemachines.testing.conformance.wire_peer import WirePeer
+from statemachines.testing.conformance.wire_role import EarlierInstance, WireRole
+from statemachines.testing.conformance.wire_state import SentInput
+from statemachines.testing.conformance.wire_violation import words_of
+from statemachines.wire import Packet
+
+MS: Final = 1_000_000
+BEAT_S: Final = 0.02
+"""The kit looks at the time so often."""
+
+TRAVEL_NS: Final = 100 * MS
+"""The first message of an instance was sent at most so long before the kit looked for messages and found none."""
+
+CHECK_NS: Final = 100 * MS
+"""It judges silence so often."""
+
+GREET_NS: Final = 300 * MS
+"""It looks for an instance so often, where none is known."""
+
+NODES_MAX: Final = 16
+INSTANCES_MAX: Final = 16
+"""So many instances of one node are remembered."""
+
+UNHANDLED_MAX: Final = 8
+"""While so many inputs may not be handled yet, the kit only asks what shows that they are."""
+
+
+class WireNodes:
+    """The nodes that are connected in one run; what is wrong goes to its course."""
+
+    def __init__(self, role: ConformanceRole, wire: WireRole, course: WireCourse) -> None:
+        self.role = role
+        self.wire = wire
+        self.left = ""
+        """Why nothing is certain of an instance, since its connection was closed."""
+        self.coverage = WireCoverage(set(), set(), set())
+        self._course = course
+        self._nodes: dict[str, WireNode] = {}
+        self._outputs = OutputsOf(role.relation)
+        self._inputs = InputChoice(role.fsm, self.coverage)
+        self._faults = MessageFaults(course.options.faults, course.choice, course.counts)
+        self._check_ns = 0
+        self._greet_ns = 0
+
+    # -- connections --------------------------------------------------------------------------------------------
+
+    def join(self, peer: WirePeer) -> str:
+        """The greeting is over; why the peer may not stay."""
+        assert peer.hello is not None
+        hello = peer.hello
+        open_nodes = [node for node in self._nodes.values() if node.peer.is_open]
+        if any(node.peer.hello.node == hello.node for node in open_nodes if node.peer.hello):
+            return f"connects as {hello.life} while {hello.node} is connected; end the first connection before"
+        if hello.life in self._nodes and not self.wire.dials:
+            return f"connects as {hello.life} again; a connection of the kit ends with the life, so count the lives"
+        if len(open_nodes) >= NODES_MAX:
+            return f"is one node too many; the kit takes {NODES_MAX} at a time"
+        self.left = ""
+        assert self.wire.player is not None
+        player = self.wire.player(peer.life, self._course.choice.draw_player())
+        self._nodes[hello.life] = WireNode(peer, player)
+        return ""
+
+    def leave(self, peer: WirePeer) -> None:
+        """A connection is gone."""
+        node = self._nodes.get(peer.hello.life) if peer.hello is not None else None
+        if node is None or node.peer is not peer:
+            return
+        self._course.note(f"{node.peer.name} has closed its connection")
+        for name, one in node.instances.items():
+            if not any(state.stopped for state in one.judge.states):
+                status = one.judge.likeliest.record.status.value
+                rule = "keep the connection until the kit ends it, or until the instance has ended"
+                self.left = f"the connection was closed while {name} was {status}; {rule}"
+        node.instances.clear()
+
+    def receive(self, peer: WirePeer, packet: Packet[Any]) -> None:
+        """A message has come."""
+        assert peer.hello is not None
+        node, course = self._nodes[peer.hello.life], self._course
+        course.counts["messages that came"] += 1
+        course.note(f"{packet.sender} -> {words_of(packet.message)}")
+        if self._is_of_node(node, packet):
+            return
+        instance = node.instances.get(packet.sender) or self._begin(node, packet)
+        if instance is None:
+            return
+        (came,) = self._outputs.of((Send(packet.to, packet.message),))
+        now_ns = course.now_ns()
+        self._guard(instance, lambda one: one.judge.observe(came, now_ns, max(course.settled_ns, course.started_ns)))
+        if not course.is_decided:
+            self._answer(instance, packet.message)
+
+    def _is_of_node(self, node: WireNode, packet: Packet[Any]) -> bool:
+        """The node says what it may of an instance that is gone."""
+        assert node.peer.hello is not None
+        if packet.sender != node.peer.hello.life or name_of(type(packet.message)) not in self.wire.node_says:
+            return False
+        now_ns = self._course.now_ns()
+        return not node.instances or any(one.judge.may_have_ended(now_ns) for one in node.instances.values())
+
+    def _begin(self, node: WireNode, packet: Packet[Any]) -> WireInstance | None:
+        """A new instance, which this message begins."""
+        if len(node.instances) >= INSTANCES_MAX:
+            node.instances = dict(list(node.instances.items())[-INSTANCES_MAX // 2 :])
+        course, message = self._course, packet.message
+        now_ns = course.now_ns()
+        earlier = tuple(EarlierInstance(one.first, one.judge.list_ends(now_ns)) for one in node.instances.values())
+        for one, before in zip(node.instances.values(), earlier, strict=True):
+            one.judge.is_followed = True
+            one.is_retired = one.is_retired or any(farewell for _, farewell in before.ends)
+        records = self.wire.begin(packet.to, message, course.configuration, earlier)
+        if not records:
+            came = self._outputs.of((Send(packet.to, message),))
+            wrong = f"{packet.sender} is new, and no instance begins so, or the one before it goes on"
+            found = Violation("nothing", now_ns - course.started_ns, ("not begun",), (((), ()),), came, wrong)
+            course.fail(wrong, packet.sender, found)
+            return None
+        course.counts["instances"] += 1
+        early, node.early = node.early, []
+        began_ns = early[0].at_ns if early else min(course.settled_ns, now_ns) - TRAVEL_NS
+        moments = (max(course.started_ns, began_ns), now_ns)
+        tolerance_ns = course.tolerance_ns
+        judge = WireJudge(self.role, self.wire, packet.sender, records, moments, tolerance_ns, self.coverage, early)
+        last = next(reversed(node.instances.values()), None)
+        node.instances[packet.sender] = WireInstance(node, judge, message, earlier=last)
+        return node.instances[packet.sender]
+
+    # -- as time goes -------------------------------------------------------------------------------------------
+
+    def beat(self, now_ns: int) -> None:
+        """Judge silence, look for instances, propose inputs."""
+        course = self._course
+        if now_ns >= self._check_ns:
+            self._check_ns = now_ns + CHECK_NS
+            for instance in self._list_open():
+                self._guard(instance, lambda one: one.judge.check_silence(now_ns, course.settled_ns))
+            for instance in self._list_followed():
+                if instance.earlier is not None and instance.earlier.judge.has_ended(now_ns, course.settled_ns):
+                    instance.earlier = None
+                    self._guard(instance, lambda one: one.judge.note_end())
+        if now_ns >= self._greet_ns:
+            self._greet_ns = now_ns + GREET_NS
+            for node in self._list_nodes():
+                self._greet(node)
+        self._propose()
+
+    def _list_nodes(self) -> list[WireNode]:
+        return [] if self._course.is_decided else [node for node in self._nodes.values() if node.peer.is_open]
+
+    def _list_open(self) -> list[WireInstance]:
+        """The instances of which something may be owed."""
+        found = [one for node in self._list_nodes() for one in node.instances.values()]
+        return [one for one in found if not one.is_retired]
+
+    def _list_followed(self) -> list[WireInstance]:
+        """The instances that have followed another, of which it is not certain that it has ended."""
+        return [one for node in self._list_nodes() for one in node.instances.values() if one.earlier is not None]
+
+    # -- the kit's messages -------------------------------------------------------------------------------------
+
+    def _greet(self, node: WireNode) -> None:
+        """Look for an instance, where none may be there."""
+        last = next(reversed(node.instances.values()), None)
+        if last is not None and not last.judge.may_have_ended(self._course.now_ns()):
+            return
+        for message in node.player.greet():
+            self._faults.carry(lambda message=message: self._send_early(node, last, message))  # type: ignore[misc]
+
+    def _send_early(self, node: WireNode, last: WireInstance | None, message: Any) -> None:
+        if self._course.is_decided or not node.peer.is_open:
+            return
+        now_ns = self._course.now_ns()
+        newest = next(reversed(node.instances.values()), None)
+        if newest is not None:
+            newest.judge.send(message, now_ns)
+        if newest is last:
+            node.early.append(SentInput(message, now_ns))
+        self._course.count_sent(f"{self.wire.host} <- {words_of(message)}")
+        node.peer.send(node.player.sender(message), self.wire.host, message)
+
+    def _answer(self, instance: WireInstance, message: Any) -> None:
+        """The peers answer, unless the message is lost on its way to them; it may reach them twice, or later."""
+        self._faults.carry(lambda: self._answer_now(instance, message))
+
+    def _answer_now(self, instance: WireInstance, message: Any) -> None:
+        state = instance.judge.likeliest
+        for answer in instance.node.player.answer(state.record, message):
+            self._say(instance, answer)
+
+    def _propose(self) -> None:
+        """An input of the kit's own to one of the instances that may be there."""
+        course = self._course
+        found = [one for one in self._list_open() if not one.judge.is_over and len(one.judge.sent) < 2 * UNHANDLED_MAX]
+        chance = course.choice.draw_input(BEAT_S * course.options.rate) if found else None
+        if chance is None:
+            return
+        instance = chance.choice(found)
+        player, record = instance.node.player, instance.judge.likeliest.record
+        if len(instance.judge.sent) < UNHANDLED_MAX:
+            message = self._inputs.choose(record, player.propose(record), chance)
+        else:
+            message = player.probe(record)
+        if message is not None:
+            course.choice.count_input()
+            self._say(instance, message)
+
+    def _say(self, instance: WireInstance, message: Any) -> None:
+        """Send a message, unless it is lost; perhaps twice, perhaps later than others."""
+        state = instance.judge.likeliest
+        said = answered_values(self.role.relation, message, state.binding)
+        self._faults.carry(lambda: self._send(instance, said))
+
+    def _send(self, instance: WireInstance, message: Any) -> None:
+        node = instance.node
+        if self._course.is_decided or not node.peer.is_open:
+            return
+        self._course.count_sent(f"{instance.judge.name} <- {words_of(message)}")
+        instance.judge.send(message, self._course.now_ns())
+        node.peer.send(node.player.sender(message), instance.judge.name, message)
+
+    # -- verdicts -----------------------------------------------------------------------------------------------
+
+    def _guard(self, instance: WireInstance, act: Callable[[WireInstance], None]) -> None:
+        if self._course.is_decided:
+            return
+        try:
+            act(instance)
+        except Violated as error:
+            found = replace(error.violation, at_ns=self._course.now_ns() - self._course.started_ns)
+            self._course.fail(found.wrong, instance.judge.name, found)
+        except Inconclusive as error:
+            self._course.give_up(str(error))
+
+    def find_missing(self) -> str:
+        """Why a run in which nothing was wrong shows nothing ("": it shows something)."""
+        if not self._course.counts["instances"]:
+            seconds = self._course.options.seconds
+            return f"no message has come within {seconds:g} s; an instance begins with one"
+        return self.left
+
+    def list_table(self) -> frozenset[Cell]:
+        """The rows of the table, state by state."""
+        lines = ((one, line) for one in self.role.fsm.family() for line in one.lines if line.kind == "row")
+        return frozenset(
+            (one.full_name, line.number, str(state.value)) for one, line in lines for state in line.sources
+        )
+
+    def list_rules(self) -> dict[str, int]:
+        """The table is the rule."""
+        return {}

@@ -1,0 +1,72 @@
+"""Leaders and owners of sessions over the wire: the shipped nodes pass, and mistakes in them are found."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from statemachines.testing.conformance.campaign import Outcome
+from statemachines.testing.conformance.role import role_of
+from statemachines.testing.conformance.wire_report import text_of
+from statemachines.testing.conformance.wire_run import WireRun
+from statemachines.testing.conformance.wire_verdict import WireOptions
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from node_bugs import LEADER, LEADER_COMMAND, SESSION, SESSION_COMMAND  # noqa: E402
+
+sys.path.pop(0)
+
+LEADER_ROLE = role_of("shared_subscriptions/leader")
+SESSION_ROLE = role_of("persistent_sessions/session")
+SHIPPED = (sys.executable, "-m", "statemachines")
+LEADER_TESTED = (
+    "a stream is handed over before the lease of its owner has ended",
+    "a registration that is over is served",
+)
+SESSION_TESTED = (
+    "a message that is sent again is not marked",
+    "a clean start has the session of before",
+)
+"""All of them are found by `make soak`."""
+
+
+def judge(role, command, **options):
+    return asyncio.run(WireRun(role, WireOptions(rate=40.0, **options), command).judge(lambda address: None))
+
+
+def plant(bug):
+    return (sys.executable, str(HERE / "planted_node.py"), *bug)
+
+
+def test_the_shipped_leader_passes_over_the_wire():
+    verdict = judge(LEADER_ROLE, (*SHIPPED, *LEADER_COMMAND), seconds=3.0, tolerance_s=30.0, seed=3)
+    assert verdict.outcome is Outcome.PASS, text_of(verdict, LEADER_ROLE)
+    assert len(verdict.cells) >= 10
+
+
+def test_the_shipped_node_of_sessions_passes_over_the_wire():
+    verdict = judge(SESSION_ROLE, (*SHIPPED, *SESSION_COMMAND), seconds=3.0, tolerance_s=30.0, seed=2)
+    assert verdict.outcome is Outcome.PASS, text_of(verdict, SESSION_ROLE)
+    assert {clause for clause, count in verdict.rules.items() if count} >= {"PS-04", "PS-44", "PS-49", "PS-51"}
+
+
+@pytest.mark.parametrize("bug", LEADER_TESTED)
+def test_a_bug_of_a_leader_is_found_over_the_wire(bug):
+    verdict = judge(LEADER_ROLE, (*plant(LEADER[bug]), *LEADER_COMMAND), seconds=45.0, seed=1)
+    assert verdict.outcome is Outcome.FAIL
+    if verdict.violation is None:
+        assert "has ended with exit code" in verdict.why
+    else:
+        assert "by SS-" in text_of(verdict, LEADER_ROLE)
+
+
+@pytest.mark.parametrize("bug", SESSION_TESTED)
+def test_a_bug_of_an_owner_of_sessions_is_found_over_the_wire(bug):
+    verdict = judge(SESSION_ROLE, (*plant(SESSION[bug]), *SESSION_COMMAND), seconds=45.0, seed=1)
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.violation is not None, verdict.why
+    assert "by PS-" in text_of(verdict, SESSION_ROLE)

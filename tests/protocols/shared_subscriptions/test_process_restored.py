@@ -1,0 +1,28 @@
+"""A declared process that is made anew from its value goes on as before, whatever it hears."""
+
+from __future__ import annotations
+
+import pytest
+from process_world import ProcessWorld
+
+INPUTS = 4_000
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_process_that_is_made_anew_from_its_value_before_each_input_goes_on_equal(seed):
+    world = ProcessWorld(seed)
+    for _ in range(INPUTS):
+        world.step()
+    assert sum(twin.outs for twin in world.twins) > INPUTS / 4
+
+
+@pytest.mark.parametrize("seed", range(12, 14))
+def test_a_process_is_read_back_as_it_was_written(seed):
+    world = ProcessWorld(seed)
+    for count in range(INPUTS):
+        world.step()
+        for twin in world.twins if count % 10 == 0 else ():
+            state = twin.live.state()
+            if not state.owed:
+                process = twin.live.process
+                assert process.decode(process.encode(state)) == state

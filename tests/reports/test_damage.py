@@ -1,0 +1,118 @@
+"""Traces that are damaged in one place, and what the judges say of them."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+
+from statemachines import cli, registry
+from statemachines_reports.damage.damage_list import KINDS, LEFT_OUT
+from statemachines_reports.damage.damage_matrix import BY_NAME, count_cells, try_all
+from statemachines_reports.damage.damage_trial import open_trial
+from statemachines_reports.damage.log_damage import ACTS
+from statemachines_reports.protocol import reports_of
+from statemachines_sim.campaign import campaign
+from statemachines_sim.scenario import find_scenario
+
+PROTOCOLS = ("cursor_recovery", "missed_samples", "persistent_sessions", "sequence_windows", "shared_subscriptions")
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("damage") / "trace"
+    campaign(find_scenario("shared_subscriptions/quiet"), range(2), out=folder, processes=1)
+    return folder
+
+
+def test_every_kind_of_damage_in_the_list_can_be_done():
+    assert KINDS.keys() == BY_NAME.keys() | ACTS.keys()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_kind_that_a_protocol_leaves_out_has_a_reason(protocol):
+    left_out = LEFT_OUT | reports_of(registry.protocol(protocol)).roles.left_out
+    assert left_out.keys() <= KINDS.keys()
+    assert all(len(reason.split()) >= 5 for reason in left_out.values())
+
+
+SCENARIOS = {
+    "cursor_recovery": "deaths",
+    "missed_samples": "lost_replies",
+    "persistent_sessions": "dying_clients",
+    "sequence_windows": "any_weather",
+    "shared_subscriptions": "kills",
+}
+"""Small runs, each with deaths or losses."""
+
+
+@pytest.fixture(scope="module")
+def tallies(tmp_path_factory):
+    """Protocol -> every kind of damage, done once to a simulated run of it."""
+    found = {}
+    for protocol, scenario in SCENARIOS.items():
+        folder = tmp_path_factory.mktemp(protocol) / "trace"
+        campaign(find_scenario(f"{protocol}/{scenario}"), range(1), out=folder, processes=1)
+        with open_trial(folder) as trial:
+            assert set(trial.judge_undamaged(0).values()) == {"held"}
+            found[protocol] = list(try_all(trial, range(1)))
+    return found
+
+
+def test_D_310_nineteen_of_twenty_cells_of_the_table_are_seen(tallies):
+    cells, seen = (sum(counts) for counts in zip(*map(count_cells, tallies.values()), strict=True))
+    unseen = [f"{protocol}: {place}" for protocol, found in tallies.items() for one in found for place in one.unseen]
+    assert cells > 150
+    assert seen >= 0.95 * cells, unseen
+
+
+@pytest.mark.parametrize(
+    ("check", "kinds"),
+    [
+        ("messages", ("send-removed", "deliver-repeated", "deliver-early", "deliver-event", "deliver-range")),
+        ("clocks", ("clock-back-once", "clock-back", "clock-ahead")),
+        ("rows", ("kind-unknown", "timer-as-step", "step-as-timer", "machine-unknown", "machine-empty")),
+        ("faults", ("faults-removed",)),
+        ("turns", ("ask-removed",)),
+    ],
+)
+def test_a_check_sees_the_damage_that_it_is_for_in_every_protocol(tallies, check, kinds):
+    for protocol, found in tallies.items():
+        missed = [one.kind for one in found if one.kind in kinds and check not in one.checks]
+        assert missed == [], protocol
+
+
+@pytest.mark.parametrize("kind", ["tell-never", "tells-swapped", "ack-early", "grant-changed", "tell-number"])
+def test_the_order_of_a_stream_in_shared_subscriptions_is_judged(trace, kind):
+    with open_trial(trace) as trial:
+        tally = trial.try_kind(BY_NAME[kind], range(4))
+    assert tally.seen == tally.tried == 4, tally.unseen
+
+
+def test_the_same_seed_damages_the_same_place_and_nothing_else(trace, tmp_path, capsys):
+    for folder in ("a", "b"):
+        arguments = ["damage", str(trace), "--kind", "send-removed", "--seed", "3", "--out", str(tmp_path / folder)]
+        assert cli.run(arguments) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second
+    whole = pq.read_table(next(trace.glob("trace-*.parquet"))).num_rows
+    damaged = [pq.read_table(tmp_path / folder / "trace-damaged.parquet") for folder in ("a", "b")]
+    assert [table.num_rows for table in damaged] == [whole - 1] * 2
+    assert damaged[0].equals(damaged[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "one of --kind NAME and --all is needed"),
+        (("--kind", "no-such-kind"), "is no kind of damage"),
+        (("--kind", "send-removed"), "name a folder for the damaged trace"),
+        (("--kind", "crash-removed", "--out", "OUT"), "finds nothing to hit in run 0"),
+        (("--kind", "log-torn", "--out", "OUT"), "holds none"),
+    ],
+)
+def test_a_damage_that_cannot_be_done_is_refused_in_one_line(trace, tmp_path, capsys, arguments, said):
+    given = [str(tmp_path / "out") if one == "OUT" else one for one in arguments]
+    assert cli.run(["damage", str(trace), *given]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert printed.count("\n") == 1
