@@ -22,10 +22,12 @@ from statemachines.kernel import (
     Effects,
     Event,
     Fsm,
+    InvariantViolated,
     Message,
     PartyKind,
     Process,
     SetTimer,
+    Stop,
     TimerFired,
 )
 from statemachines.kernel.process import PROCESS
@@ -118,6 +120,7 @@ class ProcessSteps:
         self.process = process
         self.late = late
         self.clock = clock
+        self.is_remembering = clock is None
         self.timings = dict(timings or {})
         self._parties: dict[InternedParty, InternedParty] = {}
         self._events: dict[bytes, Event] = {}
@@ -157,8 +160,8 @@ class ProcessSteps:
 
     def take(self, kind: str, party: InternedParty, event: Event, now_ns: int = 0) -> TakenStep:
         """A step of one party."""
-        if self.clock is not None:
-            return self._step(kind, party.party, event, self.clock())
+        if not self.is_remembering:
+            return self._step(kind, party.party, event, now_ns if self.clock is None else self.clock())
         party, event = self._same_party(party), self._same_event(event)
         key = id(party), id(event), now_ns
         taken = self._taken.get(key)
@@ -244,6 +247,8 @@ class ProcessSteps:
         watch: Watch = []
         fsm, timing = self.process.fsm_of(kind), self.timings.get(kind)
         stepped_to, effects = step_party(fsm, party, event, party.record.id, watch, now_ns, timing)
+        if any(isinstance(one, Stop) for one in effects) and stepped_to.record.status not in fsm.final:
+            raise InvariantViolated(fsm.name, "it stops where it is at its end", stepped_to.record, event)
         after = self.intern(stepped_to)
         leaving = tuple(one for one in effects if not isinstance(one, SetTimer | CancelTimer))
         at_ns, timed = (now_ns, ()) if timing is None else (timing.now_ns, timing.timers)

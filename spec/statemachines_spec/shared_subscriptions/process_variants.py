@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Arrived, Begin, Event, Fsm, Process
 from statemachines.kernel.fsm import Step
-from statemachines.shared_subscriptions.agent import speaker_of
-from statemachines.shared_subscriptions.agent_process import WITNESSES, is_for_living, place_of, said_in
+from statemachines.shared_subscriptions.agent_process import WITNESSES, is_for_living, place_of, said_in, speaker_of
 from statemachines.shared_subscriptions.agent_record import AgentRecord
 from statemachines.shared_subscriptions.borrower import Destroyed
 from statemachines.shared_subscriptions.message import Undeclared
