@@ -100,6 +100,13 @@ def machines(protocol_name: str) -> tuple[Fsm[Any], ...]:
     return tuple(machine(one.full_name(name)) for name in one.machines)
 
 
+def process_machines(protocol_name: str) -> tuple[Fsm[Any], ...]:
+    """The machines by which the processes of a protocol decide."""
+    one = registry.protocol(protocol_name)
+    found = (find_process(f"{one.name}/{short}") for short in one.processes)
+    return tuple(process.fsm for process in found if process is not None)
+
+
 def summary(name: str) -> str:
     """What the machine is for: the first sentence of its module, without its source."""
     document = import_module(place_of(name).partition(":")[0]).__doc__ or ""

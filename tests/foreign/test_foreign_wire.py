@@ -116,13 +116,13 @@ def test_a_borrower_proves_its_secret_to_the_kit(tmp_path):
 
 
 def test_a_failing_run_is_made_shorter_and_repeats(tmp_path):
-    plant(tmp_path, "borrower_wire.py", *WIRE_BUGS["the first leader is written to for ever"])
-    own, options = command(tmp_path, "py"), WireOptions(seconds=BUG_S, rate=40.0, seed=2)
+    plant(tmp_path, "borrower.js", *JAVASCRIPT["a duplicate connect response is not handled"])
+    own, options = command(tmp_path, "js"), WireOptions(seconds=BUG_S, rate=40.0, seed=2)
     before = asyncio.run(WireRun(ROLE, options, own).judge(lambda address: None))
     assert before.outcome is Outcome.FAIL
     shrunk = asyncio.run(shrink_run(ROLE, options, own, before, bound_s=6.0))
     sizes = [len(one.inputs) + len(one.faults) for one in (before, shrunk.verdict)]
-    assert sizes[1] <= sizes[0]
+    assert shrunk.attempts > 0
     assert (sizes[1] < sizes[0]) == (shrunk.failed > 0)
     assert shrunk.verdict.outcome is Outcome.FAIL
     save_script(tmp_path / "run.json", ROLE.fsm.full_name, shrunk.options)

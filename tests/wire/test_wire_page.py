@@ -116,3 +116,14 @@ def test_the_listing_is_tested_and_fails_as_the_page_says(tmp_path, monkeypatch,
     said = capsys.readouterr().out
     for line in re.search(r"```text\n(fail.*?)```", section("## Test it"), re.DOTALL)[1].splitlines():
         assert re.sub(r"\s+", " ", line) in re.sub(r"[ \t]+", " ", said)
+
+
+@pytest.mark.parametrize("title", ["### A leader", "### The owner of a session"])
+def test_the_command_that_tests_a_shipped_node_passes(title, capsys):
+    part = PAGE[PAGE.index(title) :].split("\n##", 1)[0]
+    words = re.search(r"^    gapless (conform .*)$", part, re.MULTILINE)[1].split()
+    place = words.index("--") + 1
+    assert words[place] == "gapless"
+    words[place : place + 1] = [sys.executable, "-m", "statemachines"]
+    assert cli.run([*words[: place - 1], "--tolerance", "30", *words[place - 1 :]]) == 0
+    assert re.search(r"```text\n(pass.*?)```", part, re.DOTALL)[1] in capsys.readouterr().out

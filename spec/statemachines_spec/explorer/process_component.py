@@ -38,6 +38,7 @@ class ProcessComponent(Actor):
         super().__init__(name, silent=silent)
         self.process = process
         self.late = late
+        self._is_remembering = True
         self.set_timings(timings or {})
 
     @property
@@ -65,8 +66,14 @@ class ProcessComponent(Actor):
         self.process = process
         self._use(ProcessSteps(process, late=self.late, clock=now_ns))
 
+    def forget_steps(self) -> None:
+        """It takes each step when that happens: its machines are watched, or changed, while they are explored."""
+        self._is_remembering = False
+        self._use(self.steps)
+
     def _use(self, steps: ProcessSteps) -> None:
         self.steps = steps
+        steps.is_remembering = steps.is_remembering and self._is_remembering
         self._later: dict[int, ProcessComponent] = {}
 
     def map_parties(self, local: Any, change: Callable[[Timing, Any], Any]) -> Any:

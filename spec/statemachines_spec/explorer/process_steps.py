@@ -22,10 +22,12 @@ from statemachines.kernel import (
     Effects,
     Event,
     Fsm,
+    InvariantViolated,
     Message,
     PartyKind,
     Process,
     SetTimer,
+    Stop,
     TimerFired,
 )
 from statemachines.kernel.process import PROCESS
@@ -118,6 +120,7 @@ class ProcessSteps:
         self.process = process
         self.late = late
         self.clock = clock
+        self.is_remembering = clock is None
         self.timings = dict(timings or {})
         self._parties: dict[InternedParty, InternedParty] = {}
         self._events: dict[bytes, Event] = {}
@@ -157,14 +160,19 @@ class ProcessSteps:
 
     def take(self, kind: str, party: InternedParty, event: Event, now_ns: int = 0) -> TakenStep:
         """A step of one party."""
-        if self.clock is not None:
-            return self._step(kind, party.party, event, self.clock())
+        if not self.is_remembering:
+            return self._step(kind, party.party, event, now_ns if self.clock is None else self.clock())
         party, event = self._same_party(party), self._same_event(event)
         key = id(party), id(event), now_ns
         taken = self._taken.get(key)
         if taken is None:
             taken = self._taken[key] = self._checked(kind, party.party, event, now_ns)
         return taken
+
+    def write_down(self, kind: str, party: InternedParty, event: Event, now_ns: int, watch: Watch) -> None:
+        """A step that raises, for who wants to read it."""
+        timing = self.timings.get(kind)
+        step_party(self.process.fsm_of(kind), party.party, event, party.record.id, watch, now_ns, timing)
 
     # -- time ---------------------------------------------------------------------------------------------------
 
@@ -239,6 +247,8 @@ class ProcessSteps:
         watch: Watch = []
         fsm, timing = self.process.fsm_of(kind), self.timings.get(kind)
         stepped_to, effects = step_party(fsm, party, event, party.record.id, watch, now_ns, timing)
+        if any(isinstance(one, Stop) for one in effects) and stepped_to.record.status not in fsm.final:
+            raise InvariantViolated(fsm.name, "it stops where it is at its end", stepped_to.record, event)
         after = self.intern(stepped_to)
         leaving = tuple(one for one in effects if not isinstance(one, SetTimer | CancelTimer))
         at_ns, timed = (now_ns, ()) if timing is None else (timing.now_ns, timing.timers)
@@ -363,7 +373,12 @@ class PartsTurn(ProcessTurn):
 
     def _take(self, name: str, event: Event) -> Effects:
         part = self._parts[name]
-        taken = self.steps.take(part.kind, part.party, event, self.now_ns)
+        try:
+            taken = self.steps.take(part.kind, part.party, event, self.now_ns)
+        except Exception:
+            if self.watch is not None:
+                self.steps.write_down(part.kind, part.party, event, self.now_ns, self.watch)
+            raise
         self._parts[name] = ProcessPart(part.kind, taken.party)
         if self.watch is not None:
             self.watch += taken.seen

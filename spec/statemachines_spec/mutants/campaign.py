@@ -56,7 +56,7 @@ class Field:
         self.shape = shape
         self.protocol = registry.protocol(shape.name)
         self.part: CheckProtocol = of_protocol(shape.name)
-        self.reach = Reach(catalogue.machines(self.protocol.name))
+        self.reach = Reach((*catalogue.machines(self.protocol.name), *catalogue.process_machines(self.protocol.name)))
         self.left_out: tuple[str, ...] = ()
 
     @cached_property

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Fsm
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import PLAIN_FIRST, Walker
+from statemachines_spec.explorer.process_component import ProcessComponent
 from statemachines_spec.explorer.property import NO_ERROR, Always, Eventually, Sometimes
 from statemachines_spec.explorer.system import System
 from statemachines_spec.explorer.walker_plain import PlainWalker
@@ -245,8 +246,12 @@ class Original:
         return self.hunt.name
 
     def make(self) -> System:
-        """The system anew; no other process makes it, and nobody changes places."""
-        return replace(self.hunt.make().in_full(), origin=None)
+        """The system anew; no other process makes it, nobody changes places, and every step is taken."""
+        made = replace(self.hunt.make().in_full(), origin=None)
+        for actor in made.actors:
+            if isinstance(actor, ProcessComponent):
+                actor.forget_steps()
+        return made
 
     def executes(self, sites: Iterable[Site]) -> bool:
         """Whether any of these is executed in it."""

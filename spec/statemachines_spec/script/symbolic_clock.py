@@ -66,11 +66,12 @@ class Timed(Fsm[Any]):
 
     def __init__(self, fsm: Fsm[Any], clock: SymbolicClock, node: str) -> None:
         vars(self).update(vars(fsm))
+        self._shipped = fsm
         self._clock = clock
         self._node = node
 
     def start(self, record: Any, now_ns: int) -> Effects:
-        effects = super().start(record, self._clock.now_ns)
+        effects = self._shipped.start(record, self._clock.now_ns)
         self._clock.note(self._party(record), effects)
         return effects
 
@@ -82,7 +83,7 @@ class Timed(Fsm[Any]):
             armed = clock.armed.pop(slot, None)
             if armed is not None and armed.since < clock.moment:
                 clock.fired.append((slot, armed))
-        step = super().step(record, event, clock.now_ns)
+        step = self._shipped.step(record, event, clock.now_ns)
         clock.note(self._party(record), step.effects)
         if step.record.status in self.final:
             for slot in [slot for slot in clock.armed if slot.party == self._party(record)]:

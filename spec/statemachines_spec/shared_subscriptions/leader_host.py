@@ -18,6 +18,7 @@ from statemachines.kernel import (
     Effect,
     Event,
     Fsm,
+    InvariantViolated,
     Send,
     Status,
     in_order,
@@ -283,6 +284,8 @@ class LeaderHost(ProcessComponent):
 
     def _finish(self, before: HostLocal, turn: PartsTurn, envelope: Envelope | None) -> Reaction:
         local = replace(before, parts=turn.parts())
+        if local.party is not None and local.party.record.status in self.fsm.final:
+            raise InvariantViolated(self.fsm.name, "it stops where it is at its end", local.party.record, envelope)
         sends: list[Envelope] = []
         calls: list[Envelope] = []
         was_ripe = before.party is not None and before.party.record.ripe
