@@ -44,8 +44,8 @@ def over_of(actor: str, record: ServerRecord, event: Event) -> Lease:
     return (record.holder, record.n) if record.status is HELD else ("", 0)
 
 
-def ends_first(lease: Lease, over: Lease) -> bool:
-    return not over[0] or (lease[0] == over[0] and lease[1] <= over[1])
+def ends_first(leases: frozenset[Lease], over: Lease) -> bool:
+    return not over[0] or any(holder == over[0] and attempt <= over[1] for holder, attempt in leases)
 
 
 LEASE_FIRST = replace(
