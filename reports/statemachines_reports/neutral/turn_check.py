@@ -38,10 +38,12 @@ WORDS: Final = {
 
 
 def judge_turns(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
-    """What is wrong with the turns of a segment."""
+    """What is wrong with the turns of a segment.  A run without any step says nothing of turns."""
     columns = segment.columns
     roles = tuple(roles)
+    stepped = np.unique(columns["run"][columns.rows_of(*STEPS)])
     looked = columns.rows_of(*STEPS, *EFFECTS)
+    looked = looked[np.isin(columns["run"][looked], stepped)]
     words: dict[int, int] = {}
     for code, rows in (
         (1, _find_loose_effects(segment, roles)),
@@ -52,7 +54,7 @@ def judge_turns(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
         (6, _find_hasty(columns, roles)),
         (5, _find_unaccompanied(segment, roles)),
     ):
-        words |= dict.fromkeys(rows.tolist(), code)
+        words |= dict.fromkeys(rows[np.isin(columns["run"][rows], stepped)].tolist(), code)
 
     def describe(row: int) -> str:
         what = f"{columns.text('kind', row)} {columns.text('event', row)} of {columns.text('instance', row)}"
