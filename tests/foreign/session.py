@@ -96,8 +96,8 @@ class Session(SessionState, SessionWriters):
     def take(self, line):
         self.now = line["now_ns"]
         if "timer" in line:
-            name, _, writer = line["timer"].partition(" ")
-            if writer:
+            name, of_writer, writer = line["timer"].partition(" ")
+            if of_writer:
                 self.on_timer_flow(name, writer)
             else:
                 getattr(self, "on_timer_" + name)()

@@ -113,7 +113,7 @@ class SessionState:
     def on_acknowledged(self, event):
         if self.status not in OWNING:
             return
-        waited, kind = self.waits_with_room(), event["type"]
+        waited, kind, held = self.waits_with_room(), event["type"], len(self.packets)
         last = event.get("last") or event["packet"]
         for packet in [one for one in sorted(self.packets) if event["packet"] <= one <= last]:
             one = self.packets[packet]
@@ -124,7 +124,8 @@ class SessionState:
                 self.inbox.append(("received", packet))
             elif step == ("pubrec", "released", 2):
                 self.release(one)
-        if not self.committing and (self.inbox or self.is_admitted()):
+        made_room = len(self.packets) < held and self.is_admitted()
+        if not self.committing and (self.inbox or made_room):
             self.commit(self.inbox)
         self.settle(waited)
 
