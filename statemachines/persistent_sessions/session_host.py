@@ -22,7 +22,7 @@ from statemachines.persistent_sessions.session_host_record import (
     CommitAcknowledged,
     ConnectClient,
     Handed,
-    HandOver,
+    HandMessage,
     LeaveClient,
     LoseClient,
     MeetWriter,
@@ -91,7 +91,7 @@ class SessionHost(ProcessRunner):
 
     def publish(self, message: str, handed: Iterable[Handed], now_ns: int) -> list[Outgoing]:
         """Hand a message that is stored to the writer of each session that it is for; there must be one."""
-        return self.call(HandOver(message, tuple(handed)), now_ns)
+        return self.call(HandMessage(message, tuple(handed)), now_ns)
 
     def lose_link(self, writer: str, now_ns: int) -> list[Outgoing]:
         """What was on its way from this node is lost."""

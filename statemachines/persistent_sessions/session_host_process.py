@@ -82,14 +82,14 @@ from statemachines.persistent_sessions.session_host_record import (
     FollowerOf,
     ForgetIdle,
     ForgetResume,
-    HandOver,
+    HandMessage,
     LeaveClient,
     LookForOwner,
     LoseClient,
     MarkerAsked,
     MeetWriter,
-    OpenSession,
     Overtake,
+    OwnedSession,
     Owner,
     OwnerClosed,
     OwnerEnded,
@@ -279,7 +279,7 @@ def commit(record: Record, event: CommitOf, now_ns: int) -> Done:
 def begin_resume(record: Record, event: OwnerOpened, now_ns: int) -> Done:
     owner = record.owners[event.owner]
     resume = ResumeRecord(event.owner, owner.client, event.token, owner.times, event.live)
-    record = replace(record, resumes=record.resumes.set(event.owner, OpenSession(event.session, event.token)))
+    record = replace(record, resumes=record.resumes.set(event.owner, OwnedSession(event.session, event.token)))
     return record, (Begin(event.owner, RESUMES.name, resume), Feed(event.owner, ResumeSession()))
 
 
@@ -333,7 +333,7 @@ def forget(record: Record, owner: str) -> Done:
 # -- messages and writers -------------------------------------------------------------------------------------------
 
 
-def hand_over(record: Record, event: HandOver, now_ns: int) -> Done:
+def hand_over(record: Record, event: HandMessage, now_ns: int) -> Done:
     """To the writer of each session; the application hears of the last row alone."""
     begun: list[Effect] = []
     hands: list[Effect] = []
@@ -492,7 +492,7 @@ def judge(record: Record, event: OwnerFound, now_ns: int) -> Done:
     record = replace(record, claims=record.claims.without(event.session))
     writer = record.writers.get(event.session)
     effects: Effects = ()
-    if writer is not None and event.owner:
+    if writer is not None and event.owner and not any(isinstance(one.message, MarkerWanted) for one in proved):
         effects = (Feed(writer, LiveKnown(event.owner, event.token)),)
     for claim in proved:
         more: Effects = ()
@@ -598,7 +598,7 @@ ROWS = (
     Row(ForgetResume,         UP,  STAY, forget_looked_at,      does_not_yield,     "PS-145"),
     Ignore((EndResume, ForgetResume), UP,                                           "PS-161"),
 
-    Row(HandOver,             UP,  STAY, hand_over,             None,               "PS-141"),
+    Row(HandMessage,             UP,  STAY, hand_over,             None,               "PS-141"),
     Row(Written,              UP,  STAY, count_row,             None,               "PS-141"),
     Row(LookForOwner,         UP,  STAY, look_for_owner,        None,               "PS-142"),
     Row(ForgetIdle,           UP,  STAY, forget_writer,         is_idle,            "PS-148"),
@@ -645,18 +645,18 @@ SESSION_HOST_MACHINE = Fsm(
 # -- what its parties tell it ---------------------------------------------------------------------------------------
 
 
-def opened(party: str, event: SessionOpened) -> OwnerOpened:
+def name_opened(party: str, event: SessionOpened) -> OwnerOpened:
     """By its owner; a session that is live at this owner itself is taken over from nobody."""
     owner = owner_of(party)
     live = event.live if event.present and event.live != owner else ""
     return OwnerOpened(owner, event.session, event.token, live)
 
 
-def closed(party: str, event: SessionClosed) -> OwnerClosed:
+def name_closed(party: str, event: SessionClosed) -> OwnerClosed:
     return OwnerClosed(owner_of(party), event.why)
 
 
-def ended(party: str, event: ResumeEnded) -> OwnerEnded:
+def name_ended(party: str, event: ResumeEnded) -> OwnerEnded:
     return OwnerEnded(party, event.why)
 
 
@@ -676,11 +676,11 @@ SESSION_HOST = Process(
     begin=begin_collector,
     routes=(
         EventRoute((Live, LiveMarker), (OUTSIDE,), ADDRESSEE, "PS-144", when=is_of_its_session),
-        EventRoute((SessionOpened,), (LIVES.name,), PROCESS, "PS-140", change=opened, as_type=OwnerOpened),
+        EventRoute((SessionOpened,), (LIVES.name,), PROCESS, "PS-140", change=name_opened, as_type=OwnerOpened),
         EventRoute((Resumed,), (RESUMES.name,), LIVES.name, "PS-140", change=attach, as_type=Attach, paired=True),
         EventRoute((Yielded,), (RESUMES.name,), LIVES.name, "PS-161", change=supersede, as_type=NotOwner, paired=True),
-        EventRoute((ResumeEnded,), (RESUMES.name,), PROCESS, "PS-145", change=ended, as_type=OwnerEnded),
-        EventRoute((SessionClosed,), (LIVES.name,), PROCESS, "PS-145", change=closed, as_type=OwnerClosed, copied=True),
+        EventRoute((ResumeEnded,), (RESUMES.name,), PROCESS, "PS-145", change=name_ended, as_type=OwnerEnded),
+        EventRoute((SessionClosed,), (LIVES.name,), PROCESS, "PS-145", change=name_closed, as_type=OwnerClosed, copied=True),
         EventRoute((Written,), (WRITERS.name,), PROCESS, "PS-141", when=is_not_last),
     ),
 )
