@@ -16,7 +16,8 @@ from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec
 from statemachines.persistent_sessions.request import NotOwner
 from statemachines.persistent_sessions.resume_record import ResumeRecord
-from statemachines.persistent_sessions.session_host_process import RESUMES, SESSION_HOST
+from statemachines.persistent_sessions.session_host_parties import RESUMES
+from statemachines.persistent_sessions.session_host_process import SESSION_HOST
 from statemachines.persistent_sessions.session_host_record import (
     WRITERS_MAX,
     CommitAcknowledged,

@@ -31,7 +31,8 @@ from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.request import CommitState
 from statemachines.persistent_sessions.resume import RESUMING
 from statemachines.persistent_sessions.resume_record import NORMAL
-from statemachines.persistent_sessions.session_host_process import RESUMES, SESSION_HOST, WRITERS, owner_of
+from statemachines.persistent_sessions.session_host_parties import RESUMES, WRITERS, owner_of
+from statemachines.persistent_sessions.session_host_process import SESSION_HOST
 from statemachines.persistent_sessions.session_host_record import (
     CommitAcknowledged,
     ConnectClient,
