@@ -31,9 +31,9 @@ from statemachines_spec.protocol import all_parts
 from statemachines_spec.shared_subscriptions.systems import system
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-TESTS = Path(__file__).parents[1] / "tests"
-FOLDERS = (TESTS, *(TESTS / "protocols" / name for name in ("shared_subscriptions", "persistent_sessions")))
-sys.path[:0] = map(str, FOLDERS)
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "protocols" / "shared_subscriptions"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "protocols" / "persistent_sessions"))
 
 from process_world import ProcessWorld
 from session_host_world import SessionHostWorld
