@@ -51,6 +51,11 @@ class Handler(Agent):
         """The subscription that an owner of messages reads for ("" = it is gone)."""
         return self.parties.get(owner, "")
 
+    def place_of(self, owner: str) -> tuple[str, str]:
+        """The group and filter that an owner of messages reads for; no group where it is private, or gone."""
+        known = self.record.subscriptions.get(self.subscription_of(owner))
+        return ("", "") if known is None else known.place
+
     def take_messages(self, limit: int, now_ns: int) -> list[Outgoing]:
         """Hand over at most `limit` messages of one stream: `Tell(Deliver)` comes out, or nothing."""
         return self.feed(self.session, Take(limit), now_ns)

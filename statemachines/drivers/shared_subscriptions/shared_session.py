@@ -34,6 +34,7 @@ from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
+from statemachines.drivers.shared_subscriptions.durable_progress import AcknowledgementUncertain, DurableProgress
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import (
     Stores,
@@ -52,6 +53,7 @@ from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
 from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import ToConsumer
+from statemachines.shared_subscriptions.names import PROGRESS
 from statemachines.shared_subscriptions.private_subscription import NOW, ReadTo
 from statemachines.shared_subscriptions.relay import check_relay
 from statemachines.shared_subscriptions.session import Deliver, Ended, Ready
@@ -177,6 +179,7 @@ class SharedSession:
         self._log = life.log
         lease_ns = self.configuration.lease_ms * MS
         self._standing = LoopWatchdog(self.node, lease_ns, environment.steady_ns, LET_IT_TURN)
+        self._durable = DurableProgress(self._groups.ask, self.configuration.commit_interval_ms / 1_000)
         self._runtime = Runtime(
             life.name,
             life.number,
@@ -219,6 +222,7 @@ class SharedSession:
     async def abort(self) -> None:
         """Stop as if the process had died: nothing is said to anybody.  In place of leaving the `async with`."""
         self._stalled.close()
+        self._durable.close()
         await self._life.end()
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
@@ -369,6 +373,25 @@ class SharedSession:
         else:
             ranges.append([first, last])
 
+    async def wait_durable(self, message: Delivered) -> None:
+        """Returns when the group store has the acknowledgement of this message, as `Delivered.ack` says."""
+        owner, stream, grant = message.owner, message.stream, message.grant
+        group, topic_filter = self._host.place_of(owner)
+        if grant and not group:
+            why = "its grant is over; it may be delivered again"
+            raise AcknowledgementUncertain(f"message {message.offset} of {stream} was acknowledged too late: {why}")
+        if not group:
+            why = "a private subscription has no durable progress: keep what `progress` says yourself"
+            raise LocalProtocolError("session", "-", "ack", "SS-330", why)
+        key = reading_key(owner, stream)
+
+        def is_granted() -> bool:
+            reading = self._reading_of(key)
+            return reading is not None and reading.grant == grant
+
+        record = group_store.record_key(group, topic_filter, f"{PROGRESS}{stream}")
+        await self._durable.wait(record, stream, message.offset, is_granted)
+
     def _take(self, limit: int) -> Deliveries:
         self._taken = None
         self._runtime.run(lambda now_ns: self._host.take_messages(limit, now_ns))
@@ -420,8 +443,10 @@ class SharedSession:
         for (owner, stream, grant), ranges in acks.items():
             for first, last in ranges:
                 self._runtime.act(partial(self._host.acknowledge, owner, stream, grant, first, last))
+            self._stalled.acknowledge(reading_key(owner, stream), self._buffer)
 
     def _fail(self) -> None:
+        self._durable.close()
         self._ready.set()
         self._answer_came.set()
 
