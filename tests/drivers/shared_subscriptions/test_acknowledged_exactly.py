@@ -225,7 +225,7 @@ def test_SS_330_a_durable_acknowledgement_returns_when_the_store_has_it(tmp_path
             await batch[6].ack()
             await asyncio.sleep(0.3)
             assert not later.done(), "message 4 was not acknowledged"
-            await messages.abort()
+            messages.leave(messages.subscription)
             with pytest.raises(AcknowledgementUncertain, match=r"message 5 of 0\.0/orders"):
                 await later
 
