@@ -14,7 +14,8 @@ from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.agent_record import BUFFER, Private, Shared, SubscribeAlone
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.handler_process import HANDLER, SESSIONS
-from statemachines.shared_subscriptions.session import Ack, Kept, SessionRecord, Take, check_ack, list_kept
+from statemachines.shared_subscriptions.returned_messages import check_nack
+from statemachines.shared_subscriptions.session import Ack, Kept, Nack, SessionRecord, Take, check_ack, list_kept
 from statemachines.shared_subscriptions.stream_store import Fetched
 
 
@@ -76,6 +77,15 @@ class Handler(Agent):
     def check_ack(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
         """Raises `LocalProtocolError` where the session would refuse to `acknowledge` them."""
         check_ack(self.reads, Ack(owner, stream, grant, first, last))
+
+    def give_back(self, message: Nack, now_ns: int) -> list[Outgoing]:
+        """A message that was handed over was not dealt with."""
+        return self.feed(self.session, message, now_ns)
+
+    def check_nack(self, message: Nack, failed: int) -> None:
+        """Raises `LocalProtocolError` where the session would refuse to `give_back` it, or where it was handed over
+        again since it had failed so often."""
+        check_nack(self.reads, message, failed)
 
     def acknowledge(self, owner: str, stream: str, grant: int, first: int, last: int, now_ns: int) -> list[Outgoing]:
         """Messages `first`..`last`, delivered for `owner` under `grant`, are dealt with."""

@@ -50,7 +50,8 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     subscription: str = "$shared/workers/#"
     load: Load = Load()
     members: Members = Members()
-    configuration: Configuration = Configuration()
+    configuration: Configuration = Configuration(count_deliveries=False)
+    """Failed deliveries are counted where a scenario says so."""
 
     @property
     def group_and_filter(self) -> tuple[str, str]:

@@ -373,7 +373,7 @@ BUGS: Final = (
         "a disconnect ends only the assignments that it lists",
         "SS-147",
         "membership.end_assignment",
-        replace_call(membership, "end_assignment", lambda draft, stream, grant: None),
+        replace_call(membership, "end_assignment", lambda draft, stream, grant, has_left: None),
     ),
     Bug(
         "last-report-lost",

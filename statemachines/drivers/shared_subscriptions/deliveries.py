@@ -23,6 +23,14 @@ class Delivered(msgspec.Struct, frozen=True, eq=False):
     offset: int
     """Its number in the stream, from 0."""
     payload: bytes
+    delivery_count: int = 1
+    """How often it was handed over so far, by any member; known of the first message of a stream that is not
+    acknowledged, of others at least."""
+
+    @property
+    def redelivered(self) -> bool:
+        """It was handed over before, here or by another member."""
+        return self.delivery_count > 1
 
     @property
     def topic(self) -> str:
@@ -44,6 +52,20 @@ class Delivered(msgspec.Struct, frozen=True, eq=False):
         self.session.note_ack(self.owner, self.stream, self.grant, self.offset, self.offset)
         if durable:
             await self.session.wait_durable(self)
+
+    async def nack(self, *, delay: float = 0.0) -> None:
+        """Give the message back: it is handed over again before anything behind it in its stream, by this member or
+        another.  What was handed over behind it comes again as well, unless it is acknowledged meanwhile.
+
+        Args:
+            delay: seconds for which the stream waits, a day at most.
+
+        Raises:
+            LocalProtocolError: the message is not in hand (any more): it was acknowledged or given back, or the lease
+                or grant of its stream has ended.
+            ConfigurationError: the delay is none.
+        """
+        self.session.give_back(self, delay)
 
     def __repr__(self) -> str:
         return f"<message {self.offset} of {self.stream}, {len(self.payload)} bytes>"

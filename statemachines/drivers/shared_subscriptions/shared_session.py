@@ -25,6 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from msgspec.structs import replace
+
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
 from statemachines.drivers.loop_watchdog import LoopWatchdog
@@ -56,7 +58,7 @@ from statemachines.shared_subscriptions.message import ToConsumer
 from statemachines.shared_subscriptions.names import PROGRESS
 from statemachines.shared_subscriptions.private_subscription import NOW, ReadTo
 from statemachines.shared_subscriptions.relay import check_relay
-from statemachines.shared_subscriptions.session import Deliver, Ended, Ready
+from statemachines.shared_subscriptions.session import Deliver, Ended, Nack, Ready
 from statemachines.shared_subscriptions.session_record import Reading, reading_key
 from statemachines.shared_subscriptions.standby import Resumed, Suspended
 from statemachines.shared_subscriptions.stream_store import (
@@ -93,6 +95,9 @@ Acknowledge = Literal["application", "delivery"]
 
 STALL_WARNING_S: Final = 30.0
 """A stream whose next message is in hand for so long is named in the log, where nobody says otherwise."""
+
+DELAY_MAX_S: Final = 86_400.0
+"""A message that was given back is handed over again within a day."""
 
 SHARED: Final = ("$shared/", "$share/", "$queue/")
 LEADERS_MAX: Final = 16
@@ -373,6 +378,16 @@ class SharedSession:
         else:
             ranges.append([first, last])
 
+    def give_back(self, message: Delivered, delay_s: float) -> None:
+        """Hand this message over again, as `Delivered.nack` says."""
+        if not 0 <= delay_s <= DELAY_MAX_S:
+            raise ConfigurationError("delay", delay_s, f"must be seconds, from 0 to {DELAY_MAX_S:.0f} (a day)")
+        self._flush_acks()
+        delay_ns = round(delay_s * 1e9)
+        nack = Nack(message.owner, message.stream, message.grant, message.offset, delay_ns)
+        self._host.check_nack(nack, message.delivery_count - 1)
+        self._runtime.run(partial(self._host.give_back, nack))
+
     async def wait_durable(self, message: Delivered) -> None:
         """Returns when the group store has the acknowledgement of this message, as `Delivered.ack` says."""
         owner, stream, grant = message.owner, message.stream, message.grant
@@ -403,12 +418,15 @@ class SharedSession:
         subscription = self._names[self._host.subscription_of(taken.owner)]
         self._stalled.hand_over(key)
         owner, stream, grant = taken.owner, taken.stream, taken.grant
-        return Deliveries(
-            [
-                Delivered(self, subscription, owner, stream, grant, offset, payload)
-                for offset, payload in enumerate(payloads, taken.first)
-            ]
-        )
+        messages = [
+            Delivered(self, subscription, owner, stream, grant, offset, payload)
+            for offset, payload in enumerate(payloads, taken.first)
+        ]
+        if taken.failed or taken.handed:
+            counts = [1 + (message.offset < taken.handed) for message in messages]
+            counts[0] = max(counts[0], 1 + taken.failed)
+            messages = [replace(message, delivery_count=count) for message, count in zip(messages, counts, strict=True)]
+        return Deliveries(messages)
 
     def _reading_of(self, key: str) -> Reading | None:
         return self._host.reads.readings.get(key)
