@@ -118,7 +118,6 @@ def leave(bench, grant):
     bench.feed(Disconnect(grant.borrower, 1, 1, (Report(STREAM, grant.grant, 0, False),)))
 
 
-
 NOT_COUNTED = {
     "a last word": (COUNTING, leave),
     "progress under this grant": (COUNTING, lambda bench, grant: (bench.progress(grant, 1), expire(bench))),

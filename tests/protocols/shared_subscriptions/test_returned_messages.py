@@ -10,7 +10,7 @@ from test_session import A, B, Bench
 from statemachines.kernel import LocalProtocolError
 from statemachines.shared_subscriptions.borrower import LeaseBegan, LeaseEnded
 from statemachines.shared_subscriptions.returned_messages import BACK_OFF_NS, check_nack
-from statemachines.shared_subscriptions.session import Ack, Deliver, DelayEnd, Nack, Progressed, Ready, Take
+from statemachines.shared_subscriptions.session import Ack, DelayEnd, Deliver, Nack, Progressed, Ready, Take
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
 
