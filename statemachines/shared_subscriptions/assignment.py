@@ -66,7 +66,8 @@ ASSIGNED = (GRANTING, GRANTED, REVOKING, REVOKED)
 
 class AssignmentRecord(msgspec.Struct, frozen=True, gc=False):
     """One assignment.  `progress`: where the borrower starts, then what it reported; periods in nanoseconds; `failed`:
-    how often the message there was handed over and not acknowledged, `most` as in a `Grant`."""
+    how often the message there was handed over and not acknowledged, `in_hand` as in a `Report`, `most` as in a
+    `Grant`."""
 
     link: Link
     stream: str
@@ -78,6 +79,7 @@ class AssignmentRecord(msgspec.Struct, frozen=True, gc=False):
     status: AssignmentStatus = NONE
     failed: int = 0
     most: int = 0
+    in_hand: bool = False
 
 
 def has_ended(record: AssignmentRecord, event: UpdateProgress) -> bool:
@@ -95,9 +97,11 @@ def keep(record: AssignmentRecord, event: UpdateProgress, now_ns: int) -> tuple[
 def note(record: AssignmentRecord, event: UpdateProgress) -> AssignmentRecord:
     """With what was reported: failures are those of the message at the progress."""
     if event.progress > record.progress:
-        return replace(record, progress=event.progress, failed=event.failed)
-    failed = max(record.failed, event.failed) if event.progress == record.progress else record.failed
-    return replace(record, failed=failed)
+        return replace(record, progress=event.progress, failed=event.failed, in_hand=event.in_hand)
+    if event.progress < record.progress or event.failed < record.failed:
+        return replace(record)
+    in_hand = event.in_hand or (record.in_hand and event.failed == record.failed)
+    return replace(record, failed=event.failed, in_hand=in_hand)
 
 
 def keep_and_send_revoked(

@@ -76,13 +76,15 @@ def note_failed(draft: Draft, stream: str, progress: int, count: int, *, is_sure
 
 
 def note_loss(draft: Draft, stream: str) -> None:
-    """The owner of the stream went without a final word.  It had the next message in hand, or may have had it.  The
-    first time it may have had others as well; from then on it was given that message alone."""
+    """The owner of the stream went without a final word.  The first time it may have had the next message in hand, and
+    others as well.  A message that failed before counts again only where its owner said that it had it in hand: it
+    waits for its turn, and its owner may have died of another.  Where deliveries are bounded it was in hand alone."""
     assignment, known = draft.record.assignments[stream], draft.record.streams.get(stream)
     if known is None or assignment.status is GRANTING:
         return
-    if assignment.progress == known.progress < known.count:
-        note_failed(draft, stream, known.progress, assignment.failed + 1, is_sure=assignment.failed > 0)
+    is_suspect = assignment.progress == known.progress < known.count and assignment.failed == 0
+    if is_suspect or assignment.in_hand:
+        note_failed(draft, stream, assignment.progress, assignment.failed + 1, is_sure=assignment.in_hand)
 
 
 def note_report(draft: Draft, report: Report) -> None:

@@ -86,6 +86,7 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     n: int = 0
     free: bool = False
     failed: int = 0
+    in_hand: bool = False
 
 
 class LeaderRecord(msgspec.Struct, frozen=True):

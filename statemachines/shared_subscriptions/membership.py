@@ -173,7 +173,7 @@ def take_report(draft: Draft, ping: Ping, report: Report) -> bool:
 
 def make_held(borrower: str, said: Report | UpdateProgress) -> Held:
     """What a borrower said, to be kept until it is judged."""
-    return Held(borrower, said.grant, said.progress, said.finished, failed=said.failed)
+    return Held(borrower, said.grant, said.progress, said.finished, failed=said.failed, in_hand=said.in_hand)
 
 
 def take_progress(record: LeaderRecord, event: UpdateProgress, now_ns: int) -> Outcome:

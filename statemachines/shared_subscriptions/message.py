@@ -28,13 +28,14 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 class Report(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What a borrower knows of one stream it holds; `failed`: how often the message at `progress` was handed over, by
-    any borrower, and given back or lost."""
+    any borrower, and given back or lost; `in_hand`: one that failed is handed over again now."""
 
     stream: str
     grant: Number
     progress: Number
     finished: bool
     failed: Count = 0
+    in_hand: bool = False
 
 
 OF_EPOCH: Final = TraceColumns(term="epoch")
@@ -67,7 +68,7 @@ class Ping(Message, frozen=True, gc=False):
 
 
 class UpdateProgress(Message, frozen=True, gc=False):
-    """The progress of one stream; `failed` as in a `Report`."""
+    """The progress of one stream; `failed` and `in_hand` as in a `Report`."""
 
     columns: ClassVar = OF_PROGRESS
 
@@ -79,6 +80,7 @@ class UpdateProgress(Message, frozen=True, gc=False):
     progress: Number
     finished: bool
     failed: Count = 0
+    in_hand: bool = False
 
 
 class RevokeFinished(Message, frozen=True, gc=False):

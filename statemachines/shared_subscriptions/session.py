@@ -456,8 +456,9 @@ def hand_over_next(record: SessionRecord, key: str, limit: int, now_ns: int) -> 
     failed = count_failures(reading, reading.delivered)
     handed = reading.handed if reading.delivered < reading.handed else 0
     what = Deliver(reading.owner, reading.stream, reading.grant, reading.delivered, last, failed, handed)
+    said = report(after) if failed and reading.delivered == reading.progress else ()
     record, effects = deliver(record, what, now_ns)
-    return (queue_fetch(record, key) if reading.handed else record), effects
+    return (queue_fetch(record, key) if reading.handed else record), (*said, *effects)
 
 
 def hand_over_alone(record: SessionRecord, key: str, now_ns: int) -> tuple[SessionRecord, Effects]:
@@ -468,10 +469,12 @@ def hand_over_alone(record: SessionRecord, key: str, now_ns: int) -> tuple[Sessi
     record = replace(record, lone=key)
     at = reading.delivered
     more = at + 1 < reading.fetched
-    readings = record.readings.set(key, replace(reading, delivered=at + 1, waiting=more))
+    after = replace(reading, delivered=at + 1, waiting=more)
+    readings = record.readings.set(key, after)
     record = replace(record, readings=readings, to_take=record.to_take.push(key) if more else record.to_take)
     what = Deliver(reading.owner, reading.stream, reading.grant, at, at, reading.failed, reading.handed)
-    return deliver(record, what, now_ns)
+    record, effects = deliver(record, what, now_ns)
+    return record, (*report(after), *effects)
 
 
 def queue_lone(record: SessionRecord) -> SessionRecord:
@@ -545,7 +548,8 @@ def report(reading: Reading) -> Effects:
     progress = END_OF_STREAM if has_ended(reading) else reading.progress
     final = reading.finishing and reading.progress == reading.delivered
     failed = count_failures(reading, progress)
-    return (Tell(Progressed(reading.owner, reading.stream, reading.grant, progress, final, failed)),)
+    in_hand = failed > 0 and reading.delivered > progress
+    return (Tell(Progressed(reading.owner, reading.stream, reading.grant, progress, final, failed, in_hand)),)
 
 
 E = TypeVar("E", bound=Event)

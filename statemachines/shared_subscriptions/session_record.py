@@ -103,7 +103,7 @@ class Acknowledged(Event, frozen=True, gc=False):
 
 class Progressed(Event, frozen=True, gc=False):
     """To the owner: all below `progress` is acknowledged; `finished`: and nothing more will come; `failed`: how often
-    the message there was handed over and given back."""
+    the message there was handed over and given back or lost; `in_hand`: such a one is handed over again now."""
 
     columns: ClassVar = TraceColumns(key="stream", first="progress")
 
@@ -113,6 +113,7 @@ class Progressed(Event, frozen=True, gc=False):
     progress: int
     finished: bool = False
     failed: int = 0
+    in_hand: bool = False
 
 
 class Ready(Event, frozen=True, gc=False):

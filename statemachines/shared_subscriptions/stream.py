@@ -84,8 +84,8 @@ class Uninstall(Event, frozen=True, gc=False):
 
 
 class StreamProgress(Call, frozen=True, gc=False):
-    """From the session: all below `progress` is acknowledged; `finished`: and nothing more will come; `failed` as in a
-    `Report`."""
+    """From the session: all below `progress` is acknowledged; `finished`: and nothing more will come; `failed` and
+    `in_hand` as in a `Report`."""
 
     columns: ClassVar = TraceColumns(key="stream", first="progress")
 
@@ -94,6 +94,7 @@ class StreamProgress(Call, frozen=True, gc=False):
     progress: int
     finished: bool = False
     failed: int = 0
+    in_hand: bool = False
 
 
 class Replaced(Call, frozen=True, gc=False):
@@ -124,7 +125,8 @@ HELD = (GRANTED, REVOKING)
 
 
 class StreamRecord(msgspec.Struct, frozen=True, gc=False):
-    """One stream.  `grant` is the number held or, absent, the highest seen; `failed` as in a `Report`."""
+    """One stream.  `grant` is the number held or, absent, the highest seen; `failed` and `in_hand` as in a
+    `Report`."""
 
     link: Link
     stream: str
@@ -133,6 +135,7 @@ class StreamRecord(msgspec.Struct, frozen=True, gc=False):
     progress: int = 0
     finished: bool = False
     failed: int = 0
+    in_hand: bool = False
 
     @property
     def is_unfinished(self) -> bool:
@@ -141,7 +144,7 @@ class StreamRecord(msgspec.Struct, frozen=True, gc=False):
 
     def report(self) -> Report:
         """The stream as pings and disconnects report it."""
-        return Report(self.stream, self.grant, self.progress, self.finished, self.failed)
+        return Report(self.stream, self.grant, self.progress, self.finished, self.failed, self.in_hand)
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -168,7 +171,9 @@ def advances(record: StreamRecord, event: StreamProgress) -> bool:
 
 
 def install(record: StreamRecord, event: Grant, now_ns: int) -> tuple[StreamRecord, Effects]:
-    record = replace(record, grant=event.grant, progress=event.progress, finished=False, failed=event.failed)
+    record = replace(
+        record, grant=event.grant, progress=event.progress, finished=False, failed=event.failed, in_hand=False
+    )
     tell = Tell(Install(record.link.borrower, record.stream, record.grant, record.progress, event.failed, event.most))
     return record, (tell, answer(record))
 
@@ -206,7 +211,7 @@ def uninstall(record: StreamRecord, event: Event, now_ns: int) -> tuple[StreamRe
 
 def keep_progress(record: StreamRecord, event: StreamProgress, now_ns: int) -> tuple[StreamRecord, Effects]:
     finished = record.finished or event.finished or event.progress == END_OF_STREAM
-    record = replace(record, progress=event.progress, finished=finished, failed=event.failed)
+    record = replace(record, progress=event.progress, finished=finished, failed=event.failed, in_hand=event.in_hand)
     return record, (answer(record),)
 
 
@@ -219,7 +224,7 @@ def answer(record: StreamRecord) -> Send:
 
 def make_update(borrower: str, epoch: int, registration: int, report: Report) -> UpdateProgress:
     """A report as a message of its own."""
-    said = (report.stream, report.grant, report.progress, report.finished, report.failed)
+    said = (report.stream, report.grant, report.progress, report.finished, report.failed, report.in_hand)
     return UpdateProgress(borrower, epoch, registration, *said)
 
 

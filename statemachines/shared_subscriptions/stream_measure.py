@@ -87,7 +87,10 @@ def believe(draft: Draft, stream: str, held: Held) -> None:
     record = draft.record
     assignment = record.assignments.get(stream)
     if assignment is not None and assignment.grant == held.grant:
-        link, said = assignment.link, Report(stream, held.grant, held.progress, held.finished, held.failed)
+        link, said = (
+            assignment.link,
+            Report(stream, held.grant, held.progress, held.finished, held.failed, held.in_hand),
+        )
         step_owned(draft, make_update(link.borrower, link.epoch, link.registration, said))
         return
     known = record.streams.get(stream)

@@ -35,8 +35,18 @@ def led(configuration=COUNTING, **options):
     return bench, grant
 
 
-def expire(bench):
+def say_in_hand(bench):
+    """Its member was handed over the next message, which failed before."""
+    for one in bench.record.assignments.values():
+        if one.failed:
+            said = (STREAM, one.grant, one.progress, False, one.failed, True)
+            bench.feed(UpdateProgress(one.link.borrower, one.link.epoch, one.link.registration, *said))
+
+
+def expire(bench, in_hand=True):
     """Its members are dead, and their leases over."""
+    if in_hand:
+        say_in_hand(bench)
     bench.at(bench.now + 9_000)
     assert not bench.record.members
 
@@ -48,9 +58,9 @@ def granted_next(bench, name="c2"):
     return grant
 
 
-def say_failed(bench, grant, progress, failed, finished=False):
+def say_failed(bench, grant, progress, failed, finished=False, in_hand=False):
     pair = (grant.borrower, grant.epoch, grant.registration)
-    return bench.feed(UpdateProgress(*pair, grant.stream, grant.grant, progress, finished, failed))
+    return bench.feed(UpdateProgress(*pair, grant.stream, grant.grant, progress, finished, failed, in_hand))
 
 
 def failing(bench):
@@ -74,8 +84,8 @@ def test_SS_340_a_message_that_is_given_back_failed_whoever_is_next():
     assert failing(bench) == Failing(3, 2)
     say_failed(bench, grant, 3, 1)
     say_failed(bench, grant, 2, 9)
-    expire(bench)
-    assert failing(bench) == Failing(3, 2), "under this grant there was progress"
+    expire(bench, in_hand=False)
+    assert failing(bench) == Failing(3, 2), "it was not in hand again"
     assert granted_next(bench).failed == 2
 
 
@@ -136,6 +146,25 @@ def test_SS_341_what_is_no_failure_is_not_counted(case):
     assert granted_next(bench).failed == 0
 
 
+def test_SS_341_a_message_that_failed_and_was_not_in_hand_again_is_not_counted():
+    bench, _ = led(replace(COUNTING, max_deliver=1))
+    expire(bench)
+    granted_next(bench)
+    expire(bench, in_hand=False)
+    assert failing(bench) == Failing(0, 1)
+
+
+@pytest.mark.parametrize("late", [(1, True), (2, False)])
+def test_SS_341_a_report_that_comes_late_changes_nothing(late):
+    bench, grant = led()
+    say_failed(bench, grant, 3, 1)
+    say_failed(bench, grant, 3, 2, in_hand=True)
+    say_failed(bench, grant, 3, late[0], in_hand=late[1])
+    assert (bench.record.assignments[STREAM].failed, bench.record.assignments[STREAM].in_hand) == (2, True)
+    say_failed(bench, grant, 3, 3)
+    assert (bench.record.assignments[STREAM].failed, bench.record.assignments[STREAM].in_hand) == (3, False)
+
+
 def test_SS_341_a_grant_that_was_never_answered_is_no_failure():
     bench = Bench(1, configuration=COUNTING).start()
     bench.join("c0")
@@ -186,6 +215,7 @@ def test_SS_342_a_stream_that_is_parked_stays_so_under_the_next_leader():
 def test_SS_342_a_late_last_word_lets_a_parked_stream_go_on():
     bench, grant = led(TWICE)
     say_failed(bench, grant, 0, 1)
+    say_in_hand(bench)
     bench.progress(grant, 2**62)  # it is kicked for that, and its lease goes on
     assert bench.record.failing[STREAM].parked
     bench.feed(Disconnect(grant.borrower, 1, 1, (Report(STREAM, grant.grant, 1, False),)))

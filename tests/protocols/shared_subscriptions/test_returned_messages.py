@@ -26,9 +26,16 @@ def nack(bench, offset, delay_ns=0, stream="a", grant=1):
 
 
 def take(bench, limit=1):
-    """What is handed over, after what can be fetched was."""
+    """What is handed over, after what can be fetched was.  Where a message that failed is the next, that is said."""
     bench.settle()
-    return [event for event in bench.feed(Take(limit)) if isinstance(event, Deliver)]
+    told = bench.feed(Take(limit))
+    got = [event for event in told if isinstance(event, Deliver)]
+    for one in got:
+        reading = bench.node.record.readings[reading_key(one.owner, one.stream)]
+        is_next = one.failed > 0 and one.first == reading.progress
+        said = Progressed(one.owner, one.stream, one.grant, one.first, False, one.failed, True)
+        assert (said in told) is is_next
+    return got
 
 
 def test_SS_332_a_message_that_is_given_back_comes_before_anything_behind_it():
