@@ -65,7 +65,7 @@ def test_SS_333_what_cannot_be_given_back_is_named(tmp_path):
         async with place.leading(), place.consumer("consumer-1") as messages:
             first, second = await read(messages, 2, ack=False)
             for wrong in (-1.0, 86_401.0, math.nan, math.inf):
-                with pytest.raises(ConfigurationError, match="delay = .*a day"):
+                with pytest.raises(ConfigurationError, match=r"delay = .*a day"):
                     await first.nack(delay=wrong)
             await first.ack()
             with pytest.raises(LocalProtocolError, match=r"message 0 of 0\.0/orders cannot be given back: it was ackn"):

@@ -280,5 +280,5 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_SS_344_a_bound_that_is_none_is_refused(case):
-    with pytest.raises(ConfigurationError, match="max_deliver|count_deliveries"):
+    with pytest.raises(ConfigurationError, match=r"max_deliver|count_deliveries"):
         Configuration(**WRONG[case]).check()

@@ -57,7 +57,7 @@ def test_SS_332_what_was_handed_over_behind_it_comes_again_and_may_be_acknowledg
     ack(bench, 2)
     assert take(bench, 9) == [Deliver(B, "a", 1, 1, 1, 1, 4)]
     assert take(bench, 9) == [Deliver(B, "a", 1, 3, 3, 0, 4)]
-    assert ack(bench, 0)[-1] == Progressed(B, "a", 1, 1, False, 1)
+    assert ack(bench, 0)[-1] == Progressed(B, "a", 1, 1, False, 1, True)
 
 
 def test_SS_332_what_was_given_back_may_be_acknowledged_after_all():
@@ -185,7 +185,7 @@ def suspicious(**lengths):
     return bench
 
 
-def test_SS_337_a_message_that_failed_is_handed_over_alone():
+def test_SS_337_SS_339_a_message_that_failed_is_handed_over_alone():
     bench = suspicious(a=3, b=5)
     assert [one.stream for one in take(bench)] == ["b"], "it has its turn first"
     assert take(bench) == [], "two of b are in hand"
