@@ -20,7 +20,7 @@ from statemachines.shared_subscriptions.group_store import (
     Claim,
     Commit,
     Committed,
-    Failing,
+    FailingMessage,
     Properties,
     Read,
     ReadDone,
@@ -313,7 +313,7 @@ def keep_page(record: LeaderRecord, event: Scanned) -> LeaderRecord:
     for key, stored in event.records:
         if isinstance(stored.value, int):
             loaded = loaded.set(key[at_progress:], stored.value)
-        elif isinstance(stored.value, Failing) and key.startswith(failing_key):
+        elif isinstance(stored.value, FailingMessage) and key.startswith(failing_key):
             failing = failing.set(key[at_failing:], stored.value)
     return replace(record, loaded=loaded, failing=failing)
 
@@ -376,7 +376,7 @@ def put_batch(
 def list_records(record: LeaderRecord, stream: str, staged: Staged) -> tuple[tuple[str, Value | None], ...]:
     """The records that say it."""
     key = record.key(f"{PROGRESS}{stream}")
-    if not isinstance(staged, Failing):
+    if not isinstance(staged, FailingMessage):
         return ((key, staged),)
     failing = (record.key(f"{FAILING}{stream}"), staged if staged.count else None)
     return (key, staged.progress if staged.progress >= 0 else None), failing

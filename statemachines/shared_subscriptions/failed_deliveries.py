@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Ask, Effects, Event, Tell, TraceColumns, in_order
 from statemachines.shared_subscriptions.assignment import GRANTING
 from statemachines.shared_subscriptions.claim import PAGE, stage
-from statemachines.shared_subscriptions.group_store import SERVICE, Failing, Scan, Scanned
+from statemachines.shared_subscriptions.group_store import SERVICE, FailingMessage, Scan, Scanned
 from statemachines.shared_subscriptions.leader_record import Held, LeaderRecord
 from statemachines.shared_subscriptions.message import END_OF_STREAM, Report
 from statemachines.shared_subscriptions.names import FAILING
@@ -67,7 +67,7 @@ def note_failed(draft: Draft, stream: str, progress: int, count: int, *, is_sure
     most = record.configuration.max_deliver
     if not record.configuration.count_deliveries or stream not in record.streams:
         return
-    failing = Failing(progress, min(count, COUNT_MAX), is_sure and most is not None and count >= most)
+    failing = FailingMessage(progress, min(count, COUNT_MAX), is_sure and most is not None and count >= most)
     if failing == record.failing.get(stream):
         return
     record = replace(record, failing=record.failing.set(stream, failing))
@@ -103,7 +103,7 @@ def stage_progress(draft: Draft, stream: str, progress: int) -> None:
         draft.effects.extend(effects)
         return
     record = replace(record, failing=record.failing.delete(stream))
-    draft.record, effects = stage(record, stream, Failing(progress, 0), draft.now_ns)
+    draft.record, effects = stage(record, stream, FailingMessage(progress, 0), draft.now_ns)
     draft.effects.extend(effects)
     if failing.parked:
         unpark(draft, stream)
@@ -194,7 +194,7 @@ def note_skips(draft: Draft, event: Scanned) -> None:
     prefix = len(draft.record.key(FAILING))
     for key, stored in event.records:
         stream, said = key[prefix:], stored.value
-        if not isinstance(said, Failing) or not said.skip or not is_set_aside(draft.record, stream):
+        if not isinstance(said, FailingMessage) or not said.skip or not is_set_aside(draft.record, stream):
             continue
         if said.progress == draft.record.failing[stream].progress:
             drop_message(draft, stream, asked=True)

@@ -38,7 +38,7 @@ class Properties(msgspec.Struct, frozen=True, gc=False, tag="properties"):
     destroyed: bool = False
 
 
-class Failing(msgspec.Struct, frozen=True, gc=False, tag="failing"):
+class FailingMessage(msgspec.Struct, frozen=True, gc=False, tag="failing"):
     """Beside the progress of a stream: the message at `progress` was handed over `count` times and not acknowledged.
     `parked`: it is given to nobody any more; `skip`: somebody said that the group is to go on behind it."""
 
@@ -48,7 +48,7 @@ class Failing(msgspec.Struct, frozen=True, gc=False, tag="failing"):
     skip: bool = False
 
 
-Value = Claim | Properties | Failing | int
+Value = Claim | Properties | FailingMessage | int
 
 
 def is_value_of(name: str, value: Value) -> bool:
@@ -58,7 +58,7 @@ def is_value_of(name: str, value: Value) -> bool:
     if name == PROPERTIES:
         return isinstance(value, Properties)
     if name.startswith(FAILING):
-        return isinstance(value, Failing)
+        return isinstance(value, FailingMessage)
     return isinstance(value, int) and (name == ROOT or name.startswith(PROGRESS))
 
 

@@ -7,7 +7,7 @@ import msgspec
 from statemachines.kernel import Fifo, Map, Status
 from statemachines.shared_subscriptions.assignment import AssignmentRecord
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group_store import Claim, Failing, Stored, record_key
+from statemachines.shared_subscriptions.group_store import Claim, FailingMessage, Stored, record_key
 from statemachines.shared_subscriptions.member import MemberRecord
 
 
@@ -31,7 +31,7 @@ CLAIMED = (LOADING, WAITING, LEADING)
 HOLDING = (LOADING, WAITING, LEADING, RELEASING)
 
 
-Staged = int | Failing | None
+Staged = int | FailingMessage | None
 """Progress that is to be committed: a number, alone; with failures of the message there (none: they are removed); None:
 both are removed.  A progress below 0 is removed."""
 
@@ -151,7 +151,7 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     wanting: Fifo = Fifo()
     held: Map[str, Held] = Map()
     measure_n: int = 0
-    failing: Map[str, Failing] = Map()
+    failing: Map[str, FailingMessage] = Map()
     parked_n: int = 0
 
     def key(self, name: str) -> str:

@@ -20,7 +20,7 @@ from statemachines.shared_subscriptions.failed_deliveries import (
     parked_streams,
     settle_parked,
 )
-from statemachines.shared_subscriptions.group_store import Failing, Properties, Scanned
+from statemachines.shared_subscriptions.group_store import FailingMessage, Properties, Scanned
 from statemachines.shared_subscriptions.leader_record import LEADING, Held, Known, LeaderRecord, Rank
 from statemachines.shared_subscriptions.membership import Outcome
 from statemachines.shared_subscriptions.message import END_OF_STREAM
@@ -260,7 +260,7 @@ def forget_loaded(draft: Draft) -> None:
 def remove_progress(draft: Draft, stream: str) -> None:
     record, nothing = draft.record, None
     if stream in record.failing:
-        record, nothing = replace(record, failing=record.failing.delete(stream)), Failing(-1, 0)
+        record, nothing = replace(record, failing=record.failing.delete(stream)), FailingMessage(-1, 0)
     draft.record, effects = stage(record, stream, nothing, draft.now_ns)
     draft.effects.extend(effects)
 

@@ -43,6 +43,7 @@ from statemachines.shared_subscriptions.message import (
     LeaderWanted,
     PingResponse,
 )
+from statemachines.shared_subscriptions.session_record import Reading
 from statemachines_spec.bug import (
     Bug,
     action_of,
@@ -548,6 +549,13 @@ BUGS: Final = (
         "SS-280",
         "listing.FAILURES_MAX",
         replace_call(listing, "FAILURES_MAX", 2**31),
+    ),
+    Bug(
+        "suspect-not-alone",
+        "a message that failed before is handed over together with others",
+        "SS-337",
+        "session_record.Reading.is_lone",
+        replace_call(Reading, "is_lone", property(lambda reading: False)),
     ),
 )
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""

@@ -32,7 +32,15 @@ from statemachines.shared_subscriptions.group import (
     differing,
     start_of,
 )
-from statemachines.shared_subscriptions.group_store import Commit, Committed, Failing, Scan, Scanned, Stored, record_key
+from statemachines.shared_subscriptions.group_store import (
+    Commit,
+    Committed,
+    FailingMessage,
+    Scan,
+    Scanned,
+    Stored,
+    record_key,
+)
 from statemachines.shared_subscriptions.names import FAILING
 from statemachines.shared_subscriptions.stream_store import parse_filter
 
@@ -92,7 +100,7 @@ async def skip(subscription: str, stream: str, *, store: str | Path) -> ParkedSt
             rule = f"is not parked; there are: {', '.join(sorted(found)) or 'none'}"
             raise ConfigurationError("stream", stream, rule)
         stored = found[stream]
-        assert isinstance(stored.value, Failing)
+        assert isinstance(stored.value, FailingMessage)
         key = record_key(*parse_filter(subscription), f"{FAILING}{stream}")
         marked = replace(stored.value, skip=True)
         (answer,) = await groups.ask(Commit(1, ((key, stored),), ((key, marked),)))
@@ -122,7 +130,7 @@ async def _scan_failing(groups: GroupStore, subscription: str) -> AsyncIterator[
         if not isinstance(answer, Scanned):
             raise ConfigurationError("store", subscription, "cannot be read now; try again")
         for key, stored in answer.records:
-            if isinstance(stored.value, Failing) and stored.value.parked:
+            if isinstance(stored.value, FailingMessage) and stored.value.parked:
                 yield key[len(prefix) :], stored
         if not answer.more:
             return
@@ -131,7 +139,7 @@ async def _scan_failing(groups: GroupStore, subscription: str) -> AsyncIterator[
 
 def _show_parked(stream: str, stored: Stored) -> ParkedStream:
     value = stored.value
-    assert isinstance(value, Failing)
+    assert isinstance(value, FailingMessage)
     return ParkedStream(stream, value.progress, value.count, value.skip)
 
 

@@ -10,7 +10,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.claim import Halt
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
-from statemachines.shared_subscriptions.group_store import Failing, Stored
+from statemachines.shared_subscriptions.group_store import FailingMessage, Stored
 from statemachines.shared_subscriptions.message import (
     Disconnect,
     Grant,
@@ -72,7 +72,7 @@ def test_SS_340_a_member_that_goes_without_a_word_and_without_progress_failed():
     bench, _ = led()
     for count in (1, 2, 3):
         expire(bench)
-        assert failing(bench) == Failing(0, count)
+        assert failing(bench) == FailingMessage(0, count)
         assert bench.stored(f"progress:{STREAM}") == 0
         assert granted_next(bench, f"d{count}").failed == count
 
@@ -81,11 +81,11 @@ def test_SS_340_a_message_that_is_given_back_failed_whoever_is_next():
     bench, grant = led()
     say_failed(bench, grant, 3, 2)
     bench.at(3_000)
-    assert failing(bench) == Failing(3, 2)
+    assert failing(bench) == FailingMessage(3, 2)
     say_failed(bench, grant, 3, 1)
     say_failed(bench, grant, 2, 9)
     expire(bench, in_hand=False)
-    assert failing(bench) == Failing(3, 2), "it was not in hand again"
+    assert failing(bench) == FailingMessage(3, 2), "it was not in hand again"
     assert granted_next(bench).failed == 2
 
 
@@ -98,7 +98,7 @@ def test_SS_340_reports_and_last_words_say_it_as_well(way):
     else:
         bench.feed(Disconnect(grant.borrower, 1, 1, (report,)))
     bench.at(3_000)
-    assert failing(bench) == Failing(0, 4)
+    assert failing(bench) == FailingMessage(0, 4)
 
 
 def test_SS_340_the_next_progress_ends_the_count_in_the_same_batch():
@@ -120,7 +120,7 @@ def test_SS_340_the_next_leader_knows_it():
     bench.feed(Halt())
     later = Bench(1, groups=bench.groups, configuration=COUNTING).start()
     assert granted_next(later).failed == 1
-    stale = bench.groups.set(KEY, Stored(Failing(7, 5), 1))
+    stale = bench.groups.set(KEY, Stored(FailingMessage(7, 5), 1))
     assert granted_next(Bench(1, groups=stale, configuration=COUNTING).start()).failed == 0
 
 
@@ -151,7 +151,7 @@ def test_SS_341_a_message_that_failed_and_was_not_in_hand_again_is_not_counted()
     expire(bench)
     granted_next(bench)
     expire(bench, in_hand=False)
-    assert failing(bench) == Failing(0, 1)
+    assert failing(bench) == FailingMessage(0, 1)
 
 
 @pytest.mark.parametrize("late", [(1, True), (2, False)])
@@ -180,11 +180,11 @@ def test_SS_342_what_killed_its_member_alone_is_spent_and_the_first_time_nothing
     bench, grant = led(replace(COUNTING, max_deliver=1))
     assert (grant.failed, grant.most) == (0, 1)
     expire(bench)
-    assert failing(bench) == Failing(0, 1), "others may have been in hand"
+    assert failing(bench) == FailingMessage(0, 1), "others may have been in hand"
     grant = granted_next(bench)
     assert (grant.failed, grant.most) == (1, 1)
     expire(bench)
-    assert failing(bench) == Failing(0, 2, parked=True)
+    assert failing(bench) == FailingMessage(0, 2, parked=True)
     assert bench.told[-1] == StreamParked("leader-1~1/1", STREAM, 0, 2)
     assert not only(Grant, bench.join("c3")), "it is given to nobody"
 
@@ -198,7 +198,7 @@ def test_SS_342_what_is_given_back_too_often_is_taken_back_and_set_aside():
     assert bench.told[-1] == StreamParked("leader-1~1/1", STREAM, 4, 2)
     assert not bench.record.free
     bench.at(bench.now + 2_000)
-    assert failing(bench) == Failing(4, 2, parked=True)
+    assert failing(bench) == FailingMessage(4, 2, parked=True)
 
 
 def test_SS_342_a_stream_that_is_parked_stays_so_under_the_next_leader():
@@ -259,7 +259,7 @@ def test_SS_343_a_parked_stream_goes_on_where_somebody_says_so(spent):
 
 
 def test_SS_343_what_was_said_while_nobody_led_counts():
-    groups = declared(TWICE).set(KEY, Stored(Failing(0, 2, parked=True, skip=True), 1))
+    groups = declared(TWICE).set(KEY, Stored(FailingMessage(0, 2, parked=True, skip=True), 1))
     bench = Bench(1, groups=groups, configuration=TWICE).start()
     assert bench.told == [MessageDropped("leader-1~1/1", STREAM, 0, 2, asked=True)]
     assert granted_next(bench).progress == 1
