@@ -1,0 +1,259 @@
+"""One node of sessions as a declared process: a writer for each session that something is published to, and for each
+client that is connected a session life and a resume.
+
+    connect            -> SessionLife --SessionOpened--> Resume --Resumed--> SessionLife --Accepted--> application
+    publish            -> the Writer of each session --Written, the last of them--> application
+    MarkerWanted       -> the Writer of the session, which begins where there is none, and learns who the owner is; of
+                          another node when the database says the same (`claims`), as BeginTakeover
+    Live, LiveMarker   -> the Resume that it is sent to, if it is of its session
+    BeginTakeover, ... -> the same; where there is none, `TakeoverRefused`
+    the Resume ends    -> the SessionLife ends; it says how (`SessionClosed`), and both are gone
+    the Resume yields  -> the SessionLife ends, superseded; the Resume stays until it has handed over what it has
+    and a Collector    -> application: `RoundEnded`, `MessageLost`
+
+A writer is called by the name of its node, an owner by an id of its own, under which live messages come.
+"""
+
+from __future__ import annotations
+
+from statemachines.kernel import (
+    ADDRESSEE,
+    OUTSIDE,
+    PROCESS,
+    STAY,
+    Arrived,
+    EventRoute,
+    Fsm,
+    Ignore,
+    Process,
+    Row,
+)
+from statemachines.persistent_sessions.life_record import (
+    Attach,
+    SessionClosed,
+    SessionOpened,
+)
+from statemachines.persistent_sessions.message import Live, LiveMarker, Written
+from statemachines.persistent_sessions.owner_request import OwnerFound
+from statemachines.persistent_sessions.request import NotOwner, StateCommitted
+from statemachines.persistent_sessions.resume_record import (
+    Resumed,
+    ResumeEnded,
+    Yielded,
+)
+from statemachines.persistent_sessions.session_host_owners import (
+    begin_life,
+    begin_resume,
+    close_owner,
+    commit,
+    commit_all,
+    connect,
+    does_not_yield,
+    end_life,
+    end_resume,
+    forget_ended,
+    forget_looked_at,
+    has_acknowledged,
+    has_resume,
+    has_state,
+    is_closed,
+    is_connected,
+    is_end_of_life,
+    is_known_client,
+    leave,
+    look_at_earlier,
+    lose,
+    lose_and_commit,
+    overtake,
+    take_acknowledgements,
+    waits_for_lock,
+)
+from statemachines.persistent_sessions.session_host_parties import (
+    COLLECTORS,
+    LIVES,
+    RESUMES,
+    WRITERS,
+    begin_collector,
+    owner_of,
+)
+from statemachines.persistent_sessions.session_host_peers import (
+    follows,
+    has_other_client,
+    hold_marker,
+    hold_takeover,
+    is_answer_here,
+    is_asked_here,
+    is_asked_of_nobody,
+    is_believed,
+    is_from_elsewhere,
+    is_live_there,
+    is_marker,
+    is_marker_of_known,
+    is_new_to,
+    is_of_its_session,
+    is_own_marker,
+    is_strange,
+    judge,
+    look_at_answered,
+    look_at_asked,
+    look_at_followers,
+    look_at_writer,
+    mark_own,
+    meet,
+    pass_on,
+    refuse_speaker,
+    refuse_strange,
+    refuse_takeover,
+    speaks_for_other,
+    tell_follower,
+)
+from statemachines.persistent_sessions.session_host_record import (
+    UP,
+    CommitAcknowledged,
+    CommitOf,
+    ConnectClient,
+    EndResume,
+    FollowerOf,
+    ForgetIdle,
+    ForgetResume,
+    HandMessage,
+    LeaveClient,
+    LookForOwner,
+    LoseClient,
+    MarkerAsked,
+    MeetWriter,
+    Overtake,
+    OwnerClosed,
+    OwnerEnded,
+    OwnerOpened,
+    SessionHostRecord,
+    SessionHostStatus,
+    TakeAcknowledgements,
+    TakeoverAnswered,
+    TakeoverAsked,
+)
+from statemachines.persistent_sessions.session_host_writers import (
+    count_row,
+    forget_writer,
+    hand_over,
+    is_idle,
+    is_not_last,
+    is_turn,
+    look_for_owner,
+    look_on,
+)
+from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown
+
+# fmt: off
+ROWS = (
+    #   on                    from to    do                     when                clause
+    Row(ConnectClient,        UP,  STAY, look_at_earlier,       is_known_client,    "PS-203"),
+    Row(ConnectClient,        UP,  STAY, begin_life,            None,               "PS-140"),
+    Row(Overtake,             UP,  STAY, overtake,              waits_for_lock,     "PS-203"),
+    Row(Overtake,             UP,  STAY, connect,               None,               "PS-140"),
+    Row(LeaveClient,          UP,  STAY, leave,                 is_connected,       "PS-146"),
+    Row(LoseClient,           UP,  STAY, lose_and_commit,       has_acknowledged,   "PS-146"),
+    Row(LoseClient,           UP,  STAY, lose,                  is_connected,       "PS-145"),
+    Row(TakeAcknowledgements, UP,  STAY, take_acknowledgements, has_resume,         "PS-146"),
+    Row(CommitAcknowledged,   UP,  STAY, commit_all,            None,               "PS-146"),
+    Row(CommitOf,             UP,  STAY, commit,                has_state,          "PS-146"),
+    Ignore((CommitOf, StateCommitted, NotOwner), UP,                                "PS-146"),
+    Ignore((LeaveClient, LoseClient, TakeAcknowledgements), UP,                     "PS-145"),
+
+    Row(OwnerOpened,          UP,  STAY, begin_resume,          None,               "PS-140"),
+    Row(OwnerEnded,           UP,  STAY, forget_ended,          is_closed,          "PS-161"),
+    Row(OwnerEnded,           UP,  STAY, end_life,              is_end_of_life,     "PS-145"),
+    Ignore((OwnerEnded,),     UP,                                                   "PS-145"),
+    Row(OwnerClosed,          UP,  STAY, close_owner,           None,               "PS-145"),
+    Row(EndResume,            UP,  STAY, end_resume,            does_not_yield,     "PS-145"),
+    Row(ForgetResume,         UP,  STAY, forget_looked_at,      does_not_yield,     "PS-145"),
+    Ignore((EndResume, ForgetResume), UP,                                           "PS-161"),
+
+    Row(HandMessage,             UP,  STAY, hand_over,             None,               "PS-141"),
+    Row(Written,              UP,  STAY, count_row,             None,               "PS-141"),
+    Row(LookForOwner,         UP,  STAY, look_for_owner,        None,               "PS-142"),
+    Row(ForgetIdle,           UP,  STAY, forget_writer,         is_idle,            "PS-148"),
+    Row(ForgetIdle,           UP,  STAY, look_on,               is_turn,            "PS-148"),
+    Ignore((ForgetIdle,),     UP,                                                   "PS-148"),
+
+    Row(Arrived,              UP,  STAY, refuse_strange,        is_strange,         "PS-144"),
+    Row(Arrived,              UP,  STAY, refuse_speaker,        speaks_for_other,   "PS-144"),
+    Row(Arrived,              UP,  STAY, mark_own,              is_own_marker,      "PS-143"),
+    Row(Arrived,              UP,  STAY, look_at_writer,        is_marker_of_known, "PS-164"),
+    Row(Arrived,              UP,  STAY, hold_marker,           is_marker,          "PS-164"),
+    Row(Arrived,              UP,  STAY, look_at_asked,         is_asked_here,      "PS-160"),
+    Row(Arrived,              UP,  STAY, refuse_takeover,       is_asked_of_nobody, "PS-160"),
+    Row(Arrived,              UP,  STAY, look_at_answered,      is_answer_here,     "PS-160"),
+    Ignore((Arrived,),        UP,                                                   "PS-144"),
+    Row(MarkerAsked,          UP,  STAY, mark_own,              is_live_there,      "PS-143"),
+    Row(MarkerAsked,          UP,  STAY, hold_marker,           None,               "PS-164"),
+    Row(OwnerFound,           UP,  STAY, judge,                 None,               "PS-164"),
+    Row(TakeoverAsked,        UP,  STAY, refuse_takeover,       has_other_client,   "PS-160"),
+    Row(TakeoverAsked,        UP,  STAY, pass_on,               is_believed,        "PS-160"),
+    Row(TakeoverAsked,        UP,  STAY, hold_takeover,         None,               "PS-164"),
+    Row(TakeoverAnswered,     UP,  STAY, refuse_speaker,        is_from_elsewhere,  "PS-160"),
+    Row(TakeoverAnswered,     UP,  STAY, pass_on,               None,               "PS-160"),
+
+    Row(LinkLost,             UP,  STAY, look_at_followers,     None,               "PS-147"),
+    Row(WriterDown,           UP,  STAY, look_at_followers,     None,               "PS-147"),
+    Row(FollowerOf,           UP,  STAY, tell_follower,         follows,            "PS-147"),
+    Ignore((FollowerOf,),     UP,                                                   "PS-147"),
+    Row(MeetWriter,           UP,  STAY, meet,                  is_new_to,          "PS-147"),
+    Ignore((MeetWriter,),     UP,                                                   "PS-147"),
+)
+# fmt: on
+
+SESSION_HOST_MACHINE = Fsm(
+    "session_host",
+    protocol="persistent_sessions",
+    record=SessionHostRecord,
+    states=SessionHostStatus,
+    initial=UP,
+    rows=ROWS,
+)
+
+
+# -- what its parties tell it ---------------------------------------------------------------------------------------
+
+
+def name_opened(party: str, event: SessionOpened) -> OwnerOpened:
+    """By its owner; a session that is live at this owner itself is taken over from nobody."""
+    owner = owner_of(party)
+    live = event.live if event.present and event.live != owner else ""
+    return OwnerOpened(owner, event.session, event.token, live)
+
+
+def name_closed(party: str, event: SessionClosed) -> OwnerClosed:
+    return OwnerClosed(owner_of(party), event.why)
+
+
+def name_ended(party: str, event: ResumeEnded) -> OwnerEnded:
+    return OwnerEnded(party, event.why)
+
+
+def attach(party: str, event: Resumed) -> Attach:
+    return Attach()
+
+
+def supersede(party: str, event: Yielded) -> NotOwner:
+    return NotOwner()
+
+
+# fmt: off
+SESSION_HOST = Process(
+    "session_host",
+    SESSION_HOST_MACHINE,
+    kinds=(LIVES, RESUMES, WRITERS, COLLECTORS),
+    begin=begin_collector,
+    routes=(
+        EventRoute((Live, LiveMarker), (OUTSIDE,), ADDRESSEE, "PS-144", when=is_of_its_session),
+        EventRoute((SessionOpened,), (LIVES.name,), PROCESS, "PS-140", change=name_opened, as_type=OwnerOpened),
+        EventRoute((Resumed,), (RESUMES.name,), LIVES.name, "PS-140", change=attach, as_type=Attach, paired=True),
+        EventRoute((Yielded,), (RESUMES.name,), LIVES.name, "PS-161", change=supersede, as_type=NotOwner, paired=True),
+        EventRoute((ResumeEnded,), (RESUMES.name,), PROCESS, "PS-145", change=name_ended, as_type=OwnerEnded),
+        EventRoute((SessionClosed,), (LIVES.name,), PROCESS, "PS-145", change=name_closed, as_type=OwnerClosed,
+                   copied=True),
+        EventRoute((Written,), (WRITERS.name,), PROCESS, "PS-141", when=is_not_last),
+    ),
+)
+# fmt: on
