@@ -114,7 +114,7 @@ def prepare(size: Size) -> Pair:
 ROWS = (
     Row(
         name="poison",
-        about="7 streams, 2 members, and a message that kills its member until it is parked; a tenth of the usual times",
+        about="7 streams, 2 members, and a message that kills its member until it is parked; a tenth of the times",
         unit="messages / s",
         baseline_name="the same, and nobody dies of it",
         prepare=prepare,
