@@ -23,7 +23,7 @@ from statemachines.shared_subscriptions.stream_store import StreamsListed
 if TYPE_CHECKING:
     from statemachines.shared_subscriptions.plan import Draft
 
-COUNT_MAX: Final = 10**9
+COUNT_MAX: Final = 2**30
 """Nothing is counted further."""
 
 

@@ -22,7 +22,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """What a store and a column of a trace can hold; a peer that sends anything else is refused."""
 
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**30)]
 """How often something happened."""
 
 

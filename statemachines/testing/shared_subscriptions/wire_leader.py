@@ -58,7 +58,6 @@ TIMES: Final = Configuration(
     renew_streams_ms=HOUR_MS,
     commit_interval_ms=HOUR_MS,
     idle_stop_ms=HOUR_MS,
-    count_deliveries=False,
 ).check()
 """Short times of members, since a run is real time; and a claim that nothing happens to meanwhile."""
 
