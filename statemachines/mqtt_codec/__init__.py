@@ -3,65 +3,14 @@
 It does no input or output, keeps no clock, and imports nothing of this repository, and `msgspec` alone besides.
 """
 
-from statemachines.mqtt_codec.codec_error import MalformedPacket, PacketError, ProtocolViolation
-from statemachines.mqtt_codec.decoder import Decoder
-from statemachines.mqtt_codec.packet import (
-    NO_PROPERTIES,
-    AuthPacket,
-    ConnackPacket,
-    ConnectPacket,
-    DisconnectPacket,
-    MqttVersion,
-    PacketProperties,
-    PacketType,
-    PacketValue,
-    PingreqPacket,
-    PingrespPacket,
-    PubackPacket,
-    PubcompPacket,
-    PublishPacket,
-    PubrecPacket,
-    PubrelPacket,
-    SubackPacket,
-    SubscribePacket,
-    TopicSubscription,
-    UnsubackPacket,
-    UnsubscribePacket,
-    WillMessage,
-)
-from statemachines.mqtt_codec.packet_writer import encode
-from statemachines.mqtt_codec.reason_code import ReasonCode
-from statemachines.mqtt_codec.topic_rule import check_filter, check_topic
-
-__all__ = [
-    "NO_PROPERTIES",
-    "AuthPacket",
-    "ConnackPacket",
-    "ConnectPacket",
-    "Decoder",
-    "DisconnectPacket",
-    "MalformedPacket",
-    "MqttVersion",
-    "PacketError",
-    "PacketProperties",
-    "PacketType",
-    "PacketValue",
-    "PingreqPacket",
-    "PingrespPacket",
-    "ProtocolViolation",
-    "PubackPacket",
-    "PubcompPacket",
-    "PublishPacket",
-    "PubrecPacket",
-    "PubrelPacket",
-    "ReasonCode",
-    "SubackPacket",
-    "SubscribePacket",
-    "TopicSubscription",
-    "UnsubackPacket",
-    "UnsubscribePacket",
-    "WillMessage",
-    "check_filter",
-    "check_topic",
-    "encode",
-]
+from statemachines.mqtt_codec.codec_error import MalformedPacket as MalformedPacket
+from statemachines.mqtt_codec.codec_error import PacketError as PacketError
+from statemachines.mqtt_codec.codec_error import ProtocolViolation as ProtocolViolation
+from statemachines.mqtt_codec.codec_error import ReasonCode as ReasonCode
+from statemachines.mqtt_codec.decoder import Decoder as Decoder
+from statemachines.mqtt_codec.packet import *  # noqa: F403
+from statemachines.mqtt_codec.packet_form import encode as encode
+from statemachines.mqtt_codec.packet_property import NO_PROPERTIES as NO_PROPERTIES
+from statemachines.mqtt_codec.packet_property import PacketProperties as PacketProperties
+from statemachines.mqtt_codec.topic_rule import check_filter as check_filter
+from statemachines.mqtt_codec.topic_rule import check_topic as check_topic

@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from struct import Struct
 from typing import Final
 
 from statemachines.mqtt_codec.codec_error import MalformedPacket
 
 VARINT_MAX: Final = 268_435_455
+
+write_byte: Final[Callable[[int], bytes]] = Struct(">B").pack
+write_u16: Final[Callable[[int], bytes]] = Struct(">H").pack
+write_u32: Final[Callable[[int], bytes]] = Struct(">I").pack
+
+
+def write_varint(value: int) -> bytes:
+    """Variable byte integer (1.5.5)."""
+    if 0 <= value < 0x80:
+        return bytes((value,))
+    if not 0 <= value <= VARINT_MAX:
+        raise MalformedPacket(f"{value} is no variable byte integer", "1.5.5")
+    return bytes((value & 0x7F | 0x80,)) + write_varint(value >> 7)
+
+
+def write_binary(value: bytes) -> bytes:
+    """Binary data (1.5.6)."""
+    return write_u16(len(value)) + value
+
+
+def write_text(value: str) -> bytes:
+    """UTF-8 string (1.5.4)."""
+    if "\0" in value:
+        raise MalformedPacket("a text has the character U+0000", "MQTT-1.5.4-2")
+    return write_binary(value.encode())
+
+
+def write_pair(value: tuple[str, str]) -> bytes:
+    """UTF-8 string pair (1.5.7)."""
+    return write_text(value[0]) + write_text(value[1])
 
 
 class ByteReader:
@@ -19,23 +51,32 @@ class ByteReader:
         self.at = 0
         self.end = len(data)
 
+    def read_bytes(self, length: int) -> bytes:
+        """So many bytes."""
+        at = self.at
+        self.at = at + length
+        if self.at > self.end:
+            raise MalformedPacket("the packet ends within a field", "2.1.4")
+        return self.data[at : self.at]
+
     def read_byte(self) -> int:
         """One byte."""
-        at = self._take(1)
+        at = self.at
+        if at >= self.end:
+            raise MalformedPacket("the packet ends within a field", "2.1.4")
+        self.at = at + 1
         return self.data[at]
 
     def read_u16(self) -> int:
         """Two byte integer (1.5.2)."""
-        at = self._take(2)
-        return self.data[at] << 8 | self.data[at + 1]
+        return self.read_byte() << 8 | self.read_byte()
 
     def read_u32(self) -> int:
         """Four byte integer (1.5.3)."""
-        at = self._take(4)
-        return int.from_bytes(self.data[at : at + 4], "big")
+        return int.from_bytes(self.read_bytes(4), "big")
 
     def read_varint(self) -> int:
-        """Variable byte integer (1.5.5), in as few bytes as it needs."""
+        """Variable byte integer, in as few bytes as it needs."""
         value = 0
         for shift in (0, 7, 14, 21):
             byte = self.read_byte()
@@ -47,13 +88,11 @@ class ByteReader:
         raise MalformedPacket("a variable byte integer has more than four bytes", "1.5.5")
 
     def read_binary(self) -> bytes:
-        """Binary data (1.5.6)."""
-        length = self.read_u16()
-        at = self._take(length)
-        return self.data[at : at + length]
+        """Binary data."""
+        return self.read_bytes(self.read_u16())
 
     def read_text(self) -> str:
-        """UTF-8 string (1.5.4)."""
+        """UTF-8 string."""
         data = self.read_binary()
         if 0 in data:
             raise MalformedPacket("a text has the character U+0000", "MQTT-1.5.4-2")
@@ -63,68 +102,9 @@ class ByteReader:
             raise MalformedPacket("a text is not UTF-8", "MQTT-1.5.4-1") from None
 
     def read_pair(self) -> tuple[str, str]:
-        """UTF-8 string pair (1.5.7)."""
+        """UTF-8 string pair."""
         return self.read_text(), self.read_text()
 
     def read_rest(self) -> bytes:
         """All that is left."""
-        at, self.at = self.at, self.end
-        return self.data[at : self.end]
-
-    def check_end(self) -> None:
-        """Raises `MalformedPacket` where bytes are left."""
-        if self.at != self.end:
-            raise MalformedPacket(f"{self.end - self.at} bytes follow the last field", "2.1.4")
-
-    def _take(self, length: int) -> int:
-        at = self.at
-        self.at = at + length
-        if self.at > self.end:
-            raise MalformedPacket("the packet ends within a field", "2.1.4")
-        return at
-
-
-def write_byte(value: int) -> bytes:
-    """One byte."""
-    return value.to_bytes(1, "big")
-
-
-def write_u16(value: int) -> bytes:
-    """Two byte integer."""
-    return value.to_bytes(2, "big")
-
-
-def write_u32(value: int) -> bytes:
-    """Four byte integer."""
-    return value.to_bytes(4, "big")
-
-
-def write_varint(value: int) -> bytes:
-    """Variable byte integer."""
-    if 0 <= value < 0x80:
-        return bytes((value,))
-    if not 0 <= value <= VARINT_MAX:
-        raise MalformedPacket(f"{value} is no variable byte integer", "1.5.5")
-    found = bytearray()
-    while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-def write_binary(value: bytes) -> bytes:
-    """Binary data."""
-    return len(value).to_bytes(2, "big") + value
-
-
-def write_text(value: str) -> bytes:
-    """UTF-8 string."""
-    if "\0" in value:
-        raise MalformedPacket("a text has the character U+0000", "MQTT-1.5.4-2")
-    return write_binary(value.encode())
-
-
-def write_pair(value: tuple[str, str]) -> bytes:
-    """UTF-8 string pair."""
-    return write_text(value[0]) + write_text(value[1])
+        return self.read_bytes(self.end - self.at)

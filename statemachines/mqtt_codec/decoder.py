@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from statemachines.mqtt_codec.codec_error import MalformedPacket, PacketError, ProtocolViolation
+from statemachines.mqtt_codec.codec_error import MalformedPacket, PacketError, ProtocolViolation, ReasonCode
 from statemachines.mqtt_codec.packet import ConnectPacket, MqttVersion, PacketValue
-from statemachines.mqtt_codec.packet_reader import check_header, check_length, read_packet
-from statemachines.mqtt_codec.reason_code import ReasonCode
+from statemachines.mqtt_codec.packet_form import check_header, check_length, read_packet
 
 PACKET_MAX: Final = 268_435_460
 """Bytes of the longest packet that MQTT can have."""

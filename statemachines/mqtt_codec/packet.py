@@ -1,15 +1,22 @@
 """Packets of MQTT 3.1.1 and 5 (section 3) as frozen values.
 
-One class serves both versions.  In a packet of 3.1.1 `properties` is `NO_PROPERTIES`, and so are other fields of
-MQTT 5 at their defaults.
+One class serves both versions.  In a packet of 3.1.1 all that MQTT 5 has besides stands at its default.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
 
 import msgspec
+
+from statemachines.mqtt_codec.packet_property import NO_PROPERTIES, PacketProperties
+
+__all__ = [
+    "AckPacket", "AuthPacket", "ConnackPacket", "ConnectPacket", "DisconnectPacket", "MqttVersion", "PacketValue",
+    "PingreqPacket", "PingrespPacket", "PubackPacket", "PubcompPacket", "PublishPacket", "PubrecPacket",
+    "PubrelPacket", "SubackPacket", "SubscribePacket", "TopicSubscription", "UnsubackPacket", "UnsubscribePacket",
+    "WillMessage",
+]  # fmt: skip
 
 
 class MqttVersion(IntEnum):
@@ -17,63 +24,6 @@ class MqttVersion(IntEnum):
 
     V3_1_1 = 4
     V5 = 5
-
-
-class PacketType(IntEnum):
-    """The first four bits of a packet (section 2.1.2)."""
-
-    WILL = 0
-    """No packet (the number is reserved): the will within CONNECT, which has properties of its own."""
-    CONNECT = 1
-    CONNACK = 2
-    PUBLISH = 3
-    PUBACK = 4
-    PUBREC = 5
-    PUBREL = 6
-    PUBCOMP = 7
-    SUBSCRIBE = 8
-    SUBACK = 9
-    UNSUBSCRIBE = 10
-    UNSUBACK = 11
-    PINGREQ = 12
-    PINGRESP = 13
-    DISCONNECT = 14
-    AUTH = 15
-
-
-class PacketProperties(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The properties of a packet (section 2.2.2); None: it is absent.  Times are in seconds, sizes in bytes."""
-
-    payload_format: int | None = None
-    message_expiry: int | None = None
-    content_type: str | None = None
-    response_topic: str | None = None
-    correlation_data: bytes | None = None
-    subscription_ids: tuple[int, ...] = ()
-    session_expiry: int | None = None
-    assigned_client_id: str | None = None
-    server_keep_alive: int | None = None
-    authentication_method: str | None = None
-    authentication_data: bytes | None = None
-    request_problem_information: int | None = None
-    will_delay: int | None = None
-    request_response_information: int | None = None
-    response_information: str | None = None
-    server_reference: str | None = None
-    reason_string: str | None = None
-    receive_maximum: int | None = None
-    topic_alias_maximum: int | None = None
-    topic_alias: int | None = None
-    maximum_qos: int | None = None
-    retain_available: int | None = None
-    user_properties: tuple[tuple[str, str], ...] = ()
-    maximum_packet_size: int | None = None
-    wildcards_available: int | None = None
-    subscription_ids_available: int | None = None
-    shared_available: int | None = None
-
-
-NO_PROPERTIES: Final = PacketProperties()
 
 
 class WillMessage(msgspec.Struct, frozen=True, gc=False):
@@ -87,12 +37,11 @@ class WillMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class ConnectPacket(msgspec.Struct, frozen=True, gc=False):
-    """CONNECT (3.1).  `keep_alive` is in seconds, 0: none."""
+    """CONNECT (3.1).  `clean_start` is Clean Session in 3.1.1; `keep_alive` is in seconds, 0: none."""
 
     client_id: str
     version: MqttVersion = MqttVersion.V5
     clean_start: bool = True
-    """Clean Session in 3.1.1."""
     keep_alive: int = 0
     will: WillMessage | None = None
     user_name: str | None = None
@@ -120,36 +69,28 @@ class PublishPacket(msgspec.Struct, frozen=True, gc=False):
     properties: PacketProperties = NO_PROPERTIES
 
 
-class PubackPacket(msgspec.Struct, frozen=True, gc=False):
+class AckPacket(msgspec.Struct, frozen=True, gc=False):
+    """What the four acknowledgements of a PUBLISH are made of."""
+
+    packet_id: int
+    reason_code: int = 0
+    properties: PacketProperties = NO_PROPERTIES
+
+
+class PubackPacket(AckPacket, frozen=True, gc=False):
     """PUBACK (3.4): the answer to a PUBLISH of QoS 1."""
 
-    packet_id: int
-    reason_code: int = 0
-    properties: PacketProperties = NO_PROPERTIES
 
-
-class PubrecPacket(msgspec.Struct, frozen=True, gc=False):
+class PubrecPacket(AckPacket, frozen=True, gc=False):
     """PUBREC (3.5): the first answer to a PUBLISH of QoS 2."""
 
-    packet_id: int
-    reason_code: int = 0
-    properties: PacketProperties = NO_PROPERTIES
 
-
-class PubrelPacket(msgspec.Struct, frozen=True, gc=False):
+class PubrelPacket(AckPacket, frozen=True, gc=False):
     """PUBREL (3.6): the answer to PUBREC."""
 
-    packet_id: int
-    reason_code: int = 0
-    properties: PacketProperties = NO_PROPERTIES
 
-
-class PubcompPacket(msgspec.Struct, frozen=True, gc=False):
+class PubcompPacket(AckPacket, frozen=True, gc=False):
     """PUBCOMP (3.7): the answer to PUBREL, which ends QoS 2."""
-
-    packet_id: int
-    reason_code: int = 0
-    properties: PacketProperties = NO_PROPERTIES
 
 
 class TopicSubscription(msgspec.Struct, frozen=True, gc=False):
@@ -209,26 +150,12 @@ class DisconnectPacket(msgspec.Struct, frozen=True, gc=False):
     properties: PacketProperties = NO_PROPERTIES
 
 
-class AuthPacket(msgspec.Struct, frozen=True, gc=False):
+class AuthPacket(DisconnectPacket, frozen=True, gc=False):
     """AUTH (3.15), of MQTT 5 alone."""
 
-    reason_code: int = 0
-    properties: PacketProperties = NO_PROPERTIES
 
-
-AckPacket = PubackPacket | PubrecPacket | PubrelPacket | PubcompPacket
 PacketValue = (
-    ConnectPacket
-    | ConnackPacket
-    | PublishPacket
-    | AckPacket
-    | SubscribePacket
-    | SubackPacket
-    | UnsubscribePacket
-    | UnsubackPacket
-    | PingreqPacket
-    | PingrespPacket
-    | DisconnectPacket
-    | AuthPacket
-)
+    ConnectPacket | ConnackPacket | PublishPacket | AckPacket | SubscribePacket | SubackPacket | UnsubscribePacket
+    | UnsubackPacket | PingreqPacket | PingrespPacket | DisconnectPacket | AuthPacket
+)  # fmt: skip
 """Any packet."""

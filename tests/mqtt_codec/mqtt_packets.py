@@ -25,7 +25,7 @@ from statemachines.mqtt_codec import (
     UnsubscribePacket,
     WillMessage,
 )
-from statemachines.mqtt_codec import reason_code as codes
+from statemachines.mqtt_codec.packet_rule import CODES
 
 LETTERS = "aZ$ \u0001\u00e9\ufeff\uffff\U0001f600"
 TEXTS = st.text(LETTERS + "/+#", max_size=6)
@@ -118,7 +118,7 @@ def connects(draw, version):
 
 @st.composite
 def connacks(draw, version):
-    code = draw(st.sampled_from(sorted(codes.CONNACK if version == 5 else codes.CONNACK_3)))
+    code = draw(st.sampled_from(sorted(CODES[ConnackPacket][1 if version == 5 else 2])))
     names = (
         "session_expiry receive_maximum maximum_qos retain_available maximum_packet_size assigned_client_id"
         " topic_alias_maximum reason_string wildcards_available subscription_ids_available shared_available"
@@ -155,23 +155,26 @@ def auths():
         return AuthPacket(code, PacketProperties(**fields | {"authentication_method": method}))
 
     return st.just(AuthPacket()) | st.builds(
-        with_method, st.sampled_from(sorted(codes.AUTH)), TEXTS, properties(5, "reason_string authentication_method")
+        with_method,
+        st.sampled_from(sorted(CODES[AuthPacket][1])),
+        TEXTS,
+        properties(5, "reason_string authentication_method"),
     )
 
 
 def packets(version):
     """Any packet of this version."""
     reason = "reason_string"
-    suback = codes.SUBACK if version == 5 else codes.SUBACK_3
-    unsuback = st.lists(st.sampled_from(sorted(codes.UNSUBACK)), min_size=1, max_size=3).map(tuple)
+    suback = CODES[SubackPacket][1 if version == 5 else 2]
+    unsuback = st.lists(st.sampled_from(sorted(CODES[UnsubackPacket][1])), min_size=1, max_size=3).map(tuple)
     kinds = [
         connects(version),
         connacks(version),
         publishes(version),
-        coded(PubackPacket, version, codes.PUBACK, reason, IDS),
-        coded(PubrecPacket, version, codes.PUBACK, reason, IDS),
-        coded(PubrelPacket, version, codes.PUBREL, reason, IDS),
-        coded(PubcompPacket, version, codes.PUBREL, reason, IDS),
+        coded(PubackPacket, version, CODES[PubackPacket][1], reason, IDS),
+        coded(PubrecPacket, version, CODES[PubackPacket][1], reason, IDS),
+        coded(PubrelPacket, version, CODES[PubrelPacket][1], reason, IDS),
+        coded(PubcompPacket, version, CODES[PubrelPacket][1], reason, IDS),
         subscribes(version),
         st.builds(
             SubackPacket,
@@ -185,6 +188,6 @@ def packets(version):
         st.builds(UnsubackPacket, IDS, unsuback if version == 5 else st.just(()), properties(version, reason)),
         st.just(PingreqPacket()),
         st.just(PingrespPacket()),
-        coded(DisconnectPacket, version, codes.DISCONNECT, reason + " session_expiry server_reference"),
+        coded(DisconnectPacket, version, CODES[DisconnectPacket][1], reason + " session_expiry server_reference"),
     ]
     return st.one_of(*kinds, *([auths()] if version == 5 else []))

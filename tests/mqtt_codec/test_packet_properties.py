@@ -204,3 +204,8 @@ def test_the_codec_imports_msgspec_and_nothing_of_this_repository():
                         or root == "msgspec"
                         or name.startswith("statemachines.mqtt_codec")
                     ), (path, name)
+
+
+def test_the_codec_is_small():
+    folder = Path(statemachines.mqtt_codec.__file__).parent
+    assert sum(bool(line.strip()) for path in folder.glob("*.py") for line in path.read_text().splitlines()) < 900
