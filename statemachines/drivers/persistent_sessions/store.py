@@ -38,6 +38,10 @@ from statemachines.persistent_sessions.request import MarkDelivered, PutRows, Ro
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
+CHECK: Final = (
+    "SELECT store.identity, coalesce(nodes.life, 0), coalesce(nodes.batch, 0) FROM @store AS store"
+    " LEFT JOIN @nodes AS nodes ON nodes.name = :name"
+)
 READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS)
 STATELESS: Final = {**LIFE, **COLLECTOR}
 """What is answered from the tables alone."""
@@ -200,21 +204,23 @@ class SessionStore:
         qos: dict[str, int] = {}
         for asked, answer in zip(run, answers, strict=True):
             if isinstance(asked, StoreRows) and isinstance(answer, RowStored):
-                payloads |= asked.payloads
-                qos |= {row.message: row.qos for row in asked.put.rows}
+                for row in asked.put.rows:
+                    if row.message in asked.payloads and row.message not in payloads:
+                        payloads[row.message] = asked.payloads[row.message]
+                        qos[row.message] = row.qos
         put_missing(sql, payloads, qos)
         return [(answer,) for answer in answers]
 
     def _check(self, sql: Sql, life: NodeLife) -> int:
         """The last batch of this life, if it is the node's last and this is its store."""
-        if self._identity(sql) != life.identity:
+        identity, number, batch = sql.all(CHECK, name=life.node.encode())[0]
+        if bytes(identity) != life.identity:
             raise self._is_other("is another store than the one that was opened")
-        found = one(sql, "SELECT life, batch FROM @nodes WHERE name = :name", name=life.node.encode())
-        if found is not None and found[0] > life.number:
+        if number > life.number:
             raise Superseded(f"{life.node}: another process has this name now ({self.where}); give each its own")
-        if found is None or found[0] < life.number:
+        if number < life.number:
             raise self._is_other(f"does not know life {life.number} of {life.node}")
-        return int(found[1])
+        return int(batch)
 
     def _identity(self, sql: Sql) -> bytes:
         found = one(sql, "SELECT identity FROM @store")
