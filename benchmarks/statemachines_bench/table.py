@@ -18,7 +18,8 @@ from statemachines_bench.row import Row
 THEMES: Final = (
     "dispatch", "simulation", "stormy", "tracing", "campaigns", "transport", "reassigning", "throughput", "failover",
     "judging", "foreign_judging", "exploring", "timing", "obligations", "finding", "mutating", "shared_memory",
-    "windows", "missed_samples", "sessions", "session_traffic", "adopting", "conforming",
+    "windows", "missed_samples", "sessions", "session_traffic", "session_failover", "adopting",
+    "conforming",
 )  # fmt: skip
 """The modules of this package that have rows, in the order in which they are measured."""
 

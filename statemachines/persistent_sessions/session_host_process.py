@@ -278,7 +278,7 @@ def commit(record: Record, event: CommitOf, now_ns: int) -> Done:
 
 def begin_resume(record: Record, event: OwnerOpened, now_ns: int) -> Done:
     owner = record.owners[event.owner]
-    resume = ResumeRecord(event.owner, owner.client, event.token, owner.times, event.live)
+    resume = ResumeRecord(event.owner, owner.client, event.token, owner.times, event.live, left=event.left)
     record = replace(record, resumes=record.resumes.set(event.owner, OpenSession(event.session, event.token)))
     return record, (Begin(event.owner, RESUMES.name, resume), Feed(event.owner, ResumeSession()))
 
@@ -649,7 +649,7 @@ def opened(party: str, event: SessionOpened) -> OwnerOpened:
     """By its owner; a session that is live at this owner itself is taken over from nobody."""
     owner = owner_of(party)
     live = event.live if event.present and event.live != owner else ""
-    return OwnerOpened(owner, event.session, event.token, live)
+    return OwnerOpened(owner, event.session, event.token, live, event.left)
 
 
 def closed(party: str, event: SessionClosed) -> OwnerClosed:
