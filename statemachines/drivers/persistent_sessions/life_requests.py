@@ -51,7 +51,7 @@ def lock(sql: Sql, asked: LockClient) -> Answer:
         return NotOwner()
     if found is not None and ahead == 0 and found[0] != asked.aged and _is_held(sql, found[1], found[2], holder):
         return ClientBusy(int(found[0]))
-    token = _next_token(sql)
+    token = next_token(sql)
     until_ns = sql.now_ns + asked.lease_ms * MS
     sql.run(
         LOCK,
@@ -138,11 +138,12 @@ def leave(sql: Sql, asked: LeaveSession) -> Answer:
         return NotOwner()
     found = session_of(sql, asked.client.encode())
     if found is not None and found.session == asked.session.encode():
-        _end(sql, found, asked.expiry_ms)
+        end_session(sql, found, asked.expiry_ms)
     return SessionLeft()
 
 
-def _end(sql: Sql, found: SessionRow, expiry_ms: int) -> None:
+def end_session(sql: Sql, found: SessionRow, expiry_ms: int) -> None:
+    """Nobody has it in hand from now on; it outlives that by `expiry_ms`, or (0) is abandoned."""
     if expiry_ms == 0:
         abandon(sql, found.session)
         return
@@ -164,7 +165,8 @@ def _is_of_another(sql: Sql, session: bytes, client: bytes) -> bool:
     return found is not None and found[0] != client
 
 
-def _next_token(sql: Sql) -> int:
+def next_token(sql: Sql) -> int:
+    """Greater than every one before, of whatever client."""
     sql.run("UPDATE @store SET tokens = tokens + 1")
     found = one(sql, "SELECT tokens FROM @store")
     assert found is not None

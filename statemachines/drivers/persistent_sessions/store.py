@@ -28,6 +28,9 @@ from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as L
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
 from statemachines.drivers.persistent_sessions.mark_runs import runs_of
+from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
+from statemachines.drivers.persistent_sessions.operator_requests import ANSWERS as OPERATOR
+from statemachines.drivers.persistent_sessions.operator_requests import READS as OPERATOR_READS
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
@@ -37,11 +40,11 @@ from statemachines.persistent_sessions.request import MarkDelivered, RowStored
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
-READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS)
+READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS, *OPERATOR_READS)
 STATELESS: Final = {**LIFE, **COLLECTOR}
 """What is answered from the tables alone."""
 
-Asked = Request | HostRequest
+Asked = Request | HostRequest | OperatorRequest
 
 
 def is_read(request: Asked) -> bool:
@@ -181,6 +184,8 @@ class SessionStore:
             return self._machine.page(sql, request)
         if isinstance(request, HostRequest):
             return self._host.answer(sql, request)
+        if isinstance(request, OperatorRequest):
+            return OPERATOR[type(request)](sql, request)
         kind = STATELESS.get(type(request))
         if kind is None:
             return self._machine.answer(sql, request)
