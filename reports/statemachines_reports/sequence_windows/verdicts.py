@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from statemachines_reports.columns import Columns
 from statemachines_reports.protocol import Segment, Verdict, verdict
 from statemachines_reports.sequence_windows.network import BASE_BITS, Place
 from statemachines_reports.sequence_windows.receiver_log import (
@@ -123,24 +124,24 @@ def _silences(segment: Segment) -> dict[tuple[Place, int], int]:
 
 
 def judge_joins(segment: Segment) -> Verdict:
-    """JOIN: of a verified stream nothing was lost, where the network that converged has lost nothing since, and the
-    publisher's clock was right."""
+    """JOIN: of a verified stream nothing was lost, where the network has lost nothing since the convergence that the
+    receiver was told of last, and the publisher's clock was right."""
     columns, hearing = segment.columns, hearing_of(segment)
     odd, first = odd_clocks(columns), {said.row: said for said in hearing.said if said.verdict in FIRSTS}
     rows = columns.rows_of("tell", event=("joining",))
     verified = rows[columns.is_one_of("key", ("verified",), rows)].tolist()
-    converged = columns.rows_of("fault", event=("converged",))
+    converged = _convergences(columns)
     wrong, checked = [], 0
     for row in verified:
         run, node = int(columns["run"][row]), columns.text("node", row)
         said = _said_before(first, row, columns.text("peer", row), node)
-        before = converged[(columns["run"][converged] == run) & (converged < row)]
-        if said is None or (run, said.place.publisher.partition("~")[0]) in odd or not len(before):
+        known = [at for told, at in converged.get((run, node), []) if told < row]
+        if said is None or (run, said.place.publisher.partition("~")[0]) in odd or not known:
             continue
         checked += 1
         begin = said.number >> BASE_BITS << BASE_BITS
         missing = hearing.network.between(said.place, node, begin, said.number)
-        if missing and not hearing.network.loses_since(run, node, int(before[-1]), row):
+        if missing and not hearing.network.loses_since(run, node, max(known), row):
             wrong.append(row)
 
     def describe(row: int) -> str:
@@ -149,6 +150,19 @@ def judge_joins(segment: Segment) -> Verdict:
         )
 
     return verdict(columns, checked, np.array(wrong, np.int64), describe)
+
+
+def _convergences(columns: Columns) -> dict[tuple[int, str], list[tuple[int, int]]]:
+    """(run, node) -> (row in which the node was told, row of the convergence that it was told of)."""
+    found: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    at: dict[int, int] = {}
+    for row in columns.rows_of("fault", "step", event=("converged",)).tolist():
+        run, node = int(columns["run"][row]), columns.text("node", row)
+        if not node:
+            at[run] = row
+        elif run in at:
+            found.setdefault((run, node), []).append((row, at[run]))
+    return found
 
 
 def _said_before(first: dict[int, Said], row: int, publisher: str, node: str) -> Said | None:
