@@ -123,6 +123,7 @@ REPORTS: Final = ReportProtocol(
         publications=(("ask", "put_row"),),
         number=("first",),
         repeats=("hand",),
+        partial_answers=("not_owner",),  # `NODE/SESSION/acknowledged` asked
         silent_losses=True,
         stream_end="/m",
         forwarded=("writer_down",),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from statemachines_reports.columns import Columns
-from statemachines_reports.protocol import Segment, Verdict, verdict
+from statemachines_reports.protocol import Parameters, Segment, Verdict, verdict
 from statemachines_reports.sequence_windows.network import BASE_BITS, Place
 from statemachines_reports.sequence_windows.receiver_log import (
     CROWDED_OUT,
@@ -94,20 +94,30 @@ def judge_crowds(segment: Segment) -> Verdict:
 
 def judge_limits(segment: Segment) -> Verdict:
     """DETECT: what claims nothing may do so: the receiver had been left alone for as long as its window takes to
-    forget, or had unsubscribed; or the publisher had been silent for as long."""
+    forget, or had unsubscribed, or had forgotten the publisher for others, before whose first message there is none; or
+    the publisher had been silent for as long."""
     columns = segment.columns
     silence = _silences(segment)
     odd = odd_clocks(columns)
+    displaced = columns.rows_of("step", event=("displace",))
+    crowded = set(columns["run"][displaced].tolist())  # receivers say so; applications have no rows of it
+    crowded |= {run for run, _ in columns.runs() if _places(segment.parameters(run))}
 
     def wrong(said: Said) -> bool:
         run = said.place.run
         if said.verdict == "first":
-            return said.heard and not said.forgettable and (run, said.node) not in odd
+            begins = said.others and said.number & (1 << BASE_BITS) - 1 == 1 and run in crowded
+            return said.heard and not said.forgettable and not begins and (run, said.node) not in odd
         speaker = said.place.publisher.partition("~")[0]
         since = silence.get((said.place, said.number), WINDOW_NS)
         return bool(said.lost) and since < WINDOW_NS and (run, speaker) not in odd
 
     return _judge(segment, lambda said: said.verdict in ("first", "cycle"), wrong, "nobody can have forgotten")
+
+
+def _places(parameters: Parameters) -> int:
+    """Of so many publishers a receiver of a simulated run knows where it stands (0: of all)."""
+    return int(parameters.get("settings", {}).get("places", 0))
 
 
 def _silences(segment: Segment) -> dict[tuple[Place, int], int]:
@@ -140,7 +150,8 @@ def judge_joins(segment: Segment) -> Verdict:
             continue
         checked += 1
         begin = said.number >> BASE_BITS << BASE_BITS
-        missing = hearing.network.between(said.place, node, begin, said.number)
+        lost = hearing.network.between(said.place, node, begin, said.number)
+        missing = [one for one in lost if not one.down]
         if missing and not hearing.network.loses_since(run, node, max(known), row):
             wrong.append(row)
 
