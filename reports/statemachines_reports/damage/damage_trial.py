@@ -38,7 +38,7 @@ class DamageTrial:
 
     def judge(self, table: pa.Table) -> dict[str, str]:
         """Check -> its verdict on a run."""
-        columns = Columns(table.drop_columns(["data"]))
+        columns = Columns(table)
         segment = Segment(columns, self.judges.lookup, lambda run: self.trace.parameters[run])
         verdicts: dict[str, str] = {}
         absent: set[str] = set()

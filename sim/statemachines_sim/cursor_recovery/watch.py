@@ -68,7 +68,7 @@ class QueueWatch(protocol.Watch):
         self._holders: dict[str, str] = {}  # state word of a cursor -> the life that holds it
         self._cursors: dict[str, str] = {}  # life -> the state word that it took last
         self._dead: dict[str, int] = {}  # state word that a dead life held -> what it holds
-        self._begun_before: dict[str, frozenset[str]] = {}  # the same word -> operations under way at that death
+        self._begun_before: dict[str, set[str]] = {}  # the same word -> operations under way at that death
         self._began: dict[str, int] = {}  # operation -> when it made its first access, by its own clock
         self._delivered: set[bytes] = set()
         self._last: dict[str, int] = {}
@@ -185,6 +185,8 @@ class QueueWatch(protocol.Watch):
                 began_ns = self._began.pop(party, 0)
                 if event.outcome in (Outcome.NO_CURSOR, ReadOutcome.NO_CURSOR):
                     self._check_dead(party, WRITE if isinstance(event, WriteDone) else READ, began_ns)
+                for parties in self._begun_before.values():
+                    parties.discard(party)
                 if isinstance(event, WriteDone):
                     self._write_done(life, event)
                 else:
@@ -246,7 +248,7 @@ class QueueWatch(protocol.Watch):
         for address, holder in self._holders.items():
             if holder == life:
                 self._dead[address] = self.word(address)
-                self._begun_before[address] = frozenset(self._began)
+                self._begun_before[address] = set(self._began)
 
     def missing(self, world: World) -> protocol.Missing | None:
         for node, process in sorted(world.processes.items()):

@@ -187,10 +187,10 @@ def test_SETTLED_nobody_waits_longer_than_all_queries_take(hand):
 def test_SETTLED_an_answer_that_brings_something_begins_the_wait_anew(hand):
     longest = 7 * (500 + 1_000) * S // 1_000
     hand.now = longest
-    hand.bring(1)
+    hand.bring(2)
     hand.now += longest
     hand.watch.look(hand.r)
-    hand.bring(1)
+    hand.bring(2)
     hand.now += S
     with hand.breaks("SETTLED"):
         hand.watch.look(hand.r)
