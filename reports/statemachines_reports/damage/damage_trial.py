@@ -28,6 +28,7 @@ class DamageTrial:
         self.judges = Judges(trace.protocols, trace.missing)
         self.waived = self.judges.list_waived_runs(trace)
         self.runs = {number: self._read(number) for number in sorted(trace.runs)}
+        self.has_data = any("record" in table.column("kind").unique().to_pylist() for table in self.runs.values())
         self.run = cache(self._read_run)
         self.judge_undamaged = cache(self._judge_undamaged)
 
