@@ -16,7 +16,8 @@ from statemachines.kernel import ConfigurationError
 from statemachines_bench.row import Row
 
 THEMES: Final = (
-    "dispatch", "simulation", "stormy", "tracing", "campaigns", "transport", "reassigning", "throughput", "failover",
+    "dispatch", "simulation", "stormy", "tracing", "campaigns",
+    "campaign_steps", "transport", "reassigning", "throughput", "failover",
     "judging", "foreign_judging", "exploring", "timing", "obligations", "finding", "mutating", "shared_memory",
     "windows", "missed_samples", "sessions", "session_traffic", "adopting", "conforming",
 )  # fmt: skip
