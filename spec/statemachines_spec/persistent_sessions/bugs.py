@@ -46,7 +46,7 @@ from statemachines.persistent_sessions.writer_flow_record import (
 )
 from statemachines.persistent_sessions.writer_record import IDLE, READING, STORING
 from statemachines_spec.bug import Bug, both, change_rows, replace_call, wrap_call
-from statemachines_spec.persistent_sessions import collector_bugs, life_bugs, takeover_bugs
+from statemachines_spec.persistent_sessions import collector_bugs, life_bugs, node_bugs, takeover_bugs
 from statemachines_spec.persistent_sessions.rows import on
 
 # -- what is done instead -------------------------------------------------------------------------------------------
@@ -388,6 +388,7 @@ BUGS = (
         replace_call(resume_actions, "is_synchronised", lambda record: True)),
     *collector_bugs.BUGS,
     *life_bugs.BUGS,
+    *node_bugs.BUGS,
     *takeover_bugs.BUGS,
 )  # fmt: skip
 """Each with a sentence of its own."""
