@@ -98,7 +98,7 @@ ROWS: Final = (
     *(
         Row(
             name=f"campaign-{protocol.replace('_', '-')}",
-            about=f"steps of a campaign of {protocol}/{scenario}, with monitors and trace, on one core; beside bare callbacks",
+            about=f"steps of a campaign of {protocol}/{scenario}, one core, watched and traced, beside bare callbacks",
             unit="steps / s",
             baseline_name="SimPy timeout + callback",
             prepare=partial(prepare_campaign, protocol),
