@@ -17,7 +17,20 @@ from typing import Annotated, Final
 import typer
 
 from statemachines import __version__
-from statemachines.commands import adopt, analysis, check, conform, damage, demo, itf, judge, mutate, node, simulation
+from statemachines.commands import (
+    adopt,
+    analysis,
+    check,
+    conform,
+    damage,
+    demo,
+    export,
+    itf,
+    judge,
+    mutate,
+    node,
+    simulation,
+)
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.drivers.plain_text import plain_lines
@@ -248,6 +261,7 @@ app.command()(simulation.replay)
 app.command()(simulation.campaign)
 app.command()(analysis.analyze)
 app.command()(damage.damage)
+app.command()(export.export)
 app.command()(check.check)
 app.command()(itf.itf)
 app.command()(mutate.mutate)
