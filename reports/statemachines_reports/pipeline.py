@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from statemachines.drivers.plain_text import plain_json
 from statemachines.kernel import ConfigurationError
+from statemachines.spark.spark_settings import NO_SETTINGS, SparkSettings
 from statemachines.whole_file import check_folder, make_folder, whole_file, write_whole
 from statemachines_reports.coverage import Coverage, coverage_of, list_untaken
 from statemachines_reports.judge import MONITORS, Judges
@@ -27,11 +28,26 @@ NOT_PROMISED: Final = "not promised by this configuration"
 NOT_JUDGED: Final = "not judged: not installed here: "
 NO_LOG: Final = "not judged: no log of "
 
+LOCAL: Final = "local"
+SPARK: Final = "spark"
+SPARK_ROWS: Final = 100_000_000
+"""From so many rows on Spark is chosen: on two cores one process is done sooner below."""
+
 SHOWN_LOGS: Final = 3
 """Of logs that are missing, so many are named."""
 
 SHORT: Final = ("findings", "scenarios", "latencies", "faults", "never", "totals", "unjudged", "absent")
 """The tables that are in `summary.json` too, besides those that a protocol names."""
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """What judges: `name` is `LOCAL` or `SPARK`, and why it was chosen."""
+
+    name: str
+    why: str
+
+
+AS_NAMED: Final = Engine(LOCAL, "as named")
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -65,6 +81,7 @@ class Analysis(msgspec.Struct):
     checks: list[Check]
     coverage: list[Coverage]
     tables: Tables
+    engine: Engine = AS_NAMED
 
     @property
     def unjudged_files(self) -> int:
@@ -93,13 +110,20 @@ Judge = Callable[[TraceSet, Judges], Tables]
 Say = Callable[[str], None]
 
 
-def analyze(directory: Path, out: Path, progress: Say | None = None, *, spark: bool = True) -> Analysis:
+def analyze(
+    directory: Path,
+    out: Path,
+    progress: Say | None = None,
+    *,
+    spark: bool | None = None,
+    settings: SparkSettings = NO_SETTINGS,
+) -> Analysis:
     """Judge the trace in `directory`, whatever protocols it is of; tables and `summary.json` go to `out`.
 
-    Without Spark everything is done in this process, with the same results: sooner where there are less than some
-    million steps.  `progress` is called with what begins.
+    With `spark` on Spark, by `settings`; without (False) in this process, with the same results; None: by the number of
+    rows.  `progress` is called with what begins.
     """
-    (analysis,) = analyze_all([(directory, out)], progress, spark=spark)
+    (analysis,) = analyze_all([(directory, out)], progress, spark=spark, settings=settings)
     return analysis
 
 
@@ -107,7 +131,8 @@ def analyze_all(
     traces: Sequence[tuple[Path, Path]],
     progress: Say | None = None,
     *,
-    spark: bool = True,
+    spark: bool | None = None,
+    settings: SparkSettings = NO_SETTINGS,
     partly: bool = False,
     named: Sequence[str] = (),
     are_compared: bool = True,
@@ -126,25 +151,40 @@ def analyze_all(
     opened = [TraceSet(directory, out) for directory, out in traces]
     if are_compared:
         check_protocols([str(directory) for directory, _ in traces], opened, named)
+    engine = choose_engine(opened, spark, settings)
+    say(f"engine {engine.name}: {engine.why}")
     found: list[Analysis] = []
 
     def judge_each(tables_of: Judge) -> None:
         for trace, (_, out) in zip(opened, traces, strict=True):
             found.append(judge(trace, out, tables_of, say))
+            found[-1].engine = engine
             if found[-1].unjudged_files:
                 return
 
     try:
-        if not spark or not opened:
+        if engine.name == LOCAL or not opened:
             judge_each(partial(duckdb_tables, partly=partly))
         else:
             say("starting Spark")
-            with Session() as session:
+            with Session(settings) as session:
                 judge_each(partial(session.tables, partly=partly))
     except KeyboardInterrupt:
         if not partly:
             raise
     return found
+
+
+def choose_engine(traces: Sequence[TraceSet], spark: bool | None, settings: SparkSettings) -> Engine:
+    """Spark or this process, and why: what the user names binds, otherwise the rows in the footers decide."""
+    if spark is not None:
+        return Engine(SPARK, "as named") if spark else AS_NAMED
+    if settings.named:
+        return Engine(SPARK, f"{', '.join(sorted(settings.named))} is named")
+    rows = sum(trace.rows for trace in traces)
+    if rows < SPARK_ROWS:
+        return Engine(LOCAL, f"{rows:,} rows; below {SPARK_ROWS:,} one process is done sooner than Spark")
+    return Engine(SPARK, f"{rows:,} rows; from {SPARK_ROWS:,} on Spark")
 
 
 def check_protocols(directories: Sequence[str], traces: Sequence[TraceSet], named: Sequence[str]) -> None:

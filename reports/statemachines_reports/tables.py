@@ -263,12 +263,15 @@ def judge_interruptibly(trace: TraceSet, judges: Judges, results: Results, partl
 
 def duckdb_tables(trace: TraceSet, judges: Judges, *, partly: bool = False) -> Tables:
     """Judge the trace in this process, file after file, and make the tables with DuckDB."""
+    return join_results(trace, judges, judge_interruptibly(trace, judges, Results(judges), partly))
+
+
+def join_results(trace: TraceSet, judges: Judges, batches: list[pa.RecordBatch]) -> Tables:
+    """The tables of a trace, by DuckDB, from what was found in its pieces: in any order, however it was cut."""
     import duckdb
 
-    results = Results(judges)
-    batches = judge_interruptibly(trace, judges, results, partly)
     with duckdb.connect() as connection:
-        connection.register("result", pa.Table.from_batches(batches, results.schema))
+        connection.register("result", pa.Table.from_batches(batches, Results(judges).schema))
         connection.register("settings", settings_of(trace, judges))
         connection.execute("CREATE MACRO percentile(x, share) AS quantile_cont(x, share)")
 
