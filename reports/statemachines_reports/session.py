@@ -16,7 +16,7 @@ from statemachines.spark.spark_session import SharedSpark, refusals
 from statemachines_reports.judge import Judges
 from statemachines_reports.protocol import Records, Tables
 from statemachines_reports.tables import Results, make_tables, settings_of
-from statemachines_reports.trace_piece import Pieces, count_task_rows, plan_jobs, table_of
+from statemachines_reports.trace_piece import ROWS_PER_TASK, Pieces, count_task_rows, plan_jobs, table_of
 from statemachines_reports.trace_set import TraceSet
 
 TYPES: Final = {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean"}
@@ -58,7 +58,8 @@ class Session(SharedSpark):
 
     def plan(self, trace: TraceSet) -> list[list[Pieces]]:
         """The jobs of an analysis, their tasks, and the pieces of each."""
-        return plan_jobs(trace, count_task_rows(trace.rows, self._spark.sparkContext.defaultParallelism))
+        named = self._spark.conf.get(ROWS_PER_TASK, "")
+        return plan_jobs(trace, count_task_rows(trace.rows, self._spark.sparkContext.defaultParallelism, named))
 
     def _judge_jobs(self, trace: TraceSet, jobs: list[list[Pieces]], results: list[Any], partly: bool) -> list[Any]:
         """Results of the jobs that have ended: of all, or of those before Ctrl-C."""

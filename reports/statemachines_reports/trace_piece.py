@@ -9,8 +9,12 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from statemachines.kernel import ConfigurationError
 from statemachines_reports.columns import SEGMENT
 from statemachines_reports.trace_set import TraceSet
+
+ROWS_PER_TASK: Final = "spark.gapless.rowsPerTask"
+"""The setting of Spark by which a user says how many rows a task has."""
 
 MOST_ROWS: Final = 4_000_000
 """Rows of a task: some seconds of work, against some tenths of a second that a task costs."""
@@ -36,8 +40,12 @@ Pieces = list[TracePiece]
 """What one task judges."""
 
 
-def count_task_rows(rows: int, cores: int) -> int:
-    """How many rows a task has, of a trace of so many."""
+def count_task_rows(rows: int, cores: int, named: str = "") -> int:
+    """How many rows a task has, of a trace of so many; raises `ConfigurationError` where `named` is no number."""
+    if named:
+        if not named.isdecimal() or not int(named):
+            raise ConfigurationError(ROWS_PER_TASK, named, "must be a number of rows, 1 or more")
+        return int(named)
     return max(SEGMENT, min(MOST_ROWS, rows // (TASKS_A_CORE * cores)))
 
 

@@ -103,7 +103,7 @@ def test_on_spark_the_jobs_that_have_ended_count(monkeypatch, trace, tmp_path):
         yield from whole(self, jobs[:2])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session, "count_task_rows", lambda rows, cores: 1)
+    monkeypatch.setattr(session, "count_task_rows", lambda *_: 1)
     monkeypatch.setattr(Session, "run_jobs", run_jobs)
     (found,) = analyze_all([(trace, tmp_path / "spark")], spark=True, partly=True)
     assert (found.runs, found.unjudged_files) == (2, 1)
