@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 from statemachines.drivers.plain_text import plain_json
 from statemachines.kernel import ConfigurationError
 from statemachines.spark.spark_settings import NO_SETTINGS, SparkSettings
+from statemachines.trace.parquet import describe_table
 from statemachines.whole_file import check_folder, make_folder, whole_file, write_whole
 from statemachines_reports.coverage import Coverage, coverage_of, list_untaken
 from statemachines_reports.judge import MONITORS, Judges
-from statemachines_reports.protocol import Tables
+from statemachines_reports.protocol import Records, Tables
 from statemachines_reports.session import Session
 from statemachines_reports.tables import amounts_of, duckdb_tables, name_tables
 from statemachines_reports.trace_set import TraceSet
@@ -40,14 +41,14 @@ SHORT: Final = ("findings", "scenarios", "latencies", "faults", "never", "totals
 """The tables that are in `summary.json` too, besides those that a protocol names."""
 
 
-class Engine(msgspec.Struct, frozen=True):
+class EngineChoice(msgspec.Struct, frozen=True):
     """What judges: `name` is `LOCAL` or `SPARK`, and why it was chosen."""
 
     name: str
     why: str
 
 
-AS_NAMED: Final = Engine(LOCAL, "as named")
+AS_NAMED: Final = EngineChoice(LOCAL, "as named")
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -81,7 +82,7 @@ class Analysis(msgspec.Struct):
     checks: list[Check]
     coverage: list[Coverage]
     tables: Tables
-    engine: Engine = AS_NAMED
+    engine: EngineChoice = AS_NAMED
 
     @property
     def unjudged_files(self) -> int:
@@ -175,16 +176,16 @@ def analyze_all(
     return found
 
 
-def choose_engine(traces: Sequence[TraceSet], spark: bool | None, settings: SparkSettings) -> Engine:
+def choose_engine(traces: Sequence[TraceSet], spark: bool | None, settings: SparkSettings) -> EngineChoice:
     """Spark or this process, and why: what the user names binds, otherwise the rows in the footers decide."""
     if spark is not None:
-        return Engine(SPARK, "as named") if spark else AS_NAMED
-    if settings.named:
-        return Engine(SPARK, f"{', '.join(sorted(settings.named))} is named")
+        return EngineChoice(SPARK, "as named") if spark else AS_NAMED
+    if settings.all_settings:
+        return EngineChoice(SPARK, f"{', '.join(sorted(settings.all_settings))} is named")
     rows = sum(trace.rows for trace in traces)
     if rows < SPARK_ROWS:
-        return Engine(LOCAL, f"{rows:,} rows; below {SPARK_ROWS:,} one process is done sooner than Spark")
-    return Engine(SPARK, f"{rows:,} rows; from {SPARK_ROWS:,} on Spark")
+        return EngineChoice(LOCAL, f"{rows:,} rows; below {SPARK_ROWS:,} one process is done sooner than Spark")
+    return EngineChoice(SPARK, f"{rows:,} rows; from {SPARK_ROWS:,} on Spark")
 
 
 def check_protocols(directories: Sequence[str], traces: Sequence[TraceSet], named: Sequence[str]) -> None:
@@ -267,9 +268,22 @@ def write_tables(out: Path, tables: Tables) -> None:
         path = out / f"{name.replace('/', '.')}.parquet"
         if lines:
             with whole_file(path) as unfinished:
-                pq.write_table(pa.Table.from_pylist(lines), unfinished, compression="zstd")
+                pq.write_table(make_table(name, lines), unfinished, compression="zstd")
         else:
             path.unlink(missing_ok=True)
+
+
+def make_table(name: str, lines: Records) -> pa.Table:
+    """A table with its units.  A column that is null in every line is one of numbers: a percentile, or a ratio."""
+    table = pa.Table.from_pylist(lines)
+    fields = [pa.field(one.name, pa.float64()) if pa.types.is_null(one.type) else one for one in table.schema]
+    return table.cast(describe_table(pa.schema(fields), name, {one: unit_of(one) for one in table.column_names}, {}))
+
+
+def unit_of(column: str) -> str:
+    """The unit of a column of results, by the end of its name ("": a count, a number, or a text)."""
+    ends = {"_ns": "ns", "_units": "units", "_bytes": "bytes"}
+    return next((unit for end, unit in ends.items() if column.endswith(end)), "")
 
 
 def write_summary(path: Path, analysis: Analysis) -> None:

@@ -139,7 +139,7 @@ def choose_spark(engine: Engine, spark: bool | None, settings: SparkSettings) ->
     named = {Engine.AUTO: spark, Engine.SPARK: True, Engine.LOCAL: False}[engine]
     if spark not in (None, named):
         raise ConfigurationError("--engine", engine.value, "contradicts --spark or --no-spark: leave one out")
-    if named is False and settings.named:
+    if named is False and settings.all_settings:
         rule = "is not on Spark, so it has no --master and no --conf: leave these out, or give --engine spark"
         raise ConfigurationError("--engine", Engine.LOCAL.value, rule)
     return named

@@ -81,7 +81,7 @@ class SharedSpark:
 
         running = SparkSession.builder.getOrCreate()
         conf = running.sparkContext.getConf()
-        for key, value in self._settings.named.items():
+        for key, value in self._settings.all_settings.items():
             if not running.conf.isModifiable(key) and conf.get(key) != value:
                 raise describe_conflict(key, value, f"{key}={conf.get(key)}")
         beside = running.newSession()

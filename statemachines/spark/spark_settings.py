@@ -25,7 +25,7 @@ class SparkSettings(msgspec.Struct, frozen=True):
     conf: dict[str, str] = {}
 
     @property
-    def named(self) -> dict[str, str]:
+    def all_settings(self) -> dict[str, str]:
         """All that the user names, as settings of Spark."""
         return self.conf | ({"spark.master": self.master} if self.master else {})
 

@@ -93,11 +93,11 @@ def start_spark(settings: SparkSettings, directory: str) -> Any:
     for key, name in (("spark.pyspark.python", "PYSPARK_PYTHON"), ("spark.pyspark.driver.python", DRIVER_PYTHON)):
         if key in settings.conf:
             os.environ[name] = settings.conf[key]
-    launching = SparkConf(loadDefaults=False).setAll([(PROGRESS, "false"), *settings.named.items()])
+    launching = SparkConf(loadDefaults=False).setAll([(PROGRESS, "false"), *settings.all_settings.items()])
     with java_options(directory):
         module: Any = SparkContext
         module._ensure_initialized(conf=launching)
-    conf = SparkConf(loadDefaults=True).setAll([(PROGRESS, "false"), *settings.named.items()])
+    conf = SparkConf(loadDefaults=True).setAll([(PROGRESS, "false"), *settings.all_settings.items()])
     if conf.get("spark.app.name", SHELL_NAMES[0]) in SHELL_NAMES:
         conf.setAppName("gapless")
     master = str(conf.get("spark.master", "local[*]"))

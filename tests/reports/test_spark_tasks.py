@@ -117,7 +117,7 @@ def test_the_engine_follows_from_the_rows_unless_it_is_named():
         *[True] * 3,
         *[False] * 2,
     ]
-    assert read_settings("yarn", ["spark.a=b=c"]).named == {"spark.master": "yarn", "spark.a": "b=c"}
+    assert read_settings("yarn", ["spark.a=b=c"]).all_settings == {"spark.master": "yarn", "spark.a": "b=c"}
 
 
 def test_rows_of_a_task_can_be_named():
