@@ -16,6 +16,7 @@ from foreign_logs import consumed, mapping, published, write_logs
 
 from statemachines import catalogue, cli
 from statemachines.kernel import GaplessError
+from statemachines.spark import spark_start
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports import session
@@ -158,7 +159,7 @@ def test_what_is_no_trace_is_a_usage_error(tmp_path, capsys, make, says):
 
 
 def test_missing_java_is_named(monkeypatch):
-    monkeypatch.setattr(session.shutil, "which", lambda name: None)
+    monkeypatch.setattr(spark_start.shutil, "which", lambda name: None)
     with pytest.raises(GaplessError, match="default-jre-headless"), session.Session():
         pass
 

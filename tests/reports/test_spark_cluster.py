@@ -14,6 +14,8 @@ import pytest
 from spark_cluster import LOOPBACK, PATIENCE_S, SparkCluster, kill_session, list_session
 from test_any_protocol import made
 
+from statemachines import cli
+
 HERE = Path(__file__).parent
 
 
@@ -87,3 +89,17 @@ def test_a_worker_that_dies_with_its_executor_changes_no_table(cluster, tmp_path
     code, _, errors = end(begin("analyze", folder, "--out", tmp_path / "local", *named, "--engine", "local"))
     assert code == 0, errors
     assert tables(tmp_path / "spark") == tables(tmp_path / "local")
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_a_campaign_on_the_cluster_is_the_local_one_byte_for_byte(cluster, tmp_path, capsys):
+    """Two files; what is printed is the same, too."""
+    given = ["campaign", "quiet", "--seeds", "25", "--set", "shared_subscriptions.load.messages=20", "--trace"]
+    code, said, errors = end(begin(*given, tmp_path / "spark", *cluster.options()))
+    assert cli.run([*given, str(tmp_path / "local")]) == code == 0, errors
+    assert said == capsys.readouterr().out
+    assert len(contents(tmp_path / "local")) == 4
+    assert contents(tmp_path / "spark") == contents(tmp_path / "local")
