@@ -66,24 +66,31 @@ class LookAt(Call, frozen=True, gc=False):
 
 
 class PartyKind(msgspec.Struct, frozen=True):
-    """A kind of parties.  `most`: how many at a time; `prefix` of the running number in their ids (`c1~1/declare-3`);
-    `number`: the one id of a kind that has one party at most; `view`: what a `LookAt` shows of the record."""
+    """A kind of parties.  `most`: how many at a time; `prefix` and `suffix` of the running number in their ids
+    (`c1~1/declare-3`, `n1~1/3/life`); `number`: the one id of a kind that has one party at most, a number or a word
+    (`n1~1/collector`); `view`: what a `LookAt` shows of the record."""
 
     name: str
     fsm: Fsm[Any]
     most: int
     prefix: str = ""
-    number: int | None = None
+    number: int | str | None = None
     view: Callable[[Any], Any] | None = None
+    suffix: str = ""
 
-    def id_of(self, life: str, number: int | None = None) -> str:
+    def id_of(self, life: str, number: int | str | None = None) -> str:
         """The id of the party with this running number in this life of the process."""
-        return f"{life}/{self.prefix}{self.number if number is None else number}"
+        return f"{life}/{self.prefix}{self.number if number is None else number}{self.suffix}"
+
+    def number_of(self, party: str) -> str:
+        """The running number in the id of a party of this kind."""
+        return party.partition("/")[2].removeprefix(self.prefix).removesuffix(self.suffix)
 
     def is_id(self, party: str) -> bool:
         """It may be the id of a party of this kind."""
-        number = party.partition("/")[2].removeprefix(self.prefix)
-        return number.isdigit() and (self.number is None or int(number) == self.number)
+        number = self.number_of(party)
+        is_number = number.isdigit() if self.number is None else number == str(self.number)
+        return is_number and party == self.id_of(life_of(party), number)
 
 
 class EventRoute(msgspec.Struct, frozen=True):
@@ -92,7 +99,8 @@ class EventRoute(msgspec.Struct, frozen=True):
     `on`: its types; `of`: the kinds that tell it, or `OUTSIDE`; `to`: `PROCESS`, `ADDRESSEE`, `APPLICATION`, or a kind;
     `by`: the field of the event that names the party ("": the only one of its kind); `when(record, event)`: a guard on
     the record of the process (the first route whose guard holds is taken); `change(party, event)`: what is fed in
-    place of what `party` tells, of type `as_type`; `copied`: the application is told as well.
+    place of what `party` tells, of type `as_type`; `copied`: the application is told as well; `paired`: to the party
+    of kind `to` that has the number of the one that tells it.
     """
 
     on: tuple[type[Event], ...]
@@ -104,6 +112,7 @@ class EventRoute(msgspec.Struct, frozen=True):
     change: Callable[[str, Any], Event] | None = None
     as_type: type[Event] | None = None
     copied: bool = False
+    paired: bool = False
 
 
 class PartyState(msgspec.Struct, frozen=True, gc=False):
@@ -166,12 +175,14 @@ class Process(Generic[R]):
         """The machine of a kind, or of the process."""
         return self.fsm if kind == PROCESS else self.kinds[kind].fsm
 
-    def target(self, route: EventRoute, life: str, event: Any, to: str = "") -> str:
-        """The id of the party that a route leads to; `to`: whom a message is for."""
+    def target(self, route: EventRoute, life: str, event: Any, to: str = "", kind: str = "", party: str = "") -> str:
+        """The id of the party that a route leads to; `to`: whom a message is for; `party` of this `kind` tells it."""
         if route.to == PROCESS:
             return life
         if route.to == ADDRESSEE:
             return to
+        if route.paired:
+            return self.kinds[route.to].id_of(life, self.kinds[kind].number_of(party))
         return str(getattr(event, route.by)) if route.by else self.kinds[route.to].id_of(life)
 
     def check_begin(self, kind: str, party: str, life: str, living: int) -> PartyKind:
@@ -238,8 +249,12 @@ class Process(Generic[R]):
         if route.to == ADDRESSEE and route.of != (OUTSIDE,):
             raise DeclarationError(f"{where}: only a message from {OUTSIDE} has an addressee; name a kind")
         to_kind = self.kinds.get(route.to)
-        if to_kind is not None and not route.by and to_kind.number is None:
-            raise DeclarationError(f"{where}: which one? name the field that says so (by=), or give the kind a number")
+        if route.paired and (to_kind is None or not all(kind in self.kinds for kind in route.of)):
+            raise DeclarationError(f"{where}: only a party is paired with a party; name kinds as both ends")
+        if to_kind is not None and not route.by and not route.paired and to_kind.number is None:
+            raise DeclarationError(
+                f"{where}: which one? name the field that says so (by=), say paired=True, or give the kind a number"
+            )
         for event in route.on:
             self._check_taken(where, route, event)
             for kind in route.of:

@@ -13,7 +13,7 @@ from statemachines.kernel.errors import GaplessError
 from statemachines.kernel.event import Event, Message
 from statemachines.kernel.host import Host, Outgoing
 from statemachines.kernel.node import Node, Observer
-from statemachines.kernel.process import PROCESS, PartyState, Process, ProcessState
+from statemachines.kernel.process import PROCESS, LookAt, PartyState, Process, ProcessState
 from statemachines.kernel.turn import ProcessTurn
 
 
@@ -63,7 +63,12 @@ class ProcessRunner(ProcessTurn, Host):
 
     def call(self, event: Event, now_ns: int) -> list[Outgoing]:
         """The application asks the process for something; what comes of it."""
-        return self._feed(self.id, event, now_ns, self._end_first(now_ns))
+        out = self._end_first(now_ns)
+        if isinstance(event, LookAt):
+            if not self.kind_of(event.party):
+                return out
+            event = self._look(event)
+        return self._feed(self.id, event, now_ns, out)
 
     def feed(self, party: str, event: Event, now_ns: int) -> list[Outgoing]:
         return self._feed(party, event, now_ns, self._end_first(now_ns))
@@ -88,6 +93,8 @@ class ProcessRunner(ProcessTurn, Host):
 
     def take(self, party: str, event: Event, now_ns: int) -> list[Effect]:
         node = self._fed[party]
+        if node.stopped:
+            return []
         effects = node.feed(event, now_ns)
         if node.moved:
             self._schedule(node)
@@ -101,7 +108,7 @@ class ProcessRunner(ProcessTurn, Host):
 
     def begin(self, kind: str, party: str, record: Any, now_ns: int) -> None:
         fsm = self.process.check_begin(kind, party, self.id, self._living.get(kind, 0)).fsm
-        node = Node(fsm, record, name=record.id, now_ns=now_ns, observe=self._observe, check=self._check)
+        node = Node(fsm, record, name=party, now_ns=now_ns, observe=self._observe, check=self._check)
         self._enter(kind, node)
 
     def remove(self, party: str) -> None:

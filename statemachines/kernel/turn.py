@@ -138,7 +138,7 @@ class ProcessTurn(ABC):
             if route.to == PROCESS:
                 fed = self._decide(self.take(self.id, changed, now_ns), now_ns, out)
             else:
-                fed = [(self.process.target(route, self.id, event), changed)]
+                fed = [(self.process.target(route, self.id, event, kind=self.kind_of(party), party=party), changed)]
             if not route.copied:
                 return fed
             break

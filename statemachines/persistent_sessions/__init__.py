@@ -20,6 +20,7 @@ PROTOCOL = Protocol(
         "collector": "statemachines.persistent_sessions.collector:COLLECTOR",
         "session_life": "statemachines.persistent_sessions.session_life:SESSION_LIFE",
     },
+    processes={"session_host": "statemachines.persistent_sessions.session_host_process:SESSION_HOST"},
     page="statemachines.persistent_sessions:clauses.md",
     commands={"sessions": "statemachines.drivers.persistent_sessions.session_command:app"},
     areas={

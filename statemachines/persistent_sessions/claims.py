@@ -1,16 +1,18 @@
 """Claims: what other nodes say of sessions that they have, until the database says the same.
 
 A node may lie, or be one that was put back or woken up.  A request for a marker moves the live messages of a session to
-who asks, and a request to begin a takeover makes its owner fall silent; so neither counts before the database names
-that owner, or its token.  One look is open for a session at a time; whoever is not heard by then asks again.  Of each
-node the last word of a kind waits, so that one that claims much takes nobody else's place.
+the node that asks, and a request to begin a takeover makes its owner fall silent.  So neither counts before the
+database names that owner, or its token.  One look is open for a session at a time; a claim that is not heard by then is
+made again.  Of each node the last word of a kind waits, so that a node that claims much takes nobody else's place.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
-from statemachines.kernel import node_of
+import msgspec
+
+from statemachines.kernel import Map, node_of
 from statemachines.persistent_sessions.message import MarkerWanted
 from statemachines.persistent_sessions.owner_request import OwnerFound
 from statemachines.persistent_sessions.takeover_message import BeginTakeover
@@ -21,39 +23,50 @@ CLAIMS_MAX: Final = 32
 """Claims that wait for one session at once: two of a node at most."""
 
 
-class Claim(NamedTuple):
-    """A message that is not believed yet, and whom it was sent `to`."""
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """A message that is not believed yet, and the party that it was sent `to`."""
 
     to: str
     message: MarkerWanted | BeginTakeover
 
-
-class Claims:
-    """Bounded: what there is no room for is dropped, and said again."""
-
-    def __init__(self) -> None:
-        self._open: dict[str, dict[tuple[str, bool], Claim]] = {}
-
-    def hold(self, session: str, claim: Claim) -> bool:
-        """Keep it; whether the database is to be asked for the owner of the session."""
-        waiting = self._open.get(session)
-        slot = (node_of(claim.message.to), isinstance(claim.message, MarkerWanted))
-        if waiting is None:
-            if len(self._open) >= SESSIONS_MAX:
-                return False
-            self._open[session] = {slot: claim}
-            return True
-        if slot in waiting or len(waiting) < CLAIMS_MAX:
-            waiting[slot] = claim
-        return False
-
-    def judge(self, session: str, found: OwnerFound) -> list[Claim]:
-        """Those that the database bears out."""
-        return [one for one in self._open.pop(session, {}).values() if _is_true(one.message, found)]
+    def replaces(self, other: Claim) -> bool:
+        """It is the later word of the same node, of the same kind."""
+        same_kind = type(self.message) is type(other.message)
+        return same_kind and node_of(self.message.to) == node_of(other.message.to)
 
 
-def _is_true(said: MarkerWanted | BeginTakeover, found: OwnerFound) -> bool:
-    """Who asks for a marker is subscribed; who takes over has opened the session, and is not subscribed yet."""
+class Claims(msgspec.Struct, frozen=True, gc=False):
+    """Bounded: what there is no room for is dropped, and said again.  `of`: session -> its claims, the first one
+    first."""
+
+    of: Map[str, tuple[Claim, ...]] = Map()
+
+    def has_open(self, session: str) -> bool:
+        """The database is being asked for the owner of the session because of a claim."""
+        return session in self.of
+
+    def hold(self, session: str, claim: Claim) -> Claims:
+        """With this claim, if there is room."""
+        waiting = self.of.get(session, ())
+        if not waiting and len(self.of) >= SESSIONS_MAX:
+            return self
+        place = next((at for at, one in enumerate(waiting) if claim.replaces(one)), len(waiting))
+        if place >= CLAIMS_MAX:
+            return self
+        return Claims(self.of.set(session, (*waiting[:place], claim, *waiting[place + 1 :])))
+
+    def without(self, session: str) -> Claims:
+        """They were judged."""
+        return Claims(self.of.delete(session)) if session in self.of else self
+
+    def proved_by(self, found: OwnerFound) -> tuple[Claim, ...]:
+        """Those of its session that the database bears out."""
+        return tuple(one for one in self.of.get(found.session, ()) if is_true(one.message, found))
+
+
+def is_true(said: MarkerWanted | BeginTakeover, found: OwnerFound) -> bool:
+    """An owner that asks for a marker is subscribed.  One that takes over has opened the session, and is not
+    subscribed yet."""
     if isinstance(said, MarkerWanted):
         return (said.to, said.token) == (found.owner, found.token)
     return said.token == found.token

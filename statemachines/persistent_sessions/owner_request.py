@@ -1,4 +1,4 @@
-"""What the host of a writer that begins asks the database: where its session is live."""
+"""What a node asks the database of a session: where it is live."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from statemachines.kernel import Answer, Request, TraceColumns
 
 
 class FindOwner(Request, frozen=True, gc=False):
-    """Where is the session live?  Asked when a writer begins, in the transaction that begins its epoch or behind it."""
+    """Where is the session live?  Asked when a writer begins, in the transaction that begins its epoch or behind it,
+    and when another node claims the session."""
 
     columns: ClassVar = TraceColumns(key="session")
 
@@ -16,9 +17,10 @@ class FindOwner(Request, frozen=True, gc=False):
 
 
 class OwnerFound(Answer, frozen=True, gc=False):
-    """To `FindOwner`: the `owner` ("": nobody), and its token."""
+    """To `FindOwner`: the `owner` of the session ("": nobody), and its token."""
 
-    columns: ClassVar = TraceColumns(term="token")
+    columns: ClassVar = TraceColumns(key="session", term="token")
 
     owner: str
     token: int
+    session: str

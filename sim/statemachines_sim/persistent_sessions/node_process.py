@@ -192,7 +192,7 @@ class SessionNodeProcess(Process):
         self.perform(act(self.local_now()), self._env.now)
 
     def route_answer(self, party: str, answer: Any, now_ns: int) -> list[Outgoing]:
-        return self.machines.route_answer(party, answer, now_ns)
+        return self.machines.feed(party, answer, now_ns)
 
     def route_tell(self, party: str, event: Event) -> None:
         node = self.host.nodes.get(party)

@@ -26,7 +26,7 @@ from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Del
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.persistent_sessions.backlog import Place, backlog_of, is_taken
 from statemachines.persistent_sessions.message import Publish
-from statemachines.persistent_sessions.session_host import Handed
+from statemachines.persistent_sessions.session_host_record import Handed
 from statemachines.shared_subscriptions.stream_store import parse_filter
 
 T = TypeVar("T")

@@ -33,7 +33,7 @@ class LagMonitor:
 
     def list_watched(self) -> tuple[Watched, ...]:
         """What to ask for at this look."""
-        owners = [owner for owner in self._host.owners if self._host.resume_of(owner) is not None]
+        owners = [owner for owner in sorted(self._host.owners) if self._host.resume_of(owner) is not None]
         later = owners[owners.index(self._last) + 1 :] if self._last in owners else owners
         self._asked = [*later, *owners[: len(owners) - len(later)]][:LOOK_MAX]
         self._last = self._asked[-1] if self._asked else ""

@@ -230,7 +230,8 @@ class MachineRequests:
 
     def _find_owner(self, sql: Sql, asked: FindOwner) -> Answer:
         found = one(sql, "SELECT owner, token FROM @sessions WHERE session = :session", session=asked.session.encode())
-        return OwnerFound("", 0) if found is None else OwnerFound(found[0].decode(), found[1])
+        owner, token = ("", 0) if found is None else (found[0].decode(), found[1])
+        return OwnerFound(owner, token, asked.session)
 
     # -- of an owner ----------------------------------------------------------------------------------------------
 

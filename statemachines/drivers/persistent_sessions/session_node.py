@@ -203,7 +203,7 @@ class SessionNode:
             number,
             {DATABASE: self._serve},
             handle=self._hear,
-            answered=lambda party, answer, now_ns: self._host.route_answer(party, answer, now_ns),
+            answered=lambda party, answer, now_ns: self._host.feed(party, answer, now_ns),
             route_tell=self._told,
             log=self._log,
             observe=self._observe,

@@ -75,7 +75,9 @@ from statemachines.persistent_sessions.message import (
 )
 from statemachines.persistent_sessions.request import Fence, PutRow, ReadPending
 from statemachines.persistent_sessions.resume_record import ResumeRecord
-from statemachines.persistent_sessions.session_host import Handed, SessionHost, life_of_owner, owner_of
+from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_host_process import life_of_owner, owner_of
+from statemachines.persistent_sessions.session_host_record import Handed
 from statemachines.persistent_sessions.times import MS
 
 if TYPE_CHECKING:
@@ -369,7 +371,7 @@ class SessionServer:
         if visitor.owner:
             self._tell(life, Farewell("refused"))
             return
-        owner = visitor.owner = self._host.new_owner(asked.client, asked.receive_maximum)
+        owner = visitor.owner = self._host.next_owner
         self._owners[owner] = life
         visitor.courier = Outbox(
             self._desk,
@@ -379,7 +381,9 @@ class SessionServer:
             self._soon,
         )
         given = {name: getattr(asked, name) for name in ("clean", "expiry_ms", "instance", "attempt")}
-        self._runtime.act(lambda now_ns: self._host.connect(owner, now_ns=now_ns, **given))
+        self._runtime.act(
+            lambda now_ns: self._host.connect(asked.client, asked.receive_maximum, now_ns=now_ns, **given)
+        )
 
     def _subscribe(self, life: str, visitor: ClientConnection, asked: SubscribeWanted) -> None:
         def give(at: LifeRecord, take: Callable[[bool], None]) -> None:
@@ -457,7 +461,7 @@ class SessionServer:
     def new_message(self) -> str:
         """The id of the next message that is stored here."""
         self._published += 1
-        return f"{self._host.life}/m{self._published}"
+        return f"{self._host.id}/m{self._published}"
 
     def hand(self, message: str, unstored: Unstored, handed: Iterable[Handed]) -> None:
         """To the writers of these sessions; the message itself is in the database."""

@@ -85,7 +85,7 @@ def test_PS_146_what_was_acknowledged_does_not_come_again_from_a_node_that_died(
             await take(session, 3)
             owner = next(iter(one.machines.owners))
             await until(lambda: not one.machines.resume_of(owner).delivery.state.packets)
-            await until(lambda: owner not in one.machines._acknowledged)
+            await until(lambda: owner not in one.machines.record.acknowledged)
             await one._desk.ask(ReadNodes())  # behind the commit
             await one.abort()
             await publisher.publish("t", b"4")

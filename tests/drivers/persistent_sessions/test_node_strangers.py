@@ -41,7 +41,7 @@ def test_PS_158_a_client_does_not_speak_as_a_node(store, caplog, message):
             stranger.say(message)
             stranger.say(ConnectWanted("c", False, 0, 1))
             await stranger.hears(Welcome)
-            assert node.machines.writers == {}
+            assert not node.machines.writers
 
     run(main())
     assert "only nodes say that" in caplog.text

@@ -40,6 +40,7 @@ from statemachines.drivers.shared_subscriptions.shared_session import Deliveries
 from statemachines.drivers.sql import postgres_address
 from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
+from statemachines.kernel.process import begin_nothing
 from statemachines.persistent_sessions import (
     claims,
     collector_actions,
@@ -47,15 +48,14 @@ from statemachines.persistent_sessions import (
     in_flight,
     life_actions,
     resume_actions,
-    session_host,
     store_time,
 )
 from statemachines.persistent_sessions.client_message import Subscribed
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
 from statemachines.persistent_sessions.message import Puback
-from statemachines.persistent_sessions.owner_request import FindOwner
-from statemachines.persistent_sessions.request import DATABASE, CommitState, MarkDelivered
-from statemachines.persistent_sessions.session_host import Handed, SessionHost
+from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
+from statemachines.persistent_sessions.session_host_process import SESSION_HOST
+from statemachines.persistent_sessions.session_host_record import Handed
 from statemachines.persistent_sessions.store_time import StoreTime
 
 
@@ -109,33 +109,6 @@ def the_first_alone(record, event):
     return [] if one is None else [one]
 
 
-def without_asking(*kinds):
-    """What comes out of a host, but for requests of these kinds."""
-
-    def around(method):
-        def wrong(self, *given, **named):
-            out = method(self, *given, **named)
-            return [one for one in out if not (isinstance(one[1], Ask) and isinstance(one[1].request, kinds))]
-
-        return wrong
-
-    return around
-
-
-def all_the_same(mark):
-    """A marker that is wanted says nothing of where the session is live."""
-
-    def wrong(self, message, now_ns):
-        before = session_host.LiveKnown
-        session_host.LiveKnown = lambda to, token: before(to, -1)
-        try:
-            return mark(self, message, now_ns)
-        finally:
-            session_host.LiveKnown = before
-
-    return wrong
-
-
 def goes_on_after(failure):
     """A batch that failed is not given again."""
 
@@ -152,16 +125,6 @@ def goes_on_after(failure):
 def as_if_nothing_expired(garbage):
     """A message is not looked at for its age."""
     return lambda one, graces: garbage(structs.replace(one, over=False), graces)
-
-
-def from_nobody(begin):
-    """Nobody has the session."""
-    return lambda self, owner, token, live, now_ns: begin(self, owner, token, "", now_ns)
-
-
-def without_graces(init):
-    """Nobody collects."""
-    return lambda self, *given, graces=None, **named: init(self, *given, **named)
 
 
 def of_what_it_has_heard(record):
@@ -216,16 +179,7 @@ BREAKS = {
         lambda session, writer, epoch, first, last: MarkDelivered(session, writer, epoch, first),
     ),
     # A node together.
-    "PS-140": swap(session_host, "Resumed", FindOwner),
-    "PS-141": swap(SessionHost, "_is_last", lambda self, party, message, topic_filter: True),
-    "PS-142": wrap(SessionHost, "publish", without_asking(FindOwner)),
-    "PS-143": wrap(SessionHost, "_mark", all_the_same),
-    "PS-144": swap(session_host, "_check", lambda sender, holds, message: None),
-    "PS-145": swap(SessionHost, "_end_closed", lambda self, out, now_ns: out),
-    "PS-146": wrap(SessionHost, "_commit_of", without_asking(CommitState)),
-    "PS-147": swap(session_host, "is_read_out", lambda flow: True),
-    "PS-148": swap(SessionHost, "_forget_idle", lambda self: None),
-    "PS-149": wrap(SessionHost, "__init__", without_graces),
+    "PS-149": swap(SESSION_HOST, "begin", begin_nothing),
     # A node and its clients.
     "PS-150": wrap(RequestQueue, "_carry_out", goes_on_after),
     "PS-151": swap(session_server, "check_topic", lambda topic: topic),
@@ -244,15 +198,12 @@ BREAKS = {
     "PS-157": swap(SessionPublisher, "_say_all", lambda self: None),
     "PS-158": swap(SessionNode, "_is_node", lambda self, party: True),
     "PS-159": swap(SessionServer, "_forget", lambda self, life: None),
-    "PS-160": wrap(SessionHost, "_begin_resume", from_nobody),
-    "PS-161": swap(SessionHost, "_is_open", lambda self, owner: False),
     "PS-190": swap(SessionServer, "_give_up", SessionServer._forget),
     "PS-162": swap(SessionServer, "with_message", lambda self, request: request),
-    "PS-164": swap(claims, "_is_true", lambda said, found: True),
+    "PS-164": swap(claims, "is_true", lambda said, found: True),
     "PS-166": swap(LoopWatchdog, "turned", lambda self: None),
     "PS-165": swap(session_node, "NODE", structs.replace(NODE, proved=())),
     "PS-202": swap(life_actions, "unlock", of_what_it_has_heard),
-    "PS-203": swap(SessionHost, "_overtake", lambda self, client, now_ns: []),
     "PS-204": swap(machine_requests, "LEAVE_EPOCHS", f"{machine_requests.LEAVE_EPOCHS} AND 1 = 0"),
     "PS-205": wrap(Connection, "_cut", lambda cut: lambda self, why: cut(self, "no")),
     "PS-206": swap(session_server, "check_name", lambda key, name: name),

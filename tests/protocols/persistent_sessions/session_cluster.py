@@ -10,7 +10,9 @@ from statemachines.drivers.persistent_sessions.host_request import PutMessage, S
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Ask, Send, Tell, node_of
 from statemachines.persistent_sessions.message import Publish, Pubrel
-from statemachines.persistent_sessions.session_host import Handed, SessionHost, life_of_owner
+from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_host_process import life_of_owner
+from statemachines.persistent_sessions.session_host_record import Handed
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
 
 MS = 1_000_000
@@ -23,6 +25,7 @@ class Cluster:
     """
 
     opened: ClassVar[list] = []
+    HOST = SessionHost
 
     def __init__(self, path, *names, **given):
         self.store = open_session_store(path)
@@ -49,7 +52,7 @@ class Cluster:
 
     def start(self, name, life):
         self.do_life(name)
-        self.hosts[name] = SessionHost(f"{name}~{life}", **self.given)
+        self.hosts[name] = self.HOST(f"{name}~{life}", check=True, **self.given)
 
     def do_life(self, name):
         asyncio.run(self.store.begin_life(name, 3_600_000))
@@ -84,7 +87,7 @@ class Cluster:
                 if type(request) in self.unanswered:
                     return
                 for answer in asyncio.run(self.store.ask(request)):
-                    out = host.route_answer(party, answer, self.now_ns)
+                    out = host.feed(party, answer, self.now_ns)
                     self._queue.extend((name, *one) for one in out)
             case Tell(event):
                 self.told.append((party, event))
@@ -99,8 +102,9 @@ class Cluster:
 
     def connect(self, name, client="tablet", *, clean=False, expiry_ms=60_000, receive_maximum=100):
         host = self.hosts[name]
-        owner = host.new_owner(client, receive_maximum)
-        self.act(name, host.connect(owner, clean=clean, expiry_ms=expiry_ms, now_ns=self.now_ns))
+        owner = host.next_owner
+        given = {"clean": clean, "expiry_ms": expiry_ms, "now_ns": self.now_ns}
+        self.act(name, host.connect(client, receive_maximum, **given))
         return owner
 
     def life(self, name, owner):

@@ -9,7 +9,7 @@ import pytest
 from session_cluster import MS, Cluster
 
 from statemachines.drivers.persistent_sessions.host_request import ReadMessages
-from statemachines.kernel import RemoteProtocolError
+from statemachines.kernel import Map, RemoteProtocolError
 from statemachines.persistent_sessions.claims import Claim, Claims
 from statemachines.persistent_sessions.collector_record import RoundEnded
 from statemachines.persistent_sessions.graces import Graces
@@ -37,7 +37,8 @@ from statemachines.persistent_sessions.request import (
     SubscribeLive,
 )
 from statemachines.persistent_sessions.resume_record import NORMAL, TAKING, YIELDING
-from statemachines.persistent_sessions.session_host import SessionHost, life_of_owner
+from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_host_process import life_of_owner
 from statemachines.persistent_sessions.takeover_message import (
     BeginTakeover,
     EndTakeover,
@@ -80,17 +81,18 @@ def test_PS_140_no_client_receives_more_than_its_node_allows(tmp_path):
 def test_PS_202_PS_203_of_many_that_wait_for_one_client_id_a_node_asks_for_the_newest(cluster):
     """Whoever has the lock is asked for nothing but what it has to do; nobody is left without an answer."""
     hosts = cluster.hosts
-    held = hosts["a"].new_owner("tablet", 1)
-    holds = hosts["a"].connect(held, clean=True, expiry_ms=0, now_ns=0)
+    held, given = hosts["a"].next_owner, {"clean": True, "expiry_ms": 0, "now_ns": 0}
+    holds = hosts["a"].connect("tablet", 1, **given)
     ((party, effect),) = holds
     answers = asyncio.run(cluster.store.ask(effect.request))
-    owners = [hosts["b"].new_owner("tablet", 1) for _ in range(20)]
-    for owner in owners:
-        cluster.act("b", hosts["b"].connect(owner, clean=True, expiry_ms=0, now_ns=0))
+    owners = []
+    for _ in range(20):
+        owners.append(hosts["b"].next_owner)
+        cluster.act("b", hosts["b"].connect("tablet", 1, **given))
     closed = [party for party, event in cluster.told if event == SessionClosed("", "superseded")]
     assert closed == [life_of_owner(owner) for owner in owners[:-1]]
     assert list(hosts["b"].owners) == owners[-1:]
-    cluster.act("a", [one for answer in answers for one in hosts["a"].route_answer(party, answer, 0)])
+    cluster.act("a", [one for answer in answers for one in hosts["a"].feed(party, answer, 0)])
     cluster.pass_ms(200)
     assert [party for party, event in cluster.told if isinstance(event, Accepted)] == [
         life_of_owner(held), life_of_owner(owners[-1])
@@ -113,7 +115,7 @@ def test_PS_203_a_client_that_is_connected_is_taken_over_and_not_superseded_unas
     ]
     assert cluster.told_of(Accepted)[-1] == Accepted(f"tablet@{first}", True)
     cluster.act("a", cluster.hosts["a"].leave(second, cluster.now_ns))
-    assert cluster.hosts["a"]._newest == {}
+    assert cluster.hosts["a"].record.newest == Map()
 
 
 def test_PS_141_a_message_is_told_to_be_stored_when_its_last_row_is(cluster):
@@ -125,14 +127,14 @@ def test_PS_141_a_message_is_told_to_be_stored_when_its_last_row_is(cluster):
     assert len(cluster.told_of(Written)) == 1
     assert cluster.told_of(Written)[0].message == "m1"
     assert (cluster.got(one), cluster.got(two)) == (["m1", "m1"], ["m1"])
-    assert cluster.hosts["a"]._unwritten == {}
+    assert cluster.hosts["a"].record.unwritten == Map()
 
 
 def test_PS_142_a_writer_begins_when_it_is_needed_and_learns_where_its_session_is_live(cluster):
     owner = cluster.connect("a")
     cluster.subscribe("a", owner)
     session = cluster.life("a", owner).session
-    assert cluster.hosts["b"].writers == {}
+    assert cluster.hosts["b"].writers == Map()
     cluster.publish("b", "m1")
     assert list(cluster.hosts["b"].writers) == [session]
     assert cluster.asked.index(BeginEpoch(session, "b")) < cluster.asked.index(FindOwner(session))
@@ -167,16 +169,16 @@ def wanted(host, session, owner, token):
     """Its owner wants a marker, and the database says that it is its owner."""
     ((party, effect),) = host.receive(owner, host.node, MarkerWanted(session, owner, token, 1), 0)
     assert effect.request == FindOwner(session)
-    host.route_answer(party, OwnerFound(owner, token), 0)
+    host.feed(party, OwnerFound(owner, token, session), 0)
 
 
 def test_PS_143_an_owner_that_was_not_found_takes_nothing_from_one_that_has_spoken_since():
     host = SessionHost("b~1")
     wanted(host, "s", "a~1/1", 7)
     writer = host.writers["s"]
-    host.route_answer(writer, OwnerFound("", 7), 0)
+    host.feed(host.id, OwnerFound("", 7, "s"), 0)
     assert host.nodes[writer].record.to == "a~1/1"
-    host.route_answer(writer, OwnerFound("c~1/1", 8), 0)
+    host.feed(host.id, OwnerFound("c~1/1", 8, "s"), 0)
     assert host.nodes[writer].record.to == "c~1/1"
 
 
@@ -217,7 +219,7 @@ def test_PS_144_what_comes_live_goes_to_the_owner_of_that_session_alone(cluster)
 def test_PS_144_nobody_speaks_for_another(cluster, sender, message):
     with pytest.raises(RemoteProtocolError):
         cluster.hosts["a"].receive(sender, "a~1/1", message, 0)
-    assert cluster.hosts["a"].writers == {}
+    assert cluster.hosts["a"].writers == Map()
 
 
 def test_PS_145_where_another_connection_has_the_session_everything_of_this_one_ends(cluster):
@@ -228,7 +230,7 @@ def test_PS_145_where_another_connection_has_the_session_everything_of_this_one_
         (f"{first}/life", "superseded")
     ]
     assert cluster.hosts["a"].nodes == {}
-    assert cluster.hosts["a"].owners == {}
+    assert cluster.hosts["a"].owners == Map()
     assert cluster.life("b", second).status.value == "connected"
 
 
@@ -266,7 +268,7 @@ def test_PS_147_a_writer_that_does_not_answer_is_fenced_and_the_client_connected
     cluster.publish("b", "m1")
     cluster.hosts.pop("b")
     late = cluster.connect("a")
-    cluster.pass_ms(cluster.hosts["a"].times.marker_ms - 50, 50)
+    cluster.pass_ms(cluster.hosts["a"].record.times.marker_ms - 50, 50)
     assert cluster.asked_of(Fence) == []
     cluster.pass_ms(100, 50)
     assert len(cluster.asked_of(Fence)) == 1
@@ -411,11 +413,23 @@ def test_PS_148_a_node_has_so_many_writers_and_one_that_is_idle_goes(tmp_path):
     assert cluster.hosts["a"].nodes[host.writers[cluster.life("a", owners["one"]).session]].record.epoch == 2
 
 
+def test_PS_148_no_writer_goes_while_a_message_is_being_handed_to_it(tmp_path):
+    """A message is for a session whose writer is idle, and for another that has none: room is made behind it."""
+    cluster = Cluster(tmp_path / "s.db", "a", writers_max=1)
+    owners = {name: cluster.connect("a", name) for name in ("one", "two")}
+    cluster.subscribe("a", owners["one"], "t/#")
+    cluster.publish("a", "m1")
+    cluster.subscribe("a", owners["two"], "t/#")
+    cluster.publish("a", "m2")
+    assert [one.message for one in cluster.told_of(Written)] == ["m1", "m2"]
+    assert [cluster.got(owner) for owner in owners.values()] == [["m1", "m2"], ["m2"]]
+
+
 def test_PS_148_a_writer_that_is_busy_stays():
     host = SessionHost("a~1", writers_max=1)
     wanted(host, "s1", "b~1/1", 1)
     wanted(host, "s2", "b~1/1", 1)
-    assert list(host.writers) == ["s1", "s2"]
+    assert sorted(host.writers) == ["s1", "s2"]
 
 
 def test_PS_149_a_node_collects_what_nobody_needs(tmp_path):
@@ -442,7 +456,7 @@ def test_PS_149_a_node_collects_what_nobody_needs(tmp_path):
 
 def test_a_host_says_how_long_its_parties_wait():
     host = SessionHost("a~1", Times(marker_ms=1_000), LifeTimes(alive_ms=7))
-    assert (host.times.marker_ms, host.life_times.alive_ms) == (1_000, 7)
+    assert (host.record.times.marker_ms, host.record.life_times.alive_ms) == (1_000, 7)
 
 
 def takes_over(cluster):
@@ -509,7 +523,7 @@ def test_PS_161_who_yields_is_superseded_and_is_there_until_it_has_handed_over(c
     assert [(party, event.why) for party, event in cluster.told if isinstance(event, SessionClosed)] == [
         (f"{first}/life", "superseded")
     ]
-    assert cluster.hosts["a"].owners == {}
+    assert cluster.hosts["a"].owners == Map()
     assert cluster.hosts["a"].resume_of(first).status is YIELDING
     commits = len(cluster.asked_of(CommitState))
     cluster.act("a", cluster.hosts["a"].acknowledge(first, [Puback(1)], cluster.now_ns))
@@ -556,51 +570,62 @@ def test_PS_164_a_session_that_is_none_gets_no_writer(cluster):
     host = cluster.hosts["a"]
     cluster.act("a", host.receive("evil~1/1", "a", MarkerWanted("none", "evil~1/1", 1, 1), 0))
     assert cluster.asked_of(FindOwner) == [FindOwner("none")]
-    assert host.writers == {}
+    assert host.writers == Map()
 
 
-def test_PS_164_one_look_is_open_for_a_session_and_a_bounded_number_of_claims_waits():
-    claims = Claims()
+def held(claims, *words, session="s"):
+    """With these words of other nodes, in turn."""
+    for message in words:
+        claims = claims.hold(session, Claim("a", message))
+    return claims
+
+
+def test_PS_164_of_a_session_a_bounded_number_of_claims_waits():
     owners = [f"n{number}~1/1" for number in range(40)]
-    asks = [claims.hold("s", Claim("a", MarkerWanted("s", owner, 7, 1))) for owner in owners]
-    assert asks == [True, *[False] * 39]
-    again = Claim("a", MarkerWanted("s", owners[0], 7, 2))
-    assert not claims.hold("s", again), "the last of each"
-    assert claims.judge("s", OwnerFound(owners[0], 7)) == [again]
-    assert claims.judge("s", OwnerFound(owners[1], 7)) == [], "they were all judged"
+    words = [MarkerWanted("s", owner, 7, 1) for owner in owners]
+    claims = held(Claims(), *words)
+    assert claims.has_open("s")
+    assert len(claims.of["s"]) == 32
     for owner, heard in ((owners[31], True), (owners[32], False)):
-        for one in owners:
-            claims.hold("s", Claim("a", MarkerWanted("s", one, 7, 1)))
-        assert bool(claims.judge("s", OwnerFound(owner, 7))) is heard
+        assert bool(claims.proved_by(OwnerFound(owner, 7, "s"))) is heard
+    again = MarkerWanted("s", owners[0], 7, 2)
+    assert held(claims, again).proved_by(OwnerFound(owners[0], 7, "s")) == (Claim("a", again),), "the last of each"
+    assert claims.without("s").proved_by(OwnerFound(owners[1], 7, "s")) == (), "they were all judged"
+
+
+def test_PS_164_one_look_is_open_for_a_session():
+    host = SessionHost("b~1")
+    asks = [host.receive(f"n{n}~1/1", "b", MarkerWanted("s", f"n{n}~1/1", 7, 1), 0) for n in (1, 2)]
+    assert [len(one) for one in asks] == [1, 0]
+    host.feed(host.id, OwnerFound("n2~1/1", 7, "s"), 0)
+    assert host.nodes[host.writers["s"]].record.to == "n2~1/1"
+    assert not host.record.claims.has_open("s")
 
 
 def test_PS_164_a_node_that_claims_much_takes_nobody_elses_place():
     claims = Claims()
     for number in range(1_000):
-        claims.hold("s", Claim("a", MarkerWanted("s", f"evil~1/{number}", 7, 1)))
-        claims.hold("s", Claim("a", BeginTakeover("c", f"evil~1/{number}", 7)))
-    true = Claim("a", MarkerWanted("s", "n~1/1", 7, 1))
-    claims.hold("s", true)
-    assert claims.judge("s", OwnerFound("n~1/1", 7)) == [Claim("a", BeginTakeover("c", "evil~1/999", 7)), true]
+        claims = held(claims, MarkerWanted("s", f"evil~1/{number}", 7, 1), BeginTakeover("c", f"evil~1/{number}", 7))
+    true = MarkerWanted("s", "n~1/1", 7, 1)
+    proved = held(claims, true).proved_by(OwnerFound("n~1/1", 7, "s"))
+    assert [one.message for one in proved] == [BeginTakeover("c", "evil~1/999", 7), true]
 
 
 @pytest.mark.parametrize(
     ("found", "heard"),
-    [(OwnerFound("", 7), ["begin"]), (OwnerFound("n~1/1", 7), ["marker", "begin"]), (OwnerFound("n~1/1", 8), []),
-     (OwnerFound("n~1/1", 6), []), (OwnerFound("", 0), [])],
-)  # fmt: skip
+    [(("", 7), ["begin"]), (("n~1/1", 7), ["marker", "begin"]), (("n~1/1", 8), []), (("n~1/1", 6), []), (("", 0), [])],
+)
 def test_PS_164_what_the_database_bears_out_is_heard(found, heard):
     said = {"marker": MarkerWanted("s", "n~1/1", 7, 1), "begin": BeginTakeover("c", "n~1/2", 7)}
-    claims = Claims()
-    for message in said.values():
-        claims.hold("s", Claim("a", message))
-    assert [one.message for one in claims.judge("s", found)] == [said[name] for name in heard]
+    proved = held(Claims(), *said.values()).proved_by(OwnerFound(*found, "s"))
+    assert [one.message for one in proved] == [said[name] for name in heard]
 
 
 def test_PS_164_sessions_that_are_looked_for_are_bounded(monkeypatch):
     monkeypatch.setattr("statemachines.persistent_sessions.claims.SESSIONS_MAX", 2)
     claims = Claims()
-    asks = [claims.hold(session, Claim("a", MarkerWanted(session, "n~1/1", 1, 1))) for session in ("s1", "s2", "s3")]
-    assert asks == [True, True, False]
-    claims.judge("s1", OwnerFound("", 0))
-    assert claims.hold("s3", Claim("a", MarkerWanted("s3", "n~1/1", 1, 1)))
+    for session in ("s1", "s2", "s3"):
+        claims = held(claims, MarkerWanted(session, "n~1/1", 1, 1), session=session)
+    assert [claims.has_open(session) for session in ("s1", "s2", "s3")] == [True, True, False]
+    claims = held(claims.without("s1"), MarkerWanted("s3", "n~1/1", 1, 1), session="s3")
+    assert claims.has_open("s3")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from random import Random
 
 from msgspec.structs import replace
+from process_twins import Twins
 
-from statemachines.kernel import Ask, GaplessError, Map, ProcessRunner, Send, Tell, fresh, is_fresh, node_of
+from statemachines.kernel import Ask, Map, Send, Tell, fresh, is_fresh, node_of
 from statemachines.kernel.pmap import in_order
 from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.agent_record import (
@@ -38,38 +39,6 @@ LEADERS = ("leader-1", "leader-2")
 WANTED = (Shared("g", "#", start_ns=0), Shared("g", "a/#"), Shared("h", "#", at_delivery=True, start_ns=0))
 ALONE = (Private("#", 0), Private("", progress=Map({"0.0/a/x": 0})))
 HISTORY = 60
-
-
-class Twins:
-    """A process, and one that is made anew from its value each time; `outs` counts what came out."""
-
-    def __init__(self, live):
-        self.live = live
-        self.outs = 0
-
-    def do(self, act):
-        """What comes out of both: the same, or the same refusal; and the same value is left."""
-        state = self.live.state()
-        twin = ProcessRunner.from_state(self.live.process, state, check=True)
-        assert twin.state() == state
-        mine, theirs = attempted(act, self.live), attempted(act, twin)
-        assert theirs == mine
-        assert twin.state() == self.live.state()
-        self.outs += len(mine)
-        return mine if isinstance(mine, list) else []
-
-    def feed(self, party, event, now):
-        return self.do(lambda process: process.feed(party, event, now))
-
-    def call(self, event, now):
-        return self.do(lambda process: process.call(event, now))
-
-
-def attempted(act, process):
-    try:
-        return act(process)
-    except GaplessError as error:
-        return type(error), str(error)
 
 
 def leader_host(life):

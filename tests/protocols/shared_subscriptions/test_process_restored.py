@@ -22,7 +22,4 @@ def test_a_process_is_read_back_as_it_was_written(seed):
     for count in range(INPUTS):
         world.step()
         for twin in world.twins if count % 10 == 0 else ():
-            state = twin.live.state()
-            if not state.owed:
-                process = twin.live.process
-                assert process.decode(process.encode(state)) == state
+            assert twin.is_read_back()
