@@ -156,6 +156,8 @@ ON_SPARK = (
     "reports/sequence_windows/test_loss_reports.py::test_spark",
     "demo/",
     "[judge-steps",
+    "[analyze-100m",
+    "[campaign-spark",
 )
 """Tests that start Spark in their own process."""
 
