@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from spark_cluster import LOOPBACK, PATIENCE_S, SparkCluster, kill_session, list_session
 from test_any_protocol import made
 
 from statemachines import cli
+from statemachines.testing.spark_cluster import LOOPBACK, START_S, SparkCluster, kill_session, list_session
 
 HERE = Path(__file__).parent
 
@@ -39,7 +39,7 @@ def begin(*arguments):
 
 def end(process):
     try:
-        said, errors = process.communicate(timeout=PATIENCE_S)
+        said, errors = process.communicate(timeout=START_S)
         return process.returncode, said, errors
     finally:
         kill_session(process.pid)
@@ -63,7 +63,7 @@ def write_runs(one, folder, runs, about):
 
 
 def wait_until_there(path, process):
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + START_S
     while not path.exists():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until, f"{path} is not there"
@@ -75,11 +75,11 @@ def test_a_worker_that_dies_with_its_executor_changes_no_table(cluster, tmp_path
     write_runs(made(tmp_path / "one"), folder, range(4), str(tmp_path))
     named = ("--protocol", "paused_lock:PROTOCOL")
     rows = ("--conf", "spark.gapless.rowsPerTask=5")
-    process = begin("analyze", folder, "--out", tmp_path / "spark", *named, *cluster.options(), *rows)
+    process = begin("analyze", folder, "--out", tmp_path / "spark", *named, *cluster.list_options(), *rows)
     try:
         wait_until_there(tmp_path / "reached", process)
         session = int((tmp_path / "reached").read_text())
-        assert session in [one.pid for one in cluster.processes[1:]]
+        assert session in cluster.workers
         kill_session(session)
         (tmp_path / "go").touch()
     finally:
@@ -98,7 +98,7 @@ def contents(folder):
 def test_a_campaign_on_the_cluster_is_the_local_one_byte_for_byte(cluster, tmp_path, capsys):
     """Two files; what is printed is the same, too."""
     given = ["campaign", "quiet", "--seeds", "25", "--set", "shared_subscriptions.load.messages=20", "--trace"]
-    code, said, errors = end(begin(*given, tmp_path / "spark", *cluster.options()))
+    code, said, errors = end(begin(*given, tmp_path / "spark", *cluster.list_options()))
     assert cli.run([*given, str(tmp_path / "local")]) == code == 0, errors
     assert said == capsys.readouterr().out
     assert len(contents(tmp_path / "local")) == 4
