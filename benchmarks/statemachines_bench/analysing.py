@@ -29,7 +29,10 @@ SMALL_SEEDS: Final = 16
 """Some 0.6 million rows."""
 
 RUNS: Final = 1_000
-"""Of a campaign without faults, whose runs are short."""
+"""Of a campaign without faults."""
+
+MESSAGES: Final = 20
+"""Of each run: some hundredths of a second."""
 
 
 @cache
@@ -104,9 +107,11 @@ def prepare_campaign(size: Size) -> Pair:
     """Tasks of Spark against two processes."""
     from statemachines_sim.campaign import campaign
     from statemachines_sim.campaign_spark import run_campaign
+    from statemachines_sim.override import override
     from statemachines_sim.scenario import find_scenario
 
-    opened, scenario, seeds = session(size), find_scenario("quiet"), range(size.pick(RUNS, 2))
+    scenario = override(find_scenario("quiet"), (f"shared_subscriptions.load.messages={MESSAGES}",))
+    opened, seeds = session(size), range(size.pick(RUNS, 2))
     return Pair(
         lambda: time_campaign(lambda out: list(run_campaign(opened, scenario, seeds, out=out))),
         lambda: time_campaign(lambda out: campaign(scenario, seeds, out=out)),

@@ -20,7 +20,7 @@ from statemachines_reports.coverage import list_untaken
 from statemachines_reports.judge import Judges
 from statemachines_reports.pipeline import unit_of
 from statemachines_reports.session import Session
-from statemachines_reports.tables import ONCE, Results, make_tables
+from statemachines_reports.tables import MACROS, ONCE, Results, make_tables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
 TYPES = {"BIGINT": "int64", "HUGEINT": "int64", "INTEGER": "int64", "DOUBLE": "double", "VARCHAR": "string"}
@@ -61,7 +61,8 @@ def declared():
             units = [(f"unit_{protocol}", pa.int64())]
             fields = [("run", pa.int64()), ("scenario", pa.string()), ("held", pa.bool_()), *units]
             connection.register("settings", pa.Table.from_pylist([], pa.schema(fields)))
-            connection.execute("CREATE MACRO percentile(x, share) AS quantile_cont(x, share)")
+            for macro in MACROS:
+                connection.execute(f"CREATE MACRO {macro}")
             found[protocol] = tables_of(connection, judges)
     return found
 
