@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from generated_pages import write_pages
 from mkdocs.structure.files import File, Files
 from pymdownx.slugs import slugify
 from repository_pages import ROOT, adapt_markdown, list_linked_files, list_pages
@@ -24,6 +25,8 @@ def on_files(files: Files, config: Any) -> Files:
     found = Files([one for one in files if not one.src_uri.endswith(".md")])
     for name in [*pages, *sorted(linked)]:
         found.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
+    for name, text in write_pages().items():
+        found.append(File.generated(config, name, content=text))
     found.append(File.generated(config, STYLE.name, abs_src_path=str(STYLE)))
     return found
 
