@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from importlib import import_module
@@ -24,6 +25,7 @@ from command_reference import list_commands  # noqa: E402
 from configuration_reference import load_type, read_sections, unit_of, write_page  # noqa: E402
 from generated_pages import WRITERS  # noqa: E402
 from repository_pages import adapt_markdown, list_linked_files, list_pages  # noqa: E402
+from specification_pages import list_protocols  # noqa: E402
 
 
 def list_navigated(entry):
@@ -153,3 +155,17 @@ def test_the_reference_of_an_interface_has_every_name_of_the_package(page):
     names = list_public_names(PACKAGES[page][1])
     assert names
     assert WRITERS[f"reference/api/{page}.md"]().count("::: ") == len(names)
+
+
+@pytest.mark.parametrize("protocol", list_protocols())
+def test_the_specification_has_every_machine_row_clause_and_property(protocol):
+    machines, matrix = WRITERS[f"spec/{protocol}/machines.md"](), WRITERS[f"spec/{protocol}/matrix.md"]()
+    assert machines.count("<svg class=") == len([*catalogue.machines(protocol), *catalogue.processes(protocol)])
+    for fsm in catalogue.machines(protocol):
+        part = machines.split(f"\n## {fsm.name}\n")[1].split("\n## ")[0]
+        rows = [line for line in part.splitlines() if re.match(r"\| \d+ \| `", line)]
+        assert len(rows) == len(fsm.lines)
+    for one in catalogue.clauses(protocol):
+        assert f"| [{one}](../{protocol}/clauses.md#{one.lower()}) | " in matrix
+    for one in catalogue.properties(protocol):
+        assert f"| [{one}](properties.md#{one.lower()}) | " in matrix

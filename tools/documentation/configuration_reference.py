@@ -67,7 +67,9 @@ def write_page() -> str:
         for field in msgspec.structs.fields(kind):
             meaning, least, most, clause = one["keys"][field.name]
             bounds = _show_bounds(field.default, least, most)
-            rows.append((f"`{field.name}`", meaning, unit_of(field.name), _show(field.default), bounds, link(clause)))
+            rows.append(
+                (f"`{field.name}`", meaning, unit_of(field.name), _show(field.default), bounds, link_clauses(clause))
+            )
         parts.append(make_table(("key", "meaning", "unit", "default", "bounds", "clause, relation"), rows))
     parts.append(ENVIRONMENT)
     parts.append("## Options over zenoh\n\nThe functions take them by name, and say what they mean.\n")
@@ -97,15 +99,15 @@ def unit_of(key: str) -> str:
     return UNITS.get(key.rpartition("_")[2], "")
 
 
-def link(text: str) -> str:
-    """The text, each clause and decision in it a link to the specification."""
+def link_clauses(text: str, specification: str = "../spec") -> str:
+    """The text, each clause and decision of a protocol in it a link; `specification`: the folder, from the page."""
     names = {one.prefix: one.name for one in registry.protocols()}
 
     def replace(found: re.Match[str]) -> str:
         page = "decisions" if found[2] == "D" else "clauses"
-        return f"[{found[0]}](../spec/{names[found[1]]}/{page}.md#{found[0].lower()})"
+        return f"[{found[0]}]({specification}/{names[found[1]]}/{page}.md#{found[0].lower()})"
 
-    return re.sub(r"\b([A-Z]{2})-(D?)\d+", replace, text)
+    return re.sub(rf"\b({'|'.join(names)})-(D?)\d+", replace, text)
 
 
 def read_field_notes(kind: type) -> dict[str, str]:
