@@ -22,7 +22,7 @@ def on_files(files: Files, config: Any) -> Files:
     """The pages, the files that they link to, and those of the theme."""
     pages = list_pages()
     linked = set().union(*map(list_linked_files, pages))
-    found = Files([one for one in files if not one.src_uri.endswith(".md")])
+    found = Files([one for one in files if one.src_dir != config.docs_dir])
     for name in [*pages, *sorted(linked)]:
         found.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
     for name, text in write_pages().items():
