@@ -19,7 +19,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadGroups,
     ReadPage,
     Routes,
-    StoreRow,
+    StoreRows,
     Subscribe,
     Unsubscribe,
 )
@@ -73,10 +73,10 @@ from statemachines.persistent_sessions.message import (
     Pubrel,
     Written,
 )
-from statemachines.persistent_sessions.request import Fence, PutRow, ReadPending
+from statemachines.persistent_sessions.request import Fence, PutRows, ReadPending
 from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.session_host import SessionHost
-from statemachines.persistent_sessions.session_host_process import life_of_owner, owner_of
+from statemachines.persistent_sessions.session_host_parties import life_of_owner, owner_of
 from statemachines.persistent_sessions.session_host_record import Handed
 from statemachines.persistent_sessions.times import MS
 
@@ -470,7 +470,7 @@ class SessionServer:
         self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
 
     def prepare_request(self, request: Request) -> Request | HostRequest:
-        """As the database is asked: a row goes with its message, and rows come with payloads that will be wanted."""
+        """As the database is asked: rows go with their messages, and rows come with payloads that will be wanted."""
         if isinstance(request, ReadPending | Fence):
             return ReadPage(request, UNACKNOWLEDGED_MAX)
         return self.with_message(request)
@@ -483,13 +483,13 @@ class SessionServer:
             self._payloads.put(message, payload)
         return found.answers
 
-    def with_message(self, request: Request) -> Request | StoreRow:
-        """A row to be stored, with its message: we have it until all its rows are."""
-        found = self._unstored.get(request.queued.message) if isinstance(request, PutRow) else None
-        if found is None:
+    def with_message(self, request: Request) -> Request | StoreRows:
+        """Rows to be stored, with their messages: we have each until all its rows are."""
+        if not isinstance(request, PutRows):
             return request
-        assert isinstance(request, PutRow)
-        return StoreRow(request, found.topic, found.payload)
+        found = {row.message: self._unstored.get(row.message) for row in request.rows}
+        payloads = {message: (one.topic, one.payload) for message, one in found.items() if one is not None}
+        return StoreRows(request, payloads) if payloads else request
 
     def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
         """It is stored, or nobody is there that it is for."""

@@ -18,7 +18,7 @@ from statemachines.drivers.persistent_sessions import (
     SubscribeRefused,
     session_server,
 )
-from statemachines.drivers.persistent_sessions.host_request import StoreRow
+from statemachines.drivers.persistent_sessions.host_request import StoreRows
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX, WINDOW, WINDOW_BYTES
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.client_message import (
@@ -30,7 +30,7 @@ from statemachines.persistent_sessions.client_message import (
     UnsubscribeWanted,
     Welcome,
 )
-from statemachines.persistent_sessions.request import PutRow
+from statemachines.persistent_sessions.request import PutRows
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["tcp", "inside"])
@@ -301,7 +301,7 @@ def test_PS_162_a_message_that_was_deleted_before_its_row_is_there_again(store):
             given = node._store.carry_out
 
             async def late(life, batch, requests):
-                if any(isinstance(one, StoreRow | PutRow) for one in requests):  # a collector came between
+                if any(isinstance(one, StoreRows | PutRows) for one in requests):  # a collector came between
                     with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as connection:
                         connection.execute("DELETE FROM messages")
                 return await given(life, batch, requests)

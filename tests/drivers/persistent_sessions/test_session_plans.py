@@ -20,6 +20,7 @@ from statemachines.drivers.persistent_sessions import (
     machine_requests,
     postgres,
     route_rows,
+    row_ranges,
     session_row,
     sql,
     sqlite,
@@ -37,7 +38,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadNodes,
     ReadPage,
     ShowMarker,
-    StoreRow,
+    StoreRows,
     Subscribe,
     Unsubscribe,
     Watched,
@@ -57,7 +58,7 @@ from statemachines.persistent_sessions.request import (
     LoadSession,
     MarkDelivered,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadPending,
     ReadRow,
     SessionState,
@@ -101,8 +102,8 @@ PAGED = {
 """What is read in pages, in the order of its key, from a place on."""
 
 MODULES = (
-    abandon, collector_requests, group_rows, host_requests, life_requests, machine_requests, route_rows, session_row,
-    sql, state_rows, store,
+    abandon, collector_requests, group_rows, host_requests, life_requests, machine_requests, route_rows, row_ranges,
+    session_row, sql, state_rows, store,
 )  # fmt: skip
 
 
@@ -122,7 +123,7 @@ async def drive(opened, clock, steady):
     for writer in ("n1", "n2"):
         await ask(BeginEpoch("s1", writer))
         for number in (1, 2, 3, 3):
-            await do(StoreRow(PutRow("s1", writer, 1, queued(number)), "a/x", b"x"))
+            await do(StoreRows(PutRows("s1", writer, 1, (queued(number),)), {queued(number).message: ("a/x", b"x")}))
         await ask(ReadRow("s1", writer, 1, 3))
         await ask(PutMarker("s1", writer, 1, 4, token, 1))
         await do(ShowMarker("s1", writer, token, 2))
