@@ -6,30 +6,6 @@ import pytest
 from mqtt_client import MqttClient, connect
 
 from statemachines.kernel import LocalProtocolError, RemoteProtocolError
-from statemachines.mqtt.client_packet import BrokenPacket, wrap_packet
-from statemachines.mqtt.connection import ConnectLate, KeepAliveOver
-from statemachines.mqtt.connection_record import can_take_packets
-from statemachines.mqtt.session_event import (
-    DeliveryAnswered,
-    DeliveryDropped,
-    DeliveryReady,
-    FiltersRemoved,
-    FiltersStored,
-    FiltersUnwanted,
-    FiltersWanted,
-    MessagePublished,
-    MessageReleased,
-    MqttConnectionOver,
-    PublishStoredAs,
-    ReleaseReady,
-    ReleaseStored,
-    ServerStopping,
-    SessionOpened,
-    SessionRefused,
-    SessionTaken,
-    SessionWanted,
-    TransportLost,
-)
 from statemachines.mqtt_codec import (
     AuthPacket,
     ConnackPacket,
@@ -51,6 +27,30 @@ from statemachines.mqtt_codec import (
     UnsubscribePacket,
     WillMessage,
 )
+from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
+from statemachines.mqtt_connections.connection import ConnectLate, KeepAliveOver
+from statemachines.mqtt_connections.connection_record import can_take_packets
+from statemachines.mqtt_connections.session_event import (
+    DeliveryAnswered,
+    DeliveryDropped,
+    DeliveryReady,
+    FiltersRemoved,
+    FiltersStored,
+    FiltersUnwanted,
+    FiltersWanted,
+    MessagePublished,
+    MessageReleased,
+    MqttConnectionOver,
+    MqttSessionOpened,
+    MqttSessionTaken,
+    PublishStoredAs,
+    ReleaseReady,
+    ReleaseStored,
+    ServerStopping,
+    SessionRefused,
+    SessionWanted,
+    TransportLost,
+)
 
 BOTH = pytest.mark.parametrize("version", [4, 5])
 LOST = MqttConnectionOver(0, True, 0, True)
@@ -60,9 +60,9 @@ CLIENT_PACKETS = [
     AuthPacket(),
 ]  # fmt: skip
 CALLS = [
-    SessionOpened("c", True), SessionRefused(0x87), PublishStoredAs(1, 0), ReleaseStored(1), FiltersStored(1, (0,)),
-    FiltersRemoved(1, (0,)), DeliveryReady(PublishPacket("t")), ReleaseReady(1), SessionTaken(), ServerStopping(0x8B),
-    TransportLost(),
+    MqttSessionOpened("c", True), SessionRefused(0x87), PublishStoredAs(1, 0), ReleaseStored(1), FiltersStored(1, (0,)),
+    FiltersRemoved(1, (0,)), DeliveryReady(PublishPacket("t")), ReleaseReady(1), MqttSessionTaken(),
+    ServerStopping(0x8B), TransportLost(),
 ]  # fmt: skip
 
 
@@ -149,10 +149,10 @@ def test_MQ_08_connack_says_what_a_client_of_mqtt_5_must_know():
         topic_alias_maximum=2,
         server_keep_alive=60,
     )
-    assert client.feed(SessionOpened("made-up", False)) == [ConnackPacket(False, 0, properties)]
+    assert client.feed(MqttSessionOpened("made-up", False)) == [ConnackPacket(False, 0, properties)]
     client = MqttClient(4)
     client.send(ConnectPacket("c", MqttVersion.V3_1_1, False))
-    assert client.feed(SessionOpened("c", True)) == [ConnackPacket(True)]
+    assert client.feed(MqttSessionOpened("c", True)) == [ConnackPacket(True)]
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_MQ_32_a_pubrel_before_pubrec(qos):
 
 
 @pytest.mark.parametrize(
-    "call", [PublishStoredAs(9, 0), ReleaseStored(9), SessionOpened("c", True), SessionRefused(0x87)]
+    "call", [PublishStoredAs(9, 0), ReleaseStored(9), MqttSessionOpened("c", True), SessionRefused(0x87)]
 )
 def test_MQ_33_an_answer_that_nothing_waits_for(call):
     client = connect()
@@ -420,10 +420,10 @@ def test_MQ_54_3_1_1_is_closed_without_a_packet():
 
 @BOTH
 def test_MQ_55_a_takeover(version):
-    assert connect(version).feed(SessionTaken()) == (closed(0x8E) if version == 5 else [over(0x8E)])
+    assert connect(version).feed(MqttSessionTaken()) == (closed(0x8E) if version == 5 else [over(0x8E)])
     client = MqttClient(version)
     client.send(ConnectPacket("c", client.version))
-    assert client.feed(SessionTaken()) == [MqttConnectionOver(0, True, 0, False)]
+    assert client.feed(MqttSessionTaken()) == [MqttConnectionOver(0, True, 0, False)]
 
 
 def test_MQ_56_a_server_that_stops():
