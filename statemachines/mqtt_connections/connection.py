@@ -87,7 +87,7 @@ ROWS: Final[tuple[Row | Ignore, ...]] = (
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_violation,     r.has_subscription_id,       "MQ-22"),
     Row(PublishMessage,     CONNECTED, STAY,      a.publish_once,        r.is_qos_0,                  "MQ-24"),
     Row(PublishMessage,     CONNECTED, STAY,      a.repeat_received,     r.is_received_again,         "MQ-28"),
-    Row(PublishMessage,     CONNECTED, STAY,      a.note_packet,         r.is_storing_again,          "MQ-28"),
+    Row(PublishMessage,     CONNECTED, STAY,      a.note_repeat,         r.is_storing_again,          "MQ-28"),
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_violation,     r.is_id_in_use,              "MQ-29"),
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_quota,         r.is_beyond_quota,           "MQ-23"),
     Row(PublishMessage,     CONNECTED, STAY,      a.publish,             None,                        "MQ-25"),

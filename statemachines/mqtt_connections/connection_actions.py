@@ -134,10 +134,6 @@ def refuse_stopping(record: MqttConnectionRecord, event: s.ServerStopping, now_n
 # -- publishing -------------------------------------------------------------------------------------------------------
 
 
-def note_packet(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
-    return record, _wait(record, now_ns)
-
-
 def _resolve_alias(
     record: MqttConnectionRecord, packet: p.PublishPacket
 ) -> tuple[MqttConnectionRecord, p.PublishPacket]:
@@ -150,6 +146,15 @@ def _resolve_alias(
     return replace(record, aliases=record.aliases.set(alias, topic)), replace(
         packet, topic=topic, properties=properties
     )
+
+
+def note_packet(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    return record, _wait(record, now_ns)
+
+
+def note_repeat(record: MqttConnectionRecord, event: c.PublishMessage, now_ns: int) -> Done:
+    record, _ = _resolve_alias(record, event.packet)
+    return record, _wait(record, now_ns)
 
 
 def publish_once(record: MqttConnectionRecord, event: c.PublishMessage, now_ns: int) -> Done:

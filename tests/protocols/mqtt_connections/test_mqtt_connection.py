@@ -208,6 +208,16 @@ def test_MQ_21_an_alias_stands_for_its_topic():
     assert client.send(aliased(1)) == closed(0x82)
 
 
+def test_MQ_21_a_message_that_comes_again_sets_its_alias_all_the_same():
+    client = connect()
+    client.send(PublishPacket("t", b"x", 2, packet_id=1))
+    assert client.send(aliased(1, "t", qos=2, packet_id=1)) == []
+    assert client.send(aliased(1)) == [MessagePublished(PublishPacket("t", b"x"))]
+    client.feed(PublishStoredAs(1, 0))
+    assert client.send(aliased(2, "u", qos=2, packet_id=1)) == [PubrecPacket(1)]
+    assert client.send(aliased(2)) == [MessagePublished(PublishPacket("u", b"x"))]
+
+
 def test_MQ_22_a_client_sends_no_subscription_identifier():
     assert connect().send(PublishPacket("t", properties=PacketProperties(subscription_ids=(1,)))) == closed(0x82)
 
