@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from mqtt_client import MqttClient, connect
+from mqtt_client import SETTINGS, MqttClient, connect
 
-from statemachines.kernel import LocalProtocolError, RemoteProtocolError
+from statemachines.kernel import InvariantViolated, LocalProtocolError, Node, RemoteProtocolError
+from statemachines.kernel.pmap import Map
 from statemachines.mqtt_codec import (
     AuthPacket,
     ConnackPacket,
@@ -28,8 +29,13 @@ from statemachines.mqtt_codec import (
     WillMessage,
 )
 from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
-from statemachines.mqtt_connections.connection import ConnectLate, KeepAliveOver
-from statemachines.mqtt_connections.connection_record import can_take_packets
+from statemachines.mqtt_connections.connection import MQTT_CONNECTION, ConnectLate, KeepAliveOver
+from statemachines.mqtt_connections.connection_record import (
+    IncomingStage,
+    MqttConnectionRecord,
+    MqttConnectionStatus,
+    can_take_packets,
+)
 from statemachines.mqtt_connections.session_event import (
     DeliveryAnswered,
     DeliveryDropped,
@@ -230,6 +236,14 @@ def test_MQ_23_more_than_the_receive_maximum():
     assert client.send(PublishPacket("t", qos=1, packet_id=4)) == closed(0x93)
     client = connect(received=(7, 8, 9))
     assert len(client.send(PublishPacket("t", qos=1, packet_id=4))) == 1
+
+
+def test_MQ_23_more_ids_than_there_is_room_for_are_noticed():
+    ids = Map(dict.fromkeys((1, 2, 3, 4), IncomingStage.RECEIVED))
+    record = MqttConnectionRecord("client", SETTINGS, MqttConnectionStatus.CONNECTED, incoming=ids)
+    node = Node(MQTT_CONNECTION, record, name="c", now_ns=0, check=True)
+    with pytest.raises(InvariantViolated, match="has-room"):
+        node.feed(wrap_packet(PingreqPacket()), 0)
 
 
 @BOTH
