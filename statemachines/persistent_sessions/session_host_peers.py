@@ -179,6 +179,7 @@ def pass_on(record: Record, event: TakeoverAsked | TakeoverAnswered, now_ns: int
 
 
 def hold_takeover(record: Record, event: TakeoverAsked, now_ns: int) -> Done:
+    assert isinstance(event.message, BeginTakeover)  # an end is believed
     return hold(record, event.seen.session, Claim(event.party, event.message))
 
 
