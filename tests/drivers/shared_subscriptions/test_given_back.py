@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from test_nodes import CALM, FAST, Place, read, run
 
 from statemachines import cli
-from statemachines.drivers.shared_subscriptions.groups import list_parked, skip
+from statemachines.drivers.shared_subscriptions.groups import destroy, list_parked, skip
 from statemachines.kernel import ConfigurationError, LocalProtocolError
 
 TEN = [b"%d" % number for number in range(10)]
@@ -148,6 +148,23 @@ def test_SS_342_where_it_is_declared_so_the_message_is_dropped(tmp_path, caplog)
     with caplog.at_level(logging.WARNING, "gapless"):
         run(test())
     assert any("message 0 of 0.0/orders was handed over 1 times" in line for line in caplog.messages)
+
+
+def test_SS_205_what_failed_goes_with_its_group(tmp_path):
+    place = Place(tmp_path, replace(CALM, max_deliver=1))
+
+    async def test():
+        await place.publish("orders", *TEN[:2])
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            await (await read(messages, 1, ack=False))[0].nack()
+            while not await list_parked(GROUP, store=place.store):
+                await asyncio.sleep(0.05)
+        await destroy(GROUP, store=place.store, configuration=place.times)
+        assert await list_parked(GROUP, store=place.store) == []
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            assert seen(await read(messages, 1)) == [(0, 1, False)]
+
+    run(test())
 
 
 def test_SS_343_a_group_that_is_not_there_has_nothing_parked(tmp_path):
