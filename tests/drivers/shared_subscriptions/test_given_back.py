@@ -119,6 +119,8 @@ def test_SS_342_SS_343_what_failed_too_often_is_parked_shown_and_skipped(tmp_pat
     async def go_on():
         async with place.leading(), place.consumer("consumer-1") as messages:
             assert [(one.offset, one.delivery_count) for one in await read(messages, 1)] == [(2, 1)]
+            while await list_parked(GROUP, store=place.store):
+                await asyncio.sleep(0.05)
             with pytest.raises(ConfigurationError, match="is not parked; there are: none"):
                 await skip(GROUP, "0.0/orders", store=place.store)
 
