@@ -22,7 +22,6 @@ from statemachines.persistent_sessions.takeover_message import (
     TakeoverRefused,
 )
 from statemachines.persistent_sessions.times import Times
-from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown
 from statemachines.persistent_sessions.writer_record import WriterRecord
 
 WRITERS_MAX: Final = 100_000
@@ -142,9 +141,10 @@ class CommitOf(LookAtResume, frozen=True, gc=False):
 
 
 class FollowerOf(LookAtResume, frozen=True, gc=False):
-    """The owner `party` may follow the writer that `event` is about."""
+    """The owner `party` may follow this `writer`, whose link is lost, or which is dead."""
 
-    event: LinkLost | WriterDown = UNSEEN
+    writer: str = ""
+    is_dead: bool = False
 
 
 class TakeoverAsked(LookAtResume, frozen=True, gc=False):
