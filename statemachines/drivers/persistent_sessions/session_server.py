@@ -77,7 +77,7 @@ from statemachines.persistent_sessions.message import (
 from statemachines.persistent_sessions.request import Fence, PutRows, ReadPending
 from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.session_host import SessionHost
-from statemachines.persistent_sessions.session_host_process import life_of_owner, owner_of
+from statemachines.persistent_sessions.session_host_parties import life_of_owner, owner_of
 from statemachines.persistent_sessions.session_host_record import Handed
 from statemachines.persistent_sessions.times import MS
 

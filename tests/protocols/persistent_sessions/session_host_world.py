@@ -28,7 +28,7 @@ from statemachines.persistent_sessions.message import (
 )
 from statemachines.persistent_sessions.request import CommitState, LoadSession, PutRows
 from statemachines.persistent_sessions.session_host import SessionHost
-from statemachines.persistent_sessions.session_host_process import life_of_owner
+from statemachines.persistent_sessions.session_host_parties import life_of_owner
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverEnded
 
 NODES = ("a", "b")
