@@ -115,9 +115,8 @@ def judge_twice(totals: Totals, scenarios: int) -> None:
         for name in list_shipped_with(one)
     ]
     for place in range(totals.seed * scenarios, (totals.seed + 1) * scenarios):
-        totals.count_violations(
-            *disagreements(find_scenario(names[place % len(names)]), (totals.seed,), OUT / "judges")
-        )
+        scenario = find_scenario(names[place % len(names)])
+        totals.count_violations(*disagreements([scenario], (totals.seed,), OUT / "judges"))
 
 
 def damage_traces(totals: Totals, tries: int) -> None:

@@ -163,6 +163,8 @@ class Watch(protocol.Watch):
         elif kind == "resume":
             self.lives.observe_resume(node, now_ns)
             self.answers.observe_resume(node, now_ns)
+        elif kind == "far_jump":
+            self.answers.observe_leap(node)
 
     def hit(self, kind: str, node: str, sender: str, to: str, message: Message, now_ns: int) -> None:
         if kind == "forge":

@@ -27,6 +27,9 @@ from statemachines.drivers.persistent_sessions.host_requests import HostRequests
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
+from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
+from statemachines.drivers.persistent_sessions.operator_requests import ANSWERS as OPERATOR
+from statemachines.drivers.persistent_sessions.operator_requests import READS as OPERATOR_READS
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_runs import RANGES, runs_of
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
@@ -42,11 +45,11 @@ CHECK: Final = (
     "SELECT store.identity, coalesce(nodes.life, 0), coalesce(nodes.batch, 0) FROM @store AS store"
     " LEFT JOIN @nodes AS nodes ON nodes.name = :name"
 )
-READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS)
+READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS, *OPERATOR_READS)
 STATELESS: Final = {**LIFE, **COLLECTOR}
 """What is answered from the tables alone."""
 
-Asked = Request | HostRequest
+Asked = Request | HostRequest | OperatorRequest
 
 
 def is_read(request: Asked) -> bool:
@@ -190,6 +193,8 @@ class SessionStore:
             return self._machine.page(sql, request)
         if isinstance(request, HostRequest):
             return self._host.answer(sql, request)
+        if isinstance(request, OperatorRequest):
+            return OPERATOR[type(request)](sql, request)
         kind = STATELESS.get(type(request))
         if kind is None:
             return self._machine.answer(sql, request)
