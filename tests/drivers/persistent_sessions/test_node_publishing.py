@@ -295,7 +295,7 @@ def test_PS_157_what_is_not_answered_goes_to_the_next_node_in_order(store):
     run(main())
 
 
-def test_PS_404_a_subscription_beyond_those_that_a_session_may_have_is_refused_and_the_rest_stays(store, monkeypatch):
+def test_a_subscription_beyond_those_that_a_session_may_have_is_refused_and_the_rest_stays(store, monkeypatch):
     monkeypatch.setattr(route_rows, "FILTERS_MAX", 1)
 
     async def main():
