@@ -52,6 +52,7 @@ from statemachines.persistent_sessions import (
     resume_takeover,
     store_time,
     takeover_actions,
+    writer_actions,
 )
 from statemachines.persistent_sessions.client_message import Subscribed
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
@@ -138,6 +139,21 @@ def of_what_it_has_heard(record):
 def one_place(init):
     """There is no next node."""
     return lambda self, places, **given: init(self, places[:1], **given)
+
+
+def tells_of_the_first(send):
+    """Of a range the publisher of the first row alone is answered."""
+
+    def changed(record):
+        after, effects = send(record)
+        return after, effects[:1]
+
+    return changed
+
+
+def stores_the_first(put):
+    """Of each range the first row alone is stored."""
+    return lambda sql, ranges, where: put(sql, [structs.replace(one, rows=one.rows[:1]) for one in ranges], where)
 
 
 def without_choice(clause, name):
@@ -241,6 +257,10 @@ BREAKS = {
     "PS-331": swap(SessionServer, "watch_store", lambda self: False),
     "PS-332": swap(GroupMembership, "give_up", lambda self: None),
     "PS-333": swap(node_guide, "Farewell", Subscribed),
+    "PS-401": wrap(writer_actions, "send_stored", tells_of_the_first),
+    "PS-402": wrap(writer_actions, "number_rows", lambda number: lambda record: number(record)[:1]),
+    "PS-403": wrap(machine_requests, "put_ranges", stores_the_first),
+    "PS-404": swap(host_requests, "has_room", lambda sql, session, topic_filter: True),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }
