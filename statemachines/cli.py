@@ -17,7 +17,21 @@ from typing import Annotated, Final
 import typer
 
 from statemachines import __version__
-from statemachines.commands import adopt, analysis, check, conform, damage, demo, itf, judge, mutate, node, simulation
+from statemachines.commands import (
+    adopt,
+    analysis,
+    campaign,
+    check,
+    conform,
+    damage,
+    demo,
+    export,
+    itf,
+    judge,
+    mutate,
+    node,
+    simulation,
+)
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.drivers.plain_text import plain_lines
@@ -245,9 +259,10 @@ def _progress(text: str) -> None:
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(demo.demo)
 app.command()(simulation.simulate)
 app.command()(simulation.replay)
-app.command()(simulation.campaign)
+app.command()(campaign.campaign)
 app.command()(analysis.analyze)
 app.command()(damage.damage)
+app.command()(export.export)
 app.command()(check.check)
 app.command()(itf.itf)
 app.command()(mutate.mutate)

@@ -57,7 +57,7 @@ async def fill(path: Path | str, rows: int) -> None:
     from statemachines.drivers.persistent_sessions.host_request import PutMessage
     from statemachines.drivers.persistent_sessions.store import open_session_store
     from statemachines.persistent_sessions.message import Queued
-    from statemachines.persistent_sessions.request import BeginEpoch, PutRow
+    from statemachines.persistent_sessions.request import BeginEpoch, PutRows
 
     async with SessionNode(path, name="n") as node, PersistentSession("c", node=node) as session:
         await session.subscribe("t", qos=1)
@@ -71,7 +71,7 @@ async def fill(path: Path | str, rows: int) -> None:
         while some := list(islice(numbers, PAGE)):
             batch += 1
             messages: list[Any] = [PutMessage(f"m{one}", "t", PAYLOAD, 1) for one in some]
-            stored = [PutRow(route.session, "n", begun.epoch, Queued(one, f"m{one}", "t", 1)) for one in some]
+            stored = [PutRows(route.session, "n", begun.epoch, (Queued(one, f"m{one}", "t", 1),)) for one in some]
             await store.carry_out(life, batch, [*messages, *stored])
     finally:
         await store.close()

@@ -39,7 +39,6 @@ from statemachines_spec.explorer.actor import (
 )
 from statemachines_spec.explorer.fsm_actor import DOWN, HEARING, PAUSED, RUNNING, Mode, fields_of
 from statemachines_spec.explorer.party import (
-    InternedParty,
     LateFiring,
     PartyInput,
     Timer,
@@ -197,10 +196,10 @@ class ProcessActor(ProcessComponent):
 
     def describe(self, local: ProcessActorLocal) -> str:
         words = []
-        for kind, party in () if local.parts is None else self._members(local.parts):
-            timers = ", ".join(timer_words(party.party))
-            named = "" if kind == PROCESS else f"{kind} {party.record.id} "
-            words.append(f"{named}{fields_of(party.record)}" + (f" (timers {timers})" if timers else ""))
+        for one in () if local.parts is None else local.parts.members():
+            timers = ", ".join(timer_words(one.party.party))
+            named = "" if one.kind == PROCESS else f"{one.kind} {one.id} "
+            words.append(f"{named}{fields_of(one.party.record)}" + (f" (timers {timers})" if timers else ""))
         words += [f"{' '.join(timer).strip()} of {party} is due" for party, timer in local.passed]
         words += [str(local.mode.value)] if local.mode is not RUNNING else []
         words += [f"life {local.life}"] if local.life > 1 else []
@@ -224,22 +223,18 @@ class ProcessActor(ProcessComponent):
 
     # -- what may happen ----------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _members(parts: ProcessParts) -> Iterator[tuple[str, InternedParty]]:
-        return ((one.kind, one.party) for one in parts.members())
-
     def _happening(self, parts: ProcessParts) -> Iterator[PartyInput]:
-        for kind, party in self._members(parts):
-            happens = self._inputs_of.get(kind)
-            for event in () if happens is None else happens(party.record):
-                yield PartyInput(party.record.id, event)
+        for one in parts.members():
+            happens = self._inputs_of.get(one.kind)
+            for event in () if happens is None else happens(one.party.record):
+                yield PartyInput(one.id, event)
 
     def _passing(self, local: ProcessActorLocal) -> Iterator[PartyPass]:
         assert local.parts is not None
-        for _, party in self._members(local.parts) if self.timing is None else ():
-            for timer in party.timers:
-                if timer[0] not in self.silent and (party.record.id, timer) not in local.passed:
-                    yield PartyPass(party.record.id, *timer)
+        for one in local.parts.members() if self.timing is None else ():
+            for timer in one.party.timers:
+                if timer[0] not in self.silent and (one.id, timer) not in local.passed:
+                    yield PartyPass(one.id, *timer)
 
     # -- reactions ----------------------------------------------------------------------------------------------
 

@@ -54,10 +54,11 @@ from statemachines_spec.explorer.timing import Timing
 
 
 class ProcessPart(msgspec.Struct, frozen=True, gc=False):
-    """A party of a process, and its kind."""
+    """A party of a process: its kind, itself, and its id."""
 
     kind: str
     party: InternedParty
+    id: str
 
 
 class ProcessParts(msgspec.Struct, frozen=True, gc=False):
@@ -68,12 +69,12 @@ class ProcessParts(msgspec.Struct, frozen=True, gc=False):
 
     def members(self) -> Iterator[ProcessPart]:
         """The process, then its parties."""
-        yield ProcessPart(PROCESS, self.own)
+        yield ProcessPart(PROCESS, self.own, self.own.record.id)
         yield from self.parties
 
     def rename(self, names: Names) -> ProcessParts:
         """As `symmetry.rename_value` needs it: the parties are sorted again."""
-        parties = sorted(rename_value(self.parties, names), key=lambda one: str(one.party.record.id))
+        parties = sorted(rename_value(self.parties, names), key=lambda one: str(one.id))
         return ProcessParts(rename_value(self.own, names), tuple(parties))
 
     def of_kind(self, kind: str) -> InternedParty | None:
@@ -83,20 +84,20 @@ class ProcessParts(msgspec.Struct, frozen=True, gc=False):
                 return one.party
         return None
 
-    def put(self, party: InternedParty) -> ProcessParts:
-        """The process with this value of one of its parties."""
-        name = party.record.id
-        others = (ProcessPart(one.kind, party if one.party.record.id == name else one.party) for one in self.parties)
+    def put(self, party: InternedParty, name: str = "") -> ProcessParts:
+        """The process with this value of one of its parties; `name`: its id, if its record does not have it."""
+        name = name or party.record.id
+        others = (replace(one, party=party) if one.id == name else one for one in self.parties)
         return ProcessParts(self.own, tuple(others))
 
     def find(self, party: str) -> InternedParty | None:
         """The party with this id, or None."""
-        return next((one.party for one in self.parties if one.party.record.id == party), None)
+        return next((one.party for one in self.parties if one.id == party), None)
 
 
 class TakenStep(msgspec.Struct, frozen=True, gc=False):
     """What came of one step: the party afterwards, its effects but those on timers, the timers that it set for now, all
-    that it set or took back or that fired, and the steps of its machines."""
+    that it set or took back or that fired, and the steps of its machines, without the id of the party."""
 
     party: InternedParty
     effects: Effects
@@ -169,10 +170,10 @@ class ProcessSteps:
             taken = self._taken[key] = self._checked(kind, party.party, event, now_ns)
         return taken
 
-    def write_down(self, kind: str, party: InternedParty, event: Event, now_ns: int, watch: Watch) -> None:
+    def write_down(self, part: ProcessPart, event: Event, now_ns: int, watch: Watch) -> None:
         """A step that raises, for who wants to read it."""
-        timing = self.timings.get(kind)
-        step_party(self.process.fsm_of(kind), party.party, event, party.record.id, watch, now_ns, timing)
+        timing = self.timings.get(part.kind)
+        step_party(self.process.fsm_of(part.kind), part.party.party, event, part.id, watch, now_ns, timing)
 
     # -- time ---------------------------------------------------------------------------------------------------
 
@@ -184,14 +185,14 @@ class ProcessSteps:
         if aged is None:
             return None
         own, *others = map(self.intern, aged)
-        kinds = (one.kind for one in parts.parties)
-        return ProcessParts(own, tuple(ProcessPart(*pair) for pair in zip(kinds, others, strict=True)))
+        pairs = zip(parts.parties, others, strict=True)
+        return ProcessParts(own, tuple(replace(one, party=party) for one, party in pairs))
 
     def map_parties(self, parts: ProcessParts, change: Callable[[Timing, Party], Party]) -> ProcessParts:
         """The process with another node in place of each."""
         own, *others = (self.intern(change(self.timings[one.kind], one.party.party)) for one in parts.members())
         pairs = zip(parts.parties, others, strict=True)
-        return ProcessParts(own, tuple(ProcessPart(one.kind, party) for one, party in pairs))
+        return ProcessParts(own, tuple(replace(one, party=party) for one, party in pairs))
 
     def first_due(self, members: Iterable[ProcessPart]) -> tuple[str, Timer] | None:
         """The timer that fires before anything else may happen in the process, with its party."""
@@ -199,7 +200,7 @@ class ProcessSteps:
         for one in members if self.timings else ():
             first = rank_first(self.timings[one.kind], one.party.party)
             if first is not None:
-                due.append((first[0], one.party.record.id, first[1]))
+                due.append((first[0], one.id, first[1]))
         return min(due)[1:] if due else None
 
     def firings(self, parts: ProcessParts, silent: frozenset[str]) -> Iterator[tuple[str, Event]]:
@@ -213,13 +214,13 @@ class ProcessSteps:
         waits = [due for due in patient.values() if due != min(patient.values())]
         held = {(name, self.firing(name, timer, parts)) for _, name, timer in waits}
         for one in parts.members():
-            name, timing = one.party.record.id, self.timings.get(one.kind)
+            name, timing = one.id, self.timings.get(one.kind)
             fired = firings(self.process.fsm_of(one.kind), one.party, silent, timing)
             yield from ((name, event) for event in fired if (name, event) not in held)
 
     def firing(self, party: str, timer: Timer, parts: ProcessParts) -> Event:
         """The event of that timer of that party."""
-        kind = next(one.kind for one in parts.members() if one.party.record.id == party)
+        kind = next(one.kind for one in parts.members() if one.id == party)
         return self.process.fsm_of(kind).timer_registry()[timer[0]](timer[1])
 
     def _patient(self, parts: ProcessParts) -> Iterator[tuple[DueRank, str, Timer]]:
@@ -229,7 +230,7 @@ class ProcessSteps:
             due = (pair for pair in rank_due(one.party.party, timing.authority) if pair[1][0] not in timing.late)
             first = next(due, None)
             if first is not None:
-                yield first[0], one.party.record.id, first[1]
+                yield first[0], one.id, first[1]
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -246,7 +247,7 @@ class ProcessSteps:
     def _step(self, kind: str, party: Party, event: Event, now_ns: int) -> TakenStep:
         watch: Watch = []
         fsm, timing = self.process.fsm_of(kind), self.timings.get(kind)
-        stepped_to, effects = step_party(fsm, party, event, party.record.id, watch, now_ns, timing)
+        stepped_to, effects = step_party(fsm, party, event, "", watch, now_ns, timing)
         if any(isinstance(one, Stop) for one in effects) and stepped_to.record.status not in fsm.final:
             raise InvariantViolated(fsm.name, "it stops where it is at its end", stepped_to.record, event)
         after = self.intern(stepped_to)
@@ -291,8 +292,8 @@ class PartsTurn(ProcessTurn):
         self.watch = watch
         self.now_ns = now_ns
         self.out: Leaving = []
-        self._parts: dict[str, ProcessPart] = {one.party.record.id: one for one in parts.parties}
-        self._parts[self.id] = ProcessPart(PROCESS, parts.own)
+        self._parts: dict[str, ProcessPart] = {one.id: one for one in parts.parties}
+        self._parts[self.id] = ProcessPart(PROCESS, parts.own, self.id)
         self.touched: set[tuple[str, Timer]] = set()
         self._soon: list[tuple[str, Timer]] = []
 
@@ -364,7 +365,7 @@ class PartsTurn(ProcessTurn):
     def begin(self, kind: str, party: str, record: Any, now_ns: int) -> None:
         living = sum(one.kind == kind for one in self._parts.values())
         self.process.check_begin(kind, party, self.id, living)
-        self._parts[party] = ProcessPart(kind, self.steps.begin_party(kind, record, now_ns))
+        self._parts[party] = ProcessPart(kind, self.steps.begin_party(kind, record, now_ns), party)
 
     def remove(self, party: str) -> None:
         self._parts.pop(party, None)
@@ -373,15 +374,17 @@ class PartsTurn(ProcessTurn):
 
     def _take(self, name: str, event: Event) -> Effects:
         part = self._parts[name]
+        if part.party.record.status in self._fsm_of(name).final:
+            return ()  # it has stopped, and takes nothing
         try:
             taken = self.steps.take(part.kind, part.party, event, self.now_ns)
         except Exception:
             if self.watch is not None:
-                self.steps.write_down(part.kind, part.party, event, self.now_ns, self.watch)
+                self.steps.write_down(part, event, self.now_ns, self.watch)
             raise
-        self._parts[name] = ProcessPart(part.kind, taken.party)
+        self._parts[name] = replace(part, party=taken.party)
         if self.watch is not None:
-            self.watch += taken.seen
+            self.watch += (replace(one, party=name) for one in taken.seen)
         self.touched.update((name, timer) for timer in taken.touched)
         if taken.soon:
             self._soon += [(name, timer) for timer in taken.soon]

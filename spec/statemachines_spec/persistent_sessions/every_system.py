@@ -7,6 +7,7 @@ from statemachines_spec.persistent_sessions import (
     collector_systems,
     connection_systems,
     forgetting,
+    node_systems,
     systems,
     takeover_systems,
     unreachable,
@@ -18,6 +19,7 @@ SYSTEMS: dict[str, str] = {
     **{name: about for name, (about, _) in collector_systems.SYSTEMS.items()},
     **{name: about for name, (about, _) in connection_systems.SYSTEMS.items()},
     **{name: about for name, (about, _) in forgetting.SYSTEMS.items()},
+    **{name: about for name, (about, _) in node_systems.SYSTEMS.items()},
     **{name: about for name, (about, _) in takeover_systems.SYSTEMS.items()},
     **unreachable.SYSTEMS,
 }
@@ -34,6 +36,8 @@ def system(name: str, size: str = "small", variant: str = "settled", without: tu
         return connection_systems.living(name, *connection_systems.SYSTEMS[name])
     if name in forgetting.SYSTEMS:
         return forgetting.forgetting(name, *forgetting.SYSTEMS[name])
+    if name in node_systems.SYSTEMS:
+        return node_systems.system(name)
     if name in takeover_systems.SYSTEMS:
         return takeover_systems.taking(name, *takeover_systems.SYSTEMS[name], variant)
     if name in unreachable.SYSTEMS:

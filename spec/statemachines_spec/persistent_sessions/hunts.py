@@ -23,7 +23,8 @@ TAKEN = ("taken-over", "taken-over-late", "old-dies", "taken-one-at-a-time", "ol
 """Those with a takeover come behind the small ones."""
 
 AT_LAST = ("marked", "no-lag", "break", "buffer", "silence", "collector-stops", "collected-late", "abandoned", "expiry",
-           "life-unclear", "forgotten", "aging", "collected-away", "full", "comes-late")  # fmt: skip
+           "life-unclear", "forgotten", "aging", "collected-away", "full", "comes-late", "node-there-and-back",
+           "node-dies")  # fmt: skip
 """Systems whose obligations are judged, too."""
 
 

@@ -28,7 +28,7 @@ from statemachines.persistent_sessions.request import (
     CommitState,
     LoadSession,
     NotOwner,
-    PutRow,
+    PutRows,
     RowStored,
     SessionAbsent,
     SessionLoaded,
@@ -246,13 +246,13 @@ def test_state_routes_and_epochs_of_a_replaced_session_go_in_the_same_transactio
             await store.do(Subscribe("s1", one.token, "a/+", 1))
             assert len(await other.do(PutMessage("m1", "a/b", b"", 1))) == 1
             await store.ask(BeginEpoch("s1", "n1"))
-            await store.ask(PutRow("s1", "n1", 1, Queued(1, "m1", "a/+", 1)))
+            await store.ask(PutRows("s1", "n1", 1, (Queued(1, "m1", "a/+", 1),)))
             state = SessionState(Map({"n1": (1, 1)}), queued=(Queued(1, "m1", "a/+", 1),), places=3)
             await store.ask(CommitState("s1", one.token, state))
             two = await connect(store, "s2", clean=True)
             routes = await other.do(PutMessage("m2", "a/b", b"", 1))
             late = [
-                await asked(store, PutRow("s1", "n1", 1, Queued(2, "m2", "a/+", 1))),
+                await asked(store, PutRows("s1", "n1", 1, (Queued(2, "m2", "a/+", 1),))),
                 await asked(store, CommitState("s1", one.token, state)),
                 await asked(store, CommitState("s1", two.token, state)),
             ]

@@ -29,7 +29,7 @@ from statemachines.persistent_sessions.request import (
     CommitState,
     LoadSession,
     NotOwner,
-    PutRow,
+    PutRows,
     RowStored,
     SessionLoaded,
     SessionState,
@@ -43,7 +43,7 @@ async def fill(store, count):
     await store.ask(BeginEpoch("s1", "n1"))
     for number in range(1, count + 1):
         await store.do(PutMessage(f"m{number}", "t/1", b"x", 1))
-        await store.ask(PutRow("s1", "n1", 1, queued(number)))
+        await store.ask(PutRows("s1", "n1", 1, (queued(number),)))
     return one
 
 
@@ -109,7 +109,7 @@ def test_PS_426_a_purged_session_is_gone_with_its_rows_and_nothing_is_stored_for
         purged = await store.do(PurgeClient("c"))
         deleted = [await store.do(DeleteRows("s1", 2)) for _ in range(4)]
         refused = await store.ask(KeepAlive("c", "s1", one.token))
-        late = await store.ask(PutRow("s1", "n1", 1, queued(6)))
+        late = await store.ask(PutRows("s1", "n1", 1, (queued(6),)))
         (found,) = await store.ask(ReadRows(None, 10))
         comes = await connect(store, "s2", owner="n1~1/2")
         return purged.session, deleted, refused, late, [row.key.tag for row in found.rows], comes, one

@@ -21,6 +21,7 @@ from statemachines.drivers.persistent_sessions import (
     operator_requests,
     postgres,
     route_rows,
+    row_ranges,
     session_row,
     sql,
     sqlite,
@@ -38,7 +39,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadNodes,
     ReadPage,
     ShowMarker,
-    StoreRow,
+    StoreRows,
     Subscribe,
     Unsubscribe,
     Watched,
@@ -65,7 +66,7 @@ from statemachines.persistent_sessions.request import (
     LoadSession,
     MarkDelivered,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadPending,
     ReadRow,
     SessionState,
@@ -110,7 +111,7 @@ PAGED = {
 
 MODULES = (
     abandon, collector_requests, group_rows, host_requests, life_requests, machine_requests, operator_requests,
-    route_rows, session_row, sql, state_rows, store,
+    route_rows, row_ranges, session_row, sql, state_rows, store,
 )  # fmt: skip
 
 
@@ -130,7 +131,7 @@ async def drive(opened, clock, steady):
     for writer in ("n1", "n2"):
         await ask(BeginEpoch("s1", writer))
         for number in (1, 2, 3, 3):
-            await do(StoreRow(PutRow("s1", writer, 1, queued(number)), "a/x", b"x"))
+            await do(StoreRows(PutRows("s1", writer, 1, (queued(number),)), {queued(number).message: ("a/x", b"x")}))
         await ask(ReadRow("s1", writer, 1, 3))
         await ask(PutMarker("s1", writer, 1, 4, token, 1))
         await do(ShowMarker("s1", writer, token, 2))
@@ -177,7 +178,7 @@ async def operate(opened):
     await connect(opened, "s4", "c4", owner="n1~1/1")
     await opened.ask(BeginEpoch("s4", "n1"))
     for number in (1, 2, 3):
-        await opened.ask(PutRow("s4", "n1", 1, queued(number)))
+        await opened.ask(PutRows("s4", "n1", 1, (queued(number),)))
     await opened.do(KickClient("c4"))
     await opened.do(PurgeClient("c4"))
     for _ in range(2):

@@ -38,7 +38,7 @@ from statemachines.persistent_sessions.request import (
 )
 from statemachines.persistent_sessions.resume_record import NORMAL, TAKING, YIELDING
 from statemachines.persistent_sessions.session_host import SessionHost
-from statemachines.persistent_sessions.session_host_process import life_of_owner
+from statemachines.persistent_sessions.session_host_parties import life_of_owner
 from statemachines.persistent_sessions.takeover_message import (
     BeginTakeover,
     EndTakeover,

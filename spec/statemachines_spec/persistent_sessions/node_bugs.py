@@ -1,0 +1,49 @@
+"""Bugs of a whole node: mistakes that can be planted in what the process of a node decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from statemachines.kernel import Feed
+from statemachines.persistent_sessions import session_host_owners, session_host_peers
+from statemachines.persistent_sessions.session_host_process import SESSION_HOST_MACHINE
+from statemachines.persistent_sessions.session_host_writers import with_writer
+from statemachines_spec.bug import Bug, change_rows, replace_call
+
+H = SESSION_HOST_MACHINE
+
+
+def open_alone(record: Any, event: Any, now_ns: int) -> Any:
+    """As if nobody had the session."""
+    return session_host_owners.begin_resume(record, replace(event, live=""), now_ns)
+
+
+def mark_alone(record: Any, message: Any) -> Any:
+    """The writer does not learn who wants the marker."""
+    record, party, began = with_writer(record, message.session)
+    return record, (*began, Feed(party, message))
+
+
+def keep_still(record: Any, event: Any, now_ns: int) -> Any:
+    return record, ()
+
+
+BUGS = (
+    Bug("taken-over-from-nobody", "a session that is live at another owner is resumed as if it were live nowhere",
+        "PS-140", "the owner of before", change_rows(H, "begin_resume", do=open_alone)),
+    Bug("marker-without-owner", "a writer that shows a marker does not learn where the session is live", "PS-143",
+        "who wants it", replace_call(session_host_peers, "mark", mark_alone)),
+    Bug("claims-believed", "what another node claims of a session counts at once", "PS-164", "the database",
+        change_rows(H, "pass_on", when=lambda record, event: True)),
+    Bug("claims-dropped", "what another node claims of a session is dropped when the database is asked", "PS-164",
+        "what is held", change_rows(H, "hold_takeover", do=keep_still)),
+    Bug("gone-owner-is-silent", "a node does not answer for an owner that it has not", "PS-160", "the refusal",
+        change_rows(H, "refuse_takeover", do=keep_still)),
+    Bug("dead-writer-not-told", "owners are not told that a node is dead", "PS-147", "who follows it",
+        change_rows(H, "look_at_followers", do=keep_still)),
+    Bug("writer-not-met", "an owner does not learn of a writer that the database has rows of", "PS-147",
+        "the look into the database", change_rows(H, "meet", do=keep_still)),
+)  # fmt: skip
+"""Each with a sentence of its own."""
