@@ -51,7 +51,7 @@ from statemachines.persistent_sessions import (
     resume_actions,
     resume_takeover,
     store_time,
-    takeover_actions,
+    takeover,
     writer_actions,
 )
 from statemachines.persistent_sessions.client_message import Subscribed
@@ -184,7 +184,7 @@ BREAKS = {
     "PS-280": swap(life_requests, "LAST", life_requests.LAST.replace("attempt", "0")),
     "PS-420": swap(life_requests, "LAST", life_requests.LAST.replace("instance", "NULL")),
     "PS-421": swap(life_requests, "has_ended", lambda sql, owner: False),
-    "PS-422": swap(takeover_actions, "begin_patience_ms", lambda record: record.times.begin_ms),
+    "PS-422": swap(takeover, "begin_patience_ms", lambda record: record.times.begin_ms),
     "PS-424": swap(operator_requests, "has_ended", lambda sql, owner: True),
     "PS-425": swap(operator_requests, "next_token", lambda sql: 0),
     "PS-426": swap(operator_requests, "abandon", lambda sql, session: None),
