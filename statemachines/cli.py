@@ -20,6 +20,7 @@ from statemachines import __version__
 from statemachines.commands import (
     adopt,
     analysis,
+    campaign,
     check,
     conform,
     damage,
@@ -258,7 +259,7 @@ def _progress(text: str) -> None:
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(demo.demo)
 app.command()(simulation.simulate)
 app.command()(simulation.replay)
-app.command()(simulation.campaign)
+app.command()(campaign.campaign)
 app.command()(analysis.analyze)
 app.command()(damage.damage)
 app.command()(export.export)

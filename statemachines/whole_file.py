@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from zlib import crc32
 
 from statemachines.kernel import ConfigurationError
 
@@ -36,8 +37,10 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def partial_of(path: Path) -> Path:
-    """Where it is while it is written."""
-    return path.with_name(path.name + ".partial")
+    """Where it is while this process writes it.  Another process, here or elsewhere, may be at the same file: a task
+    that Spark took for dead and began again."""
+    here = crc32(os.uname().nodename.encode())
+    return path.with_name(f"{path.name}.{here:08x}-{os.getpid()}.partial")
 
 
 def make_folder(path: Path, key: str) -> None:

@@ -146,6 +146,7 @@ ON_SPARK = (
     "reports/test_baselines",
     "reports/test_comparison",
     "reports/test_spark_session",
+    "reports/test_spark_cluster",
     "reports/test_traces_page",
     "reports/test_interrupted.py::test_on_spark",
     "judged_side_by_side[--spark]",
@@ -155,6 +156,8 @@ ON_SPARK = (
     "reports/sequence_windows/test_loss_reports.py::test_spark",
     "demo/",
     "[judge-steps",
+    "[analyze-100m",
+    "[campaign-spark",
 )
 """Tests that start Spark in their own process."""
 

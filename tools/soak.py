@@ -10,8 +10,9 @@ publishers go on, on SQLite and on PostgreSQL by turns, the more often the longe
 streams of groups, in storms and in the calm behind them; cuts members off the host that leads; lets processes at a
 queue in shared memory be killed and stopped before chosen accesses, breaks calls at it off, and lets a crowd of them
 come and go; cuts a link between sessions of zenoh, which comes back slow; starts a group on 70 000 topics beside busy
-processes; and fuzzes what reads frames. It appends a line of JSON with what it did to out/soak.jsonl; the number of
-lines is the seed of the next round, so no two are the same.
+processes; kills workers of a Spark cluster amid a campaign and an analysis; and fuzzes what reads frames. It appends a
+line of JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the
+same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
@@ -45,9 +46,11 @@ from soak_processes import (
     start_many_topics,
 )
 from soak_real_round import play_real
+from soak_spark import run_on_cluster
 from soak_totals import Totals
 
 from statemachines.kernel import GaplessError
+from statemachines_bench.sessions import measure_backlog
 from statemachines_sim.scenario import list_shipped_with
 
 PROTOCOL = "shared_subscriptions"
@@ -66,6 +69,7 @@ COUNTS = {
     "damages": (10, "times that each kind of damage is done to a trace"),
     "states": (10_000_000, "states at most, of a system that is explored again"),
     "topics": (70_000, "topics of a group that starts at once"),
+    "cluster": (200, "runs of a campaign on a cluster of Spark, and of its analysis; 0: none"),
 }
 """Option -> how many in a round, and of what."""
 
@@ -76,6 +80,8 @@ soak lasts: a fault takes a second or more, so a run takes a third of it.  An ho
 STORMS_A_MINUTE = 0.3
 COMMIT_LARGE, COMMIT_SMALL, COMMIT_ROUNDS = 10, 7, 8
 """Resource managers of two-phase commit: in one round of eight 62 million states, else 300 000."""
+BACKLOG, BACKLOG_MINUTES = 1_000_000, 30
+"""Messages that wait for a session which resumes before the first round, and how long a soak lasts that begins so."""
 BREAKS = 2_000
 """Calls at a queue in a round that are broken off amid an instruction."""
 SERVED = 20
@@ -106,6 +112,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         start_many_topics(done, given.topics)
         cut_off(done, SERVED)
         play_real(done)
+        run_on_cluster(done, given.cluster)
     except GaplessError as error:
         done.count_violations(f"round {seed}: {error}")
     return done
@@ -133,6 +140,8 @@ def main() -> int:
     given = parse_options()
     end = time.monotonic() + 60 * given.minutes
     given.log.parent.mkdir(parents=True, exist_ok=True)
+    if given.minutes >= BACKLOG_MINUTES:
+        print(f"a session resumes {BACKLOG:,} messages: {measure_backlog(BACKLOG):.1f} us / message", flush=True)
     totals, seed = Totals(), len(given.log.read_bytes().splitlines()) if given.log.exists() else 0
     while not totals.violations and (totals.rounds == 0 or time.monotonic() < end):
         done = one_round(seed + totals.rounds, given)

@@ -205,21 +205,54 @@ def _fits(name: str, kind: Any) -> bool:
     return bool(pa.types.is_integer(kind))
 
 
-def read_columns(path: Path, wanted: tuple[str, ...] = ANALYZED) -> Iterator[Columns]:
+def read_columns(
+    path: Path, wanted: tuple[str, ...] = ANALYZED, begin: int = 0, end: int | None = None
+) -> Iterator[Columns]:
     """The wanted columns of a trace file, some whole runs at a time: about `SEGMENT` rows, or one run where that has
-    more.
+    more.  `begin`, `end`: only runs whose first row is one of these rows of the file.
 
     What is judged then stays in the cache, and a file may be larger than the memory.  Raises `ConfigurationError` where
     columns are missing, rows are not sorted, or it is no Parquet file.
     """
     with open_trace(path) as file:
-        latest = -1
-        for table in _whole_runs(path, file, wanted):
+        with reading(path):
+            first, latest = find_run_begin(file, begin)
+            last, _ = find_run_begin(file, file.metadata.num_rows if end is None else end)
+        for table in _whole_runs(path, file, wanted, first, last):
             with reading(path):
                 columns = Columns(table)
             _check_order(path, columns, latest)
             latest = int(columns["run"][-1])
             yield columns
+
+
+def find_run_begin(file: Any, row: int) -> tuple[int, int]:
+    """The first row from `row` on in which a run begins (the number of rows: in none), and the run before it (-1:
+    none).  It follows from the file and the row alone, so pieces of a file that are cut at any rows share its runs."""
+    if row <= 0 or row >= file.metadata.num_rows:
+        return max(0, min(row, file.metadata.num_rows)), -1
+    place, latest = 0, None
+    for group in range(file.num_row_groups):
+        about = file.metadata.row_group(group)
+        rows = about.num_rows
+        if place + rows >= row and not _has_one_run(about, latest):
+            run = file.read_row_group(group, columns=["run"]).column("run").fill_null(-1).to_numpy()
+            if latest is None:
+                latest = int(run[row - 1 - place])
+            others = np.flatnonzero(run[max(row - place, 0) :] != latest)
+            if len(others):
+                return max(row, place) + int(others[0]), latest
+        place += rows
+    return place, -1 if latest is None else latest
+
+
+def _has_one_run(about: Any, run: int | None) -> bool:
+    """The statistics of a row group say that all of its rows are of this run."""
+    if run is None:
+        return False
+    names = [about.column(place).path_in_schema for place in range(about.num_columns)]
+    statistics = about.column(names.index("run")).statistics
+    return statistics is not None and statistics.has_min_max and statistics.min == statistics.max == run
 
 
 def columns_of_run(path: Path, run: int) -> Columns:
@@ -229,20 +262,28 @@ def columns_of_run(path: Path, run: int) -> Columns:
     return Columns(_with_dictionaries(table))
 
 
-def _whole_runs(path: Path, file: Any, wanted: tuple[str, ...]) -> Iterator[pa.Table]:
-    """The row groups of a file, put together and cut again where a run ends."""
+def _whole_runs(path: Path, file: Any, wanted: tuple[str, ...], begin: int, end: int) -> Iterator[pa.Table]:
+    """The rows from `begin` to `end`, where runs begin, row group by row group: put together, and cut again where a run
+    ends."""
     parts: list[pa.Table] = []
+    place = 0
     for group in range(file.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        first, last = max(begin - place, 0), min(end - place, rows)
+        place += rows
+        if first >= last:
+            continue
         with reading(path):
-            parts.append(_with_dictionaries(file.read_row_group(group, columns=list(wanted))))
+            read = _with_dictionaries(file.read_row_group(group, columns=list(wanted)))
+        parts.append(read.slice(first, last - first))
         if sum(part.num_rows for part in parts) >= SEGMENT:
             table = pa.concat_tables(parts)
             run = table.column("run").to_numpy()
-            last = np.flatnonzero(run != run[-1])
-            end = int(last[-1]) + 1 if len(last) else 0
-            if end:
-                yield table.slice(0, end)
-            parts = [table.slice(end)]
+            last_run = np.flatnonzero(run != run[-1])
+            cut = int(last_run[-1]) + 1 if len(last_run) else 0
+            if cut:
+                yield table.slice(0, cut)
+            parts = [table.slice(cut)]
     if sum(part.num_rows for part in parts):
         yield pa.concat_tables(parts)
 

@@ -7,7 +7,6 @@ the protocols.  Nothing here looks at single rows in Python except those that ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,14 +24,16 @@ from statemachines_reports.neutral.replay_check import replay_check
 from statemachines_reports.neutral.step_checks import CONTINUITY, ROWS
 from statemachines_reports.neutral.turn_check import turns_check
 from statemachines_reports.protocol import Finding, ReportProtocol, Verdict, reports_of
-from statemachines_reports.trace_set import TraceSet, parameters, read_runs
+from statemachines_reports.trace_set import RunParameters, TraceSet
 
 FAULT, NOTE = "fault", "note"
 NO_FAULTS = ("heal", "restart", "resume", "join")
 """What rows of kind fault say that is none; and what begins with `end_`."""
 
-SHOWN = 20
-"""Of each kind of violation, so many are described in a segment; all are counted."""
+SHOWN: Final = 40
+"""Of each kind of violation, so many are described in a segment, those of the first rows; all are counted."""
+MOST_EQUAL: Final = 1_000
+"""Of those that are about the same row, or the same whole run, at most so many are described."""
 
 
 class RunRows(msgspec.Struct, frozen=True):
@@ -172,11 +173,13 @@ class Judges:
         found = dict.fromkeys([*(("", one) for one in (*silent, *cut)), *told])
         return [(name, Absent(run, log)) for name, (run, log) in found]
 
-    def judge_path(self, path: Path, waived: Mapping[str, frozenset[int]]) -> Iterator[Result]:
-        """All results of one file."""
-        runs = cache(lambda: {number: parameters(run) for number, run in read_runs(path.parent).items()})
-        for columns in read_columns(path):
-            yield from self.judge(Segment(columns, self.lookup, lambda run: runs()[run]), waived)
+    def judge_path(
+        self, path: Path, waived: Mapping[str, frozenset[int]], begin: int = 0, end: int | None = None
+    ) -> Iterator[Result]:
+        """All results of one file, or of its runs that begin from row `begin` on and before row `end`."""
+        parameters_of = RunParameters(path)
+        for columns in read_columns(path, begin=begin, end=end):
+            yield from self.judge(Segment(columns, self.lookup, parameters_of), waived)
 
 
 def find_lacking_logs(segment: Segment, unlogged: tuple[str, ...]) -> Iterator[tuple[int, str]]:
@@ -220,8 +223,18 @@ def _split(check: str, verdict: Verdict, waived: frozenset[int]) -> Iterator[msg
     promised = ~np.isin(verdict.run, list(waived)) if waived else np.ones(len(verdict.run), bool)
     yield Found(check, verdict.checked, int(promised.sum()), int((~promised).sum()))
     for kept in (True, False):
-        for place in np.flatnonzero(promised == kept)[:SHOWN].tolist():
+        for place in _first_places(verdict, np.flatnonzero(promised == kept)):
             yield Finding(check, int(verdict.run[place]), int(verdict.seq[place]), verdict.describe(place), kept)
+
+
+def _first_places(verdict: Verdict, places: np.ndarray) -> list[int]:
+    """The places of the first rows, and all that are about the row of the last of these: however a trace is cut into
+    segments, the first findings of all are among them."""
+    run, seq = verdict.run[places], verdict.seq[places]
+    order = np.lexsort((seq, run))
+    last = order[min(SHOWN, len(order)) - 1 : len(order)]
+    equal = (run[last] == run[last[:1]]) & (seq[last] == seq[last[:1]])
+    return [int(place) for place in places[order[: min(SHOWN - 1 + int(equal.sum()), SHOWN + MOST_EQUAL)]]]
 
 
 def list_used_rows(steps: Steps, lookup: Lookup) -> list[Used]:

@@ -13,11 +13,13 @@ import pyarrow.parquet as pq
 
 from statemachines.drivers.plain_text import plain_json
 from statemachines.kernel import ConfigurationError
+from statemachines.spark.spark_settings import NO_SETTINGS, SparkSettings
+from statemachines.trace.parquet import describe_table
 from statemachines.whole_file import check_folder, make_folder, whole_file, write_whole
 from statemachines_reports.coverage import Coverage, coverage_of, list_untaken
 from statemachines_reports.judge import MONITORS, Judges
 from statemachines_reports.neutral.replay_check import LEVEL as REPLAY
-from statemachines_reports.protocol import Tables
+from statemachines_reports.protocol import Records, Tables
 from statemachines_reports.session import Session
 from statemachines_reports.tables import amounts_of, duckdb_tables, name_tables
 from statemachines_reports.trace_set import TraceSet
@@ -29,11 +31,26 @@ NOT_JUDGED: Final = "not judged: not installed here: "
 NO_LOG: Final = "not judged: no log of "
 NO_DATA: Final = "not judged: its rows have no data (simulate --data)"
 
+LOCAL: Final = "local"
+SPARK: Final = "spark"
+SPARK_ROWS: Final = 100_000_000
+"""From so many rows on Spark is chosen: on two cores one process is done sooner below."""
+
 SHOWN_LOGS: Final = 3
 """Of logs that are missing, so many are named."""
 
 SHORT: Final = ("findings", "scenarios", "latencies", "faults", "never", "totals", "unjudged", "absent")
 """The tables that are in `summary.json` too, besides those that a protocol names."""
+
+
+class EngineChoice(msgspec.Struct, frozen=True):
+    """What judges: `name` is `LOCAL` or `SPARK`, and why it was chosen."""
+
+    name: str
+    why: str
+
+
+AS_NAMED: Final = EngineChoice(LOCAL, "as named")
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -67,6 +84,7 @@ class Analysis(msgspec.Struct):
     checks: list[Check]
     coverage: list[Coverage]
     tables: Tables
+    engine: EngineChoice = AS_NAMED
 
     @property
     def unjudged_files(self) -> int:
@@ -95,13 +113,20 @@ Judge = Callable[[TraceSet, Judges], Tables]
 Say = Callable[[str], None]
 
 
-def analyze(directory: Path, out: Path, progress: Say | None = None, *, spark: bool = True) -> Analysis:
+def analyze(
+    directory: Path,
+    out: Path,
+    progress: Say | None = None,
+    *,
+    spark: bool | None = None,
+    settings: SparkSettings = NO_SETTINGS,
+) -> Analysis:
     """Judge the trace in `directory`, whatever protocols it is of; tables and `summary.json` go to `out`.
 
-    Without Spark everything is done in this process, with the same results: sooner where there are less than some
-    million steps.  `progress` is called with what begins.
+    With `spark` on Spark, by `settings`; without (False) in this process, with the same results; None: by the number of
+    rows.  `progress` is called with what begins.
     """
-    (analysis,) = analyze_all([(directory, out)], progress, spark=spark)
+    (analysis,) = analyze_all([(directory, out)], progress, spark=spark, settings=settings)
     return analysis
 
 
@@ -109,7 +134,8 @@ def analyze_all(
     traces: Sequence[tuple[Path, Path]],
     progress: Say | None = None,
     *,
-    spark: bool = True,
+    spark: bool | None = None,
+    settings: SparkSettings = NO_SETTINGS,
     partly: bool = False,
     named: Sequence[str] = (),
     are_compared: bool = True,
@@ -128,25 +154,40 @@ def analyze_all(
     opened = [TraceSet(directory, out) for directory, out in traces]
     if are_compared:
         check_protocols([str(directory) for directory, _ in traces], opened, named)
+    engine = choose_engine(opened, spark, settings)
+    say(f"engine {engine.name}: {engine.why}")
     found: list[Analysis] = []
 
     def judge_each(tables_of: Judge) -> None:
         for trace, (_, out) in zip(opened, traces, strict=True):
             found.append(judge(trace, out, tables_of, say))
+            found[-1].engine = engine
             if found[-1].unjudged_files:
                 return
 
     try:
-        if not spark or not opened:
+        if engine.name == LOCAL or not opened:
             judge_each(partial(duckdb_tables, partly=partly))
         else:
             say("starting Spark")
-            with Session() as session:
+            with Session(settings) as session:
                 judge_each(partial(session.tables, partly=partly))
     except KeyboardInterrupt:
         if not partly:
             raise
     return found
+
+
+def choose_engine(traces: Sequence[TraceSet], spark: bool | None, settings: SparkSettings) -> EngineChoice:
+    """Spark or this process, and why: what the user names binds, otherwise the rows in the footers decide."""
+    if spark is not None:
+        return EngineChoice(SPARK, "as named") if spark else AS_NAMED
+    if settings.all_settings:
+        return EngineChoice(SPARK, f"{', '.join(sorted(settings.all_settings))} is named")
+    rows = sum(trace.rows for trace in traces)
+    if rows < SPARK_ROWS:
+        return EngineChoice(LOCAL, f"{rows:,} rows; below {SPARK_ROWS:,} one process is done sooner than Spark")
+    return EngineChoice(SPARK, f"{rows:,} rows; from {SPARK_ROWS:,} on Spark")
 
 
 def check_protocols(directories: Sequence[str], traces: Sequence[TraceSet], named: Sequence[str]) -> None:
@@ -231,9 +272,22 @@ def write_tables(out: Path, tables: Tables) -> None:
         path = out / f"{name.replace('/', '.')}.parquet"
         if lines:
             with whole_file(path) as unfinished:
-                pq.write_table(pa.Table.from_pylist(lines), unfinished, compression="zstd")
+                pq.write_table(make_table(name, lines), unfinished, compression="zstd")
         else:
             path.unlink(missing_ok=True)
+
+
+def make_table(name: str, lines: Records) -> pa.Table:
+    """A table with its units.  A column that is null in every line is one of numbers: a percentile, or a ratio."""
+    table = pa.Table.from_pylist(lines)
+    fields = [pa.field(one.name, pa.float64()) if pa.types.is_null(one.type) else one for one in table.schema]
+    return table.cast(describe_table(pa.schema(fields), name, {one: unit_of(one) for one in table.column_names}, {}))
+
+
+def unit_of(column: str) -> str:
+    """The unit of a column of results, by the end of its name ("": a count, a number, or a text)."""
+    ends = {"_ns": "ns", "_units": "units", "_bytes": "bytes"}
+    return next((unit for end, unit in ends.items() if column.endswith(end)), "")
 
 
 def write_summary(path: Path, analysis: Analysis) -> None:

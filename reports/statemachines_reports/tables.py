@@ -37,6 +37,14 @@ def _spread(value: str, suffix: str) -> str:
     return ", ".join([*shown, f"max({value}) AS max_{suffix}"])
 
 
+MACROS: Final = (
+    """interpolated(found, place) AS found[floor(place)::bigint + 1]::double + (place - floor(place))
+       * (found[ceil(place)::bigint + 1]::double - found[floor(place)::bigint + 1]::double)""",
+    """percentile(x, share) AS interpolated(list_sort(list(x) FILTER (x IS NOT NULL)),
+       (count(x) - 1)::double * share::double)""",
+)
+"""`percentile` in DuckDB, with the arithmetic of Spark's: to the last bit the same."""
+
 SPREAD: Final = f"{_spread('value_ns', 'ns')}, {_spread('value_ns / unit_ns', 'units')}"
 
 IS_FAULT: Final = f"kind = '{FAULT}'"
@@ -263,14 +271,18 @@ def judge_interruptibly(trace: TraceSet, judges: Judges, results: Results, partl
 
 def duckdb_tables(trace: TraceSet, judges: Judges, *, partly: bool = False) -> Tables:
     """Judge the trace in this process, file after file, and make the tables with DuckDB."""
+    return join_results(trace, judges, judge_interruptibly(trace, judges, Results(judges), partly))
+
+
+def join_results(trace: TraceSet, judges: Judges, batches: list[pa.RecordBatch]) -> Tables:
+    """The tables of a trace, by DuckDB, from what was found in its pieces: in any order, however it was cut."""
     import duckdb
 
-    results = Results(judges)
-    batches = judge_interruptibly(trace, judges, results, partly)
     with duckdb.connect() as connection:
-        connection.register("result", pa.Table.from_batches(batches, results.schema))
+        connection.register("result", pa.Table.from_batches(batches, Results(judges).schema))
         connection.register("settings", settings_of(trace, judges))
-        connection.execute("CREATE MACRO percentile(x, share) AS quantile_cont(x, share)")
+        for macro in MACROS:
+            connection.execute(f"CREATE MACRO {macro}")
 
         def sql(query: str) -> Records:
             done = connection.execute(query)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -25,8 +25,8 @@ from statemachines_reports.columns import open_trace, read_run, reading
 
 
 class TraceSet:
-    """`files`: the trace files by name; `runs`: run -> its line of the table; `torn`: cut last lines of logs;
-    `left`: files that nobody came to judge;
+    """`files`: the trace files by name; `groups`: file -> the rows of each of its row groups; `runs`: run -> its line
+    of the table; `torn`: cut last lines of logs; `left`: files that nobody came to judge;
     `protocols` of its machines that are installed here, and the names of those that are not (`missing`).
 
     `directory` holds Parquet files as the simulator writes them, or the logs of one real run, which are merged into
@@ -49,13 +49,17 @@ class TraceSet:
         self.files = sorted(directory.glob("trace-*.parquet"))
         if not self.files:
             raise ConfigurationError("trace", str(directory), "holds no trace (trace-*.parquet, or *.ndjson)")
-        for path in self.files:
-            open_trace(path).close()
+        self.groups = {path: _count_rows(path) for path in self.files}
         self.runs = read_runs(directory)
         self._protocols = {number: fingerprints_of(run) for number, run in self.runs.items()}
         self.protocols, self.missing = find_installed(
             str(directory), join_fingerprints(str(directory), self._protocols.values())
         )
+
+    @property
+    def rows(self) -> int:
+        """Rows of all files, as their footers say."""
+        return sum(sum(self.groups[path]) for path in self.files)
 
     def stop_at(self, judged: Collection[str]) -> None:
         """The files of these names are judged, and no more will be: the others, and the runs in them, do not count."""
@@ -84,6 +88,12 @@ class TraceSet:
             if missing:
                 rule = f"{where}; so are {len(missing)} runs in all: keep the files of a campaign together"
                 raise ConfigurationError("run", min(missing), rule)
+
+
+def _count_rows(path: Path) -> tuple[int, ...]:
+    """The rows of each row group of a trace file; raises `ConfigurationError` for any other file."""
+    with open_trace(path) as file:
+        return tuple(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
 
 
 def parameters(run: Run) -> dict[str, Any]:
@@ -119,10 +129,38 @@ def fingerprints_of(run: Run) -> dict[str, str]:
         ) from error
 
 
+class RunParameters:
+    """The parameters of the runs in a trace file, run -> parameters.  They are read when asked for first: from the
+    table beside the file (`runs-NAME.parquet`), and only for a run that is not in there from all tables."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: dict[int, dict[str, Any]] = {}
+
+    def __call__(self, run: int) -> dict[str, Any]:
+        if run not in self._found:
+            beside = self._path.with_name(self._path.name.replace("trace", "runs", 1))
+            runs = read_run_files([beside]) if beside.is_file() and not self._found else {}
+            if run not in runs:
+                runs = read_runs(self._path.parent)
+            if run not in runs:
+                raise ConfigurationError("run", run, f"of {self._path.name} is in no table of runs (runs-*.parquet)")
+            self._found |= {number: parameters(one) for number, one in runs.items()}
+        return self._found[run]
+
+
 def read_runs(directory: Path) -> dict[int, Run]:
     """The table of runs, from every `runs*.parquet`."""
+    runs = read_run_files(sorted(directory.glob("runs*.parquet")))
+    if not runs:
+        raise ConfigurationError("runs", str(directory), "holds no table of runs (runs-*.parquet)")
+    return runs
+
+
+def read_run_files(paths: Iterable[Path]) -> dict[int, Run]:
+    """The tables of runs in these files, together."""
     runs: dict[int, Run] = {}
-    for path in sorted(directory.glob("runs*.parquet")):
+    for path in paths:
         with reading(path, "runs"):
             table = pq.read_table(path, page_checksum_verification=True)
             missing = [column for column in RUN_COLUMNS if column not in table.column_names]
@@ -137,8 +175,6 @@ def read_runs(directory: Path) -> dict[int, Run]:
             if run.run in runs:
                 raise ConfigurationError("runs", str(path), f"names run {run.run} a second time")
             runs[run.run] = run
-    if not runs:
-        raise ConfigurationError("runs", str(directory), "holds no table of runs (runs-*.parquet)")
     return runs
 
 

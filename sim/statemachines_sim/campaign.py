@@ -1,4 +1,8 @@
-"""Campaign: many seeds of a scenario, over local processes, with their traces in files of whole runs."""
+"""Campaign: many seeds of a scenario, over local processes, with their traces in files of whole runs.
+
+A file appears when its runs are done, so a campaign that was broken off is resumed file by file.  A file counts as done
+if its table of runs is what these seeds would write now: same scenario, settings, versions and tables.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -37,6 +42,13 @@ class Job(msgspec.Struct, frozen=True):
     first_run: int
     out: str
     settings: tuple[str, ...] = ()
+    is_resumed: bool = False
+    """A file that is there, and is of these seeds, is not made again."""
+
+    @property
+    def name(self) -> str:
+        """What its files are called after `trace-` and `runs-`."""
+        return f"{self.scenario.name}-{self.first_run:06}"
 
 
 def campaign(
@@ -69,9 +81,13 @@ def campaign_parts(
     processes: int = 2,
     first_run: int = 0,
     settings: tuple[str, ...] = (),
+    is_resumed: bool = False,
 ) -> Iterator[list[Outcome]]:
-    """As `campaign`, some outcomes at a time: who is interrupted has those that came before, and their trace."""
-    jobs = list(_jobs(scenario, seeds, out, first_run, settings))
+    """As `campaign`, some outcomes at a time: who is interrupted has those that came before, and their trace.
+
+    `is_resumed`: what an earlier campaign has left in `out` is not run again.
+    """
+    jobs = list(list_jobs(scenario, seeds, out, first_run, settings, is_resumed))
     if processes <= 1 or len(jobs) == 1:
         yield from map(run_job, jobs)
         return
@@ -101,9 +117,11 @@ def run_job(job: Job) -> list[Outcome]:
     """Run its seeds one after the other; the trace file appears when all are done."""
     if not job.out:
         return [World(job.scenario, seed).run() for seed in job.seeds]
+    done = read_outcomes(job) if job.is_resumed else None
+    if done is not None:
+        return done
     outcomes: list[Outcome] = []
-    name = f"{job.scenario.name}-{job.first_run:06}"
-    with TraceWriter(Path(job.out), name) as writer:
+    with TraceWriter(Path(job.out), job.name) as writer:
         for number, seed in enumerate(job.seeds):
             world = World(job.scenario, seed)
             outcome = world.run()
@@ -112,11 +130,44 @@ def run_job(job: Job) -> list[Outcome]:
     return outcomes
 
 
+def read_outcomes(job: Job) -> list[Outcome] | None:
+    """The outcomes of a job whose files are there, whole, and what the job would write; None for any others."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    trace, runs = (Path(job.out) / f"{kind}-{job.name}.parquet" for kind in ("trace", "runs"))
+    try:
+        rows = pq.read_metadata(trace).num_rows
+        lines = [msgspec.convert(line, Run) for line in pq.read_table(runs).to_pylist()]
+        outcomes = [read_outcome(line) for line in lines]
+    except (OSError, pa.ArrowException, msgspec.MsgspecError):
+        return None
+    numbered = enumerate(outcomes, job.first_run)
+    again = [run_row(job.scenario, outcome, number, job.settings) for number, outcome in numbered]
+    is_same = again == lines and tuple(one.seed for one in outcomes) == job.seeds
+    return outcomes if is_same and rows == sum(one.rows for one in outcomes) else None
+
+
+def read_outcome(run: Run) -> Outcome:
+    """The outcome that `run_row` wrote.  What the watch counted stands behind the fields, and before the protocol; a
+    count that is called like a field stands in its place, and the field under `outcome`."""
+    facts = msgspec.json.decode(run.parameters, type=dict[str, Any])
+    names = list(facts)
+    counted = names[: names.index("protocol") if "protocol" in names else 0]
+    hidden = facts.get("outcome", {})
+    own = set(Outcome.__struct_fields__)
+    tally = {name: facts[name] for name in counted if name in hidden or name not in (*own, "outcome")}
+    fields = {name: facts[name] for name in own & facts.keys()} | hidden
+    return msgspec.convert(fields | {"tally": tally}, Outcome)
+
+
 def run_row(scenario: Scenario, outcome: Outcome, run: int, settings: tuple[str, ...] = ()) -> Run:
     """The line of a run in the table of runs: its parameters are what came out, and everything it follows from."""
     sim = scenario.sim
     facts = msgspec.structs.asdict(outcome)
-    facts |= facts.pop("tally")
+    tally = facts.pop("tally")
+    hidden = {name: facts[name] for name in tally if name in facts}
+    facts |= tally | ({"outcome": hidden} if hidden else {})
     facts["protocol"] = sim.name
     facts["schedule"] = draw(scenario, outcome.seed)
     facts["settings"] = settings_of(scenario)
@@ -134,9 +185,15 @@ def run_row(scenario: Scenario, outcome: Outcome, run: int, settings: tuple[str,
     )
 
 
-def _jobs(
-    scenario: Scenario, seeds: range, out: Path | None, first_run: int, settings: tuple[str, ...]
+def list_jobs(
+    scenario: Scenario,
+    seeds: range,
+    out: Path | None,
+    first_run: int,
+    settings: tuple[str, ...],
+    is_resumed: bool = False,
 ) -> Iterator[Job]:
+    """A job for each file."""
     for begin in range(0, len(seeds), SEEDS_PER_FILE):
         part = tuple(seeds[begin : begin + SEEDS_PER_FILE])
-        yield Job(scenario, part, first_run + begin, "" if out is None else str(out), settings)
+        yield Job(scenario, part, first_run + begin, "" if out is None else str(out), settings, is_resumed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,12 +12,23 @@ import typer
 from statemachines.commands.exits import Exit
 from statemachines.drivers.plain_text import plain_json, plain_line
 from statemachines.interrupts import begin_work
+from statemachines.kernel import ConfigurationError
+from statemachines.spark.spark_settings import SparkSettings, read_settings
 
 if TYPE_CHECKING:
     from statemachines.kernel import Protocol
     from statemachines_reports.comparison import Comparison
     from statemachines_reports.judge import Judges
     from statemachines_reports.pipeline import Analysis
+
+
+class Engine(StrEnum):
+    """Where the work is done."""
+
+    AUTO = "auto"
+    SPARK = "spark"
+    LOCAL = "local"
+
 
 SHOWN = 20
 """Findings that are printed of each analysis; the page and the tables have more."""
@@ -31,10 +43,20 @@ def analyze(
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where tables and page go.")] = Path("out/report"),
+    engine: Annotated[
+        Engine, typer.Option(help="On Spark, or in this process (local); auto: on Spark from 100 million rows on.")
+    ] = Engine.AUTO,
+    master: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Spark's master, such as spark://host:7077; else what Spark is set to."),
+    ] = "",
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A setting of Spark, as of spark-submit; repeatable."),
+    ] = None,
     spark: Annotated[
-        bool,
-        typer.Option("--spark/--no-spark", help="On Spark; or in this process: sooner below some ten million rows."),
-    ] = True,
+        bool | None, typer.Option("--spark/--no-spark", help="The same as --engine spark and --engine local.")
+    ] = None,
     protocol: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,6 +72,10 @@ def analyze(
     what is done follows a step, and no clock goes back; and what each protocol adds: that nothing is lost, say, and
     nothing comes twice without a reason. `gapless damage` shows what each check sees.  Measured: latencies, what
     faults did, which rows were taken.
+
+    Spark and this process give the same tables.  The executors of a cluster are sent our code, and need what is in it
+    (docs/cluster.md); what they share with this process is only the files of the trace.  `--master` and `--conf` mean
+    Spark.  What they name wins over Spark's own configuration, which wins over our defaults.
 
     Several directories are analyzed one by one and put side by side, say the same seeds with and without exclusive
     hand-over:
@@ -68,12 +94,19 @@ def analyze(
     from statemachines_reports.pipeline import analyze_all
 
     begin_work()
+    settings = read_settings(master, conf or ())
+    chosen = choose_spark(engine, spark, settings)
     named = [_find_protocol(name).name for name in protocol or ()]
     names = side_names(traces)
     single = len(traces) == 1
     places = [out] if single else [out / name.replace("/", "_") for name in names]
     analyses = analyze_all(
-        list(zip(traces, places, strict=True)), progress=_progress, spark=spark, partly=True, named=named
+        list(zip(traces, places, strict=True)),
+        progress=_progress,
+        spark=chosen,
+        settings=settings,
+        partly=True,
+        named=named,
     )
     if not analyses:
         print("interrupted: nothing is judged yet, and nothing is written", file=sys.stderr)
@@ -91,12 +124,25 @@ def analyze(
         page, title, lead, parts, beside=None if comparison is None else beside_of(comparison, analyses[0].judges)
     )
     if json:
-        print(plain_json(_as_json(sides, comparison)))
+        print(plain_json(_as_json(sides, comparison) | {"engine": analyses[0].engine}))
     else:
+        if chosen is None:
+            print(f"engine {analyses[0].engine.name}: {analyses[0].engine.why}")
         _print(sides, comparison, analyses[0].judges)
         print(f"tables: {', '.join(str(place / 'tables') for place in places[: len(analyses)])}; page: {page}")
     _say_interrupted(analyses, len(traces))
     _exit(analyses)
+
+
+def choose_spark(engine: Engine, spark: bool | None, settings: SparkSettings) -> bool | None:
+    """Whether Spark is named (None: neither); raises `ConfigurationError` for options that contradict each other."""
+    named = {Engine.AUTO: spark, Engine.SPARK: True, Engine.LOCAL: False}[engine]
+    if spark not in (None, named):
+        raise ConfigurationError("--engine", engine.value, "contradicts --spark or --no-spark: leave one out")
+    if named is False and settings.all_settings:
+        rule = "is not on Spark, so it has no --master and no --conf: leave these out, or give --engine spark"
+        raise ConfigurationError("--engine", Engine.LOCAL.value, rule)
+    return named
 
 
 def _find_protocol(name: str) -> Protocol:

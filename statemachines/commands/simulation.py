@@ -1,9 +1,8 @@
-"""`gapless simulate`, `replay` and `campaign`: runs of any protocol under failures."""
+"""`gapless simulate` and `replay`: runs of any protocol under failures."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -38,11 +37,10 @@ Set = Annotated[
         "--set", metavar="KEY=VALUE", help="Set a key of the scenario, e.g. configuration.exclusive=false; repeatable."
     ),
 ]
+
+
 SEED_MAX: Final = 2**63 - 1
 """Seeds stand in a trace as whole numbers of 64 bits."""
-
-SEEDS_MAX: Final = 1_000_000
-"""Of one campaign."""
 
 LIST = "list"
 """In place of a scenario: say which there are."""
@@ -141,54 +139,6 @@ def replay(
         raise typer.Exit(Exit.VIOLATED)
 
 
-def campaign(
-    scenario: ScenarioName,
-    seeds: Annotated[int, typer.Option(min=1, max=SEEDS_MAX, help="How many seeds.")] = 200,
-    first: Annotated[int, typer.Option("--from", min=0, max=SEED_MAX - SEEDS_MAX, help="The first seed.")] = 0,
-    processes: Annotated[int, typer.Option(min=1, max=256, help="Local processes.")] = 2,
-    trace: TraceTo = None,
-    settings: Set = None,
-    json: JSON = False,
-) -> None:
-    """Run many seeds of a scenario over local processes, and print what they came to.
-
-    The trace that --trace writes is judged by `gapless analyze DIR`; the same seeds under another setting (--set) are
-    compared by `gapless analyze DIR DIR`.  The first failure is shrunk and kept as a file that `replay` repeats.
-    Exit code 1 if a property is violated; 3 if interrupted: what was done by then is counted, and its trace kept.
-    """
-    from statemachines_sim.campaign import campaign_parts
-    from statemachines_sim.fault import draw
-    from statemachines_sim.override import override
-    from statemachines_sim.scenario import find_scenario
-
-    if scenario == LIST:
-        show_scenarios()
-        return
-    begin_work()
-    given = tuple(settings or ())
-    chosen = override(find_scenario(scenario), given)
-    if trace is not None:
-        check_folder(trace, "--trace")
-    if not json:
-        print(f"scenario {chosen.name}, seeds {first} to {first + seeds - 1}{''.join(f', {one}' for one in given)}")
-    outcomes: list[Outcome] = []
-    with bar("seeds") as advance, suppress(KeyboardInterrupt):
-        numbers = range(first, first + seeds)
-        for done in campaign_parts(chosen, numbers, out=trace, processes=processes, settings=given):
-            outcomes += done
-            advance(len(outcomes), seeds)
-    failed = [outcome for outcome in outcomes if not outcome.is_held]
-    print(plain_json(outcomes)) if json else print(totals(outcomes))
-    if failed:
-        for outcome in failed[1:10]:
-            print(f"seed {outcome.seed}: {outcome.monitor}: {outcome.detail}", file=sys.stderr)
-        keep_failure(chosen, failed[0], draw(chosen, failed[0].seed))
-        raise typer.Exit(Exit.VIOLATED)
-    if len(outcomes) < seeds:
-        print(f"interrupted after {len(outcomes)} of {seeds} seeds", file=sys.stderr)
-        raise typer.Exit(Exit.INCONCLUSIVE)
-
-
 def run_one(
     scenario: Scenario,
     seed: int,
@@ -238,33 +188,6 @@ def show_swarm(scenario: Scenario, seed: int) -> None:
     for name, value in draw_values(scenario, seed).items():
         text = ", ".join(str(one) for one in value) if isinstance(value, list | tuple) else str(value)
         print(f"  {name}: {text or 'none'}")
-
-
-def totals(outcomes: list[Outcome]) -> str:
-    """A campaign in a few lines."""
-    if not outcomes:
-        return "no run has come to its end"
-    faults: dict[str, int] = {}
-    for outcome in outcomes:
-        for kind, count in outcome.faults.items():
-            faults[kind] = faults.get(kind, 0) + count
-    held = sum(outcome.is_held for outcome in outcomes)
-    counted = [
-        f"{name} {sum(outcome.tally[name] for outcome in outcomes)} "
-        f"(at least {min(outcome.tally[name] for outcome in outcomes)} a run)"
-        for name in outcomes[0].tally
-    ]
-    injected = [sum(outcome.faults.values()) for outcome in outcomes]
-    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(faults.items())) or "none"
-    return "\n".join(
-        (
-            f"{held} of {len(outcomes)} runs held",
-            *([", ".join(counted)] if counted else []),
-            f"{sum(injected)} faults (at least {min(injected)} a run): {listed}",
-            f"{sum(outcome.lasted_ns for outcome in outcomes) / 3.6e12:.1f} h simulated, "
-            f"{sum(outcome.rows for outcome in outcomes)} rows of trace",
-        )
-    )
 
 
 def keep_failure(scenario: Scenario, failed: Outcome, schedule: tuple[Fault, ...]) -> None:

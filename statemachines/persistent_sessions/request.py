@@ -58,39 +58,34 @@ class EpochBegun(Answer, frozen=True, gc=False):
     epoch: int
 
 
-class PutRow(Request, frozen=True, gc=False):
-    """Store a row, if the epoch still is that of the writer."""
+class PutRows(Request, frozen=True, gc=False):
+    """Store these rows, whose numbers follow each other, if the epoch still is that of the writer: all, or none."""
 
-    columns: ClassVar = TraceColumns(key="message", term="epoch", grant="qos", first="number", last="until_ns")
+    columns: ClassVar = TraceColumns(key="message", term="epoch", grant="", first="first_number", last="last_number")
 
     session: str
     writer: str
     epoch: int
-    queued: Queued
+    rows: tuple[Queued, ...]
 
     @property
     def message(self) -> str:
-        """The message that it is about."""
-        return self.queued.message
+        """The message of the first row."""
+        return self.rows[0].message
 
     @property
-    def number(self) -> int:
-        """That of the row."""
-        return self.queued.number
+    def first_number(self) -> int:
+        """The number of the first row."""
+        return self.rows[0].number
 
     @property
-    def qos(self) -> int:
-        """That of the message."""
-        return self.queued.qos
-
-    @property
-    def until_ns(self) -> int:
-        """From when on it is over."""
-        return self.queued.until_ns
+    def last_number(self) -> int:
+        """The number of the last row."""
+        return self.rows[-1].number
 
 
 class RowStored(Answer, frozen=True, gc=False):
-    """To `PutRow` and `PutMarker`: it is durable."""
+    """To `PutRows` and `PutMarker`: it is durable, all of it."""
 
 
 class RowFenced(Answer, frozen=True, gc=False):
@@ -102,7 +97,7 @@ class RowFenced(Answer, frozen=True, gc=False):
 
 
 class RowUnclear(Answer, frozen=True, gc=False):
-    """To `PutRow` and `PutMarker`: perhaps it was done, perhaps not."""
+    """To `PutRows` and `PutMarker`: perhaps it was done, perhaps not; nothing was done in part."""
 
 
 class ReadRow(Request, frozen=True, gc=False):

@@ -16,13 +16,14 @@ from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec
 from statemachines.persistent_sessions.request import NotOwner
 from statemachines.persistent_sessions.resume_record import ResumeRecord
-from statemachines.persistent_sessions.session_host_process import RESUMES, SESSION_HOST
+from statemachines.persistent_sessions.session_host_parties import RESUMES
+from statemachines.persistent_sessions.session_host_process import SESSION_HOST
 from statemachines.persistent_sessions.session_host_record import (
     WRITERS_MAX,
     CommitAcknowledged,
     ConnectClient,
     Handed,
-    HandOver,
+    HandMessage,
     LeaveClient,
     LoseClient,
     MeetWriter,
@@ -91,7 +92,7 @@ class SessionHost(ProcessRunner):
 
     def publish(self, message: str, handed: Iterable[Handed], now_ns: int) -> list[Outgoing]:
         """Hand a message that is stored to the writer of each session that it is for; there must be one."""
-        return self.call(HandOver(message, tuple(handed)), now_ns)
+        return self.call(HandMessage(message, tuple(handed)), now_ns)
 
     def lose_link(self, writer: str, now_ns: int) -> list[Outgoing]:
         """What was on its way from this node is lost."""

@@ -64,7 +64,7 @@ class CommitAcknowledged(Call, frozen=True, gc=False):
     """What was acknowledged since this was called last is committed: nobody knows when the next commit comes."""
 
 
-class HandOver(Call, frozen=True, gc=False):
+class HandMessage(Call, frozen=True, gc=False):
     """A message that is stored goes to the writer of each session that it is for."""
 
     message: str
@@ -81,12 +81,14 @@ class MeetWriter(LookAt, frozen=True, gc=False):
 
 
 class OwnerOpened(Call, frozen=True, gc=False):
-    """The session of this owner is open under `token`; `live`: the owner that has it now ("": none)."""
+    """The session of this owner is open under `token`; `live`: the owner that has it now ("": none), which its client
+    has `left`."""
 
     owner: str
     session: str
     token: int
     live: str
+    left: bool = False
 
 
 class OwnerClosed(Call, frozen=True, gc=False):
@@ -188,7 +190,7 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
     times: Times
 
 
-class OpenSession(msgspec.Struct, frozen=True, gc=False):
+class OwnedSession(msgspec.Struct, frozen=True, gc=False):
     """What an owner has in its hands."""
 
     session: str
@@ -215,7 +217,7 @@ class SessionHostRecord(msgspec.Struct, frozen=True, gc=False):
     status: SessionHostStatus = UP
     number: int = 0
     owners: Map[str, Owner] = Map()
-    resumes: Map[str, OpenSession] = Map()
+    resumes: Map[str, OwnedSession] = Map()
     newest: Map[str, str] = Map()
     acknowledged: Map[str, bool] = Map()
     writers: Map[str, str] = Map()

@@ -1,8 +1,9 @@
 """Writer: the one who stores the messages of a session on a node, and sends them live (source: "Writer processes").
 
 `new -> beginning -> idle -> storing | marking -> idle`.  One step of its serial order is: number, store, send live,
-answer the publisher; the next message waits until it is done.  A marker is a step like others and takes no number.  A
-row is stored under the writer's epoch; if somebody has raised it, the row is numbered and stored anew under the next.
+answer the publishers.  All that waits meanwhile is the next step: a range of rows, stored in one transaction, all or
+none.  A marker is a step like others and takes no number.  A range is stored under the writer's epoch; if somebody has
+raised it, the whole range is numbered and stored anew under the next.
 """
 
 from __future__ import annotations
@@ -93,9 +94,22 @@ ROWS = (
 
 
 def works_at_one_thing(record: WriterRecord) -> bool:
-    """A busy writer has a job, and no other has; a marker waits once at most."""
-    waiting = sum(one.marker is not None for one in record.inbox)
-    return (record.job is not None) == (record.status in BUSY) and waiting <= 1
+    """A busy writer has a job, and no other has: a range, or a marker."""
+    job = record.job
+    return (job is not None) == (record.status in BUSY) and (job is None or (job.marker is None) == bool(job.hands))
+
+
+def is_bounded(record: WriterRecord) -> bool:
+    """A range has no more rows than it may."""
+    return record.job is None or len(record.job.hands) <= record.range_max
+
+
+def has_its_places(record: WriterRecord) -> bool:
+    """Messages wait one behind the other, and a marker has its turn among them."""
+    ends = (record.head, record.end - 1) if record.inbox else ()
+    return all(place in record.inbox for place in ends) and (
+        record.waiting is None or record.head <= record.place <= record.end
+    )
 
 
 WRITER = Fsm(
@@ -105,5 +119,9 @@ WRITER = Fsm(
     states=WriterStatus,
     initial=NEW,
     rows=ROWS,
-    invariants=(Invariant("works-at-one-thing", "PS-12", works_at_one_thing),),
+    invariants=(
+        Invariant("works-at-one-thing", "PS-12", works_at_one_thing),
+        Invariant("range-is-bounded", "PS-400", is_bounded),
+        Invariant("inbox-has-its-places", "PS-03", has_its_places),
+    ),
 )

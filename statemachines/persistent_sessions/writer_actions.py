@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Effects, Event, Send, Tell
+from statemachines.kernel import Ask, Effect, Effects, Event, Send, Tell
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued, Written
 from statemachines.persistent_sessions.request import (
     DATABASE,
@@ -12,7 +12,7 @@ from statemachines.persistent_sessions.request import (
     EpochBegun,
     Mark,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadRow,
     RowFenced,
     RowRead,
@@ -25,8 +25,8 @@ def mark_of(event: MarkerWanted) -> Mark:
 
 
 def marker_waits(record: WriterRecord) -> Mark:
-    """The latest marker in the inbox; there is one at most."""
-    return max((mark_of(one.marker) for one in record.inbox if one.marker is not None), default=(0, 0))
+    """The marker that waits."""
+    return (0, 0) if record.waiting is None else mark_of(record.waiting)
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -48,11 +48,11 @@ def is_later(record: WriterRecord, event: MarkerWanted) -> bool:
 
 
 def row_is_next(record: WriterRecord, event: Event) -> bool:
-    return bool(record.inbox) and record.inbox[0].hand is not None
+    return bool(record.inbox) and not marker_is_next(record, event)
 
 
 def marker_is_next(record: WriterRecord, event: Event) -> bool:
-    return bool(record.inbox) and record.inbox[0].marker is not None
+    return record.waiting is not None and record.place == record.head
 
 
 def is_found_and_row_is_next(record: WriterRecord, event: RowRead) -> bool:
@@ -79,41 +79,56 @@ def is_of_the_owner(record: WriterRecord, event: LiveGone) -> bool:
 # -- the serial order -----------------------------------------------------------------------------------------------
 
 
-def number_message(record: WriterRecord) -> Queued:
-    """The message under way, with the next number."""
+def number_rows(record: WriterRecord) -> tuple[Queued, ...]:
+    """The messages under way, with the next numbers."""
     assert record.job is not None
-    assert record.job.hand is not None
-    hand = record.job.hand
-    return Queued(record.last + 1, hand.message, hand.filter, hand.qos, hand.until_ns)
+    return tuple(
+        Queued(number, hand.message, hand.filter, hand.qos, hand.until_ns)
+        for number, hand in enumerate(record.job.hands, record.last + 1)
+    )
 
 
 def put(record: WriterRecord) -> Done:
-    """Ask for what is under way, under the epoch and number of now."""
+    """Ask for what is under way, under the epoch and numbers of now."""
     assert record.job is not None
     marker = record.job.marker
     session, writer, epoch = record.session, record.writer, record.epoch
     if marker is None:
-        return record, (Ask(DATABASE, PutRow(session, writer, epoch, number_message(record))),)
+        return record, (Ask(DATABASE, PutRows(session, writer, epoch, number_rows(record))),)
     return record, (Ask(DATABASE, PutMarker(session, writer, epoch, record.last + 1, marker.token, marker.n)),)
 
 
 def take_next(record: WriterRecord) -> Done:
-    """The next job; a marker that is begun is the latest from now on."""
+    """The marker, if it is its turn: it is the latest from now on.  Else all that waits before it is one range."""
+    if record.waiting is not None and record.place == record.head:
+        job = Job(marker=record.waiting)
+        return put(replace(record, job=job, waiting=None, place=0, mark=mark_of(record.waiting), k=0))
     if not record.inbox:
         return replace(record, job=None), ()
-    job = record.inbox[0]
-    record = replace(record, job=job, inbox=record.inbox[1:])
-    if job.marker is not None:
-        record = replace(record, mark=mark_of(job.marker), k=0)
-    return put(record)
+    return put(take_range(record))
+
+
+def take_range(record: WriterRecord) -> WriterRecord:
+    """With the next range under way; where nothing waits any more places begin anew."""
+    behind = record.end if record.waiting is None else record.place
+    behind = min(behind, record.head + record.range_max)
+    inbox = record.inbox.mutate()
+    hands = tuple(inbox.pop(place) for place in range(record.head, behind))
+    place = record.place
+    if not inbox:
+        place, behind = max(0, place - behind), 0
+    return replace(record, job=Job(hands), inbox=inbox.finish(), head=behind, place=place)
 
 
 def send_stored(record: WriterRecord) -> tuple[WriterRecord, Effects]:
-    """The row is stored: it is sent live, where somebody is, and its publisher is answered."""
-    queued = number_message(record)
-    live = Send(record.to, Live(record.session, record.writer, record.epoch, queued))
-    effects = (live,) if record.to else ()
-    return replace(record, last=queued.number), (*effects, Tell(Written(queued.message, queued.filter)))
+    """The rows are stored: each is sent live, where somebody is, and its publisher is answered."""
+    effects: list[Effect] = []
+    rows = number_rows(record)
+    for queued in rows:
+        if record.to:
+            effects.append(Send(record.to, Live(record.session, record.writer, record.epoch, queued)))
+        effects.append(Tell(Written(queued.message, queued.filter)))
+    return replace(record, last=rows[-1].number), tuple(effects)
 
 
 def send_marker(record: WriterRecord, marker: MarkerWanted) -> Send:
@@ -133,11 +148,11 @@ def begin_epoch(record: WriterRecord, event: EpochBegun, now_ns: int) -> Done:
 
 
 def store(record: WriterRecord, event: Hand, now_ns: int) -> Done:
-    return put(replace(record, job=Job(hand=event)))
+    return put(replace(record, job=Job((event,))))
 
 
 def queue(record: WriterRecord, event: Hand, now_ns: int) -> Done:
-    return replace(record, inbox=(*record.inbox, Job(hand=event))), ()
+    return replace(record, inbox=record.inbox.set(record.end, event)), ()
 
 
 def mark(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
@@ -145,9 +160,8 @@ def mark(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
 
 
 def queue_marker(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
-    """Those before it that still wait are wanted by nobody any more."""
-    rest = tuple(one for one in record.inbox if one.marker is None)
-    return replace(record, inbox=(*rest, Job(marker=event))), ()
+    """One before it that still waits is wanted by nobody any more."""
+    return replace(record, waiting=event, place=record.end), ()
 
 
 def show_again(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
@@ -179,6 +193,7 @@ def put_under_next_epoch(record: WriterRecord, event: RowFenced, now_ns: int) ->
 
 
 def read_back(record: WriterRecord, event: Event, now_ns: int) -> Done:
+    """A range is stored as a whole, or not at all: its first row tells of all."""
     return record, (Ask(DATABASE, ReadRow(record.session, record.writer, record.epoch, record.last + 1)),)
 
 

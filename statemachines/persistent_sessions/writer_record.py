@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
-from statemachines.kernel import Call, Effects, Status, TraceColumns
+from statemachines.kernel import Call, Effects, Map, Status, TraceColumns
 from statemachines.persistent_sessions.message import MarkerWanted
 from statemachines.persistent_sessions.request import Mark
 
@@ -18,7 +18,7 @@ class Start(Call, frozen=True, gc=False):
 class Hand(Call, frozen=True, gc=False):
     """A publisher's connection hands over a message that matches a subscription of the session."""
 
-    columns: ClassVar = TraceColumns(key="message")
+    columns: ClassVar = TraceColumns(key="message", grant="qos", last="until_ns")
 
     message: str
     filter: str = ""
@@ -58,29 +58,49 @@ NEW, BEGINNING, IDLE, STORING, READING, MARKING = WriterStatus
 BUSY = (STORING, READING, MARKING)
 
 
-class Job(msgspec.Struct, frozen=True, gc=False):
-    """What waits for its turn: a message, or a marker."""
+RANGE_MAX: Final = 128
+"""Rows that a writer stores in one request."""
 
-    hand: Hand | None = None
+
+class Job(msgspec.Struct, frozen=True, gc=False):
+    """What is under way: the messages of a range of rows, or a marker."""
+
+    hands: tuple[Hand, ...] = ()
     marker: MarkerWanted | None = None
 
 
 class WriterRecord(msgspec.Struct, frozen=True, gc=False):
-    """One session at one writer.  `last`: the number of the last row that is stored under `epoch`; `job` under way,
-    `inbox` behind it; `to` (with `token`): where the session is live ("": nowhere); `mark`: the latest marker that
-    was asked for, and `k` of it (0: it is not stored under this epoch)."""
+    """One session at one writer."""
 
     session: str
     writer: str
     status: WriterStatus = NEW
     epoch: int = 0
     last: int = 0
+    """The number of the last row that is stored under `epoch`."""
     job: Job | None = None
-    inbox: tuple[Job, ...] = ()
+    """What is under way (None: nothing)."""
+    inbox: Map[int, Hand] = Map()
+    """Messages that wait, by their places: one behind the other from `head` on."""
+    head: int = 0
+    waiting: MarkerWanted | None = None
+    """The marker that waits (None: none does)."""
+    place: int = 0
+    """That of the message before which the marker that waits has its turn."""
     to: str = ""
+    """Where the session is live ("": nowhere)."""
     token: int = 0
+    """That of the owner of whose live subscription the writer has heard last."""
     mark: Mark = (0, 0)
+    """The latest marker that was asked for."""
     k: int = 0
+    """The number that this marker shows (0: it is not stored under this epoch)."""
+    range_max: int = RANGE_MAX
+
+    @property
+    def end(self) -> int:
+        """The place behind the last message that waits."""
+        return self.head + len(self.inbox)
 
 
 Done = tuple[WriterRecord, Effects]

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statemachines.trace.row import ROW, TRACE, TraceRow
+from statemachines.trace.row import ABOUT_RUNS, ROW, TRACE, TraceRow
 from statemachines.trace.row import Run as Run
 from statemachines.whole_file import make_folder, naming, partial_of, whole_file
 
@@ -28,10 +28,30 @@ _KINDS: Final = {
     "json": pa.string(),
 }
 
-SCHEMA: Final = pa.schema([(column.name, _KINDS[column.kind]) for column in TRACE])
 
-RUN_SCHEMA: Final = pa.schema(
-    [(field.name, pa.int64() if field.type is int else pa.string()) for field in msgspec.structs.fields(Run)]
+def describe_table(schema: pa.Schema, table: str, units: dict[str, str], about: dict[str, str]) -> pa.Schema:
+    """The schema with metadata that stand in the file: `gapless.table`, and `gapless.columns`, a JSON object: column ->
+    its unit, and what it is about."""
+    given = {"unit": units, "about": about}
+    columns = {name: {what: texts[name] for what, texts in given.items() if texts.get(name)} for name in schema.names}
+    metadata = {"gapless.table": table, "gapless.columns": msgspec.json.encode(columns).decode()}
+    return schema.with_metadata({**(schema.metadata or {}), **metadata})
+
+
+SCHEMA: Final = describe_table(
+    pa.schema([(column.name, _KINDS[column.kind]) for column in TRACE]),
+    "trace",
+    {column.name: column.unit for column in TRACE},
+    {column.name: column.about for column in TRACE},
+)
+
+RUN_SCHEMA: Final = describe_table(
+    pa.schema(
+        [(field.name, pa.int64() if field.type is int else pa.string()) for field in msgspec.structs.fields(Run)]
+    ),
+    "runs",
+    {},
+    ABOUT_RUNS,
 )
 
 ROWS_PER_GROUP = 131_072

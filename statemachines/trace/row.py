@@ -2,27 +2,6 @@
 
 `TRACE` declares the columns, once and in order; files, logs and rows are made from it.
 
-    run      the run
-    seq      total order in the run, from 0
-    t_ns     time of the run in nanoseconds (simulated, or the node's clock)
-    node     the process: "consumer-1"
-    machine  the declared machine, protocol/machine: "queues/reader"; "" for rows that are of no machine
-    instance the party, and for a child machine party:instance: "consumer-1~1/1:orders#3"
-    kind     step send deliver drop duplicate timer fault tell ask answer record
-    event    name of the event, message, request or fault
-    source   state before (steps)
-    dest     state after (steps)
-    row      row of the table that was taken; -1 none
-    peer     the other party (send, deliver, drop), the service (ask, answer); of a message that is lost, or comes
-             twice, along a route to several nodes: to which of them
-    msg      node number << 40 | counter, carried on the wire: joins send and deliver; -1 none
-    key      what it is about: a stream, a subject, a lock (null: nothing)
-    term     an epoch (null: none)
-    grant    number of a grant (null: none)
-    first    first of a range of offsets, numbers or positions; a progress (null: none)
-    last     last of the range (null: none)
-    data     the event's fields as JSON, where asked for; of a fault, how much of it, always (null: nothing)
-
 With `data` a row of kind `record` has the whole record of a machine: `first`, after its first step, and `last`, at the
 end of the run.  A step whose machine believes another time than `t_ns` has it as `@now_ns` in its data.
 
@@ -47,34 +26,42 @@ from statemachines.kernel.pmap import enc_hook
 
 
 class Column(NamedTuple):
-    """A column of the trace: int64, int32, text (few different ones) or json.  `default`: what a row has that says
-    nothing of it, and a line of a log may leave out; NODEFAULT: every row says it."""
+    """A column of the trace: int64, int32, text (few different ones) or json; what it is about, and its unit.
+    `default`: what a row has that says nothing of it, and a line of a log may leave out; NODEFAULT: every row says it.
+    """
 
     name: str
     kind: str
+    about: str
     default: Any = msgspec.NODEFAULT
+    unit: str = ""
 
 
 TRACE: Final = (
-    Column("run", "int64"),
-    Column("seq", "int64"),
-    Column("t_ns", "int64"),
-    Column("node", "text"),
-    Column("machine", "text", ""),
-    Column("instance", "text", ""),
-    Column("kind", "text"),
-    Column("event", "text"),
-    Column("source", "text", ""),
-    Column("dest", "text", ""),
-    Column("row", "int32", -1),
-    Column("peer", "text", ""),
-    Column("msg", "int64", -1),
-    Column("key", "text", None),
-    Column("term", "int64", None),
-    Column("grant", "int64", None),
-    Column("first", "int64", None),
-    Column("last", "int64", None),
-    Column("data", "json", None),
+    Column("run", "int64", "number of the run"),
+    Column("seq", "int64", "total order in the run, from 0 on"),
+    Column("t_ns", "int64", "time of the run: simulated time, or the clock of the node", unit="ns"),
+    Column("node", "text", "the process"),
+    Column("machine", "text", "the machine that steps, with its protocol; empty where no machine does", ""),
+    Column("instance", "text", "the party; of a child machine party:instance", ""),
+    Column("kind", "text", "what sort of row it is"),
+    Column("event", "text", "the event, message, request or fault"),
+    Column("source", "text", "state before a step", ""),
+    Column("dest", "text", "state after a step", ""),
+    Column("row", "int32", "the row of the machine's table that was taken; -1 for none", -1),
+    Column("peer", "text", "the other party of a message, or the service that is asked", ""),
+    Column(
+        "msg",
+        "int64",
+        "node number << 40 + counter of a message: it joins `send` and `deliver`; -1 for none",
+        -1,
+    ),
+    Column("key", "text", "what the row is about: a stream, a subject, a lock; null for nothing", None),
+    Column("term", "int64", "an epoch or token; null for none", None),
+    Column("grant", "int64", "number of a grant; null for none", None),
+    Column("first", "int64", "first of a range of offsets, numbers or positions; null for none", None),
+    Column("last", "int64", "last of that range, included; null for none", None),
+    Column("data", "json", "the fields of the event (`--data`); of a fault, how much of it; null for nothing", None),
 )
 
 COLUMNS: Final = tuple(column.name for column in TRACE)
@@ -111,6 +98,17 @@ class Run(msgspec.Struct, frozen=True):
 
 
 RUN_COLUMNS: Final = Run.__struct_fields__
+
+ABOUT_RUNS: Final = {
+    "run": "number of the run",
+    "scenario": "name of the scenario; `real` for logs of real nodes",
+    "seed": "everything random follows from it",
+    "parameters": "a JSON object: settings of the scenario, faults, counts",
+    "outcome": "`held`, or the property that was violated",
+    "versions": "a JSON object: package and version",
+    "fingerprints": "a JSON object: protocol and fingerprint of its tables",
+}
+"""Column of the table of runs -> what it is about."""
 
 
 def _maker(parameters: str, cells: dict[str, str], names: dict[str, Any] | None = None) -> RowMaker:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 from msgspec import json
@@ -11,6 +10,7 @@ from msgspec import json
 from statemachines import cli
 from statemachines.commands.exits import Exit
 from statemachines.trace.parquet import TraceWriter
+from statemachines_reports import session
 from statemachines_reports.judge import Judges
 from statemachines_reports.pipeline import analyze, analyze_all
 from statemachines_reports.session import Session
@@ -95,20 +95,17 @@ def test_who_does_not_ask_for_a_part_gets_none(monkeypatch, trace, tmp_path):
         analyze(trace, tmp_path, spark=False)
 
 
-def test_on_spark_the_tasks_that_are_done_count(monkeypatch, trace, tmp_path):
-    """Ctrl-C comes when two of the three tasks have put down what they found."""
-    made, make = [], Session._made
+def test_on_spark_the_jobs_that_have_ended_count(monkeypatch, trace, tmp_path):
+    """A job a file; Ctrl-C comes when two have ended and the third has not."""
+    whole = Session.run_jobs
 
-    def interrupted(self, trace, judges):
-        if not made:
-            made.append(make(self, trace, judges))
-            (kept,) = [path for path in Path(self._directory).iterdir() if [*path.glob("*.arrow")]]
-            next(iter(sorted(kept.iterdir()))).unlink()
-            raise KeyboardInterrupt
-        return make(self, trace, judges)
+    def run_jobs(self, jobs):
+        yield from whole(self, jobs[:2])
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(Session, "_made", interrupted)
-    (found,) = analyze_all([(trace, tmp_path / "spark")], partly=True)
+    monkeypatch.setattr(session, "count_task_rows", lambda *_: 1)
+    monkeypatch.setattr(Session, "run_jobs", run_jobs)
+    (found,) = analyze_all([(trace, tmp_path / "spark")], spark=True, partly=True)
     assert (found.runs, found.unjudged_files) == (2, 1)
     assert found.is_held
-    assert [line["run"] for line in found.tables["runs"]] == sorted(found.trace.runs) == [1, 2]
+    assert [line["run"] for line in found.tables["runs"]] == sorted(found.trace.runs) == [0, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from statemachines import catalogue, registry
 from statemachines.cli import run
 from statemachines.trace import KINDS
 from statemachines.trace.parquet import RUN_SCHEMA
-from statemachines.trace.row import TRACE
+from statemachines.trace.row import ABOUT_RUNS, TRACE
+from statemachines_reports import read_result, read_runs, read_trace
 from statemachines_reports.coverage import list_untaken
 from statemachines_reports.judge import Judges
+from statemachines_reports.pipeline import unit_of
 from statemachines_reports.session import Session
-from statemachines_reports.tables import ONCE, Results, make_tables
+from statemachines_reports.tables import MACROS, ONCE, Results, make_tables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
 TYPES = {"BIGINT": "int64", "HUGEINT": "int64", "INTEGER": "int64", "DOUBLE": "double", "VARCHAR": "string"}
@@ -29,6 +32,13 @@ def columns_on_page(name):
     section = PAGE.split(f"### `{name}`\n", 1)[1].split("\n#", 1)[0]
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| [^|]* \| ([^|]+) \| `([^|]+)` \|$", section, re.M)
     return {column: kind for column, kind, meaning, _ in rows if meaning.strip()}
+
+
+def about_on_page(name):
+    """Column -> unit and meaning, of the table under the heading."""
+    section = PAGE.split(f"### `{name}`\n", 1)[1].split("\n#", 1)[0]
+    rows = re.findall(r"^\| `(\w+)` \| \w+ \| ([^|]*) \| ([^|]+) \| `[^|]+` \|$", section, re.M)
+    return {column: (unit.strip(), meaning) for column, unit, meaning in rows}
 
 
 class Lines(list):
@@ -51,7 +61,8 @@ def declared():
             units = [(f"unit_{protocol}", pa.int64())]
             fields = [("run", pa.int64()), ("scenario", pa.string()), ("held", pa.bool_()), *units]
             connection.register("settings", pa.Table.from_pylist([], pa.schema(fields)))
-            connection.execute("CREATE MACRO percentile(x, share) AS quantile_cont(x, share)")
+            for macro in MACROS:
+                connection.execute(f"CREATE MACRO {macro}")
             found[protocol] = tables_of(connection, judges)
     return found
 
@@ -79,6 +90,18 @@ def test_every_column_of_a_trace_is_on_the_page():
 
 def test_every_column_of_the_table_of_runs_is_on_the_page():
     assert columns_on_page("runs of a trace") == {field.name: str(field.type) for field in RUN_SCHEMA}
+
+
+def test_a_file_says_the_units_and_meanings_that_are_on_the_page():
+    assert about_on_page("trace") == {column.name: (column.unit, column.about) for column in TRACE}
+    assert about_on_page("runs of a trace") == {name: ("", about) for name, about in ABOUT_RUNS.items()}
+
+
+def test_units_of_results_are_those_on_the_page(declared):
+    measured = {"ns", "units"}
+    for name in {name for tables in declared.values() for name in tables}:
+        on_page = {column: unit if unit in measured else "" for column, (unit, _) in about_on_page(name).items()}
+        assert on_page == {column: unit_of(column) for column in on_page}, name
 
 
 def test_every_column_of_a_result_is_on_the_page(declared):
@@ -129,3 +152,17 @@ def test_duckdb_and_pandas_give_the_same_answers(folder):
 def test_spark_gives_the_same_answers(folder):
     with Session():
         assert answers(folder, "duckdb", "spark") == answers(folder, "duckdb")
+
+
+def test_columns_of_data_frames_say_their_units(folder):
+    with Session() as session:
+        rows = read_trace(session.spark, f"{folder}/out/sim")
+        assert {one.name: one.metadata for one in rows.schema} == {
+            one.name: {"comment": one.about} | ({"unit": one.unit} if one.unit else {}) for one in TRACE
+        }
+        runs = read_runs(session.spark, f"{folder}/out/sim")
+        assert [tuple(line) for line in runs.select("run", "scenario", "seed").collect()] == [(0, "lossy", 1)]
+        assert rows.where("run = 0").count() == json.loads(runs.first()["parameters"])["rows"]
+        latencies = read_result(session.spark, f"{folder}/out/report", "latencies")
+        assert latencies.schema["p50_ns"].metadata == {"unit": "ns"}
+        assert latencies.schema["measure"].metadata == {}

@@ -16,7 +16,8 @@ def test_one_round_does_something_of_everything_and_goes_on_from_the_last(tmp_pa
     log.write_text('{"seed":0}\n')
     command = [sys.executable, str(SOAK), "--minutes", "0", "--seeds", "1", "--frames", "500", "--inputs", "200",
                "--examples", "2", "--crashes", "2", "--lives", "20", "--states", "5000", "--twice", "1",
-               "--damages", "1", "--hurts", "2", "--storm", "1", "--slow-samples", "0", "--topics", "50"]  # fmt: skip
+               "--damages", "1", "--hurts", "2", "--storm", "1", "--slow-samples", "0", "--topics", "50",
+               "--cluster", "0"]  # fmt: skip
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "0 violations" in ended.stdout

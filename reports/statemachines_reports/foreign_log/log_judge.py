@@ -120,9 +120,10 @@ def judge_files(files: Sequence[Path], mapping: LogMapping, master: str = "") ->
     rows = sum(estimate_rows(path, kind) for path, kind in zip(files, judge.formats, strict=True))
     if not master and rows <= ROWS_HERE:
         return judge.judge_here()
+    from statemachines.spark.spark_settings import read_settings
     from statemachines_reports.foreign_log.log_spark import judge_on_spark
 
-    return judge_on_spark(judge, master or "local[*]")
+    return judge_on_spark(judge, read_settings(master, ()))
 
 
 def check_files(files: Sequence[Path]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import reduce
 from typing import Any, Final
@@ -10,7 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statemachines.kernel import GaplessError
+from statemachines.spark.spark_session import SharedSpark, refusals
+from statemachines.spark.spark_settings import SparkSettings
 from statemachines_reports.foreign_log.log_integrity import HOLES
 from statemachines_reports.foreign_log.log_judge import INSTANCE, LogJudge
 from statemachines_reports.foreign_log.log_tally import LogTally
@@ -22,20 +22,11 @@ TYPES: Final = {pa.int64(): "bigint", pa.int32(): "int", pa.int8(): "tinyint"}
 TORN: Final = "torn"
 
 
-def judge_on_spark(judge: LogJudge, master: str) -> LogVerdict:
+def judge_on_spark(judge: LogJudge, settings: SparkSettings) -> LogVerdict:
     """Judge all files of a judge in tasks of Spark; raises what a task raises."""
-    from pyspark.errors import PySparkException
-
-    from statemachines_reports.session import Session
-
-    with Session(master) as session:
-        try:
-            tallies = _collect(judge, session.spark)
-        except PySparkException as error:
-            said = re.findall(r"(?:ConfigurationError|GaplessError): (.*)", str(error))
-            if not said:
-                raise
-            raise GaplessError(said[-1]) from error
+    with SharedSpark(settings) as session, refusals():
+        session.ship_code(())
+        tallies = _collect(judge, session.spark)
     torn = sum(one.checked for one in tallies if one.check == TORN)
     return judge.conclude([one for one in tallies if one.check != TORN], torn)
 

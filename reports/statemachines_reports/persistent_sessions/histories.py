@@ -7,6 +7,7 @@ owner is a party, whose flows are PARTY:WRITER and whose session stands in `sess
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -19,7 +20,7 @@ from statemachines_reports.persistent_sessions.findings import EPOCHS, GAP, Find
 from statemachines_reports.persistent_sessions.measured import Resume, Takeover
 from statemachines_reports.persistent_sessions.session import Session
 from statemachines_reports.persistent_sessions.session_owner import Owned
-from statemachines_reports.persistent_sessions.writing import Writing
+from statemachines_reports.persistent_sessions.writing import HandedMessage, Writing
 from statemachines_reports.persistent_sessions.written_rows import Put
 from statemachines_reports.protocol import Latency, Segment
 
@@ -28,7 +29,7 @@ RESUME: Final = "persistent_sessions/session_resume"
 FLOW: Final = "persistent_sessions/writer_flow"
 DELIVERY: Final = "persistent_sessions/delivery"
 MACHINES: Final = (WRITER, RESUME, FLOW, DELIVERY)
-ASKS: Final = ("begin_epoch", "put_row", "load_session", "commit_state", "mark_delivered", "fence")
+ASKS: Final = ("begin_epoch", "put_rows", "load_session", "commit_state", "mark_delivered", "fence")
 ACKNOWLEDGED: Final = ("puback", "pubrec")
 TOLD: Final = ("taken_over", "message_expired")
 DEATHS: Final = ("crash", "cut", "kill", "lost_disk")
@@ -76,8 +77,8 @@ class Histories:
     def _begin(self) -> None:
         self._sessions: dict[str, Session] = {}
         self._writing: dict[str, Writing] = {}
-        self._handed: dict[str, list[int]] = {}
-        """Rows in which a writer was handed a message before it has said for which session it writes."""
+        self._handed: dict[str, list[HandedMessage]] = {}
+        """Messages that a writer was handed before it has said for which session it writes."""
         self._owned: dict[str, Owned] = {}
         self._session_of: dict[str, Session] = {}
         self._fences: dict[tuple[str, str], int] = {}
@@ -133,9 +134,9 @@ class Histories:
             case "begin_epoch":
                 session = self._session(cells.key)
                 writing = self._writing[cells.instance] = Writing(session, session.writer(cells.node))
-                for row in self._handed.pop(cells.instance, ()):
-                    writing.hand(row)
-            case "put_row":
+                for message in self._handed.pop(cells.instance, ()):
+                    writing.hand(message)
+            case "put_rows":
                 self._put(cells)
             case "load_session":
                 owner = self._owner(cells)
@@ -147,11 +148,23 @@ class Histories:
         writing = self._writing.get(cells.instance)
         if writing is None:
             return
-        at = cells.term, cells.first
-        put = Put(at, cells.key, cells.grant, cells.row, at[0] < writing.written.epoch, cells.last)
-        writing.written.ask(put, writing.before)
-        writing.session.put(writing.written, put)
-        writing.put = put
+        written, epoch, row = writing.written, cells.term, cells.row
+        handed = [one.of for one in islice(writing.handed, max(0, cells.last - cells.first + 1))]
+        named = f"{written.writer}: asks for {cells.key or 'nothing'} as {epoch}/{cells.first} to {cells.last}"
+        first = handed[0].message if handed else "nothing"
+        numbers = range(cells.first, cells.last + 1)
+        is_next = first == cells.key and 0 < len(numbers) == len(handed)
+        self.findings.look(EPOCHS, is_next, row, f"{named}, and {first} is next of {len(handed)} that it was handed")
+        puts: list[Put] = []
+        before = writing.before
+        for number, one in zip(numbers, handed, strict=False):
+            message = one.message if puts else cells.key
+            put = Put((epoch, number), message, one.qos, row, epoch < written.epoch, one.until_ns)
+            written.ask(put, before)
+            writing.session.put(written, put)
+            puts.append(put)
+            before = put.at
+        writing.puts = tuple(puts)
 
     def _step_of_writer(self, cells: Cells) -> None:
         writing = self._writing.get(cells.instance)
@@ -159,27 +172,29 @@ class Histories:
             self._wanted[cells.key] = None
         if writing is None:
             if cells.event == "hand":
-                self._handed.setdefault(cells.instance, []).append(cells.row)
+                self._handed.setdefault(cells.instance, []).append(_handed_in(cells))
             return
-        put, written = writing.put, writing.written
+        written = writing.written
         if cells.event == "epoch_begun":
             written.begin(cells.row, cells.term, writing.known)
         elif cells.event == "hand":
-            writing.hand(cells.row)
+            writing.hand(_handed_in(cells))
         elif cells.event == "row_fenced":
             written.hear(cells.term)
-            if put is not None:
+            for put in writing.puts:
                 writing.session.refuse(written, put)
-        elif put is not None and _is_stored(cells):
-            written.store(put, cells.row)
-            writing.put, writing.before = None, put.at
-            self._measure_store(cells.row, writing)
+        elif writing.puts and _is_stored(cells):
+            for put in writing.puts:
+                written.store(put, cells.row)
+                self._measure_store(cells.row, writing)
+                writing.before = put.at
+            writing.puts = ()
 
     def _measure_store(self, row: int, writing: Writing) -> None:
         self.sums[self._run, "stored"] += 1
         if writing.handed:
-            since, cause = writing.handed.popleft()
-            self.measured.append(Latency("store", self._run, self._between(since, row), cause))
+            handed, cause = writing.handed.popleft()
+            self.measured.append(Latency("store", self._run, self._between(handed.row, row), cause))
 
     # -- owners -----------------------------------------------------------------------------------------------------
 
@@ -329,8 +344,12 @@ class Histories:
         return int(np.searchsorted(self.columns["run"], self._run, "right")) - 1
 
 
+def _handed_in(cells: Cells) -> HandedMessage:
+    return HandedMessage(cells.row, cells.key, cells.grant, cells.last)
+
+
 def _is_stored(cells: Cells) -> bool:
-    """The writer is told that its row is stored."""
+    """The writer is told that its rows are stored."""
     return cells.event == "row_stored" or (cells.event == "row_read" and cells.first == 1)
 
 

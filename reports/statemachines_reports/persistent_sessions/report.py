@@ -120,12 +120,12 @@ REPORTS: Final = ReportProtocol(
     roles=TraceRoles(
         deliveries=(("send", "publish"),),
         acknowledgements=(("step", "puback"), ("step", "pubcomp")),
-        publications=(("ask", "put_row"),),
+        publications=(("ask", "put_rows"),),
         number=("first",),
-        repeats=("hand",),
+        repeats=("hand", "live_known"),
         lies=("liar",),
         unsent=("begin_takeover",),  # to an owner on the same node, whose host hands it over
-        partial_answers=("not_owner",),  # `NODE/SESSION/acknowledged` asked
+        partial_answers=("not_owner",),  # a commit beside the resume is asked by the process
         silent_losses=True,
         stream_end="/m",
         forwarded=("writer_down",),
@@ -134,7 +134,7 @@ REPORTS: Final = ReportProtocol(
         requests=(
             (("delete_row", "delete_message", "forget_client"), ("deleted",)),
             (("commit_state",), ("state_committed",)),
-            (("put_row", "put_marker", "read_row"), ("row_stored", "row_fenced", "row_read")),
+            (("put_rows", "put_marker", "read_row"), ("row_stored", "row_fenced", "row_read")),
             (("read_rows",), ("rows_read",)),
             (("read_messages",), ("messages_read",)),
             (("read_clients",), ("clients_read",)),

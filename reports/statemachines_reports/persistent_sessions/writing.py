@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from statemachines_reports.persistent_sessions.session import Session
 from statemachines_reports.persistent_sessions.written_rows import Position, Put, Written
@@ -12,19 +12,34 @@ RESUMING: Final = "resumes"
 CALM: Final = "calm"
 
 
+class HandedMessage(NamedTuple):
+    """A message that a writer is handed, in this row."""
+
+    row: int
+    message: str
+    qos: int
+    until_ns: int
+
+
+class Handed(NamedTuple):
+    """The same, and what the session did then."""
+
+    of: HandedMessage
+    cause: str
+
+
 class Writing:
-    """`known`: the highest epoch that anybody knew of when it asked for its own; `put`: the row under way (None: none);
-    `before`: what it has stored last; `handed`: the rows in which messages were handed to it that are not stored yet,
-    and what its session did then."""
+    """`known`: the highest epoch that anybody knew of when it asked for its own; `puts`: the range of rows under way;
+    `before`: what it has stored last; `handed`: messages that are not stored yet."""
 
     def __init__(self, session: Session, written: Written) -> None:
         self.session = session
         self.written = written
         self.known = written.epoch
-        self.put: Put | None = None
+        self.puts: tuple[Put, ...] = ()
         self.before: Position = (0, 0)
-        self.handed: deque[tuple[int, str]] = deque()
+        self.handed: deque[Handed] = deque()
 
-    def hand(self, row: int) -> None:
+    def hand(self, message: HandedMessage) -> None:
         """A message is handed over."""
-        self.handed.append((row, RESUMING if self.session.resuming else CALM))
+        self.handed.append(Handed(message, RESUMING if self.session.resuming else CALM))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from statemachines.drivers.persistent_sessions.host_request import Page, PutMessage, ReadPage, StoreRow
+from statemachines.drivers.persistent_sessions.host_request import Page, PutMessage, ReadPage, StoreRows
 from statemachines.kernel import Answer
 from statemachines.persistent_sessions.collector_request import (
     Deleted,
@@ -23,7 +23,7 @@ from statemachines.persistent_sessions.request import (
     Fence,
     FencedRows,
     LoadSession,
-    PutRow,
+    PutRows,
     RowStored,
     SessionLoaded,
     StateCommitted,
@@ -61,8 +61,8 @@ class StoreJudge:
         self._batches: dict[str, tuple[int, int]] = {}
         self._kinds: dict[type[Any], Callable[[Any, Any, int], None]] = {
             PutMessage: self._put_message,
-            PutRow: self._put_row,
-            StoreRow: lambda asked, answer, now_ns: self._put_row(asked.row, answer, now_ns),
+            PutRows: self._put_rows,
+            StoreRows: lambda asked, answer, now_ns: self._put_rows(asked.put, answer, now_ns),
             OpenSession: self._open,
             LeaveSession: self._leave,
             ForgetClient: self._forget,
@@ -104,11 +104,15 @@ class StoreJudge:
             until_ns = 0 if asked.expiry_ms is None else found[0][0] + asked.expiry_ms * MS
             self.messages[asked.id] = Message(asked.payload.decode(), asked.topic, now_ns, until_ns=until_ns)
 
-    def _put_row(self, asked: PutRow, answer: Any, now_ns: int) -> None:
-        """A row that is there now, and was not before."""
-        book, queued = self.sessions.get(asked.session), asked.queued
+    def _put_rows(self, asked: PutRows, answer: Any, now_ns: int) -> None:
+        """Rows that are there now, and were not before."""
+        book = self.sessions.get(asked.session)
         if answer != RowStored() or book is None or book.ended:
             return
+        for queued in asked.rows:
+            self._put_row(book, asked, queued)
+
+    def _put_row(self, book: SessionBook, asked: PutRows, queued: Queued) -> None:
         self._look_at_message(queued.message)
         key = self.key_of(queued)
         known, place = book.rows.get(key), (asked.epoch, queued.number)

@@ -46,7 +46,7 @@ from statemachines.persistent_sessions.writer_flow_record import (
 )
 from statemachines.persistent_sessions.writer_record import IDLE, READING, STORING
 from statemachines_spec.bug import Bug, both, change_rows, replace_call, wrap_call
-from statemachines_spec.persistent_sessions import collector_bugs, life_bugs, node_bugs, takeover_bugs
+from statemachines_spec.persistent_sessions import collector_bugs, database, life_bugs, node_bugs, takeover_bugs
 from statemachines_spec.persistent_sessions.rows import on
 
 # -- what is done instead -------------------------------------------------------------------------------------------
@@ -139,6 +139,26 @@ def show_one_too_many(record: Any, event: Any, now_ns: int) -> Any:
 
 
 put = writer_actions.put
+
+
+def answer_alone(record: Any, effects: Any) -> Any:
+    """Publishers are answered, and nothing is sent."""
+    return record, tuple(one for one in effects if not isinstance(one, Send))
+
+
+def put_first_alone(put: Any) -> Any:
+    """Of a range the first row alone is asked for."""
+
+    def changed(record: Any) -> Any:
+        after, (asked,) = put(record)
+        rows = getattr(asked.request, "rows", ())
+        return after, (Ask(asked.service, replace(asked.request, rows=rows[:1])) if rows else asked,)
+
+    return changed
+
+
+def store_first_alone(store_range: Any) -> Any:
+    return lambda epoch, rows: store_range(epoch, rows[:1])
 
 
 def early(record: Any, event: Any, now_ns: int) -> Any:
@@ -262,7 +282,7 @@ def keep_packets(passed_over: Any) -> Any:
 
 
 def without_until(numbered: Any) -> Any:
-    return lambda record: replace(numbered(record), until_ns=0)
+    return lambda record: tuple(replace(row, until_ns=0) for row in numbered(record))
 
 
 W, F, D, P, R = WRITER, WRITER_FLOW, DELIVERY, IN_FLIGHT, RESUME
@@ -327,8 +347,12 @@ BUGS = (
         "PS-06", "stored anew", on(W, RowFenced, STORING, to=IDLE, do=same_epoch)),
     Bug("numbers-go-on", "the next epoch goes on with the numbers of the one before", "PS-06", "from 1 on",
         change_rows(W, "put_under_next_epoch", do=same_number_under_next_epoch)),
+    Bug("range-asked-for-in-part", "of a range the first row is asked for, and all publishers are answered", "PS-400",
+        "all of it", wrap_call(writer_actions, "put", put_first_alone)),
+    Bug("range-stored-in-part", "the database stores the first row of a range, and says that it has stored it",
+        "PS-401", "all or none", wrap_call(database, "store_range", store_first_alone)),
     Bug("live-not-sent", "a stored row is not sent live", "PS-04", "the live message",
-        wrap_call(writer_actions, "send_stored", lambda sent: lambda record: (sent(record)[0], sent(record)[1][-1:]))),
+        wrap_call(writer_actions, "send_stored", lambda sent: lambda record: answer_alone(*sent(record)))),
     Bug("answered-before-stored", "the publisher is answered before the row is stored", "PS-04", "stored first",
         on(W, RowUnclear, STORING, to=IDLE, do=early)),
     Bug("sent-before-committed", "what is taken is sent at once, and committed then", "PS-44", "the commit",
@@ -356,7 +380,7 @@ BUGS = (
     Bug("sent-and-then-over", "what was sent and is over does not come again", "PS-209", "it goes on",
         on(P, Resend, SENT, to=SETTLED, when=lambda record, event: is_over(record.queued, event.time_ns))),
     Bug("expiry-not-kept", "a writer forgets when a message is over", "PS-211", "its moment",
-        wrap_call(writer_actions, "number_message", without_until)),
+        wrap_call(writer_actions, "number_rows", without_until)),
     Bug("positions-not-kept", "the state does not hold up to where it has taken", "PS-42", "the last number",
         wrap_call(delivery_actions, "take_rows", positions_not_kept)),
     Bug("taken-meanwhile-lost", "what is taken while a commit is open is forgotten", "PS-43", "the inbox",

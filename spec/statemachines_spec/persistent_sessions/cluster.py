@@ -1,7 +1,8 @@
 """Cluster: what carries live messages from writers to owners, and knows which writers live.
 
 A path keeps the order of a writer's messages, unless the system says otherwise; it may break, and then everything on
-it is lost and the owner is told.  A writer that has died, or come back, is reported some time later.
+it is lost and the owner is told.  A writer that has died, or come back, is reported some time later; where it has done
+both, the broken path is.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Report(Event, frozen=True, gc=False):
 
 
 class Path(msgspec.Struct, frozen=True, gc=False):
-    """From one writer: `posts` on their way; `news`: what nobody has noticed yet ("", down, up)."""
+    """From one writer: `posts` on their way; `news`: what nobody has noticed yet ("", down, up; link: it was
+    down, is up again, and its connection broke)."""
 
     writer: str
     posts: tuple[Carried, ...] = ()
@@ -122,7 +124,9 @@ class Cluster(Observer):
             case Died():
                 return Reaction(_with(local, replace(path, news="down")))
             case Came():
-                return Reaction(_with(local, replace(path, news="up")))
+                return Reaction(_with(local, replace(path, news="link" if path.news == "down" else "up")))
+            case Report() if path.news == "link":
+                return self._told(_with(local, replace(path, posts=(), news="")), LinkLost(writer))
             case Report():
                 news = WriterDown(writer) if path.news == "down" else WriterUp(writer)
                 posts = () if path.news == "down" else path.posts

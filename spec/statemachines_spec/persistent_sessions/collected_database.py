@@ -7,6 +7,7 @@ than the retention.  A message is put when it is handed over, and again with its
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -36,7 +37,7 @@ from statemachines.persistent_sessions.request import (
     LoadSession,
     PendingRead,
     Polled,
-    PutRow,
+    PutRows,
     ReadPending,
     ReadRow,
     RowStored,
@@ -150,7 +151,7 @@ class Collected(Database):
             case GrowOld():
                 return Reaction(self._grown(local))
             case MessagePut(message):
-                return Reaction(_with_message(local, message))
+                return Reaction(_with_messages(local, (message,)))
             case Awaits(markers):
                 return Reaction(replace(local, awaited=markers))
             case Abandon():
@@ -218,11 +219,11 @@ class Collected(Database):
                 return local, (SessionAbsent(),), ()
             case ReadPending() | ReadRow() | Fence():
                 return self._read(local, request)
-            case PutRow() if (again := _put_before(local, request)) is not None:
-                return _with_message(again, request.queued.message), (RowStored(),), ()
+            case PutRows() if (again := _put_before(local, request)) is not None:
+                return _with_messages(again, (row.message for row in request.rows)), (RowStored(),), ()
         local, answers, calls = super().apply(local, request)
-        if isinstance(request, PutRow) and isinstance(answers[0], RowStored):
-            local = _with_message(local, request.queued.message)
+        if isinstance(request, PutRows) and isinstance(answers[0], RowStored):
+            local = _with_messages(local, (row.message for row in request.rows))
         return local, answers, calls
 
     def _read(self, local: Any, request: Request) -> tuple[Any, tuple[Answer, ...], tuple[Envelope, ...]]:
@@ -383,23 +384,26 @@ def _shelves_left(local: Any) -> tuple[StoredRows, ...]:
     )
 
 
-def _put_before(local: Any, request: PutRow) -> Any:
-    """A row that was there under its key, and was deleted, is there again; None: it never was, or is fenced."""
+def _put_before(local: Any, request: PutRows) -> Any:
+    """Rows that were there under their keys, and were deleted, are there again; None: they never were, or are
+    fenced."""
     shelf = next(one for one in local.shelves if one.writer == request.writer)
-    for place, one in enumerate(shelf.entries):
-        is_it = one.queued is not None and (one.epoch, one.queued.number) == (request.epoch, request.queued.number)
-        if is_it and shelf.epoch == request.epoch:
-            return replace(local, gone=tuple(at for at in local.gone if at != (request.writer, place)))
-    return None
+    numbers = {row.number for row in request.rows}
+    places = {
+        (request.writer, place)
+        for place, one in enumerate(shelf.entries)
+        if one.queued is not None and one.epoch == request.epoch and one.queued.number in numbers
+    }
+    if not places or shelf.epoch != request.epoch:
+        return None
+    return replace(local, gone=tuple(at for at in local.gone if at not in places))
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _with_message(local: Any, message: str) -> Any:
-    if message in local.messages:
-        return local
-    return replace(local, messages=tuple(sorted((*local.messages, message))))
+def _with_messages(local: Any, messages: Iterable[str]) -> Any:
+    return replace(local, messages=tuple(sorted({*local.messages, *messages})))
 
 
 def _held(local: Any) -> set[str]:

@@ -9,7 +9,7 @@ from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.collector_request import DeleteMessage, DeleteRow, RowKey, Tag
 from statemachines.persistent_sessions.graces import Graces
-from statemachines.persistent_sessions.request import CommitState, Fence, PutMarker, PutRow, ReadPending, ReadRow
+from statemachines.persistent_sessions.request import CommitState, Fence, PutMarker, PutRows, ReadPending, ReadRow
 from statemachines_spec.explorer.actor import Crash
 from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
 from statemachines_spec.explorer.property import Always, Eventually, Property, Sometimes, View
@@ -56,7 +56,7 @@ SYSTEMS: dict[str, tuple[str, Collecting]] = {
         "a row whose fate is not known is taken and deleted before its writer looks for it",
         Collecting(
             setting=SessionSetting(
-                messages=(2,), lag=0, unclear=1, markers=1, hides=True, slow=(PutRow, PutMarker, ReadRow, *DELETIONS)
+                messages=(2,), lag=0, unclear=1, markers=1, hides=True, slow=(PutRows, PutMarker, ReadRow, *DELETIONS)
             )
         ),
     ),
@@ -69,7 +69,7 @@ SYSTEMS: dict[str, tuple[str, Collecting]] = {
     "abandoned": (
         "a session is abandoned while its writer stores; what it has stored late vanishes, too",
         Collecting(
-            setting=SessionSetting(messages=(1,), lag=1, markers=1, hides=True, slow=(PutRow, *DELETIONS)),
+            setting=SessionSetting(messages=(1,), lag=1, markers=1, hides=True, slow=(PutRows, *DELETIONS)),
             abandons=True,
         ),
     ),

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.persistent_sessions.request import PutMarker, PutRow
+from statemachines.persistent_sessions.request import PutMarker, PutRows
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions.systems import SessionSetting, build
 from statemachines_spec.persistent_sessions.takeover_systems import Taking, taking, two
@@ -130,7 +130,7 @@ NOT_NEEDED = (
     Counterexample(
         "replica-not-in-order",
         "entries of a writer appear in any order: rows are taken without a hole, and all below the marker",
-        SessionSetting(messages=(2,), lag=3, appears=False, slow=(PutRow, PutMarker)),
+        SessionSetting(messages=(2,), lag=3, appears=False, slow=(PutRows, PutMarker)),
         "",
         rules="settled",
     ),

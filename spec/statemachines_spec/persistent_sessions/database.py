@@ -32,7 +32,7 @@ from statemachines.persistent_sessions.request import (
     Polled,
     Position,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadPending,
     ReadRow,
     RowFenced,
@@ -203,7 +203,7 @@ class Database(Observer):
                 found.append(Reply(party))
                 continue
             found.append(CarryOut(party))
-            if self.unclear and isinstance(first.request, PutRow | PutMarker):
+            if self.unclear and isinstance(first.request, PutRows | PutMarker):
                 found += [Blur(party), Fail(party)]
         return tuple(found)
 
@@ -288,15 +288,15 @@ class Database(Observer):
                 shelf = replace(shelf, epoch=shelf.epoch + 1, unspread=not self.spreads and bool(local.owner))
                 known = (self._known(local, writer),) if local.owner and self.spreads else ()
                 return _put(local, shelf), (EpochBegun(shelf.epoch),), known
-            case PutRow(_, writer, epoch, queued):
-                return self._append(local, writer, Stored(epoch, queued))
+            case PutRows(_, writer, epoch, rows):
+                return self._append(local, writer, epoch, *store_range(epoch, rows))
             case PutMarker(_, writer, epoch, _, token, n):
                 there = any(
                     (one.token, one.n) == (token, n) for one in _shelf(local, writer).entries if one.epoch == epoch
                 )
                 if there and _shelf(local, writer).epoch == epoch:
                     return local, (RowStored(),), ()
-                return self._append(local, writer, Stored(epoch, token=token, n=n))
+                return self._append(local, writer, epoch, Stored(epoch, token=token, n=n))
             case ReadRow(_, writer, epoch, number):
                 rows = _rows(_shelf(local, writer), epoch, lambda one: True)
                 return local, (RowRead(any(row.number == number for row in rows)),), ()
@@ -348,12 +348,12 @@ class Database(Observer):
         raise TypeError(f"the database does not take {request!r}")
 
     def _append(
-        self, local: DatabaseLocal, writer: str, entry: Stored
+        self, local: DatabaseLocal, writer: str, epoch: int, *more: Stored
     ) -> tuple[DatabaseLocal, tuple[Answer, ...], tuple[Envelope, ...]]:
         shelf = _shelf(local, writer)
-        if shelf.epoch != entry.epoch:
+        if shelf.epoch != epoch:
             return local, (RowFenced(shelf.epoch),), ()
-        entries = (*shelf.entries, entry)
+        entries = (*shelf.entries, *more)
         hidden = [place for place, one in enumerate(entries) if not one.visible]
         while len(hidden) > self.lag:
             first = hidden.pop(0)
@@ -399,6 +399,11 @@ class Database(Observer):
 
     def _known(self, local: DatabaseLocal, writer: str) -> Envelope:
         return Envelope(self.name, writer, LiveKnown(local.owner, local.token))
+
+
+def store_range(epoch: int, rows: tuple[Queued, ...]) -> tuple[Stored, ...]:
+    """The entries of a range: all of it is one transaction."""
+    return tuple(Stored(epoch, queued) for queued in rows)
 
 
 def first_of(found: Sequence[EpochRows], behind: Position, limit: int) -> tuple[tuple[EpochRows, ...], bool]:

@@ -7,8 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from statemachines.kernel import Feed
-from statemachines.persistent_sessions import session_host_process as process
+from statemachines.persistent_sessions import session_host_owners, session_host_peers
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST_MACHINE
+from statemachines.persistent_sessions.session_host_writers import with_writer
 from statemachines_spec.bug import Bug, change_rows, replace_call
 
 H = SESSION_HOST_MACHINE
@@ -16,12 +17,12 @@ H = SESSION_HOST_MACHINE
 
 def open_alone(record: Any, event: Any, now_ns: int) -> Any:
     """As if nobody had the session."""
-    return process.begin_resume(record, replace(event, live=""), now_ns)
+    return session_host_owners.begin_resume(record, replace(event, live=""), now_ns)
 
 
 def mark_alone(record: Any, message: Any) -> Any:
     """The writer does not learn who wants the marker."""
-    record, party, began = process.with_writer(record, message.session)
+    record, party, began = with_writer(record, message.session)
     return record, (*began, Feed(party, message))
 
 
@@ -33,7 +34,7 @@ BUGS = (
     Bug("taken-over-from-nobody", "a session that is live at another owner is resumed as if it were live nowhere",
         "PS-140", "the owner of before", change_rows(H, "begin_resume", do=open_alone)),
     Bug("marker-without-owner", "a writer that shows a marker does not learn where the session is live", "PS-143",
-        "who wants it", replace_call(process, "mark", mark_alone)),
+        "who wants it", replace_call(session_host_peers, "mark", mark_alone)),
     Bug("claims-believed", "what another node claims of a session counts at once", "PS-164", "the database",
         change_rows(H, "pass_on", when=lambda record, event: True)),
     Bug("claims-dropped", "what another node claims of a session is dropped when the database is asked", "PS-164",

@@ -26,7 +26,7 @@ from statemachines.persistent_sessions.life_request import (
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import NotOwner
 from statemachines.persistent_sessions.resume import LIVE
-from statemachines.persistent_sessions.session_host_process import RESUMES
+from statemachines.persistent_sessions.session_host_parties import RESUMES
 from statemachines.persistent_sessions.session_host_record import MeetWriter
 from statemachines_spec.explorer.actor import Crash, Envelope, Reaction, Watch
 from statemachines_spec.explorer.property import View

@@ -31,12 +31,13 @@ from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.request import CommitState
 from statemachines.persistent_sessions.resume import RESUMING
 from statemachines.persistent_sessions.resume_record import NORMAL
-from statemachines.persistent_sessions.session_host_process import RESUMES, SESSION_HOST, WRITERS, owner_of
+from statemachines.persistent_sessions.session_host_parties import RESUMES, WRITERS, owner_of
+from statemachines.persistent_sessions.session_host_process import SESSION_HOST
 from statemachines.persistent_sessions.session_host_record import (
     CommitAcknowledged,
     ConnectClient,
     Handed,
-    HandOver,
+    HandMessage,
     LoseClient,
     SessionHostRecord,
     TakeAcknowledgements,
@@ -148,7 +149,7 @@ class SessionNodeActor(ProcessActor):
                 return Envelope("", envelope.to, TakeAcknowledgements(envelope.to, (message,)))
             case Hand(message, topic_filter, qos, until_ns):
                 handed = (Handed(SESSION, topic_filter, qos, until_ns),)
-                return Envelope("", envelope.to, HandOver(message, handed))
+                return Envelope("", envelope.to, HandMessage(message, handed))
             case ConnectClient() | LinkLost() | WriterDown():
                 return replace(envelope, sender="")
         return envelope
@@ -162,7 +163,7 @@ class SessionNodeActor(ProcessActor):
         return Envelope(self.name, CLUSTER, Carried(one.to, one.event)) if isinstance(one.event, LIVE) else None
 
 
-class Lie(Event, frozen=True, gc=False):
+class FalseClaim(Event, frozen=True, gc=False):
     """The node says this to that party."""
 
     to: str
@@ -185,14 +186,14 @@ class LyingNode(Actor):
     def inputs(self, local: LyingLocal) -> tuple[Any, ...]:
         owner = f"{LIAR}~1/1"
         return (
-            Lie(NODES[0], MarkerWanted(SESSION, owner, 9, 1)),
-            Lie(f"{NODES[0]}~1/1", BeginTakeover(CLIENT, owner, 9)),
-            Lie(f"{NODES[0]}~1/1", EndTakeover(CLIENT, owner, 9)),
+            FalseClaim(NODES[0], MarkerWanted(SESSION, owner, 9, 1)),
+            FalseClaim(f"{NODES[0]}~1/1", BeginTakeover(CLIENT, owner, 9)),
+            FalseClaim(f"{NODES[0]}~1/1", EndTakeover(CLIENT, owner, 9)),
         )
 
     def react(self, local: LyingLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
-        if not isinstance(event, Lie):
+        if not isinstance(event, FalseClaim):
             return Reaction(local)
         return Reaction(local, (Envelope(event.message.to, event.to, event.message),))
 
@@ -337,7 +338,7 @@ def build(name: str, about: str, one: NodeSetting) -> System:
             at_most("connections that are lost", one.losses, LoseClient),
             at_most("broken paths", one.breaks, Break),
             at_most("live messages that are cut off", 0, Lose),
-            at_most("lies", one.lies, Lie),
+            at_most("lies", one.lies, FalseClaim),
         ),
         obligations=tuple(obligations(nodes, database, client, one)),
     )
@@ -370,7 +371,7 @@ def obligations(
         yield Eventually(f"ENDS {node.name}", "a resume ends", (node.view(resumes_of),), bool)
     yield Eventually("MET", "an owner meets every writer that has rows", (database.finds(),), bool)
     if not (one.losses or one.crashes):
-        yield Eventually("ACCEPTED", "the last connection is accepted", (waits_of(client),), bool)
+        yield Eventually("CONNECTS", "a connect ends", (waits_of(client),), bool)
 
 
 def waits_of(client: MovingClient) -> View:
@@ -398,7 +399,7 @@ def properties(
     text = "once a new owner has sent something to the client, the one before sends nothing"
     found.append(Always("SPLIT", text, (client.is_split(),), lambda split: not split))
     text = "the last connection of a client is not superseded: nobody else has made one"
-    found.append(Always("KEPT", text, (client.is_robbed(),), lambda robbed: not robbed))
+    found.append(Always("SUPERSEDED", text, (client.is_robbed(),), lambda robbed: not robbed))
     rests = tuple(node.view(rest_of, 3, gone=1) for node in nodes)
     views = (*rests, database.rests(), cluster.rests(), client.lacks_nothing())
     text = "where the client is connected and nobody has anything to do, all that is stored has come"

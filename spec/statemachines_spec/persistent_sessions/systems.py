@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from statemachines.kernel import Request, incarnation
 from statemachines.persistent_sessions.delivery_record import READY
@@ -14,7 +15,7 @@ from statemachines.persistent_sessions.request import (
     CommitState,
     Fence,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadPending,
     ReadRow,
     RowsConfirmed,
@@ -31,7 +32,7 @@ from statemachines.persistent_sessions.resume_record import (
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer import WRITER
 from statemachines.persistent_sessions.writer_flow_record import BEHIND, DONE, DRAINING, MarkerTimeout
-from statemachines.persistent_sessions.writer_record import IDLE, Start, WriterRecord
+from statemachines.persistent_sessions.writer_record import IDLE, RANGE_MAX, Start, WriterRecord
 from statemachines_spec.explorer.actor import Crash
 from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, FsmLocal
 from statemachines_spec.explorer.network import Network
@@ -58,8 +59,9 @@ class SessionSetting(msgspec.Struct, frozen=True, kw_only=True):
     that take too long; `buffer`, `queue`, `window`: resume buffer, what may be
     queued, and receive maximum; `leaves` of a client; `widens`: the
     receive maximum grows by one with each life; `twice`: acknowledgements that come twice; `folds`: those that
-    come together.  `untils`: when each message of a writer is over (0: never), in turn; the clock of the database goes
-    on until all are.
+    come together; `beside`: the first writer is beside an owner that did not begin.  `untils`: when each message of a
+    writer is over (0: never), in turn; the clock of the database goes on until all are.  `range_max` rows of a writer
+    are stored in one request.
     """
 
     messages: tuple[int, ...] = (2, 1)
@@ -94,6 +96,8 @@ class SessionSetting(msgspec.Struct, frozen=True, kw_only=True):
     folds: bool = False
     jumbled: bool = False
     untils: tuple[int, ...] = ()
+    range_max: int = RANGE_MAX
+    beside: bool = False
 
     @property
     def writers(self) -> tuple[str, ...]:
@@ -141,7 +145,11 @@ SYSTEMS: dict[str, tuple[str, SessionSetting]] = {
     ),
     "silence": (
         "a writer that is slow is taken for dead, and fenced",
-        SessionSetting(messages=(2,), lag=1, silences=1, slow=(PutRow, PutMarker)),
+        SessionSetting(messages=(2,), lag=1, silences=1, slow=(PutRows, PutMarker)),
+    ),
+    "fenced-beside": (
+        "the writer beside an owner that did not begin is fenced as the session resumes, and goes on",
+        SessionSetting(messages=(2,), lag=1, beside=True, slow=(PutRows, PutMarker)),
     ),
     "break": (
         "the path of a writer breaks, and what is on it is lost",
@@ -149,7 +157,17 @@ SYSTEMS: dict[str, tuple[str, SessionSetting]] = {
     ),
     "unclear": (
         "a writer does not learn whether its row is stored, and may be fenced meanwhile",
-        SessionSetting(messages=(2,), lag=0, unclear=1, silences=1, slow=(PutRow, PutMarker, ReadRow)),
+        SessionSetting(messages=(2,), lag=0, unclear=1, silences=1, slow=(PutRows, PutMarker, ReadRow)),
+    ),
+    "range": (
+        "what waits is stored two rows at a time; the writer dies amid that, or does not learn what became of it",
+        SessionSetting(
+            messages=(3,), range_max=2, lag=0, unclear=1, writer_lives=2, markers=3, slow=(PutRows, PutMarker)
+        ),
+    ),
+    "range-and-fence": (
+        "the same, and the writer is fenced: what it has asked for is stored anew, all of it",
+        SessionSetting(messages=(3,), range_max=2, lag=0, unclear=1, silences=1, markers=2, slow=(PutRows, ReadRow)),
     ),
     "buffer": (
         "no more than one live message may be kept",
@@ -219,7 +237,7 @@ SYSTEMS: dict[str, tuple[str, SessionSetting]] = {
     ),
     "jumbled-replica": (
         "entries of a writer appear in any order on the replica",
-        SessionSetting(messages=(2,), lag=3, appears=False, slow=(PutRow, PutMarker)),
+        SessionSetting(messages=(2,), lag=3, appears=False, slow=(PutRows, PutMarker)),
     ),
     "marked": (
         "rows that are marked are gone, and the owner dies",
@@ -369,7 +387,8 @@ def owner(name: str, setting: SessionSetting, number: int, variant: str) -> Atta
         return owner_as_written(name, setting, number)
 
     def fresh(life: int) -> ResumeRecord:
-        return ResumeRecord(incarnation(name, life), CLIENT, life + number, setting.times(life))
+        silent = setting.writers[0] if setting.beside else ""
+        return ResumeRecord(incarnation(name, life), CLIENT, life + number, setting.times(life), silent=silent)
 
     def asks_no_more(record: ResumeRecord) -> bool:
         """so many markers of each writer are asked for, and no more"""
@@ -406,10 +425,11 @@ def owner_as_written(name: str, setting: SessionSetting, number: int) -> Attache
 def writer(name: str, setting: SessionSetting) -> Attached:
     """A writer; each life has the next epoch."""
     again = setting.writer_lives > 1
+    begun = WriterRecord(SESSION, name, range_max=setting.range_max)
     return Attached(
         name,
         WRITER,
-        WriterRecord(SESSION, name) if again else WriterRecord(SESSION, name, IDLE, 1),
+        begun if again else replace(begun, status=IDLE, epoch=1),
         lives=setting.writer_lives,
         faults=(Crash,) if setting.writer_lives > 1 else (),
         start=Start() if again else None,
@@ -466,6 +486,16 @@ def idle(one: Attached) -> View:
         return int(local.party is None or local.party.record.status is IDLE)
 
     return View(one.name, 2, read)
+
+
+def has_range(one: Attached) -> View:
+    """How many rows a writer has asked for in one request."""
+
+    def read(local: FsmLocal) -> int:
+        job = None if local.party is None else local.party.record.job
+        return 0 if job is None else len(job.hands)
+
+    return View(one.name, RANGE_MAX + 1, read)
 
 
 def is_complete(*seen: int) -> bool:
@@ -565,6 +595,9 @@ def properties(
         return found
     found.append(Sometimes("all is delivered", "", (client.has_got(total),), bool))
     found.append(Sometimes("in normal operation", "", (at_rest,), bool))
+    if PutRows in setting.slow and setting.range_max < RANGE_MAX:
+        several = tuple(has_range(one) for one in writers)
+        found.append(Sometimes("several rows are under way at once", "", several, lambda *counts: max(counts) > 1))
     if setting.untils:
         found.append(Sometimes("something is passed over", "", (client.has_missed(1),), bool))
     return found

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from statemachines.drivers.persistent_sessions.group_rows import log_lost
-from statemachines.drivers.persistent_sessions.machine_requests import PUT_ROW, is_there
+from statemachines.drivers.persistent_sessions.machine_requests import is_there
 from statemachines.drivers.persistent_sessions.route_rows import remove_routes
+from statemachines.drivers.persistent_sessions.row_ranges import PUT_ROW
 from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.drivers.persistent_sessions.state_rows import delete_state
 from statemachines.drivers.persistent_sessions.tables import ABANDONED

@@ -8,7 +8,7 @@ from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
 from statemachines.kernel import Answer
 from statemachines.persistent_sessions.message import Queued
-from statemachines.persistent_sessions.request import Fence, PutRow, ReadPending
+from statemachines.persistent_sessions.request import Fence, PutRows, ReadPending
 
 
 class HostRequest(msgspec.Struct, frozen=True):
@@ -16,7 +16,7 @@ class HostRequest(msgspec.Struct, frozen=True):
 
 
 class Subscribe(HostRequest, frozen=True):
-    """Answered with True, or False: a higher token has been here."""
+    """Answered with True; False: a higher token has been here; None: the session has as many filters as it may."""
 
     session: str
     token: int
@@ -68,12 +68,12 @@ class PutCarried(HostRequest, frozen=True):
     messages: tuple[tuple[str, str, bytes], ...]
 
 
-class StoreRow(HostRequest, frozen=True):
-    """Store a row, and its message again if that is gone: nobody referred to it until now.  Answered as `PutRow` is."""
+class StoreRows(HostRequest, frozen=True):
+    """Store a range of rows, and again those of their messages that are gone: nobody referred to them until now.
+    `payloads` by the ids of the messages.  Answered as `PutRows` is."""
 
-    row: PutRow
-    topic: str
-    payload: bytes
+    put: PutRows
+    payloads: dict[str, Payload]
 
 
 class ReadPage(HostRequest, frozen=True):

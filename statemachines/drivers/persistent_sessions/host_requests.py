@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.group_rows import count_waiting, group_filters
@@ -31,7 +31,8 @@ from statemachines.drivers.persistent_sessions.machine_requests import (
     put_marker,
     to_queued,
 )
-from statemachines.drivers.persistent_sessions.route_rows import put_route, remove_route
+from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.route_rows import has_room, put_route, remove_route
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
@@ -46,6 +47,8 @@ READ: Final = 100
 READS: Final = (ReadMessages, ReadNodes, ReadGroups, CountWaiting, Look)
 """What changes nothing."""
 
+PUT_MESSAGE: Final = "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns) ON CONFLICT DO NOTHING"
+THERE: Final = "SELECT id FROM @messages WHERE id IN ({keys})"
 MESSAGES: Final = "SELECT id, topic, payload FROM @messages WHERE id IN ({keys})"
 FOLLOW: Final = (
     "SELECT epoch, number, message, filter, qos, until_ns FROM @session_rows"
@@ -92,10 +95,12 @@ class HostRequests:
 
     # -- routes ---------------------------------------------------------------------------------------------------
 
-    def _subscribe(self, sql: Sql, asked: Subscribe) -> bool:
+    def _subscribe(self, sql: Sql, asked: Subscribe) -> bool | None:
         session = asked.session.encode()
         if not is_owned(sql, session, asked.token):
             return False
+        if not has_room(sql, session, asked.filter.encode()):
+            return None
         put_route(sql, session, asked.filter.encode(), asked.qos)
         return True
 
@@ -129,11 +134,19 @@ class HostRequests:
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    def _put_message(self, sql: Sql, asked: PutMessage) -> Routes:
+    def put_messages(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes]:
+        """Store those that some session has subscribed; the routes of each."""
         self.catch_up(sql)
-        routes = tuple(self.trie.match(asked.topic))
-        if routes:
-            put_message(sql, asked.id, asked.topic, asked.payload, asked.qos)
+        routes = [tuple(self.trie.match(one.topic)) for one in messages]
+        found = [one for one, its in zip(messages, routes, strict=True) if its]
+        put_messages(sql, [(one.id, one.topic, one.payload, one.qos) for one in found])
+        return [self._with_end(sql, one, its) for one, its in zip(messages, routes, strict=True)]
+
+    def _put_message(self, sql: Sql, asked: PutMessage) -> Routes:
+        return self.put_messages(sql, (asked,))[0]
+
+    def _with_end(self, sql: Sql, asked: PutMessage, routes: Routes) -> Routes:
+        """With the moment from which on the message is over."""
         if asked.expiry_ms is None:
             return routes
         until_ns = over_at(sql.now_ns, asked.expiry_ms)
@@ -147,8 +160,7 @@ class HostRequests:
         found = one(sql, QUALITY, session=session, filter=asked.filter.encode())
         if found is None:
             return None
-        for message, topic, payload in asked.messages:
-            put_message(sql, message, topic, payload, found[0])
+        put_messages(sql, [(*message, found[0]) for message in asked.messages])
         return int(found[0])
 
     def _read_groups(self, sql: Sql, asked: ReadGroups) -> tuple[str, ...]:
@@ -234,9 +246,15 @@ def begin_life(sql: Sql, node: str, lease_ms: int) -> int:
     return int(life)
 
 
-def put_message(sql: Sql, message: str, topic: str, payload: bytes, qos: int) -> None:
-    """Store a message that is not there."""
-    sql.run(
-        "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns) ON CONFLICT DO NOTHING",
-        id=message.encode(), topic=topic.encode(), payload=payload, qos=qos, time_ns=sql.now_ns,
-    )  # fmt: skip
+def put_missing(sql: Sql, payloads: Mapping[str, Payload], qos: Mapping[str, int]) -> None:
+    """Store those of these messages that are not there; the others are not sent to the database again."""
+    there = {message.decode() for (message,) in all_of(sql, THERE, [one.encode() for one in payloads])}
+    put_messages(sql, [(one, *payload, qos[one]) for one, payload in payloads.items() if one not in there])
+
+
+def put_messages(sql: Sql, messages: Sequence[tuple[str, str, bytes, int]]) -> None:
+    """Store messages, as (id, topic, payload, qos), that are not there."""
+    sql.put_many(
+        PUT_MESSAGE,
+        [(message.encode(), topic.encode(), payload, qos, sql.now_ns) for message, topic, payload, qos in messages],
+    )

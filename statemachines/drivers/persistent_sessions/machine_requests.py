@@ -6,16 +6,16 @@ has taken is not read any more, whether it is marked or not; a read of pending r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.persistent_sessions.host_request import Page, ReadPage
 from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.row_ranges import LEAVE_EPOCHS, PUT_ROW, put_ranges
 from statemachines.drivers.persistent_sessions.session_row import session_of
 from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
 from statemachines.drivers.persistent_sessions.state_rows import KnownState, read_state, write_state
 from statemachines.drivers.persistent_sessions.tables import DELIVERED, MARKER, UNDELIVERED
-from statemachines.drivers.sql.failure import StoreDamaged
 from statemachines.kernel import Answer, Request
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
@@ -33,7 +33,7 @@ from statemachines.persistent_sessions.request import (
     PendingRead,
     Polled,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadPending,
     ReadRow,
     RowFenced,
@@ -55,10 +55,6 @@ PAGE: Final = 5_000
 READS: Final = (ReadPending, ReadRow, FindOwner, ConfirmRows)
 """What changes nothing."""
 
-PUT_ROW: Final = (
-    "INSERT INTO @session_rows VALUES (:session, :writer, :epoch, :number, :tag, :message, :filter, :qos, :token, :n,"
-    " :k, :time_ns, :until_ns)"
-)
 MARK: Final = (
     f"INSERT INTO @session_rows SELECT session, writer, epoch, number, {DELIVERED}, message, filter, qos, 0, 0, 0,"
     " :time_ns, until_ns FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
@@ -84,7 +80,6 @@ MARKERS: Final = (
     f" AND tag = {MARKER} ORDER BY epoch, token, n"
 )
 PUT_EPOCH: Final = "INSERT INTO @epochs VALUES (:session, :writer, :epoch, 0)"
-LEAVE_EPOCHS: Final = "DELETE FROM @epochs WHERE session = :session AND writer = :writer AND epoch < :epoch"
 # Whether a row is there that its writer may still ask for is not known without its epoch; of no rows it is.
 LEAVE_EMPTY: Final = f"{LEAVE_EPOCHS} AND last = 0"
 LAST_EPOCH: Final = 2**62
@@ -116,7 +111,7 @@ class MachineRequests:
         self._new: dict[bytes, KnownState] = {}
         self._kinds: dict[type[Request], Callable[[Sql, Any], Answer | None]] = {
             BeginEpoch: self._begin_epoch,
-            PutRow: self._put_row,
+            PutRows: self._put_rows,
             ReadRow: self._read_row,
             PutMarker: self._put_marker,
             FindOwner: self._find_owner,
@@ -168,48 +163,15 @@ class MachineRequests:
             sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=epoch)
         return EpochBegun(epoch)
 
-    def _put_row(self, sql: Sql, asked: PutRow) -> Answer:
-        """Nothing is stored for a session that is gone: nobody will ever read it."""
-        session, writer, queued = asked.session.encode(), asked.writer.encode(), asked.queued
-        if not is_there(sql, session):
-            return RowStored()
-        epoch, last = epoch_of(sql, session, writer)
-        if epoch != asked.epoch:
-            return RowFenced(epoch)
-        if queued.number <= last:
-            return self._put_again(sql, asked)
-        if queued.number != last + 1:
-            raise self._damage(f"{asked.writer} stores number {queued.number} for {asked.session} after {last}")
-        if not last:
-            sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=epoch)
-        sql.run(
-            PUT_ROW,
-            session=session, writer=writer, epoch=epoch, number=queued.number, tag=UNDELIVERED,
-            message=queued.message.encode(), filter=queued.filter.encode(), qos=queued.qos, token=0, n=0,
-            k=0, time_ns=sql.now_ns, until_ns=queued.until_ns,
-        )  # fmt: skip
-        sql.run(
-            "UPDATE @epochs SET last = :last WHERE session = :session AND writer = :writer AND epoch = :epoch",
-            session=session, writer=writer, epoch=epoch, last=queued.number,
-        )  # fmt: skip
-        return RowStored()
+    def put_ranges(self, sql: Sql, ranges: Sequence[PutRows]) -> list[Answer]:
+        """Store ranges of rows, of whatever writers: one answer each."""
+        return put_ranges(sql, ranges, self._where)
 
-    def _put_again(self, sql: Sql, asked: PutRow) -> Answer:
-        """A row that is there, or has been: the same one, or somebody has numbered two alike."""
-        session, writer = asked.session.encode(), asked.writer.encode()
-        found = one(
-            sql,
-            "SELECT message FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
-            " AND number = :number AND tag = 0",
-            session=session, writer=writer, epoch=asked.epoch, number=asked.queued.number,
-        )  # fmt: skip
-        if found is not None and found[0].decode() != asked.queued.message:
-            what = f"{asked.writer} stores {asked.queued.message} for {asked.session} where {found[0].decode()} is"
-            raise self._damage(what)
-        return RowStored()
+    def _put_rows(self, sql: Sql, asked: PutRows) -> Answer:
+        return self.put_ranges(sql, (asked,))[0]
 
     def _read_row(self, sql: Sql, asked: ReadRow) -> Answer:
-        """Numbers have no hole, so the last one says it, even of rows that were collected since."""
+        """Numbers have no hole, so the last one says it, even of rows that were collected since, and of a range."""
         found = one(
             sql,
             "SELECT last FROM @epochs WHERE session = :session AND writer = :writer AND epoch = :epoch",
@@ -361,10 +323,6 @@ class MachineRequests:
             session=first.session.encode(), writer=first.writer.encode(), epoch=first.epoch, first=first.number,
             last=last, time_ns=sql.now_ns,
         )  # fmt: skip
-
-    def _damage(self, what: str) -> StoreDamaged:
-        rule = "two processes under one name, or a database put back from a copy while they ran; stop them all"
-        return StoreDamaged(f"{self._where}: {what}: {rule}, and start them anew")
 
 
 def put_marker(sql: Sql, session: bytes, writer: bytes, epoch: int, k: int, mark: tuple[int, int]) -> None:

@@ -15,21 +15,25 @@ from functools import partial
 from typing import Any, Final
 
 from statemachines.drivers.clock import Clock, steady_ns
-from statemachines.drivers.persistent_sessions.host_request import HostRequest
-from statemachines.drivers.persistent_sessions.mark_runs import follows
+from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutCarried, PutMessage, StoreRows
+from statemachines.drivers.persistent_sessions.request_runs import follows
 from statemachines.drivers.persistent_sessions.store import Asked, NodeLife, SessionStore, is_read
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import Answer
-from statemachines.persistent_sessions.request import MarkDelivered
+from statemachines.persistent_sessions.request import MarkDelivered, PutRows
 
 logger = logging.getLogger("gapless")
 
 BATCH_MAX: Final = 500
 """Statements in one transaction."""
 
-MARKS_MAX: Final = 5_000
-"""Rows that are marked in one transaction; where they stand one behind the other their marks count as one statement."""
+ROWS_MAX: Final = 5_000
+"""Rows that are stored or marked in one transaction; where marks stand one behind the other they count as one
+statement."""
+
+BYTES_MAX: Final = 16 * 2**20
+"""Bytes of payload that are stored in one transaction, but for one message that is larger."""
 
 AGAIN_S: Final = (0.02, 1.0)
 """First and longest pause before a batch that failed is given again."""
@@ -98,10 +102,11 @@ class RequestQueue:
         """What comes next; marks of rows one behind the other are one statement, and count as one."""
         waiting = self._waiting
         batch = [waiting.popleft()]
-        statements, rows = 1, rows_of(batch[0][0])
-        while waiting and rows < MARKS_MAX:
+        statements, rows, size = 1, rows_of(batch[0][0]), size_of(batch[0][0])
+        while waiting and rows < ROWS_MAX:
             statements += not follows(batch[-1][0], waiting[0][0])
-            if statements > BATCH_MAX:
+            size += size_of(waiting[0][0])
+            if statements > BATCH_MAX or size > BYTES_MAX:
                 break
             batch.append(waiting.popleft())
             rows += rows_of(batch[-1][0])
@@ -131,8 +136,25 @@ class RequestQueue:
 
 
 def rows_of(request: Asked) -> int:
-    """How many rows it marks, or 1: whatever else it is about."""
-    return request.until - request.number + 1 if isinstance(request, MarkDelivered) else 1
+    """How many rows it stores or marks, or 1: whatever else it is about."""
+    match request:
+        case MarkDelivered():
+            return request.until - request.number + 1
+        case PutRows():
+            return len(request.rows)
+        case StoreRows():
+            return len(request.put.rows)
+    return 1
+
+
+def size_of(request: Asked) -> int:
+    """Bytes of payload that it stores; those that go with rows are there already, as a rule."""
+    match request:
+        case PutMessage():
+            return len(request.payload)
+        case PutCarried():
+            return sum(len(payload) for _, _, payload in request.messages)
+    return 0
 
 
 def _leave(answers: tuple[Answer, ...]) -> None:

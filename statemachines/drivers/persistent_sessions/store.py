@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import msgspec
@@ -21,27 +21,35 @@ import msgspec
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS as COLLECTOR
 from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
-from statemachines.drivers.persistent_sessions.host_request import HostRequest, ReadPage, StoreRow
+from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutMessage, ReadPage, StoreRows
 from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
-from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life, put_message
+from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life, put_missing
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
-from statemachines.drivers.persistent_sessions.mark_runs import runs_of
+from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
+from statemachines.drivers.persistent_sessions.operator_requests import ANSWERS as OPERATOR
+from statemachines.drivers.persistent_sessions.operator_requests import READS as OPERATOR_READS
+from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.request_runs import RANGES, runs_of
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
-from statemachines.persistent_sessions.request import MarkDelivered, RowStored
+from statemachines.persistent_sessions.request import MarkDelivered, PutRows, RowStored
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
-READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS)
+CHECK: Final = (
+    "SELECT store.identity, coalesce(nodes.life, 0), coalesce(nodes.batch, 0) FROM @store AS store"
+    " LEFT JOIN @nodes AS nodes ON nodes.name = :name"
+)
+READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS, *OPERATOR_READS)
 STATELESS: Final = {**LIFE, **COLLECTOR}
 """What is answered from the tables alone."""
 
-Asked = Request | HostRequest
+Asked = Request | HostRequest | OperatorRequest
 
 
 def is_read(request: Asked) -> bool:
@@ -170,40 +178,54 @@ class SessionStore:
             if isinstance(first, MarkDelivered) and isinstance(last, MarkDelivered):
                 self._machine.mark_run(sql, first, last.until)
                 answers += [()] * len(run)
+            elif isinstance(first, RANGES):
+                answers += self._store_ranges(sql, run)
+            elif isinstance(first, PutMessage):
+                answers += self._host.put_messages(sql, cast("Sequence[PutMessage]", run))
             else:
                 answers.append(self._answer(sql, first))
         return answers
 
     def _answer(self, sql: Sql, request: Asked) -> Any:
-        if isinstance(request, StoreRow):
-            return self._store_row(sql, request)
+        if isinstance(request, RANGES):
+            return self._store_ranges(sql, (request,))[0]
         if isinstance(request, ReadPage):
             return self._machine.page(sql, request)
         if isinstance(request, HostRequest):
             return self._host.answer(sql, request)
+        if isinstance(request, OperatorRequest):
+            return OPERATOR[type(request)](sql, request)
         kind = STATELESS.get(type(request))
         if kind is None:
             return self._machine.answer(sql, request)
         answer = kind(sql, request)
         return () if answer is None else (answer,)
 
-    def _store_row(self, sql: Sql, asked: StoreRow) -> tuple[Answer, ...]:
-        answers = self._machine.answer(sql, asked.row)
-        if RowStored() in answers:
-            queued = asked.row.queued
-            put_message(sql, queued.message, asked.topic, asked.payload, queued.qos)
-        return answers
+    def _store_ranges(self, sql: Sql, run: Sequence[Asked]) -> list[tuple[Answer, ...]]:
+        """Ranges of rows, and those of their messages that are gone."""
+        ranges = [one.put if isinstance(one, StoreRows) else cast("PutRows", one) for one in run]
+        answers = self._machine.put_ranges(sql, ranges)
+        payloads: dict[str, Payload] = {}
+        qos: dict[str, int] = {}
+        for asked, answer in zip(run, answers, strict=True):
+            if isinstance(asked, StoreRows) and isinstance(answer, RowStored):
+                for row in asked.put.rows:
+                    if row.message in asked.payloads and row.message not in payloads:
+                        payloads[row.message] = asked.payloads[row.message]
+                        qos[row.message] = row.qos
+        put_missing(sql, payloads, qos)
+        return [(answer,) for answer in answers]
 
     def _check(self, sql: Sql, life: NodeLife) -> int:
         """The last batch of this life, if it is the node's last and this is its store."""
-        if self._identity(sql) != life.identity:
+        identity, number, batch = sql.all(CHECK, name=life.node.encode())[0]
+        if bytes(identity) != life.identity:
             raise self._is_other("is another store than the one that was opened")
-        found = one(sql, "SELECT life, batch FROM @nodes WHERE name = :name", name=life.node.encode())
-        if found is not None and found[0] > life.number:
+        if number > life.number:
             raise Superseded(f"{life.node}: another process has this name now ({self.where}); give each its own")
-        if found is None or found[0] < life.number:
+        if number < life.number:
             raise self._is_other(f"does not know life {life.number} of {life.node}")
-        return int(found[1])
+        return int(batch)
 
     def _identity(self, sql: Sql) -> bytes:
         found = one(sql, "SELECT identity FROM @store")

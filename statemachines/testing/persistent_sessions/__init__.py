@@ -13,7 +13,7 @@ from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_record import KEEP, Attach, Connect, LifeRecord, LockDue
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Live, LiveMarker, Queued
-from statemachines.persistent_sessions.request import DATABASE, EpochRows, PutMarker, PutRow
+from statemachines.persistent_sessions.request import DATABASE, EpochRows, PutMarker, PutRows
 from statemachines.persistent_sessions.resume_record import ResumeRecord, ResumeSession
 from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded
 from statemachines.persistent_sessions.takeover_record import FinishTakeover, StartTakeover, TakeoverRecord
@@ -56,11 +56,13 @@ VALUES = Values(
 TIMES = st.sampled_from(VALUES.choices[Times])
 OF_OTHERS = st.one_of(
     st.builds(
-        PutRow,
+        PutRows,
         st.just(SESSION),
         st.sampled_from(("w1", "w2")),
         st.just(1),
-        st.builds(Queued, st.just(3), st.just("m3")),
+        st.lists(st.sampled_from(("m3", "m4")), min_size=1, max_size=2, unique=True).map(
+            lambda messages: tuple(Queued(number, message) for number, message in enumerate(messages, 3))
+        ),
     ),
     st.builds(
         PutMarker, st.just(SESSION), st.sampled_from(("w1", "w2")), st.just(1), st.just(3), st.just(1), st.just(4)

@@ -12,7 +12,7 @@ from statemachines.persistent_sessions.request import (
     EpochBegun,
     Fence,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadRow,
     RowFenced,
     RowRead,
@@ -54,7 +54,7 @@ ALPHABET: Final = Alphabet(
         EpochBegun, RowStored, RowFenced, RowUnclear, RowRead,
     ),
     sends=(Live, LiveMarker),
-    asks=(BeginEpoch, PutRow, PutMarker, ReadRow),
+    asks=(BeginEpoch, PutRows, PutMarker, ReadRow),
     tells=(Written,),
 )  # fmt: skip
 
@@ -93,7 +93,7 @@ def fence_writer(state: StoredSession) -> Iterator[Request]:
 
 def has_few(rows: int, inbox: int) -> Callable[[Any], bool]:
     """So few rows, and so few jobs that wait."""
-    return lambda record: record.last <= rows and len(record.inbox) <= inbox
+    return lambda record: record.last <= rows and len(record.inbox) + (record.waiting is not None) <= inbox
 
 
 SOUND: Final = (PlayedService(PlayedDatabase(StoredSession())),)

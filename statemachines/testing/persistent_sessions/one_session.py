@@ -23,7 +23,7 @@ from statemachines.persistent_sessions.request import (
     PendingRead,
     Polled,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadPending,
     ReadRow,
     RowFenced,
@@ -81,7 +81,7 @@ class OneSession:
             case BeginEpoch():
                 epoch = state.epochs.get(request.writer, 0) + 1
                 return replace(state, epochs=state.epochs.set(request.writer, epoch)), (EpochBegun(epoch),)
-            case PutRow() | PutMarker():
+            case PutRows() | PutMarker():
                 return _put(replace(state, put=state.put + 1), request)
             case ReadRow():
                 rows = state.of(request.writer, request.epoch).rows
@@ -106,7 +106,7 @@ class OneSession:
         return state, ()
 
 
-def _put(state: Stored, request: PutRow | PutMarker) -> tuple[Stored, tuple[Answer, ...]]:
+def _put(state: Stored, request: PutRows | PutMarker) -> tuple[Stored, tuple[Answer, ...]]:
     """Under the newest epoch, or not at all; a number that does not follow is somebody else's.  Of every third it is
     not known what became of it, and every sixth was not done."""
     newest = state.epochs.get(request.writer, request.epoch)
@@ -117,8 +117,8 @@ def _put(state: Stored, request: PutRow | PutMarker) -> tuple[Stored, tuple[Answ
     here = state.of(request.writer, request.epoch)
     if isinstance(request, PutMarker):
         here = replace(here, markers=(*here.markers, (request.token, request.n)))
-    elif request.queued.number == len(here.rows) + 1:
-        here = replace(here, rows=(*here.rows, request.queued))
+    elif request.first_number == len(here.rows) + 1:
+        here = replace(here, rows=(*here.rows, *request.rows))
     rows = state.rows.set((request.writer, request.epoch), here)
     return replace(state, rows=rows, epochs=state.epochs.set(request.writer, request.epoch)), (
         RowUnclear() if state.put % 3 == 0 else RowStored(),

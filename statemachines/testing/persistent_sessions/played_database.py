@@ -22,7 +22,7 @@ from statemachines.persistent_sessions.request import (
     PendingRead,
     Polled,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadPending,
     RowFenced,
     RowStored,
@@ -90,7 +90,7 @@ class PlayedDatabase(OneSession):
                 return replace(state, state=left, token=token), (StateCommitted(state.time_ns),)
             case SubscribeLive():
                 return state, (SubscribedLive(tuple(sorted(state.epochs)), state.gone),)
-            case PutRow() | PutMarker():
+            case PutRows() | PutMarker():
                 return _put(state, request)
             case ReadPending():
                 return state, (_read(state, request),)
@@ -101,7 +101,7 @@ class PlayedDatabase(OneSession):
         return super().apply(state, request, now_ns)
 
 
-def _put(state: StoredSession, request: PutRow | PutMarker) -> tuple[StoredSession, tuple[Answer, ...]]:
+def _put(state: StoredSession, request: PutRows | PutMarker) -> tuple[StoredSession, tuple[Answer, ...]]:
     """Under the newest epoch, or not at all; what is there already stays."""
     newest = state.epochs.get(request.writer, request.epoch)
     if request.epoch < newest:
@@ -110,8 +110,8 @@ def _put(state: StoredSession, request: PutRow | PutMarker) -> tuple[StoredSessi
     if isinstance(request, PutMarker):
         mark = (request.token, request.n)
         here = here if mark in here.markers else replace(here, markers=(*here.markers, mark))
-    elif all(row.number != request.queued.number for row in here.rows):
-        here = replace(here, rows=(*here.rows, request.queued))
+    elif all(row.number != request.first_number for row in here.rows):
+        here = replace(here, rows=(*here.rows, *request.rows))
     rows, epochs = state.rows.set((request.writer, request.epoch), here), state.epochs
     return replace(state, rows=rows, epochs=epochs.set(request.writer, request.epoch)), (RowStored(),)
 
@@ -148,7 +148,7 @@ def _fence(state: StoredSession, request: Fence) -> tuple[StoredSession, tuple[A
 
 def fail_unclear(request: Request) -> Iterator[Answer]:
     """Nobody knows whether the row is stored."""
-    if isinstance(request, PutRow | PutMarker):
+    if isinstance(request, PutRows | PutMarker):
         yield RowUnclear()
 
 

@@ -37,6 +37,7 @@ from statemachines.persistent_sessions.request import (
     LoadSession,
     PendingRead,
     Polled,
+    PutRows,
     SessionLoaded,
     StateCommitted,
 )
@@ -233,8 +234,8 @@ class Real:
 
     def with_messages(self, request):
         """Ids of messages are those of this session."""
-        if hasattr(request, "queued"):
-            return replace(request, queued=self.renamed(request.queued, self.real))
+        if isinstance(request, PutRows):
+            return replace(request, rows=tuple(self.renamed(row, self.real) for row in request.rows))
         if hasattr(request, "found"):
             found = (
                 replace(one, rows=tuple(self.renamed(row, self.real) for row in one.rows)) for one in request.found

@@ -18,7 +18,7 @@ from statemachines.persistent_sessions.request import (
     LoadSession,
     MarkDelivered,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadPending,
     ReadRow,
     RowStored,
@@ -40,12 +40,13 @@ WRITER = st.sampled_from(WRITERS)
 TOKEN = st.integers(1, 3)
 SMALL = st.integers(1, 4)
 PAGE = st.integers(0, 3)
+RANGE = st.lists(st.sampled_from(MESSAGES), min_size=1, max_size=3)
 BEHIND = st.tuples(st.integers(1, 4), st.integers(0, 3))
 MOVES = st.lists(
     st.one_of(
         st.tuples(st.just("begin"), WRITER),
-        st.tuples(st.just("row"), WRITER, st.integers(0, 2), st.sampled_from(MESSAGES)),
-        st.tuples(st.just("row"), WRITER, st.just(0), st.sampled_from(MESSAGES)),
+        st.tuples(st.just("row"), WRITER, st.integers(0, 2), RANGE),
+        st.tuples(st.just("row"), WRITER, st.just(0), RANGE),
         st.tuples(st.just("marker"), WRITER, st.integers(0, 1), TOKEN, SMALL),
         st.tuples(st.just("read"), WRITER, SMALL, SMALL),
         st.tuples(st.just("load"), TOKEN),
@@ -79,9 +80,10 @@ class Player:
     def begin(self, writer):
         return BeginEpoch(S, writer)
 
-    def row(self, writer, back, message):
+    def row(self, writer, back, messages):
         epoch = self.epochs[writer] - back
-        return PutRow(S, writer, epoch, queued(self.last.get((writer, epoch), 0) + 1, message)) if epoch > 0 else None
+        numbered = enumerate(messages, self.last.get((writer, epoch), 0) + 1)
+        return PutRows(S, writer, epoch, tuple(queued(*one) for one in numbered)) if epoch > 0 else None
 
     def marker(self, writer, back, token, n):
         epoch = self.epochs[writer] - back
@@ -142,8 +144,8 @@ class Player:
                     self.epochs[asked.writer] = epoch
                 case Fence(), FencedRows(writer, below):
                     self.epochs[writer] = max(self.epochs[writer], below)
-                case PutRow(), RowStored():
-                    self.last[asked.writer, asked.epoch] = asked.queued.number
+                case PutRows(), RowStored():
+                    self.last[asked.writer, asked.epoch] = asked.last_number
                 case CommitState(), StateCommitted():
                     self.state = asked.state
                 case LoadSession(), SessionLoaded(_, state):

@@ -39,7 +39,7 @@ from statemachines.drivers.shared_subscriptions.shared_session import Deliveries
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.client_message import UnsubscribeWanted
 from statemachines.persistent_sessions.message import Queued
-from statemachines.persistent_sessions.request import BeginEpoch, CommitState, LoadSession, PutRow
+from statemachines.persistent_sessions.request import BeginEpoch, CommitState, LoadSession, PutRows
 from statemachines.shared_subscriptions.configuration import Configuration
 
 FAST = Configuration(
@@ -517,9 +517,9 @@ async def two_writers(store):
     for writer, rows in (("n1", 3), ("n2", 1)):
         await store.ask(BeginEpoch("s1", writer))
         for number in range(1, rows + 1):
-            await store.ask(PutRow("s1", writer, 1, Queued(number, f"m{number}", GROUP, 1)))
+            await store.ask(PutRows("s1", writer, 1, (Queued(number, f"m{number}", GROUP, 1),)))
     for number in (2, 3, 4):
-        await store.ask(PutRow("s1", "n2", 1, Queued(number, f"m{number + 3}", "own/+", 1)))
+        await store.ask(PutRows("s1", "n2", 1, (Queued(number, f"m{number + 3}", "own/+", 1),)))
     return one
 
 

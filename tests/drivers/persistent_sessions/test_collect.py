@@ -24,7 +24,7 @@ from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
     LoadSession,
-    PutRow,
+    PutRows,
     ReadPending,
     SessionAbsent,
     SessionState,
@@ -61,7 +61,7 @@ async def stored(store):
     await store.ask(BeginEpoch("s1", "n1"))
     for number in range(1, 5):
         await store.do(PutMessage(f"m{number}", "a/b", b"", 1))
-        await store.ask(PutRow("s1", "n1", 1, Queued(number, f"m{number}", "a/+", 1)))
+        await store.ask(PutRows("s1", "n1", 1, (Queued(number, f"m{number}", "a/+", 1),)))
     await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, 2)}))))
     other = await connect(store, "s2", "c2")
     await store.ask(LeaveSession("c2", "s2", other.token, 400))
@@ -174,7 +174,7 @@ def test_a_collector_and_writers_at_once_lose_nothing(url):
             came = []
             for number in range(1, 61):
                 await store.do(PutMessage(f"m{number:02}", "a/b", b"", 1))
-                await store.ask(PutRow("s1", "n1", 1, Queued(number, f"m{number:02}", "a/+", 1)))
+                await store.ask(PutRows("s1", "n1", 1, (Queued(number, f"m{number:02}", "a/+", 1),)))
                 if number % 3 == 0:
                     (pending,) = await store.ask(ReadPending("s1"))
                     came += [row.message for part in pending.found for row in part.rows]
@@ -209,7 +209,7 @@ async def taken(store, count):
     await store.ask(BeginEpoch("s1", "n1"))
     for number in range(1, count + 1):
         await store.do(PutMessage(f"m{number:03}", "a/b", b"", 1))
-        await store.ask(PutRow("s1", "n1", 1, Queued(number, f"m{number:03}", "a/+", 1)))
+        await store.ask(PutRows("s1", "n1", 1, (Queued(number, f"m{number:03}", "a/+", 1),)))
     await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, count - 1)}))))
 
 

@@ -12,7 +12,7 @@ from session_moves import MOVES, Player, S, queued
 
 from statemachines.drivers.persistent_sessions.collector_requests import MESSAGES as MESSAGES_READ
 from statemachines.drivers.persistent_sessions.collector_requests import TAGS
-from statemachines.drivers.persistent_sessions.machine_requests import PUT_ROW
+from statemachines.drivers.persistent_sessions.row_ranges import PUT_ROW
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Ask, Map, Node, Request, Tell
 from statemachines.persistent_sessions import collector_request as requests
@@ -37,7 +37,7 @@ from statemachines.persistent_sessions.request import (
     LoadSession,
     MarkDelivered,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadPending,
     SessionState,
 )
@@ -381,7 +381,7 @@ class CollectedReal(Real):
 
 
 def row(number, message, writer="w1"):
-    return PutRow(S, writer, 1, queued(number, message))
+    return PutRows(S, writer, 1, (queued(number, message),))
 
 
 async def round_after_round(model, real):

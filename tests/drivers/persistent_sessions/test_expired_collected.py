@@ -32,7 +32,7 @@ from statemachines.persistent_sessions.request import (
     ConfirmRows,
     Fence,
     LoadSession,
-    PutRow,
+    PutRows,
     ReadPending,
     SessionState,
 )
@@ -57,7 +57,7 @@ async def stored(store, *sessions):
         routes = await store.do(PutMessage(f"m{number}", "a", b"x", 1, expiry_ms))
         rows.append(Queued(number, f"m{number}", "a", 1, routes[0].until_ns))
         for one in given:
-            await store.ask(PutRow(one.session, "n1", 1, rows[-1]))
+            await store.ask(PutRows(one.session, "n1", 1, (rows[-1],)))
     return given, rows
 
 

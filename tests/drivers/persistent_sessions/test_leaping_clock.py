@@ -8,14 +8,14 @@ from session_databases import SECOND, Clock, connect
 from session_moves import queued
 
 from statemachines import cli
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRow, Subscribe
+from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRows, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.persistent_sessions.collector_actions import garbage_messages
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.collector_request import ForgetClient, ReadClients, ReadMessages
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_request import LeaveSession, LockClient, LookUp
-from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, PutRow, SessionLoaded
+from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, PutRows, SessionLoaded
 
 DAY = 86_400 * SECOND
 HOUR_MS = 3_600_000
@@ -34,7 +34,7 @@ def run(url, play):
             (route,) = await store.do(PutMessage("m1", "a/x", b"x", 1, HOUR_MS))
             await store.ask(BeginEpoch("s1", "n1"))
             row = queued(1, "m1")
-            await store.do(StoreRow(PutRow("s1", "n1", 1, row), "a/x", b"x"))
+            await store.do(StoreRows(PutRows("s1", "n1", 1, (row,)), {row.message: ("a/x", b"x")}))
             assert route.until_ns > 0
             await store.ask(LeaveSession("c", "s1", connected.token, HOUR_MS))
             return await play(store, clock, steady)

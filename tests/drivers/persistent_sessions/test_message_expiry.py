@@ -30,7 +30,7 @@ from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
     LoadSession,
-    PutRow,
+    PutRows,
     ReadPending,
     SessionState,
     StateCommitted,
@@ -50,7 +50,7 @@ async def stored(store, expiry_ms):
     (route,) = await store.do(PutMessage("m1", "a", b"x", 1, expiry_ms))
     await store.ask(BeginEpoch("s1", "n1"))
     queued = Queued(1, "m1", route.filter, route.qos, route.until_ns)
-    await store.ask(PutRow("s1", "n1", 1, queued))
+    await store.ask(PutRows("s1", "n1", 1, (queued,)))
     return one, queued
 
 
@@ -130,7 +130,7 @@ def test_PS_211_a_database_of_before_goes_on_and_nothing_in_it_expires(url):
         (read,) = await store.ask(ReadPending("s1", "n1"))
         (loaded,) = await store.ask(LoadSession("c", "o", 1))
         (route,) = await store.do(PutMessage("m9", "a", b"x", 1, 1))
-        await store.ask(PutRow("s1", "n1", 1, Queued(4, "m9", "a", 1, route.until_ns)))
+        await store.ask(PutRows("s1", "n1", 1, (Queued(4, "m9", "a", 1, route.until_ns),)))
         (again,) = await store.ask(ReadPending("s1", "n1"))
         assert await kept(store) == 1
         return read, loaded.state, route, again

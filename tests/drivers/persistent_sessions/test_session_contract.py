@@ -28,7 +28,7 @@ from statemachines.persistent_sessions.request import (
     PendingRead,
     Polled,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadPending,
     ReadRow,
     RowFenced,
@@ -62,7 +62,7 @@ def play(database, *asked):
 
 
 def row(number, message=None, writer="w1", epoch=1):
-    return PutRow(S, writer, epoch, queued(number, message))
+    return PutRows(S, writer, epoch, (queued(number, message),))
 
 
 LOAD = LoadSession("c1", "owner", 1)
@@ -74,6 +74,23 @@ def test_a_row_is_stored_under_the_epoch_of_now_and_read_in_order(database):
     assert found[1:6] == [(EpochBegun(1),), (RowStored(),), (RowStored(),), (EpochBegun(2),), (RowFenced(2),)]
     rows = (EpochRows("w1", 1, (queued(1), queued(2))), EpochRows("w1", 2, (queued(1, "m4"),)))
     assert found[7] == (Polled("w1", rows),)
+
+
+def rows(first, *messages, epoch=1):
+    """A range."""
+    return PutRows(S, "w1", epoch, tuple(queued(*one) for one in enumerate(messages, first)))
+
+
+def test_PS_403_a_range_is_stored_as_a_whole_or_not_at_all(database):
+    found = play(
+        database, LOAD, BEGIN, rows(1, "m1", "m2"), rows(3, "m3", "m4", "m5"), ReadRow(S, "w1", 1, 5),
+        ReadRow(S, "w1", 1, 6), BEGIN, rows(6, "m6", "m7"), rows(1, "m6", "m7", epoch=2), ReadPending(S, "w1"),
+    )  # fmt: skip
+    assert found[2:4] == [(RowStored(),)] * 2
+    assert found[4:6] == [(RowRead(True),), (RowRead(False),)]
+    assert found[7:9] == [(RowFenced(2),), (RowStored(),)]
+    one = EpochRows("w1", 1, tuple(queued(number) for number in range(1, 6)))
+    assert found[9] == (Polled("w1", (one, EpochRows("w1", 2, (queued(1, "m6"), queued(2, "m7"))))),)
 
 
 def test_what_is_marked_or_taken_is_not_read(database):
@@ -226,7 +243,7 @@ def test_nobody_asks_what_is_not_answered():
     """The requests of the protocol, and those that are compared below."""
     kinds = {one for one in vars(requests).values() if isinstance(one, type) and issubclass(one, Request)} - {Request}
     assert kinds == {
-        BeginEpoch, PutRow, ReadRow, PutMarker, LoadSession, ReadPending, SubscribeLive, UnsubscribeLive, Fence,
+        BeginEpoch, PutRows, ReadRow, PutMarker, LoadSession, ReadPending, SubscribeLive, UnsubscribeLive, Fence,
         CommitState, MarkDelivered, ConfirmRows,
     }  # fmt: skip
 

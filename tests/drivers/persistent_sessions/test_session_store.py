@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Unsubscribe,
     Watched,
 )
-from statemachines.drivers.persistent_sessions.mark_runs import runs_of
+from statemachines.drivers.persistent_sessions.request_runs import runs_of
 from statemachines.drivers.persistent_sessions.state_rows import runs_of_numbers
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreDamaged
@@ -36,6 +37,7 @@ from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
+    EpochBegun,
     EpochRows,
     Fence,
     LoadSession,
@@ -43,9 +45,10 @@ from statemachines.persistent_sessions.request import (
     NotOwner,
     PendingRead,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadPending,
     ReadRow,
+    RowFenced,
     RowRead,
     RowStored,
     SessionState,
@@ -59,7 +62,7 @@ def message(number, topic="a/b"):
 
 
 def row(session, number, message="m1", epoch=1, writer="n1"):
-    return PutRow(session, writer, epoch, Queued(number, message, "a/+", 1))
+    return PutRows(session, writer, epoch, (Queued(number, message, "a/+", 1),))
 
 
 def test_a_session_is_made_found_and_discarded(url):
@@ -166,6 +169,19 @@ def test_routes_that_are_gone_are_forgotten_and_who_was_far_behind_knows_all(url
     found, kept = run(url, play)
     assert found == [0, 0, 1]
     assert kept <= 2 * 5 + 1
+
+
+def test_PS_404_a_session_subscribes_so_many_filters_and_no_more(url, monkeypatch):
+    monkeypatch.setattr(route_rows, "FILTERS_MAX", 3)
+
+    async def play(store, clock):
+        one, two = await connect(store, "s1"), await connect(store, "s2", "c2")
+        asked = [Subscribe("s1", one.token, f"f{number}", 1) for number in range(4)]
+        asked += [Subscribe("s1", one.token, "f1", 2), Subscribe("s1", one.token - 1, "f9", 2)]
+        asked += [Unsubscribe("s1", one.token, "f0"), asked[3], Subscribe("s2", two.token, "f0", 1)]
+        return [await store.do(each) for each in asked]
+
+    assert run(url, play) == [True, True, True, None, True, False, True, True, True]
 
 
 def test_a_transaction_that_is_undone_leaves_no_route_behind(url):
@@ -447,6 +463,77 @@ def test_who_is_cut_off_in_a_commit_looks_and_does_nothing_twice(url, is_committ
     assert loaded[0].state == SessionState(queued=(Queued(1, "q"), Queued(2, "r")), places=2)
 
 
+def rows(session, first, last, writer="n1", epoch=1):
+    """A range."""
+    stored = (Queued(number, f"m{number}", "a/+", 1) for number in range(first, last + 1))
+    return PutRows(session, writer, epoch, tuple(stored))
+
+
+def test_PS_403_ranges_of_several_sessions_are_few_statements_and_each_has_its_answer(url):
+    async def play(store, clock):
+        life = await store.begin_life("n1", 10**6)
+        sessions = [f"s{number}" for number in range(40)]
+        for number, session in enumerate(sessions):
+            await connect(store, session, f"c{number}")
+        begun = await store.carry_out(life, 1, [BeginEpoch(session, "n1") for session in sessions])
+        statements = []
+        with counting(store, statements):
+            ranges = [rows(session, 1, 1 + number % 3) for number, session in enumerate(sessions)]
+            batch = [*ranges, rows("s0", 2, 4), rows("s1", 1, 1, epoch=0), rows("gone", 1, 2)]
+            answers = await store.carry_out(life, 2, batch)
+        found = [await store.ask(ReadPending(session, "n1")) for session in sessions]
+        return begun, answers, statements, found
+
+    begun, answers, statements, found = run(url, play)
+    assert begun == [(EpochBegun(1),)] * 40
+    assert answers == [*[(RowStored(),)] * 41, (RowFenced(1),), (RowStored(),)]
+    assert len(statements) < 20
+    stored = [[row.number for part in polled.found for row in part.rows] for (polled,) in found]
+    assert stored == [[1, 2, 3, 4], *([*range(1, 2 + number % 3)] for number in range(1, 40))]
+
+
+@contextmanager
+def counting(store, statements):
+    """The statements of transactions that write are noted."""
+    plain = store._database.writing
+
+    @contextmanager
+    def writing(watch=None):
+        with plain(watch) as sql:
+            for name in ("all", "run", "put_many"):
+                setattr(sql, name, partial(note, getattr(sql, name)))
+            yield sql
+
+    def note(call, statement, *given, **values):
+        statements.append(statement)
+        return call(statement, *given, **values)
+
+    store._database.writing = writing
+    yield
+    store._database.writing = plain
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (lambda: rows("s1", 5, 6), "stores number 5 for s1 after 3"),
+        (lambda: rows("s1", 3, 4), "stores up to 4 for s1, of which 3 is the last"),
+        (lambda: PutRows("s1", "n1", 1, (Queued(2, "m2", "a/+", 1), Queued(3, "other", "a/+", 1))), "where m3 is"),
+    ],
+)
+def test_PS_403_a_range_that_is_there_in_part_or_is_another_is_damage(url, asked, words):
+    async def play(store, clock):
+        await connect(store, "s1")
+        await store.ask(BeginEpoch("s1", "n1"))
+        assert await store.ask(rows("s1", 1, 3)) == await store.ask(rows("s1", 2, 3)) == (RowStored(),)
+        with pytest.raises(StoreDamaged, match=words):
+            await store.ask(asked())
+        return await store.ask(ReadPending("s1", "n1"))
+
+    (polled,) = run(url, play)
+    assert [row.number for row in polled.found[0].rows] == [1, 2, 3]
+
+
 def test_a_server_that_ends_the_connection_in_a_commit_is_asked_again(postgres_url):
     """A real server: the process that serves us is ended while the commit is under way, as often as it takes."""
 
@@ -465,14 +552,14 @@ def test_a_server_that_ends_the_connection_in_a_commit_is_asked_again(postgres_u
             " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION gapless_sessions.end_me()",
         )
         with pytest.raises(OutcomeOpen):
-            await store.carry_out(life, 2, [row("s1", 1, writer="n5")])
+            await store.carry_out(life, 2, [rows("s1", 1, 3, writer="n5")])
         run_sql(postgres_url, "DROP TRIGGER ends ON gapless_sessions.session_rows")
-        answers = await store.carry_out(life, 2, [row("s1", 1, writer="n5")])
+        answers = await store.carry_out(life, 2, [rows("s1", 1, 3, writer="n5")])
         return answers, await store.ask(ReadPending("s1"))
 
     answers, pending = run(postgres_url, play)
     assert answers == [(RowStored(),)]
-    assert pending == (PendingRead((EpochRows("n5", 1, (Queued(1, "", "a/+", 1),)),)),)
+    assert pending == (PendingRead((EpochRows("n5", 1, tuple(Queued(one, "", "a/+", 1) for one in (1, 2, 3))),)),)
 
 
 def test_PS_204_epochs_that_nobody_asks_about_are_gone(url):
@@ -663,7 +750,7 @@ def test_marks_of_rows_that_follow_each_other_mark_these_and_no_others(url):
             for epoch in (1, 2):
                 await store.ask(BeginEpoch("s1", writer))
                 for number in range(1, 7):
-                    await store.ask(PutRow("s1", writer, epoch, Queued(number, f"m{number}", "t", 1)))
+                    await store.ask(PutRows("s1", writer, epoch, (Queued(number, f"m{number}", "t", 1),)))
         life = await store.begin_life("n1", 1_000)
         answers = await store.carry_out(life, 1, [MarkDelivered("s1", *one) for one in wanted])
         assert answers == [()] * len(wanted)
@@ -691,7 +778,7 @@ def test_PS_197_marks_of_several_rows_are_carried_out_alone_and_in_a_run(url):
             for epoch in (1, 2):
                 await store.ask(BeginEpoch("s1", writer))
                 for number in range(1, 7):
-                    await store.ask(PutRow("s1", writer, epoch, Queued(number, f"m{number}", "t", 1)))
+                    await store.ask(PutRows("s1", writer, epoch, (Queued(number, f"m{number}", "t", 1),)))
         life = await store.begin_life("n1", 1_000)
         await store.carry_out(life, 1, [MarkDelivered("s1", *one) for one in asked])
         (found,) = await store.ask(ReadPending("s1"))

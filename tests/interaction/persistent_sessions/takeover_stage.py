@@ -23,7 +23,7 @@ from typing import Any
 
 from statemachines.kernel import Ask, Send, Tell, name_of
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Puback, Publish, Queued
-from statemachines.persistent_sessions.request import DATABASE, CommitState, PutMarker, PutRow
+from statemachines.persistent_sessions.request import DATABASE, CommitState, PutMarker, PutRows
 from statemachines.persistent_sessions.resume import RESUME
 from statemachines.persistent_sessions.resume_record import STOPPED, ResumeRecord, ResumeSession
 from statemachines.persistent_sessions.takeover_message import (
@@ -75,7 +75,7 @@ class Stage:
     def do_live(self, message: str) -> None:
         self._last += 1
         row = Queued(self._last, message, "t")
-        self._ask(WRITER, PutRow(SESSION, WRITER, 1, row))
+        self._ask(WRITER, PutRows(SESSION, WRITER, 1, (row,)))
         self._feed(self._tables.owner, Live(SESSION, WRITER, 1, row))
 
     def do_lag(self, count: str) -> None:

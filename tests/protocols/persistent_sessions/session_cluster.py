@@ -11,7 +11,7 @@ from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Ask, Send, Tell, node_of
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.session_host import SessionHost
-from statemachines.persistent_sessions.session_host_process import life_of_owner
+from statemachines.persistent_sessions.session_host_parties import life_of_owner
 from statemachines.persistent_sessions.session_host_record import Handed
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
 

@@ -26,9 +26,9 @@ from statemachines.persistent_sessions.message import (
     Pubrec,
     Queued,
 )
-from statemachines.persistent_sessions.request import CommitState, LoadSession, PutRow
+from statemachines.persistent_sessions.request import CommitState, LoadSession, PutRows
 from statemachines.persistent_sessions.session_host import SessionHost
-from statemachines.persistent_sessions.session_host_process import life_of_owner
+from statemachines.persistent_sessions.session_host_parties import life_of_owner
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverEnded
 
 NODES = ("a", "b")
@@ -144,7 +144,7 @@ class SessionHostWorld(Cluster):
     def fail(self, name):
         """Nodes do not hear each other, or the store does not answer, for a while; or all is well again."""
         self.lost = self.chance.choice((set(), set(), {Live}, {LiveMarker, MarkerWanted}, {EndTakeover}))
-        self.unanswered = self.chance.choice((set(), set(), {CommitState}, {PutRow}, {LoadSession}, {LockClient}))
+        self.unanswered = self.chance.choice((set(), set(), {CommitState}, {PutRows}, {LoadSession}, {LockClient}))
 
     def die(self, name):
         if self.chance.random() < 0.1:

@@ -13,7 +13,7 @@ from statemachines.persistent_sessions.request import (
     BeginEpoch,
     EpochBegun,
     PutMarker,
-    PutRow,
+    PutRows,
     ReadRow,
     RowFenced,
     RowRead,
@@ -21,7 +21,17 @@ from statemachines.persistent_sessions.request import (
     RowUnclear,
 )
 from statemachines.persistent_sessions.writer import WRITER
-from statemachines.persistent_sessions.writer_record import IDLE, Hand, Job, LiveGone, LiveKnown, Start, WriterRecord
+from statemachines.persistent_sessions.writer_record import (
+    IDLE,
+    RANGE_MAX,
+    STORING,
+    Hand,
+    Job,
+    LiveGone,
+    LiveKnown,
+    Start,
+    WriterRecord,
+)
 
 WANTED = MarkerWanted("s", "owner~1", 7, 1)
 
@@ -31,7 +41,17 @@ def idle(**given):
 
 
 def row(number, message, epoch=1):
-    return PutRow("s", "w", epoch, queued(number, message=message, filter=""))
+    return rows(number, message, epoch=epoch)
+
+
+def rows(first, *messages, epoch=1):
+    """A range."""
+    stored = (queued(number, message=message, filter="") for number, message in enumerate(messages, first))
+    return PutRows("s", "w", epoch, tuple(stored))
+
+
+def live(number, message, epoch=1):
+    return Live("s", "w", epoch, queued(number, message=message, filter=""))
 
 
 def test_PS_01_a_writer_begins_under_an_epoch_that_nobody_had():
@@ -53,7 +73,7 @@ def test_PS_02_PS_03_PS_04_stored_sent_live_answered_and_then_the_next():
     assert one.feed(Hand("b")) == []
     assert one.feed(WANTED) == []
     assert one.feed(replace(WANTED, n=2)) == []
-    assert one.feed(RowStored()) == [Live("s", "w", 1, row(1, "a").queued), Written("a", ""), row(2, "b")]
+    assert one.feed(RowStored()) == [live(1, "a"), Written("a", ""), row(2, "b")]
     assert one.feed(RowStored())[-1] == PutMarker("s", "w", 1, 3, 7, 2)
     assert names(one.feed(RowStored())) == ["LiveMarker"]
     assert one.status == "idle"
@@ -136,6 +156,90 @@ def test_PS_11_an_answer_that_nobody_waits_for_is_dropped():
 
 
 def test_PS_12_a_writer_works_at_one_thing_at_a_time():
-    broken = WriterRecord("s", "w", IDLE, 1, job=Job(Hand("a")))
+    broken = WriterRecord("s", "w", IDLE, 1, job=Job((Hand("a"),)))
     with pytest.raises(InvariantViolated):
+        Node(WRITER, broken, name="w~1", now_ns=0, check=True).feed(LiveGone(1), 0)
+
+
+def with_three(**given):
+    """A writer that stores `a`, while `b` and `c` wait."""
+    one = idle(**given)
+    for message in ("a", "b", "c"):
+        one.feed(Hand(message))
+    return one
+
+
+def test_PS_400_what_waits_is_one_request_and_told_in_order():
+    one = with_three(to="owner~1", token=7)
+    assert one.feed(RowStored()) == [live(1, "a"), Written("a", ""), rows(2, "b", "c")]
+    told = [live(2, "b"), Written("b", ""), live(3, "c"), Written("c", "")]
+    assert one.feed(RowStored()) == told
+    assert (one.status, one.record.last) == ("idle", 3)
+    assert one.feed(Hand("d")) == [row(4, "d")]
+
+
+def test_PS_400_a_range_ends_where_it_is_full_and_before_a_marker():
+    one = with_three(range_max=2)
+    one.feed(Hand("d"))
+    assert one.feed(RowStored())[-1] == rows(2, "b", "c")
+    one.feed(WANTED)
+    one.feed(Hand("e"))
+    assert one.feed(RowStored())[-1] == row(4, "d")
+    assert one.feed(RowStored())[-1] == PutMarker("s", "w", 1, 5, 7, 1)
+    one.feed(Hand("f"))
+    assert one.feed(RowStored())[-1] == rows(5, "e", "f")
+
+
+def test_PS_03_of_markers_that_wait_the_latest_alone_has_its_turn_where_it_came():
+    one = with_three()
+    one.feed(WANTED)
+    one.feed(Hand("d"))
+    one.feed(replace(WANTED, n=2))
+    assert one.feed(WANTED) == []
+    one.feed(Hand("e"))
+    assert one.feed(RowStored())[-1] == rows(2, "b", "c", "d")
+    assert one.feed(RowStored())[-1] == PutMarker("s", "w", 1, 5, 7, 2)
+    assert one.feed(RowStored())[-1] == row(5, "e")
+
+
+def test_PS_401_an_unclear_range_is_read_back_by_its_first_row_and_counts_as_a_whole():
+    one = with_three()
+    one.feed(RowStored())
+    assert one.feed(RowUnclear()) == [ReadRow("s", "w", 1, 2)]
+    assert one.feed(RowRead(False)) == [rows(2, "b", "c")]
+    one.feed(RowUnclear())
+    assert one.feed(RowRead(True)) == [Written("b", ""), Written("c", "")]
+    assert one.record.last == 3
+
+
+def test_PS_402_a_range_that_is_refused_goes_under_the_next_epoch_as_a_whole():
+    one = with_three()
+    one.feed(RowStored())
+    assert one.feed(RowFenced(3)) == [rows(1, "b", "c", epoch=3)]
+    one.feed(Hand("d"))
+    assert one.feed(RowStored())[-1] == row(3, "d", 3)
+
+
+def test_PS_400_a_message_that_waits_costs_no_copy_of_those_before_it():
+    one = idle()
+    one.feed(Hand("a"))
+    for number in range(3_000):
+        one.feed(Hand(f"m{number}"))
+    taken = 0
+    while one.status == "storing":
+        stored = [effect for effect in one.feed(RowStored()) if isinstance(effect, PutRows)]
+        assert all(len(asked.rows) <= RANGE_MAX for asked in stored)
+        taken += sum(len(asked.rows) for asked in stored)
+    assert (taken, one.record.last, one.record.end) == (3_000, 3_001, 0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "invariant"),
+    [
+        (WriterRecord("s", "w", STORING, 1, job=Job((Hand("a"), Hand("b"))), range_max=1), "range-is-bounded"),
+        (WriterRecord("s", "w", STORING, 1, job=Job((Hand("a"),)), waiting=WANTED, place=1), "inbox-has-its-places"),
+    ],
+)
+def test_PS_400_PS_03_ranges_are_bounded_and_places_are_kept(broken, invariant):
+    with pytest.raises(InvariantViolated, match=invariant):
         Node(WRITER, broken, name="w~1", now_ns=0, check=True).feed(LiveGone(1), 0)

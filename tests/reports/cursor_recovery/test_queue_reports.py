@@ -312,7 +312,7 @@ def test_arcs_go_clockwise_from_the_top_and_may_cross_the_end():
 
 def test_spark_judges_runs_of_the_queue_and_the_page_shows_deaths_and_the_ring(tmp_path):
     campaign(find_scenario("deaths"), range(2), out=tmp_path / "trace", processes=1)
-    analysis = analyze(tmp_path / "trace", tmp_path / "out")
+    analysis = analyze(tmp_path / "trace", tmp_path / "out", spark=True)
     assert analysis.is_held
     assert [check.name for check in analysis.checks] == [*NEUTRAL_CHECKS, *OWN, "monitors"]
     assert sum(line["deaths"] for line in analysis.tables["deaths"]) > 3

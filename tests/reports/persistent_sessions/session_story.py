@@ -37,12 +37,15 @@ class Story:
         self.row(WRITER, "ask", "begin_epoch", key=SESSION)
         self.write("epoch_begun", "beginning", "idle", term=epoch)
 
-    def put(self, epoch, number, message, qos=1, until=0):
-        self.row(WRITER, "ask", "put_row", key=message, term=epoch, grant=qos, first=number, last=until)
+    def hand(self, message, qos=1, until=0):
+        self.write("hand", "idle", "storing", key=message, grant=qos, last=until)
+
+    def put(self, epoch, number, message, last=None):
+        self.row(WRITER, "ask", "put_rows", key=message, term=epoch, first=number, last=last or number)
 
     def store(self, epoch, number, message, qos=1, until=0):
-        self.write("hand", "idle", "storing", key=message)
-        self.put(epoch, number, message, qos, until)
+        self.hand(message, qos, until)
+        self.put(epoch, number, message)
         self.write("row_stored")
 
     # -- an owner ---------------------------------------------------------------------------------------------------
@@ -158,6 +161,7 @@ def second(story):
     story.flow(SECOND, "begin", "new", "waiting")
     story.flow(SECOND, "marker_timeout", "waiting", "fencing")
     story.row(SECOND, "ask", "fence", key="w", term=0)
+    story.hand("m9")
     story.put(1, 9, "m9")
     story.flow(SECOND, "fenced_rows", "fencing", "waiting", key="w", term=2)
     story.take(SECOND, 1, 8, 8)

@@ -73,7 +73,7 @@ def judged(tmp_path_factory):
     (outcome,) = campaign(scenario, range(1), out=folder, processes=1, first_run=SIMULATED)
     assert outcome.is_held
     write_stories(folder)
-    return folder, out, analyze(folder, out)
+    return folder, out, analyze(folder, out, spark=True)
 
 
 def found(analysis):

@@ -354,7 +354,7 @@ def test_spark_judges_losses_and_the_page_has_both_confusion_tables(tmp_path):
     trace = tmp_path / "trace"
     campaign(find_scenario(f"{SW}/rarely"), range(2), out=trace, processes=1)
     campaign(find_scenario(f"{SW}/overtaken"), range(1), out=trace, processes=1, first_run=2)
-    analysis = analyze(trace, tmp_path / "out")
+    analysis = analyze(trace, tmp_path / "out", spark=True)
     assert analysis.is_held
     assert [check.name for check in analysis.checks] == [*NEUTRAL_CHECKS, *OWN, "monitors"]
     assert {check.name for check in analysis.checks if check.waived} == {"exact", "alarms"}

@@ -73,7 +73,7 @@ def test_an_edge_hash_is_that_of_the_certificate():
 
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in LARGE])
-def test_ENDS_TAKES_ORPHAN_VANISH_FORGETS_CONNECTS_what_must_be_met_is_met_once_faults_stop(name):
+def test_ENDS_TAKES_ORPHAN_VANISH_FORGETS_CONNECTS_MET_what_must_be_met_is_met_once_faults_stop(name):
     _, judged = judged_whole(name)
     assert [(one.name, one.is_held) for one in judged] == [(one.name, True) for one in system(name).obligations]
     assert judged or name == "time-stands-still", "it ends where its last instant has come"

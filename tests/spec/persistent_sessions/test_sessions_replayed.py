@@ -16,7 +16,7 @@ from statemachines import cli
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.message import Publish
-from statemachines.persistent_sessions.request import PutRow, RowStored
+from statemachines.persistent_sessions.request import PutRows, RowStored
 from statemachines.wire import Packet
 from statemachines_sim.persistent_sessions import asyncio_stage, script_world
 from statemachines_sim.persistent_sessions.asyncio_stage import run_live
@@ -140,7 +140,7 @@ def test_what_lies_in_the_file_is_what_counts(monkeypatch):
     serve = RequestQueue.serve
 
     def forget_rows(self, party, request, feed, *more):
-        if isinstance(request, PutRow):
+        if isinstance(request, PutRows):
             feed(party, RowStored())
         else:
             serve(self, party, request, feed, *more)

@@ -1,0 +1,129 @@
+"""Row ranges: what writers store in one transaction, whatever sessions it is for, in few statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from statemachines.drivers.persistent_sessions.sql import Sql, all_of
+from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
+from statemachines.drivers.sql.failure import StoreDamaged
+from statemachines.kernel import Answer
+from statemachines.persistent_sessions.request import PutRows, RowFenced, RowStored
+
+PUT_ROW: Final = (
+    "INSERT INTO @session_rows VALUES (:session, :writer, :epoch, :number, :tag, :message, :filter, :qos, :token, :n,"
+    " :k, :time_ns, :until_ns)"
+)
+PUT_LAST: Final = (
+    "INSERT INTO @epochs VALUES (:session, :writer, :epoch, :last)"
+    " ON CONFLICT (session, writer, epoch) DO UPDATE SET last = excluded.last"
+)
+LEAVE_EPOCHS: Final = "DELETE FROM @epochs WHERE session = :session AND writer = :writer AND epoch < :epoch"
+EPOCHS: Final = (
+    "SELECT sessions.session, coalesce(epochs.epoch, 0), coalesce(epochs.last, 0) FROM @sessions AS sessions"
+    " LEFT JOIN @epochs AS epochs ON epochs.session = sessions.session AND epochs.writer = :writer"
+    " WHERE sessions.session IN ({keys})"
+)
+THERE: Final = (
+    "SELECT number, message FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
+    f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED}"
+)
+
+Key = tuple[bytes, bytes]
+"""(session, writer)."""
+
+
+class WriterPlace(NamedTuple):
+    """The epoch of a writer and the number of its last row; whether it has `older` epochs."""
+
+    epoch: int
+    last: int
+    older: bool = False
+
+
+def put_ranges(sql: Sql, ranges: Sequence[PutRows], where: str) -> list[Answer]:
+    """Store ranges in their order, each all or not at all; `where`: the database, for errors.
+
+    Nothing is stored for a session that is gone: nobody will ever read it.
+    """
+    return _RangeWriter(sql, where).put(ranges)
+
+
+class _RangeWriter:
+    def __init__(self, sql: Sql, where: str) -> None:
+        self._sql = sql
+        self._where = where
+        self._rows: list[tuple[Any, ...]] = []
+        self._places: dict[Key, WriterPlace] = {}
+        self._changed: dict[Key, None] = {}
+
+    def put(self, ranges: Sequence[PutRows]) -> list[Answer]:
+        sessions: dict[str, dict[bytes, None]] = {}
+        for asked in ranges:
+            sessions.setdefault(asked.writer, {})[asked.session.encode()] = None
+        for writer, its in sessions.items():
+            self._read_places(writer.encode(), list(its))
+        answers = [self._put(asked) for asked in ranges]
+        self._write()
+        return answers
+
+    def _read_places(self, writer: bytes, sessions: Sequence[bytes]) -> None:
+        for session, epoch, last in all_of(self._sql, EPOCHS, sessions, writer=writer):
+            key = (bytes(session), writer)
+            known = self._places.get(key)
+            if known is None:
+                self._places[key] = WriterPlace(epoch, last)
+            else:
+                self._places[key] = max(known, WriterPlace(epoch, last))._replace(older=True)
+
+    def _put(self, asked: PutRows) -> Answer:
+        key = session, writer = asked.session.encode(), asked.writer.encode()
+        place = self._places.get(key)
+        if place is None:
+            return RowStored()
+        if place.epoch != asked.epoch:
+            return RowFenced(place.epoch)
+        if asked.first_number <= place.last:
+            self._check_there(asked, place.last)
+            return RowStored()
+        if asked.first_number != place.last + 1:
+            number = asked.first_number
+            raise self._damage(f"{asked.writer} stores number {number} for {asked.session} after {place.last}")
+        if place.older and not place.last:
+            self._sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=asked.epoch)
+        self._rows += [
+            (session, writer, asked.epoch, row.number, UNDELIVERED, row.message.encode(), row.filter.encode(), row.qos,
+             0, 0, 0, self._sql.now_ns, row.until_ns)
+            for row in asked.rows
+        ]  # fmt: skip
+        self._places[key] = place._replace(last=asked.last_number)
+        self._changed[key] = None
+        return RowStored()
+
+    def _check_there(self, asked: PutRows, last: int) -> None:
+        """Rows that are there, or have been: the same ones, or somebody has numbered two alike."""
+        self._write()
+        if asked.last_number > last:
+            number = asked.last_number
+            raise self._damage(f"{asked.writer} stores up to {number} for {asked.session}, of which {last} is the last")
+        found = self._sql.all(
+            THERE, session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
+            first=asked.first_number, last=asked.last_number,
+        )  # fmt: skip
+        there = {number: message.decode() for number, message in found}
+        for row in asked.rows:
+            known = there.get(row.number, row.message)
+            if known != row.message:
+                raise self._damage(f"{asked.writer} stores {row.message} for {asked.session} where {known} is")
+
+    def _write(self) -> None:
+        """The rows, and how far each writer has come."""
+        self._sql.put_many(PUT_ROW, self._rows)
+        self._sql.put_many(PUT_LAST, [(*key, self._places[key].epoch, self._places[key].last) for key in self._changed])
+        self._rows.clear()
+        self._changed.clear()
+
+    def _damage(self, what: str) -> StoreDamaged:
+        rule = "two processes under one name, or a database put back from a copy while they ran; stop them all"
+        return StoreDamaged(f"{self._where}: {what}: {rule}, and start them anew")

@@ -1,0 +1,1 @@
+"""Spark: a session on any master, what its executors are sent, and the tasks that they run."""

@@ -1,0 +1,155 @@
+"""SharedSpark: a session on the Spark of this process, which several share and the last one stops."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self, TypeVar
+from uuid import uuid4
+
+import pyarrow as pa
+
+from statemachines.kernel import Protocol
+from statemachines.spark.code_archive import write_code
+from statemachines.spark.spark_settings import (
+    NEEDED,
+    NO_SETTINGS,
+    SESSION_DEFAULTS,
+    SparkSettings,
+    describe_conflict,
+    is_local,
+)
+from statemachines.spark.spark_start import check_java, quiet_start, start_spark, whole_start
+from statemachines.spark.spark_task import find_refusal, make_task
+
+T = TypeVar("T")
+
+JOBS_AT_ONCE: Final = 2
+"""So that cores whose job has no more tasks have those of the next."""
+
+
+class SharedSpark:
+    """A Spark session on the master that `settings` names; its files on this machine go to a temporary directory.
+
+    A process has one Spark: sessions that are open at the same time share it, and the last of them stops it.  One that
+    an application has started before is used as it is, and goes on.
+    """
+
+    _open: ClassVar[list[SharedSpark]] = []
+    _directories: ClassVar[list[str]] = []
+    _started: ClassVar[bool] = False
+
+    def __init__(self, settings: SparkSettings = NO_SETTINGS) -> None:
+        self._settings = settings
+
+    @property
+    def spark(self) -> Any:
+        """The session as Spark has it."""
+        return self._spark
+
+    @property
+    def is_local(self) -> bool:
+        """Tasks run in the environment of this process."""
+        return is_local(self._spark.sparkContext.master)
+
+    def __enter__(self) -> Self:
+        check_java()
+        from pyspark import SparkContext
+
+        there = SparkContext._active_spark_context is not None
+        self._directory = tempfile.mkdtemp(prefix="gapless-spark-")
+        try:
+            with quiet_start(Path(self._directory) / "start.log"), whole_start():
+                self._spark = self._join_spark() if there else start_spark(self._settings, self._directory)
+        except BaseException:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise
+        if not SharedSpark._open:
+            SharedSpark._started = not there
+        SharedSpark._open.append(self)
+        SharedSpark._directories.append(self._directory)
+        return self
+
+    def _join_spark(self) -> Any:
+        """The Spark that is there, with settings and names of our own."""
+        from pyspark.sql import SparkSession
+
+        running = SparkSession.builder.getOrCreate()
+        conf = running.sparkContext.getConf()
+        for key, value in self._settings.all_settings.items():
+            if not running.conf.isModifiable(key) and conf.get(key) != value:
+                raise describe_conflict(key, value, f"{key}={conf.get(key)}")
+        beside = running.newSession()
+        for key, value in {**SESSION_DEFAULTS, **NEEDED, **self._settings.conf}.items():
+            if beside.conf.isModifiable(key) and (key not in SESSION_DEFAULTS or not conf.contains(key)):
+                beside.conf.set(key, value)
+        return beside
+
+    def __exit__(self, *_: object) -> None:
+        SharedSpark._open.remove(self)
+        if SharedSpark._open:
+            return
+        if SharedSpark._started:
+            self._spark.stop()
+        while SharedSpark._directories:
+            shutil.rmtree(SharedSpark._directories.pop(), ignore_errors=True)
+
+    def ship_code(self, protocols: Iterable[Protocol]) -> None:
+        """Executors elsewhere import our packages, and those of the protocols, as they are here."""
+        if self.is_local:
+            return
+        before = list(sys.path)
+        self._spark.sparkContext.addPyFile(str(write_code(Path(tempfile.mkdtemp(dir=self._directory)), protocols)))
+        sys.path[:] = before  # the driver goes on with what it has
+
+    def map_tasks(self, units: Sequence[pa.Table], place: str, given: bytes, shape: str) -> Any:
+        """A DataFrame: what the function at `place` (`module:FUNCTION`) makes of each table of units, a task a table.
+
+        A task is what a partition of the range is, and the units come to it by a join without a shuffle.
+        """
+        from pyspark.sql import functions
+
+        parts = [
+            one.append_column("task", pa.repeat(pa.scalar(n, pa.int64()), len(one))) for n, one in enumerate(units)
+        ]
+        named = self._spark.createDataFrame(pa.concat_tables(parts)).withColumnRenamed("task", "of")
+        tasks = self._spark.range(0, len(units), 1, len(units)).withColumnRenamed("id", "task")
+        joined = tasks.join(functions.broadcast(named), tasks.task == named.of).drop("task", "of")
+        return joined.mapInArrow(make_task(place, given), shape)
+
+    def run_jobs(self, jobs: Sequence[Callable[[], T]]) -> Iterator[tuple[int, T]]:
+        """What the jobs give, each with its number, as they end.  Who leaves early cancels the others."""
+        context, tag = self._spark.sparkContext, f"gapless-{uuid4().hex}"
+
+        def run_job(job: Callable[[], T]) -> T:
+            context.addJobTag(tag)
+            return job()
+
+        with ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
+            numbers: dict[Future[T], int] = {pool.submit(run_job, job): number for number, job in enumerate(jobs)}
+            try:
+                for future in as_completed(numbers):
+                    yield numbers[future], future.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                context.cancelJobsWithTag(tag)
+                raise
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What a task refuses is raised as `GaplessError`, in one line."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        refused = find_refusal(error)
+        if refused is None:
+            raise
+        raise refused from error

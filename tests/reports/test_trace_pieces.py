@@ -1,0 +1,139 @@
+"""A trace is judged in pieces: cut at every row group or at any row, its tables are the same."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pyarrow.parquet as pq
+import pytest
+
+from statemachines.kernel import ConfigurationError
+from statemachines.trace.parquet import DELTA, TEXTS
+from statemachines_reports.columns import read_columns
+from statemachines_reports.judge import SHOWN, Judges
+from statemachines_reports.tables import FINDINGS, Results, duckdb_tables, join_results
+from statemachines_reports.trace_piece import TracePiece, cut_file, plan_jobs
+from statemachines_reports.trace_set import RunParameters, TraceSet
+from statemachines_sim.campaign import campaign
+from statemachines_sim.scenario import find_scenario
+
+SCENARIOS = ("quiet", "deaths", "breaks", "rarely", "random_loss")
+"""One of each protocol."""
+
+
+def rewrite(path, change=lambda table: table, groups=40, statistics=True):
+    """The file with many row groups, none of which need end with a run."""
+    table = change(pq.read_table(path, read_dictionary=TEXTS))
+    size = max(table.num_rows // groups, 1)
+    encoded = {"use_dictionary": TEXTS, "column_encoding": DELTA, "write_statistics": statistics}
+    pq.write_table(table, path, row_group_size=size, **encoded)
+
+
+@pytest.fixture(scope="module", params=SCENARIOS)
+def trace(request, tmp_path_factory):
+    """Two runs in a file of many row groups."""
+    folder = tmp_path_factory.mktemp("trace")
+    campaign(find_scenario(request.param), range(2), out=folder, processes=1)
+    (path,) = folder.glob("trace-*")
+    rewrite(path)
+    return TraceSet(folder, folder / "out")
+
+
+def judge_pieces(trace, pieces):
+    judges = Judges(trace.protocols, trace.missing)
+    results, waived = Results(judges), judges.list_waived_runs(trace)
+    batches = [results.batch(judges.judge_path(path, waived, begin, end)) for path, begin, end in pieces]
+    return join_results(trace, judges, batches)
+
+
+def judge_whole(trace):
+    return duckdb_tables(trace, Judges(trace.protocols, trace.missing))
+
+
+def cut_at(path, cuts):
+    return [TracePiece(path, begin, end) for begin, end in pairwise(cuts)]
+
+
+def test_cut_at_every_row_group_and_at_random_rows_the_tables_are_the_same(trace):
+    (path,) = trace.files
+    whole = judge_whole(trace)
+    groups = cut_at(path, [sum(trace.groups[path][:n]) for n in range(len(trace.groups[path]) + 1)])
+    assert len(groups) > 30
+    assert judge_pieces(trace, groups) == whole
+    chance = random.Random(1)
+    for count in (1, 6):
+        cuts = sorted({0, trace.rows, *(chance.randrange(trace.rows) for _ in range(count))})
+        pieces = cut_at(path, cuts)
+        chance.shuffle(pieces)
+        assert judge_pieces(trace, pieces) == whole
+    assert len(whole["runs"]) == 2
+
+
+@pytest.fixture
+def quiet(tmp_path):
+    """Two runs, of which every step took a wrong row."""
+
+    def spoil(table):
+        place = table.column_names.index("row")
+        return table.set_column(place, "row", [[99] * table.num_rows])
+
+    campaign(find_scenario("quiet"), range(2), out=tmp_path, processes=1)
+    (path,) = tmp_path.glob("trace-*")
+    rewrite(path, lambda table: spoil(table).cast(table.schema), statistics=False)
+    return TraceSet(tmp_path, tmp_path / "out")
+
+
+def test_the_findings_that_are_kept_are_the_first_ones_however_a_file_is_cut(quiet):
+    """There are many more of them than are kept, and no statistics say where a run ends."""
+    (path,) = quiet.files
+    whole = judge_whole(quiet)
+    (rows,) = (line for line in whole["verdicts"] if line["check"] == "rows")
+    assert rows["wrong"] > 10 * FINDINGS
+    assert SHOWN >= FINDINGS
+    for cuts in ([0, 1, quiet.rows], [0, quiet.rows // 2, quiet.rows], range(0, quiet.rows + 1, quiet.rows)):
+        assert judge_pieces(quiet, cut_at(path, list(cuts))) == whole
+
+
+def test_a_piece_within_a_run_has_no_run(trace):
+    (path,) = trace.files
+    (first, *_) = (len(columns["run"]) for columns in read_columns(path, begin=0, end=1))
+    assert list(read_columns(path, begin=1, end=first)) == []
+    (columns,) = read_columns(path, begin=1, end=first + 1)
+    assert columns.runs()[0][0] == 1
+
+
+def test_a_piece_that_begins_with_an_earlier_run_is_refused(quiet):
+    (path,) = quiet.files
+    middle = next(iter(read_columns(path, begin=0, end=1))).rows
+    rewrite(path, lambda table: table.take([*range(middle, table.num_rows), *range(middle)]))
+    with pytest.raises(ConfigurationError, match=r"is not sorted by \(run, seq\) at run 0 seq 0"):
+        list(read_columns(path, begin=quiet.rows - middle, end=quiet.rows))
+
+
+def test_parameters_are_read_from_the_table_beside_the_file(tmp_path):
+    campaign(find_scenario("deaths"), range(1), out=tmp_path, processes=1)
+    campaign(find_scenario("deaths"), range(1), out=tmp_path, processes=1, first_run=7)
+    files = sorted(tmp_path.glob("trace-*"))
+    (tmp_path / "runs-deaths-000000.parquet").write_bytes(b"damaged")
+    assert RunParameters(files[1])(7)["seed"] == 0
+    with pytest.raises(ConfigurationError, match="runs-deaths-000000"):
+        RunParameters(files[1])(0)
+
+
+def test_a_long_file_is_cut_and_small_files_are_put_together(trace):
+    (path,) = trace.files
+    groups = trace.groups[path]
+    pieces = list(cut_file(path, groups, 10 * groups[0]))
+    assert [piece.end - piece.begin for piece in pieces[:-1]] == [10 * groups[0]] * (len(pieces) - 1)
+    assert (pieces[0].begin, pieces[-1].end) == (0, trace.rows)
+    assert list(cut_file(path, (), 1)) == [(path, 0, 0)]
+    (job,) = plan_jobs(trace, 10 * groups[0])
+    assert [piece for task in job for piece in task] == pieces
+    assert len(job) == len(pieces)
+    trace.files, trace.groups = [path] * 6, {path: (100,)}
+    try:
+        assert [len(task) for job in plan_jobs(trace, 1_300) for task in job] == [6]
+        assert [len(task) for job in plan_jobs(trace, 200) for task in job] == [2, 2, 2]
+    finally:
+        trace.files, trace.groups = [path], {path: groups}
