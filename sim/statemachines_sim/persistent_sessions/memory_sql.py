@@ -141,7 +141,7 @@ class MemorySql(SqliteSql):
             return [found]
         rows = super().all(READ_LIFE, name=name)
         if rows:
-            self._book.lives[name] = rows[0]  # type: ignore[assignment]
+            self._book.lives[name] = rows[0]
         return rows
 
     def _begin(self) -> None:
