@@ -12,7 +12,7 @@ from statemachines.drivers.plain_text import plain_line
 from statemachines.interrupts import begin_work
 
 
-class Format(Enum):
+class ExportFormat(Enum):
     """A format of another tool."""
 
     PERFETTO = "perfetto"
@@ -22,7 +22,7 @@ class Format(Enum):
 
 def export(
     trace: Annotated[Path, typer.Argument(metavar="DIR", help="A trace (Parquet), or the logs of a real run.")],
-    to: Annotated[Format, typer.Option("--to", help="The format.")],
+    to: Annotated[ExportFormat, typer.Option("--to", help="The format.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")],
     run: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, help="The number of the run, where the trace has several.")
@@ -41,8 +41,8 @@ def export(
     from statemachines_reports.export.perfetto import write_perfetto
     from statemachines_reports.export.shiviz import write_shiviz
 
-    writers: dict[Format, Write] = {
-        Format.PERFETTO: write_perfetto, Format.SHIVIZ: write_shiviz, Format.OTLP: write_otlp,
+    writers: dict[ExportFormat, Write] = {
+        ExportFormat.PERFETTO: write_perfetto, ExportFormat.SHIVIZ: write_shiviz, ExportFormat.OTLP: write_otlp,
     }  # fmt: skip
     check_name(out, "--out")
     begin_work()

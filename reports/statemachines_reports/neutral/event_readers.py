@@ -16,13 +16,13 @@ from statemachines.trace.row import LOCAL, data_of
 Read = Callable[[str], Any]
 
 
-class LocalTime(msgspec.Struct):
+class StepLocalTime(msgspec.Struct):
     """The time of a step by the clock of its node, where the data names one."""
 
     now_ns: int = msgspec.field(name=LOCAL, default=-1)
 
 
-READ_LOCAL: Final = msgspec.json.Decoder(LocalTime).decode
+READ_LOCAL: Final = msgspec.json.Decoder(StepLocalTime).decode
 _ENCODE: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
 

@@ -37,13 +37,13 @@ class TraceStep(NamedTuple):
     data: str
 
 
-class Replica:
+class ReplayedMachine:
     """A machine that is stepped along: its `record`, the effects that rows must tell of, and when it was first seen."""
 
-    __slots__ = ("due", "reader", "record", "since_ns")
+    __slots__ = ("due", "machine", "record", "since_ns")
 
-    def __init__(self, reader: MachineReader, record: Any, since_ns: int) -> None:
-        self.reader = reader
+    def __init__(self, machine: MachineReader, record: Any, since_ns: int) -> None:
+        self.machine = machine
         self.record = record
         self.since_ns = since_ns
         self.due: deque[Expected] = deque()
@@ -68,7 +68,7 @@ class ReplayedRun:
         self._unstepped = frozenset(event for one in roles for event in one.unstepped)
         self._envelopes = frozenset(event for one in roles for event in one.envelopes)
         self._liars = liars
-        self._replicas: dict[str, Replica] = {}
+        self._replicas: dict[str, ReplayedMachine] = {}
         self._unknown: set[str] = set()
         """Machines whose record no row has told so far."""
         self._broken: set[str] = set()
@@ -130,14 +130,14 @@ class ReplayedRun:
             if expected is not None:
                 replica.due.append(expected)
 
-    def _step(self, replica: Replica, one: TraceStep) -> Step[Any] | None:
+    def _step(self, replica: ReplayedMachine, one: TraceStep) -> Step[Any] | None:
         """The step of the shipped machine; None: there is none, which is noted."""
         data, now_ns = one.data, one.t_ns
         try:
-            event = replica.reader.events[one.event](data)
+            event = replica.machine.events[one.event](data)
             if MARK in data:
                 now_ns = READ_LOCAL(data).now_ns
-            return replica.reader.step(replica.record, event, now_ns)
+            return replica.machine.step(replica.record, event, now_ns)
         except Exception as error:  # whatever the data of a trace brings about is wrong with that trace
             self._break(one, f"is refused: {type(error).__name__}: {_shorten(str(error))}")
             return None
@@ -207,7 +207,7 @@ class ReplayedRun:
             return
         known = self._replicas.get(one.instance)
         if one.event == "first":
-            self._replicas[one.instance] = Replica(reader, record, one.t_ns)
+            self._replicas[one.instance] = ReplayedMachine(reader, record, one.t_ns)
             self._broken.discard(one.instance)
         elif known is not None and known.record != record:
             self._break(one, "differs from that of the replay")

@@ -14,6 +14,7 @@ from statemachines.drivers.persistent_sessions.host_request import HostRequest, 
 from statemachines.drivers.persistent_sessions.store import NodeLife, SessionStore
 from statemachines.kernel import Answer, GaplessError, Request
 from statemachines.persistent_sessions.request import DATABASE, ReadPending
+from statemachines.persistent_sessions.store_time import StoreTime
 from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.persistent_sessions.memory_database import MemoryDatabase, Replica, quiet_watch, run_at_once
 from statemachines_sim.persistent_sessions.section import Section
@@ -122,6 +123,10 @@ class Statements:
     def accept_clock(self) -> None:
         """Ages count again."""
         run_at_once(self._open("").accept_clock())
+
+    def time(self) -> StoreTime:
+        """That of the last commit."""
+        return self.database.book.read_time()
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """What stands in the tables, for who judges."""

@@ -15,10 +15,10 @@ from weakref import finalize
 
 from statemachines.drivers.persistent_sessions.host_request import ReadPage
 from statemachines.drivers.persistent_sessions.sql import Sql
-from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.persistent_sessions.tables import SQLITE
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines_sim.persistent_sessions.memory_sql import MemorySql, StoreBook
 from statemachines_sim.units import MS
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ class MemoryDatabase:
         self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         finalize(self, self.connection.close)
         self.now_ns = 0
+        self.book = StoreBook(self.connection, IDENTITY)
 
     def make(self) -> None:
         """The tables."""
@@ -47,22 +48,24 @@ class MemoryDatabase:
     @contextmanager
     def writing(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
         """All or nothing."""
-        self.connection.execute("BEGIN")
+        sql = MemorySql(self.book, self.now_ns, watch, writes=True)
         try:
-            yield SqliteSql.writing(self.connection, self.now_ns, watch)
-            self.connection.execute("COMMIT")
+            yield sql
         except BaseException:
-            self.connection.execute("ROLLBACK")
+            sql.undo()
             raise
+        sql.end()
 
     @contextmanager
     def reading(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
         """One state: nobody else is here."""
-        yield SqliteSql.reading(self.connection, self.now_ns, watch)
+        sql = MemorySql(self.book, self.now_ns, watch, writes=False)
+        yield sql
+        sql.end()
 
     def last_commit_ns(self) -> int:
         """When something was committed last."""
-        return int(self.connection.execute("SELECT time_ns FROM store").fetchone()[0])
+        return self.book.read_time().time_ns
 
     async def run(self, work: Callable[[], T]) -> T:
         """At once."""
@@ -94,7 +97,9 @@ class Replica:
     def read(self, request: ReadPage, now_ns: int) -> Any:
         """What is visible here."""
         if now_ns >= self._until_ns:
+            self._primary.book.flush()
             self._primary.connection.backup(self._copy.connection)
+            self._copy.book.forget()
             self._until_ns = now_ns + self._chance.randint(*self._lag_ms) * MS
         self._copy.now_ns = now_ns
         return run_at_once(self._store.do(request))

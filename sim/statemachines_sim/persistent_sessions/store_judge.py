@@ -30,7 +30,6 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
     SubscribeLive,
 )
-from statemachines.persistent_sessions.store_time import StoreTime
 from statemachines_sim.persistent_sessions.books import ClientBook, Key, Message, Row, SessionBook
 from statemachines_sim.persistent_sessions.database import Batch, BatchDone, statements_of
 from statemachines_sim.persistent_sessions.section import Section
@@ -277,5 +276,5 @@ class StoreJudge:
 
     def _time_ns(self) -> int:
         """Up to when ages count, when the database has committed last."""
-        ((time_ns, stopped_ns),) = self._statements.rows("SELECT time_ns, stopped_ns FROM @store")
-        return StoreTime(time_ns, 0, stopped_ns).age_limit_ns(time_ns)
+        time = self._statements.time()
+        return time.age_limit_ns(time.time_ns)

@@ -75,9 +75,10 @@ ROWS: Final = (
     " > (:session, :writer, :epoch, :number, :tag)"
     " ORDER BY found.session, found.writer, found.epoch, found.number, found.tag LIMIT :limit"
 )
+# The tag is no value of the statement: with one SQLite plans it anew each time, as an index may be for that tag.
 DELETE_ROW: Final = (
     "DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch AND number = :number"
-    " AND tag = :tag AND token = :token AND n = :n"
+    " AND tag = {tag} AND token = :token AND n = :n"
 )
 _UNDELIVERED_TWIN: Final = has_row(
     "SELECT 1 FROM @session_rows AS twin WHERE twin.session = :session AND twin.writer = :writer"
@@ -89,6 +90,10 @@ ROW_ONLY: Final = {
     Only.UNPAIRED: f" AND NOT {_UNDELIVERED_TWIN}",
     Only.ALONE: f" AND NOT {_REST}",
 }
+DELETIONS: Final = {
+    (tag, only): DELETE_ROW.format(tag=tag) + condition for tag in TAGS.values() for only, condition in ROW_ONLY.items()
+}
+"""By the tag of the row, and on what it depends."""
 _REFERRED: Final = has_row(
     f"SELECT 1 FROM @session_rows AS found WHERE found.message = id AND found.tag = {UNDELIVERED}"
 )
@@ -167,7 +172,8 @@ def _stored_row(row: tuple[Any, ...], aged_ns: int) -> StoredRow:
 def delete_row(sql: Sql, asked: DeleteRow) -> Answer:
     """A marker that another has replaced since is another row."""
     values = {**_place(asked.row), "token": asked.row.token, "n": asked.row.n}
-    return Deleted(bool(sql.run(DELETE_ROW + ROW_ONLY[asked.only], **values)))
+    statement = DELETIONS[values.pop("tag"), asked.only]
+    return Deleted(bool(sql.run(statement, **values)))
 
 
 def read_messages(sql: Sql, asked: ReadMessages) -> Answer:
