@@ -25,6 +25,7 @@ from statemachines.commands import (
     conform,
     damage,
     demo,
+    export,
     itf,
     judge,
     mutate,
@@ -261,6 +262,7 @@ app.command()(simulation.replay)
 app.command()(campaign.campaign)
 app.command()(analysis.analyze)
 app.command()(damage.damage)
+app.command()(export.export)
 app.command()(check.check)
 app.command()(itf.itf)
 app.command()(mutate.mutate)

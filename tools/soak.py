@@ -50,6 +50,7 @@ from soak_spark import run_on_cluster
 from soak_totals import Totals
 
 from statemachines.kernel import GaplessError
+from statemachines_bench.sessions import measure_backlog
 from statemachines_sim.scenario import list_shipped_with
 
 PROTOCOL = "shared_subscriptions"
@@ -79,6 +80,8 @@ soak lasts: a fault takes a second or more, so a run takes a third of it.  An ho
 STORMS_A_MINUTE = 0.3
 COMMIT_LARGE, COMMIT_SMALL, COMMIT_ROUNDS = 10, 7, 8
 """Resource managers of two-phase commit: in one round of eight 62 million states, else 300 000."""
+BACKLOG, BACKLOG_MINUTES = 1_000_000, 30
+"""Messages that wait for a session which resumes before the first round, and how long a soak lasts that begins so."""
 BREAKS = 2_000
 """Calls at a queue in a round that are broken off amid an instruction."""
 SERVED = 20
@@ -137,6 +140,8 @@ def main() -> int:
     given = parse_options()
     end = time.monotonic() + 60 * given.minutes
     given.log.parent.mkdir(parents=True, exist_ok=True)
+    if given.minutes >= BACKLOG_MINUTES:
+        print(f"a session resumes {BACKLOG:,} messages: {measure_backlog(BACKLOG):.1f} us / message", flush=True)
     totals, seed = Totals(), len(given.log.read_bytes().splitlines()) if given.log.exists() else 0
     while not totals.violations and (totals.rounds == 0 or time.monotonic() < end):
         done = one_round(seed + totals.rounds, given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hypothesis import seed as hypothesis_seed
 from hypothesis import settings
@@ -30,9 +31,12 @@ from statemachines_spec.protocol import all_parts
 from statemachines_spec.shared_subscriptions.systems import system
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "protocols" / "shared_subscriptions"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "protocols" / "persistent_sessions"))
 
 from process_world import ProcessWorld
+from session_host_world import SessionHostWorld
 from two_phase_commit import SPEC
 
 SEEN = 0.85
@@ -46,6 +50,9 @@ DAMAGED = (
     "cursor_recovery/deaths",
 )
 """Scenarios whose traces are damaged, one in a round."""
+
+SESSION_SHARE = 10
+"""A step of a world of sessions asks a database, and is that much dearer than one of shared subscriptions."""
 
 SYSTEMS = ("late-copies", "borrower-crash", "unsubscribe", "revoke-timeout", "reordering", "false-timeouts")
 """Closed systems that Hypothesis drives, one in a round."""
@@ -86,13 +93,17 @@ def drive(totals: Totals, examples: int) -> None:
 
 def restore_processes(totals: Totals, inputs: int) -> None:
     """Declared processes go on from their value as before, whatever they hear."""
-    world = ProcessWorld(totals.seed)
-    try:
-        for _ in range(inputs):
-            world.step()
-    except AssertionError as wrong:
-        totals.count_violations(f"a process that was made anew goes on otherwise (seed {totals.seed}): {wrong}")
-    totals.restored += inputs
+    with TemporaryDirectory() as folder:
+        sessions = SessionHostWorld(Path(folder) / "sessions.db", totals.seed)
+        steps = ((ProcessWorld(totals.seed), inputs), (sessions, inputs // SESSION_SHARE))
+        try:
+            for world, count in steps:
+                for _ in range(count):
+                    world.step()
+        except AssertionError as wrong:
+            totals.count_violations(f"a process that was made anew goes on otherwise (seed {totals.seed}): {wrong}")
+        SessionHostWorld.close_all()
+    totals.restored += sum(count for _, count in steps)
 
 
 def judge_twice(totals: Totals, scenarios: int) -> None:
@@ -104,9 +115,8 @@ def judge_twice(totals: Totals, scenarios: int) -> None:
         for name in list_shipped_with(one)
     ]
     for place in range(totals.seed * scenarios, (totals.seed + 1) * scenarios):
-        totals.count_violations(
-            *disagreements(find_scenario(names[place % len(names)]), (totals.seed,), OUT / "judges")
-        )
+        scenario = find_scenario(names[place % len(names)])
+        totals.count_violations(*disagreements([scenario], (totals.seed,), OUT / "judges"))
 
 
 def damage_traces(totals: Totals, tries: int) -> None:

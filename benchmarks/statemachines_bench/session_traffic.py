@@ -7,7 +7,7 @@ import asyncio
 import sqlite3
 import tempfile
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
@@ -23,6 +23,7 @@ PAGE: Final = 500
 PAYLOAD: Final = b"x" * 64
 PUBLISHED: Final = 5_000
 AT_ONCE: Final = 1_000
+PUBLISHERS: Final = 16
 STORM_SESSIONS: Final = 1_000
 STORM_PENDING: Final = 10
 STORM_PUBLISHERS: Final = 10
@@ -31,8 +32,9 @@ STORM_CALM_S: Final = 2.0
 # -- publishing -------------------------------------------------------------------------------------------------------
 
 
-async def measure_publishes(sessions: int, count: int) -> float:
-    """Messages a second that a node stores for so many sessions each, and answers."""
+async def measure_publishes(sessions: int, count: int, publishers: int) -> float:
+    """Messages a second that a node stores for so many sessions each, and answers: of one publisher that has many on
+    their way (0 `publishers`), or of several that each wait for an answer before the next."""
     from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
 
     with tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder:
@@ -42,11 +44,28 @@ async def measure_publishes(sessions: int, count: int) -> float:
                     await session.subscribe("t", qos=1)
             async with SessionPublisher(node=node) as publisher:
                 await publisher.publish("t", PAYLOAD, qos=1)
+                if publishers:
+                    return await measure_awaited(node, count, publishers)
                 began = perf_counter()
                 for begin in range(0, count, AT_ONCE):
                     some = range(begin, min(count, begin + AT_ONCE))
                     await asyncio.gather(*(publisher.publish("t", PAYLOAD, qos=1) for _ in some))
                 return count / (perf_counter() - began)
+
+
+async def measure_awaited(node: Any, count: int, publishers: int) -> float:
+    """Messages a second of so many publishers, each of which waits for an answer before the next."""
+    from statemachines.drivers.persistent_sessions import SessionPublisher
+
+    async def publish(publisher: SessionPublisher) -> None:
+        for _ in range(count // publishers):
+            await publisher.publish("t", PAYLOAD, qos=1)
+
+    async with AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(SessionPublisher(node=node)) for _ in range(publishers)]
+        began = perf_counter()
+        await asyncio.gather(*map(publish, opened))
+        return count // publishers * publishers / (perf_counter() - began)
 
 
 def measure_inserts(sessions: int, count: int) -> float:
@@ -70,14 +89,15 @@ def measure_inserts(sessions: int, count: int) -> float:
         return count / (perf_counter() - began)
 
 
-def run_publishes(sessions: int, count: int) -> float:
+def run_publishes(sessions: int, count: int, publishers: int) -> float:
     """The same, on a loop of its own."""
-    return asyncio.run(measure_publishes(sessions, count))
+    return asyncio.run(measure_publishes(sessions, count, publishers))
 
 
-def prepare_publish(sessions: int, size: Size) -> Pair:
-    count = size.pick(PUBLISHED // (10 if sessions > 1 else 1), 20)
-    return Pair(partial(alone, run_publishes, sessions, count), partial(alone, measure_inserts, sessions, count))
+def prepare_publish(sessions: int, publishers: int, size: Size) -> Pair:
+    count = size.pick(max(PUBLISHED // (10 if sessions > 1 else 1) // max(1, sessions // 100), publishers), 20)
+    ours = partial(alone, run_publishes, sessions, count, publishers)
+    return Pair(ours, partial(alone, measure_inserts, sessions, count))
 
 
 # -- resumes at once --------------------------------------------------------------------------------------------------
@@ -168,10 +188,22 @@ ROWS: Final = (
             about=f"messages that are for {sessions} sessions each, stored and answered",
             unit="messages / s",
             baseline_name=f"the same rows inserted in transactions of {PAGE} messages",
-            prepare=partial(prepare_publish, sessions),
+            prepare=partial(prepare_publish, sessions, 0),
             ratio=Ratio.OURS_OVER_BASELINE,
         )
         for sessions in (0, 1, 100)
+    ),
+    *(
+        Row(
+            name=name,
+            about=f"messages of {PUBLISHERS} publishers, each of which waits for its answer, for {sessions} absent "
+            "sessions each",
+            unit="messages / s",
+            baseline_name=f"the same rows inserted in transactions of {PAGE} messages",
+            prepare=partial(prepare_publish, sessions, PUBLISHERS),
+            ratio=Ratio.OURS_OVER_BASELINE,
+        )
+        for name, sessions in (("session-publish", 1), ("session-fan-out", 1_000))
     ),
     Row(
         name="resume-storm",

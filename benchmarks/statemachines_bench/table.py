@@ -16,9 +16,10 @@ from statemachines.kernel import ConfigurationError
 from statemachines_bench.row import Row
 
 THEMES: Final = (
-    "dispatch", "simulation", "stormy", "tracing", "campaigns", "transport", "reassigning", "throughput", "failover",
-    "judging", "analysing", "foreign_judging", "exploring", "timing", "obligations", "finding", "mutating",
-    "shared_memory", "windows", "missed_samples", "sessions", "session_traffic", "adopting", "conforming",
+    "dispatch", "simulation", "stormy", "tracing", "campaigns", "transport", "reassigning", "throughput",
+    "failover", "poison", "judging", "foreign_judging", "exploring", "timing", "obligations", "finding",
+    "mutating", "shared_memory", "windows", "missed_samples", "sessions", "session_traffic", "adopting",
+    "conforming", "mqtt_packets", "session_failover", "campaign_steps", "analysing",
 )  # fmt: skip
 """The modules of this package that have rows, in the order in which they are measured."""
 

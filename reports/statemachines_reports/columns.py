@@ -24,20 +24,27 @@ JUDGED = tuple(column for column in COLUMNS if column not in ("data", "msg", "te
 """What judging steps reads."""
 
 NEEDED = (*JUDGED, "peer", "msg", "term", "grant")
-"""What an analysis reads; the rest stays on disk."""
+"""What the checks look at, but for level replay."""
+
+ANALYZED = (*NEEDED, "data")
+"""What an analysis reads."""
 
 SEGMENT = 4 * ROWS_PER_GROUP
 
 
 class Columns:
-    """Some whole runs: integers as they are (-1 for null), strings as codes into `texts[column]`."""
+    """Some whole runs: integers as they are (-1 for null), strings as codes into `texts[column]`; `data`: as Arrow has
+    it (None: it was not read)."""
 
     def __init__(self, table: pa.Table) -> None:
         self.rows = table.num_rows
         self.texts: dict[str, list[str]] = {}
         self._arrays: dict[str, np.ndarray] = {}
         self._rows_of: dict[tuple[str, ...], np.ndarray] = {}
+        self.data: Any = table.column("data") if "data" in table.column_names else None
         for name in table.column_names:
+            if name == "data":
+                continue
             self._arrays[name] = self._read(name, table.column(name))
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -199,7 +206,7 @@ def _fits(name: str, kind: Any) -> bool:
 
 
 def read_columns(
-    path: Path, wanted: tuple[str, ...] = NEEDED, begin: int = 0, end: int | None = None
+    path: Path, wanted: tuple[str, ...] = ANALYZED, begin: int = 0, end: int | None = None
 ) -> Iterator[Columns]:
     """The wanted columns of a trace file, some whole runs at a time: about `SEGMENT` rows, or one run where that has
     more.  `begin`, `end`: only runs whose first row is one of these rows of the file.

@@ -19,8 +19,15 @@ Uses = dict[tuple[str, str], int]
 """(source, dest) -> how many steps."""
 
 
-def draw(fsm: Fsm[Any], uses: Uses) -> Markup:
-    """The machine; edges never taken are grey and dashed, steps that stay in a state are counted in its box."""
+Labels = dict[tuple[str, str], str]
+"""(source, dest) -> what stands at the edge."""
+
+
+def draw(fsm: Fsm[Any], uses: Uses, labels: Labels | None = None) -> Markup:
+    """The machine; edges never taken are grey and dashed, steps that stay in a state are counted in its box.
+
+    With `labels` it is drawn as it is declared: these stand in place of counts, and no edge is grey.
+    """
     layers = _layers(fsm)
     places: Places = {
         state: (MARGIN + x * (WIDTH + GAP_X), MARGIN + 34 + y * (HEIGHT + GAP_Y))
@@ -35,8 +42,16 @@ def draw(fsm: Fsm[Any], uses: Uses) -> Markup:
         f'<svg class="machine" viewBox="0 0 {width} {height}" style="max-width:{width}px" role="img">'
         f"<title>{escape(fsm.name)}</title>"
     ]
-    parts += [_edge(places, edge, uses.get(edge, 0), most, number) for number, edge in enumerate(edges)]
-    parts += [_state(fsm, state, place, uses.get((state, state), 0)) for state, place in places.items()]
+    if labels is None:
+        labels = {edge: f"{uses[edge]:,}" if uses.get(edge) else "never" for edge in edges}
+        labels |= {(state, state): f"{uses[state, state]:,} stay" for state in places if uses.get((state, state))}
+        unused = {edge for edge in edges if not uses.get(edge)}
+    else:
+        unused = set()
+    for number, edge in enumerate(edges):
+        thickness = 1.2 + 2.6 * math.log1p(uses.get(edge, 0)) / math.log1p(most)
+        parts.append(_edge(places, edge, labels[edge], thickness, number, edge in unused))
+    parts += [_state(fsm, state, place, labels.get((state, state), "")) for state, place in places.items()]
     return Markup("".join(parts) + "</svg>")
 
 
@@ -71,12 +86,12 @@ def _layers(fsm: Fsm[Any]) -> list[list[str]]:
     return [layer for layer in layers if layer]
 
 
-def _state(fsm: Fsm[Any], state: str, place: tuple[float, float], stays: int) -> str:
+def _state(fsm: Fsm[Any], state: str, place: tuple[float, float], stays: str) -> str:
     x, y = place
     kind = "final" if state in {str(one.value) for one in fsm.final} else "state"
     if state == str(fsm.initial.value):
         kind += " initial"
-    below = f'<text class="small" x="{x + WIDTH / 2}" y="{y + 34}">{stays:,} stay</text>' if stays else ""
+    below = f'<text class="small" x="{x + WIDTH / 2}" y="{y + 34}">{escape(stays)}</text>' if stays else ""
     name = y + (19 if stays else 27)
     return (
         f'<g class="{kind}"><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
@@ -84,7 +99,7 @@ def _state(fsm: Fsm[Any], state: str, place: tuple[float, float], stays: int) ->
     )
 
 
-def _edge(places: Places, edge: tuple[str, str], count: int, most: int, number: int) -> str:
+def _edge(places: Places, edge: tuple[str, str], label: str, thickness: float, number: int, is_unused: bool) -> str:
     (x1, y1), (x2, y2) = places[edge[0]], places[edge[1]]
     forward = x2 > x1
     neighbours = forward and x2 - x1 <= WIDTH + GAP_X
@@ -101,12 +116,10 @@ def _edge(places: Places, edge: tuple[str, str], count: int, most: int, number: 
         bend = 26.0 + 9 * (number % 3)
     middle = ((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2 + bend)
     control = (middle[0], middle[1] + bend)
-    width = 1.2 + 2.6 * math.log1p(count) / math.log1p(most)
-    kind = "edge" if count else "edge unused"
+    kind, tip = ("edge unused", "tip-unused") if is_unused else ("edge", "tip")
     path = f"M{begin[0]:.0f},{begin[1]:.0f} Q{control[0]:.0f},{control[1]:.0f} {end[0]:.0f},{end[1]:.0f}"
-    label = f"{count:,}" if count else "never"
     return (
-        f'<g class="{kind}"><title>{escape(edge[0])} to {escape(edge[1])}: {count:,}</title>'
-        f'<path d="{path}" stroke-width="{width:.1f}" marker-end="url(#{"tip" if count else "tip-unused"})"/>'
-        f'<text x="{middle[0]:.0f}" y="{middle[1] - 4:.0f}">{label}</text></g>'
+        f'<g class="{kind}"><title>{escape(edge[0])} to {escape(edge[1])}: {escape(label)}</title>'
+        f'<path d="{path}" stroke-width="{thickness:.1f}" marker-end="url(#{tip})"/>'
+        f'<text x="{middle[0]:.0f}" y="{middle[1] - 4:.0f}">{escape(label)}</text></g>'
     )

@@ -20,6 +20,7 @@ from statemachines_reports.lookup import Lookup
 from statemachines_reports.neutral.clock_check import CLOCKS
 from statemachines_reports.neutral.fault_check import faults_check
 from statemachines_reports.neutral.message_check import messages_check
+from statemachines_reports.neutral.replay_check import replay_check
 from statemachines_reports.neutral.step_checks import CONTINUITY, ROWS
 from statemachines_reports.neutral.turn_check import turns_check
 from statemachines_reports.protocol import Finding, ReportProtocol, Verdict, reports_of
@@ -101,7 +102,7 @@ Result = tuple[str, msgspec.Struct]
 """The protocol that it is of ("": of none), and what was found."""
 
 
-NEUTRAL_CHECKS: Final = ("rows", "continuity", "messages", "turns", "clocks", "faults")
+NEUTRAL_CHECKS: Final = ("rows", "continuity", "messages", "turns", "clocks", "faults", "replay")
 """Checks of any trace."""
 
 MONITORS: Final = "nothing was violated while the run was made"
@@ -121,7 +122,8 @@ class Judges:
         machines = (machine for name in self.protocols for machine in catalogue.machines(name))
         self.lookup = Lookup(tuple(machines), self.missing)
         roles = [report.roles for report in self.reports.values()]
-        neutral = (ROWS, CONTINUITY, messages_check(roles), turns_check(roles), CLOCKS, faults_check(roles))
+        neutral = [ROWS, CONTINUITY, messages_check(roles), turns_check(roles), CLOCKS, faults_check(roles)]
+        neutral.append(replay_check(roles))
         self.checks = [(check.name, "", check) for check in neutral]
         shown = self.names(lambda report: (one.name for one in report.checks), taken=(*NEUTRAL_CHECKS, "monitors"))
         self.checks += [

@@ -17,7 +17,7 @@ from statemachines_reports.comparison import Comparison
 from statemachines_reports.coverage import Coverage, coverage_of, describe_line, takeable
 from statemachines_reports.draw_histogram import duration
 from statemachines_reports.judge import Judges
-from statemachines_reports.pipeline import NO_LOG, NOT_JUDGED, NOT_PROMISED, VIOLATED, Analysis, own_tables
+from statemachines_reports.pipeline import NO_DATA, NO_LOG, NOT_JUDGED, NOT_PROMISED, VIOLATED, Analysis, own_tables
 from statemachines_reports.protocol import Drawing, FaultColumns, Measure, Section, Story, no_pictures
 from statemachines_reports.tables import ALL, amounts_of
 
@@ -99,7 +99,7 @@ def write_page(
 def _verdict_class(verdict: str) -> str:
     if verdict == VIOLATED:
         return "broken"
-    return "waived" if verdict == NOT_PROMISED or verdict.startswith((NOT_JUDGED, NO_LOG)) else "held"
+    return "waived" if verdict == NOT_PROMISED or verdict.startswith((NOT_JUDGED, NO_LOG, NO_DATA)) else "held"
 
 
 def _totals(analysis: Analysis) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from statemachines.trace.parquet import describe_table
 from statemachines.whole_file import check_folder, make_folder, whole_file, write_whole
 from statemachines_reports.coverage import Coverage, coverage_of, list_untaken
 from statemachines_reports.judge import MONITORS, Judges
+from statemachines_reports.neutral.replay_check import LEVEL as REPLAY
 from statemachines_reports.protocol import Records, Tables
 from statemachines_reports.session import Session
 from statemachines_reports.tables import amounts_of, duckdb_tables, name_tables
@@ -28,6 +29,7 @@ VIOLATED: Final = "VIOLATED"
 NOT_PROMISED: Final = "not promised by this configuration"
 NOT_JUDGED: Final = "not judged: not installed here: "
 NO_LOG: Final = "not judged: no log of "
+NO_DATA: Final = "not judged: its rows have no data (simulate --data)"
 
 LOCAL: Final = "local"
 SPARK: Final = "spark"
@@ -56,8 +58,8 @@ class Check(msgspec.Struct, frozen=True):
     check it is ("": of any).
 
     `verdict` is `HELD`, `VIOLATED`, `NOT_PROMISED` where no run promises it, `NOT_JUDGED` with the protocols whose
-    tables are not here, or `NO_LOG` with those whose logs are not.  `waived` counts what would be wrong, had the
-    configuration of its run promised it.  Only what is violated is not `held`.
+    tables are not here, `NO_LOG` with those whose logs are not, or `NO_DATA`.  `waived` counts what would be wrong, had
+    the configuration of its run promised it.  Only what is violated is not `held`.
     """
 
     name: str
@@ -244,6 +246,8 @@ def checks_of(tables: Tables, judges: Judges, trace: TraceSet) -> list[Check]:
             verdict = NOT_JUDGED + ", ".join(unjudged)
         elif absent and check.whole and not line["wrong"]:
             verdict = NO_LOG + absent
+        elif check.level == REPLAY and not line["checked"] and not line["wrong"]:
+            verdict = NO_DATA
         counts = line["checked"], line["wrong"], line["waived"]
         checks.append(Check(shown, check.level, check.claim, not line["wrong"], *counts, verdict, protocol))
     wrong = sum(run.outcome != "held" for run in trace.runs.values())

@@ -53,6 +53,12 @@ class TraceRoles(msgspec.Struct, frozen=True):
     """(requests, the answers to them): each request is answered once.  What is named nowhere belongs together."""
     companions: tuple[Companion, ...] = ()
     """Rows that come with others."""
+    unsent: tuple[str, ...] = ()
+    """Messages of machines that their host may deal with itself, without a row that says that they were sent."""
+    unstepped: tuple[str, ...] = ()
+    """Messages and tells of an instance that come of no step of its machine."""
+    envelopes: tuple[str, ...] = ()
+    """Messages in which nodes send what their machines, or others, have to say."""
     lies: tuple[str, ...] = ()
     """Faults that have a node say what is not so."""
     planned_faults: tuple[str, ...] = ()

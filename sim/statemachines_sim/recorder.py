@@ -100,6 +100,9 @@ class Recorder:
         if self._monitors is not None:
             self._monitors.fault(fault, node, now_ns)
 
+    def end(self, now_ns: int) -> None:
+        """The run is over: nothing more is noted."""
+
     def _put_together(self) -> list[TraceRow]:
         events, steps = event_makers(self._data), self._steps
         rows = []

@@ -25,6 +25,7 @@ from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.trace import TraceRow
 from statemachines_sim.clock import Clock
 from statemachines_sim.clocks import Clocks
+from statemachines_sim.data_recorder import DataRecorder
 from statemachines_sim.fault import Fault, draw
 from statemachines_sim.judge import Judge, Violation
 from statemachines_sim.nemesis import Nemesis
@@ -94,7 +95,8 @@ class World:
         self.watch: Watch = scenario.sim.watch(scenario.own, Judge(scenario.out_of_scope, judging=monitors))
         self.watch.judging = monitors
         self.watching = monitors or self.watch.always_hears
-        self.recorder = (Recorder if trace else Silent)(self.watch if self.watching else None, data)
+        heard = self.watch if self.watching else None
+        self.recorder = Silent(heard) if not trace else DataRecorder(heard) if data else Recorder(heard)
         self.processes: dict[str, Process] = {}
         self.devices: dict[str, Device] = {}
         self.fixtures: dict[str, Fixture] = {}
@@ -145,6 +147,7 @@ class World:
         except Exception as error:  # a bug of ours is a result, with its place, not the end of a campaign
             where = traceback.extract_tb(error.__traceback__)[-1]
             monitor, detail = type(error).__name__, f"{error} ({where.filename.rpartition('/')[2]}:{where.lineno})"
+        self.recorder.end(self.now)
         return self._outcome(monitor, detail)
 
     def finish(self) -> None:

@@ -44,11 +44,11 @@ def damage(
     --all judges the trace after each damage. A check sees a damage if it held before, and afterwards is violated or not
     judged. Exit code 1: some kind was never seen.
     """
-    from statemachines_reports.damage.damage_list import KINDS, LEFT_OUT
+    from statemachines_reports.damage.damage_list import KINDS, WITHOUT_DATA
 
     if str(trace) == LIST:
         for name, what in KINDS.items():
-            print(f"{name:22} {what}{f' (left out: {LEFT_OUT[name]})' if name in LEFT_OUT else ''}")
+            print(f"{name:22} {what}{' (in traces with data)' if name in WITHOUT_DATA else ''}")
         return
     if every == bool(kind):
         raise ConfigurationError(
@@ -88,9 +88,9 @@ def _show_all(directory: Path, seeds: range, json: bool) -> None:
             advance(len(found), len(ALL_KINDS))
         wrong = _list_unheld(trial)
     if json:
-        print(plain_json({"kinds": found, "left_out": list_left_out(trial.judges), "before": wrong}))
+        print(plain_json({"kinds": found, "left_out": list_left_out(trial), "before": wrong}))
     else:
-        _print(found, list_left_out(trial.judges), wrong)
+        _print(found, list_left_out(trial), wrong)
     if any(not one.seen for one in found):
         raise typer.Exit(Exit.VIOLATED)
 

@@ -83,7 +83,7 @@ def wait_for_lock(record: LifeRecord, event: ClientBusy, now_ns: int) -> Done:
 
 def look_up(record: LifeRecord, event: ClientLocked, now_ns: int) -> Done:
     request = LookUp(record.client, event.token, record.times.dead_ms)
-    return replace(record, token=event.token, met=0, met_ns=0), (Ask(DATABASE, request),)
+    return replace(record, token=event.token, again=event.again, met=0, met_ns=0), (Ask(DATABASE, request),)
 
 
 def ask_to_open(record: LifeRecord, replaces: str) -> Done:
@@ -104,7 +104,8 @@ def open_again(record: LifeRecord, event: ClientFound, now_ns: int) -> Done:
 
 
 def tell_opened(record: LifeRecord, event: Event, now_ns: int) -> Done:
-    return record, (Tell(SessionOpened(record.session, record.token, record.present, record.live)),)
+    opened = SessionOpened(record.session, record.token, record.present, record.live, record.again)
+    return record, (Tell(opened),)
 
 
 def unlock(record: LifeRecord) -> Effects:

@@ -47,7 +47,7 @@ class ConnectTimeout(TimerFired, frozen=True, gc=False):
 
 class SessionOpened(Event, frozen=True, gc=False):
     """To the host: the session is the client's, under `token`.  One that was `present` is resumed from the database, or
-    taken over where it is `live` ("": nowhere); then `Attach` is due."""
+    taken over where it is `live` ("": nowhere), and its client has `left` that owner; then `Attach` is due."""
 
     columns: ClassVar = TraceColumns(key="session", term="token")
 
@@ -55,6 +55,7 @@ class SessionOpened(Event, frozen=True, gc=False):
     token: int
     present: bool
     live: str
+    left: bool = False
 
 
 class Accepted(Event, frozen=True, gc=False):
@@ -96,7 +97,8 @@ class LifeRecord(msgspec.Struct, frozen=True, gc=False):
     """The connection `id` of `client`; no other has ever had this id.  `clean`, `expiry_ms`: as the client said;
     `session` and `token`, once it has them; `present`: the session was there before, `live` at this owner; `why`: how
     it ends ("": not yet); `met`: the token of the lock that it waits for, first met at `met_ns`; `most`: so many
-    sessions are kept (0: any number); `instance`, `attempt`: which connection this is of those its client has made."""
+    sessions are kept (0: any number); `instance`, `attempt`: which connection this is of those its client has made;
+    `again`: the client has left an earlier one for it."""
 
     id: str
     client: str
@@ -114,6 +116,7 @@ class LifeRecord(msgspec.Struct, frozen=True, gc=False):
     most: int = 0
     instance: str = ""
     attempt: int = 0
+    again: bool = False
 
 
 Done = tuple[LifeRecord, Effects]

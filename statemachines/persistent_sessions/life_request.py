@@ -12,8 +12,9 @@ NEVER = -1
 
 class LockClient(Request, frozen=True, gc=False):
     """Lock the client id for `lease_ms`, unless somebody else has it locked; whose lease has ended has not, nor has the
-    one under the token `aged` (0: none), which the asker has met unchanged for as long as a lease lasts.  An `attempt`
-    of the `instance` that locked it last, and in a later attempt, is superseded ("": of nobody's)."""
+    one under the token `aged` (0: none), which the asker has met unchanged for as long as a lease lasts, nor an earlier
+    `attempt` of the same `instance`, nor an owner whose node has ended.  An attempt of the instance that locked it
+    last, and in a later attempt, is superseded ("": of nobody's)."""
 
     columns: ClassVar = TraceColumns(key="client")
 
@@ -26,11 +27,13 @@ class LockClient(Request, frozen=True, gc=False):
 
 
 class ClientLocked(Answer, frozen=True, gc=False):
-    """To `LockClient`: `token` is greater than every one before; whatever is asked under those is refused."""
+    """To `LockClient`: `token` is greater than every one before; whatever is asked under those is refused.  `again`: an
+    earlier attempt of the same instance locked it last, and its client has left that connection."""
 
     columns: ClassVar = TraceColumns(term="token")
 
     token: int
+    again: bool = False
 
 
 class ClientBusy(Answer, frozen=True, gc=False):

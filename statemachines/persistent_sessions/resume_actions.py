@@ -245,7 +245,7 @@ def subscribe(record: ResumeRecord, event: PendingRead, now_ns: int) -> Done:
 
 
 def begin_flows(record: ResumeRecord, event: SubscribedLive, now_ns: int) -> Delegated:
-    """What is pending first; then a marker of each writer, and those that are dead are fenced."""
+    """What is pending first; then a marker of each writer, and those that are dead, or on a silent node, are fenced."""
     effects: Effects = ()
     steps: tuple[ChildStep, ...] = ()
     for writer in sorted({*event.writers, *event.gone}):
@@ -253,10 +253,10 @@ def begin_flows(record: ResumeRecord, event: SubscribedLive, now_ns: int) -> Del
         effects, steps = (*effects, *more), (*steps, *seen)
         record, more, seen = step_flow(record, record.flows[writer], Begin(), now_ns)
         effects, steps = (*effects, *more), (*steps, *seen)
-        if writer not in event.writers:
+        if writer not in event.writers or writer == record.silent:
             record, more, seen = step_flow(record, record.flows[writer], WriterDown(writer), now_ns)
             effects, steps = (*effects, *more), (*steps, *seen)
-    return replace(record, pending=()), effects, steps
+    return replace(record, pending=(), silent=""), effects, steps
 
 
 def tell_resumed(record: ResumeRecord, event: SubscribedLive, now_ns: int) -> Done:

@@ -84,7 +84,8 @@ NEW, LOADING, TAKING, READING, SUBSCRIBING, SYNCING, NORMAL, YIELDING, STOPPED =
 
 class ResumeRecord(msgspec.Struct, frozen=True, gc=False):
     """The session of `client` at the owner `id`, under the fencing `token` of its lock; `old`: the owner in whose
-    hands it is ("": nobody's), and the `takeover` from it.  `pending`: what was visible in the database before it
+    hands it is ("": nobody's), which its client has `left`, and the `takeover` from it; `silent`: the node of an owner
+    of before that did not begin.  `pending`: what was visible in the database before it
     subscribed, and while it yields what is handed over; `flows` by writer; `claim`: the token of whom it yields to (0:
     of nobody yet)."""
 
@@ -100,6 +101,8 @@ class ResumeRecord(msgspec.Struct, frozen=True, gc=False):
     flows: Map[str, WriterFlowRecord] = Map()
     takeover: TakeoverRecord | None = None
     claim: int = 0
+    left: bool = False
+    silent: str = ""
 
 
 Done = tuple[ResumeRecord, Effects]

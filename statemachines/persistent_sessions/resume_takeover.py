@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Effects, Event, Tell
+from statemachines.kernel import Ask, Effects, Event, Tell, node_of
 from statemachines.kernel.row import ChildStep
 from statemachines.persistent_sessions.in_flight import Resend
 from statemachines.persistent_sessions.request import (
@@ -108,7 +108,9 @@ def has_no_writers(record: ResumeRecord, event: SubscribedLive) -> bool:
 def start_takeover(record: ResumeRecord, event: SessionLoaded, now_ns: int) -> Delegated:
     """Loaded under our token; nothing is sent to the client until the owner of before says that it yields."""
     record = load_session(record, event)
-    takeover = TakeoverRecord(record.session, record.client, record.id, record.token, record.old, record.times)
+    takeover = TakeoverRecord(
+        record.session, record.client, record.id, record.token, record.old, record.times, left=record.left
+    )
     return step_takeover(replace(record, takeover=takeover), StartTakeover(), now_ns)
 
 
@@ -120,9 +122,10 @@ def subscribe_over(record: ResumeRecord, event: TakeoverBegun, now_ns: int) -> D
 
 def fall_back(record: ResumeRecord, event: TakeoverRefused | BeginTimeout, now_ns: int) -> Delegated:
     """There is nobody to take over from: it is loaded again, as if it were live nowhere, since somebody may have come
-    after us while we waited."""
+    after us while we waited.  The writer on that node is not waited for either."""
     record, told, seen = step_takeover(record, event, now_ns)
-    record, asked = load(replace(record, old="", session="", delivery=None), event, now_ns)
+    silent = node_of(record.old) if node_of(record.old) != node_of(record.id) else ""
+    record, asked = load(replace(record, old="", session="", delivery=None, silent=silent), event, now_ns)
     return record, (*told, *asked), seen
 
 

@@ -170,7 +170,7 @@ def commit(record: Record, event: CommitOf, now_ns: int) -> Done:
 
 def begin_resume(record: Record, event: OwnerOpened, now_ns: int) -> Done:
     owner = record.owners[event.owner]
-    resume = ResumeRecord(event.owner, owner.client, event.token, owner.times, event.live)
+    resume = ResumeRecord(event.owner, owner.client, event.token, owner.times, event.live, left=event.left)
     record = replace(record, resumes=record.resumes.set(event.owner, OwnedSession(event.session, event.token)))
     return record, (Begin(event.owner, RESUMES.name, resume), Feed(event.owner, ResumeSession()))
 

@@ -220,7 +220,7 @@ def name_opened(party: str, event: SessionOpened) -> OwnerOpened:
     """By its owner; a session that is live at this owner itself is taken over from nobody."""
     owner = owner_of(party)
     live = event.live if event.present and event.live != owner else ""
-    return OwnerOpened(owner, event.session, event.token, live)
+    return OwnerOpened(owner, event.session, event.token, live, event.left)
 
 
 def name_closed(party: str, event: SessionClosed) -> OwnerClosed:

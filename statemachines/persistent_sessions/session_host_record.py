@@ -81,12 +81,14 @@ class MeetWriter(LookAt, frozen=True, gc=False):
 
 
 class OwnerOpened(Call, frozen=True, gc=False):
-    """The session of this owner is open under `token`; `live`: the owner that has it now ("": none)."""
+    """The session of this owner is open under `token`; `live`: the owner that has it now ("": none), which its client
+    has `left`."""
 
     owner: str
     session: str
     token: int
     live: str
+    left: bool = False
 
 
 class OwnerClosed(Call, frozen=True, gc=False):

@@ -16,6 +16,7 @@ from statemachines.persistent_sessions.takeover_actions import (
     ask_begin_again,
     ask_end,
     ask_end_again,
+    begin_patience_ms,
     brings_rows,
     confirm,
     end_empty,
@@ -83,7 +84,7 @@ TAKEOVER = Fsm(
     rows=ROWS,
     timers=(
         Timer("again", SayAgain, (BEGINNING, ENDING), lambda record: record.times.repeat_ms * MS),
-        Timer("begin", BeginTimeout, (BEGINNING,), lambda record: record.times.begin_ms * MS),
+        Timer("begin", BeginTimeout, (BEGINNING,), lambda record: begin_patience_ms(record) * MS),
         Timer("end", EndTimeout, (ENDING, CONFIRMING), lambda record: record.times.end_ms * MS),
     ),
     key=lambda record: record.old,

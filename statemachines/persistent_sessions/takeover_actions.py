@@ -32,6 +32,11 @@ def brings_rows(record: TakeoverRecord, event: TakeoverEnded) -> bool:
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
+def begin_patience_ms(record: TakeoverRecord) -> int:
+    """An owner that its client has left has the time of one repetition to begin."""
+    return record.times.repeat_ms if record.left else record.times.begin_ms
+
+
 def again_timer(record: TakeoverRecord, now_ns: int) -> SetTimer:
     return SetTimer("again", now_ns + record.times.repeat_ms * MS, record.old)
 

@@ -64,7 +64,8 @@ NEW, BEGINNING, BEGUN, ENDING, CONFIRMING, OVER = TakeoverStatus
 
 
 class TakeoverRecord(msgspec.Struct, frozen=True, gc=False):
-    """The `session` of `client` goes from the owner `old` to `owner`, which has this `token`."""
+    """The `session` of `client` goes from the owner `old` to `owner`, which has this `token`; `left`: the client has
+    left the old owner."""
 
     session: str
     client: str
@@ -73,6 +74,7 @@ class TakeoverRecord(msgspec.Struct, frozen=True, gc=False):
     old: str
     times: Times
     status: TakeoverStatus = NEW
+    left: bool = False
 
 
 Done = tuple[TakeoverRecord, Effects]

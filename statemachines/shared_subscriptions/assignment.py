@@ -65,7 +65,9 @@ ASSIGNED = (GRANTING, GRANTED, REVOKING, REVOKED)
 
 
 class AssignmentRecord(msgspec.Struct, frozen=True, gc=False):
-    """One assignment.  `progress`: where the borrower starts, then what it reported; periods in nanoseconds."""
+    """One assignment.  `progress`: where the borrower starts, then what it reported; periods in nanoseconds; `failed`:
+    how often the message there was handed over and not acknowledged, `in_hand` as in a `Report`, `most` as in a
+    `Grant`."""
 
     link: Link
     stream: str
@@ -75,6 +77,9 @@ class AssignmentRecord(msgspec.Struct, frozen=True, gc=False):
     grant_timeout_ns: int
     revoke_timeout_ns: int
     status: AssignmentStatus = NONE
+    failed: int = 0
+    most: int = 0
+    in_hand: bool = False
 
 
 def has_ended(record: AssignmentRecord, event: UpdateProgress) -> bool:
@@ -86,13 +91,23 @@ def is_final(record: AssignmentRecord, event: UpdateProgress) -> bool:
 
 
 def keep(record: AssignmentRecord, event: UpdateProgress, now_ns: int) -> tuple[AssignmentRecord, Effects]:
-    return replace(record, progress=max(record.progress, event.progress)), ()
+    return note(record, event), ()
+
+
+def note(record: AssignmentRecord, event: UpdateProgress) -> AssignmentRecord:
+    """With what was reported: failures are those of the message at the progress."""
+    if event.progress > record.progress:
+        return replace(record, progress=event.progress, failed=event.failed, in_hand=event.in_hand)
+    if event.progress < record.progress or event.failed < record.failed:
+        return replace(record)
+    in_hand = event.in_hand or (record.in_hand and event.failed == record.failed)
+    return replace(record, failed=event.failed, in_hand=in_hand)
 
 
 def keep_and_send_revoked(
     record: AssignmentRecord, event: UpdateProgress, now_ns: int
 ) -> tuple[AssignmentRecord, Effects]:
-    record = replace(record, progress=max(record.progress, event.progress))
+    record = note(record, event)
     return record, (make_revoked(record),)
 
 
@@ -126,10 +141,8 @@ def again(record: AssignmentRecord, now_ns: int) -> SetTimer:
 
 def grant(record: AssignmentRecord) -> Send:
     """The stream and where to read from, to its borrower."""
-    to = record.link
-    return Send(
-        to.borrower, Grant(to.borrower, to.epoch, to.registration, record.stream, record.grant, record.progress)
-    )
+    to, at = record.link, (record.stream, record.grant, record.progress, record.failed, record.most)
+    return Send(to.borrower, Grant(to.borrower, to.epoch, to.registration, *at))
 
 
 def revoke(record: AssignmentRecord) -> Send:

@@ -20,6 +20,7 @@ from statemachines.shared_subscriptions.group_store import (
     Claim,
     Commit,
     Committed,
+    FailingMessage,
     Properties,
     Read,
     ReadDone,
@@ -30,7 +31,8 @@ from statemachines.shared_subscriptions.group_store import (
     StoreFailed,
     Value,
 )
-from statemachines.shared_subscriptions.leader_record import LeaderRecord, Trial
+from statemachines.shared_subscriptions.leader_record import LeaderRecord, Staged, Trial
+from statemachines.shared_subscriptions.names import FAILING, OF_STREAMS, PROGRESS
 
 PROGRESS_PER_COMMIT = 1_000
 """A batch carries the progress of at most so many streams; the rest follows with the next."""
@@ -304,25 +306,29 @@ def load_page(record: LeaderRecord, event: Scanned, now_ns: int) -> tuple[Leader
 
 
 def keep_page(record: LeaderRecord, event: Scanned) -> LeaderRecord:
-    prefix = len(record.key("progress:"))
-    loaded = record.loaded
+    """What is none of ours is left alone; the store has named it."""
+    at_progress, at_failing = len(record.key(PROGRESS)), len(record.key(FAILING))
+    failing_key = record.key(FAILING)
+    loaded, failing = record.loaded, record.failing
     for key, stored in event.records:
-        if isinstance(stored.value, int):  # what is none is left alone; the store has named it
-            loaded = loaded.set(key[prefix:], stored.value)
-    return replace(record, loaded=loaded)
+        if isinstance(stored.value, int):
+            loaded = loaded.set(key[at_progress:], stored.value)
+        elif isinstance(stored.value, FailingMessage) and key.startswith(failing_key):
+            failing = failing.set(key[at_failing:], stored.value)
+    return replace(record, loaded=loaded, failing=failing)
 
 
 def scan(record: LeaderRecord, after: str) -> tuple[LeaderRecord, Effects]:
     n = record.number + 1
     record = replace(record, number=n, load_n=n)
-    return record, (Ask(SERVICE, Scan(n, record.key("progress:"), after, PAGE)),)
+    return record, (Ask(SERVICE, Scan(n, record.key(OF_STREAMS), after, PAGE)),)
 
 
 # -- keeping it -----------------------------------------------------------------------------------------------------
 
 
-def stage(record: LeaderRecord, stream: str, progress: int | None, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    """Progress to be committed (None: removed); the first since the last commit arms the commit timer."""
+def stage(record: LeaderRecord, stream: str, progress: Staged, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """Progress to be committed; the first since the last commit arms the commit timer."""
     first = not record.staged and record.trial is None
     record = replace(record, staged=record.staged.set(stream, progress))
     return record, (commit_soon(record, now_ns),) if first else ()
@@ -355,7 +361,7 @@ def put_batch(
     put: tuple[tuple[str, Value | None], ...] = (
         (record.key("claim"), claim),
         (record.key("root"), root),
-        *((record.key(f"progress:{stream}"), progress) for stream, progress in staged),
+        *(put for stream, progress in staged for put in list_records(record, stream, progress)),
     )
     expect: tuple[tuple[str, Stored | None], ...] = (
         (record.key("claim"), record.claim),
@@ -365,6 +371,15 @@ def put_batch(
         expect += ((record.key("properties"), record.properties),)
     record = replace(record, number=n, staged=left, trial=Trial(n, now_ns, claim, root, staged, release))
     return record, (Ask(SERVICE, Commit(n, expect, put)),)
+
+
+def list_records(record: LeaderRecord, stream: str, staged: Staged) -> tuple[tuple[str, Value | None], ...]:
+    """The records that say it."""
+    key = record.key(f"{PROGRESS}{stream}")
+    if not isinstance(staged, FailingMessage):
+        return ((key, staged),)
+    failing = (record.key(f"{FAILING}{stream}"), staged if staged.count else None)
+    return (key, staged.progress if staged.progress >= 0 else None), failing
 
 
 def heartbeat_later(record: LeaderRecord, event: HeartbeatTimer, now_ns: int) -> tuple[LeaderRecord, Effects]:

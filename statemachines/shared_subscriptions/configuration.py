@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import lru_cache
+from typing import Literal
 
 import msgspec
 
@@ -18,6 +19,9 @@ MS = 1_000_000
 GRANT_WINDOW_MAX = 1_000
 """More grants than this may not be unanswered: a member must answer all of them within a validity."""
 
+DELIVER_MAX = 1_000_000
+"""No message is handed over more often before it is spent."""
+
 DRIFTS_MAX = 64
 """The fractions of so many drifts are kept; a process has one or two."""
 
@@ -25,7 +29,11 @@ DRIFTS_MAX = 64
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The times of a group, in milliseconds; `clock_drift` bounds the rate error of a clock.  `grant_timeout_ms`: how
     long the answer to a grant is waited for, where that is to be longer than a validity.  `grant_window`: the most
-    grants of one member that are sent and not answered, and the most of its streams that are being taken back."""
+    grants of one member that are sent and not answered, and the most of its streams that are being taken back.
+
+    `count_deliveries`: a leader keeps in the group store how often the next message of a stream failed.  `max_deliver`:
+    a message that failed so often is handed over no more (None: there is no such bound).  `spent`: its stream is parked
+    until somebody says that it is to go on, or the message is dropped."""
 
     find_leader_ms: int = 1000
     ping_interval_ms: int = 1000
@@ -44,6 +52,9 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idle_stop_ms: int = 30000
     grant_window: int = 64
     exclusive: bool = True
+    count_deliveries: bool = True
+    max_deliver: int | None = None
+    spent: Literal["park", "drop"] = "park"
 
     @property
     def lease_ms(self) -> int:
@@ -75,6 +86,8 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not 1 <= self.grant_window <= GRANT_WINDOW_MAX:
             rule = f"must lie between 1 and {GRANT_WINDOW_MAX} grants"
             raise ConfigurationError("grant_window", self.grant_window, rule)
+        if self.max_deliver is not None:
+            self._check_max_deliver(self.max_deliver)
         d = self.clock_drift
         self._less("4 * max_delay", 4 * self.max_delay_ms, "ping_timeout", self.ping_timeout_ms)
         self._less(
@@ -94,6 +107,13 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.idle_stop_ms * (1 - d),
         )
         return self
+
+    def _check_max_deliver(self, most: int) -> None:
+        if not 1 <= most <= DELIVER_MAX:
+            rule = f"must lie between 1 and {DELIVER_MAX} deliveries; leave it out for no bound"
+            raise ConfigurationError("max_deliver", most, rule)
+        if not self.count_deliveries:
+            raise ConfigurationError("count_deliveries", False, f"must be true where max_deliver is {most}")
 
     def _less(self, left: str, low: float, right: str, high: float) -> None:
         if not low < high:

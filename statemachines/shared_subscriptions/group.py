@@ -50,6 +50,7 @@ from statemachines.shared_subscriptions.group_store import (
     Value,
     record_key,
 )
+from statemachines.shared_subscriptions.names import OF_STREAMS
 
 
 class Declare(Call, frozen=True, gc=False):
@@ -294,7 +295,7 @@ def sweep_found(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
 
 def scan(record: GroupRecord, event: Event, now_ns: int) -> Outcome:
     record = replace(record, n=record.n + 1)
-    return record, (Ask(SERVICE, Scan(record.n, record.key("progress:"), "", PAGE)),)
+    return record, (Ask(SERVICE, Scan(record.n, record.key(OF_STREAMS), "", PAGE)),)
 
 
 def remove_page(record: GroupRecord, event: Scanned, now_ns: int) -> Outcome:

@@ -12,7 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from statemachines.kernel import Answer, Map, Request, TraceColumns, in_order
-from statemachines.shared_subscriptions.names import CLAIM, PROGRESS, PROPERTIES, ROOT
+from statemachines.shared_subscriptions.names import CLAIM, FAILING, PROGRESS, PROPERTIES, ROOT
 from statemachines.shared_subscriptions.names import record_key as record_key
 
 SERVICE = "group_store"
@@ -38,7 +38,17 @@ class Properties(msgspec.Struct, frozen=True, gc=False, tag="properties"):
     destroyed: bool = False
 
 
-Value = Claim | Properties | int
+class FailingMessage(msgspec.Struct, frozen=True, gc=False, tag="failing"):
+    """Beside the progress of a stream: the message at `progress` was handed over `count` times and not acknowledged.
+    `parked`: it is given to nobody any more; `skip`: somebody said that the group is to go on behind it."""
+
+    progress: int
+    count: int
+    parked: bool = False
+    skip: bool = False
+
+
+Value = Claim | Properties | FailingMessage | int
 
 
 def is_value_of(name: str, value: Value) -> bool:
@@ -47,6 +57,8 @@ def is_value_of(name: str, value: Value) -> bool:
         return isinstance(value, Claim)
     if name == PROPERTIES:
         return isinstance(value, Properties)
+    if name.startswith(FAILING):
+        return isinstance(value, FailingMessage)
     return isinstance(value, int) and (name == ROOT or name.startswith(PROGRESS))
 
 

@@ -14,7 +14,8 @@ from statemachines.shared_subscriptions.agent import Agent
 from statemachines.shared_subscriptions.agent_record import BUFFER, Private, Shared, SubscribeAlone
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.handler_process import HANDLER, SESSIONS
-from statemachines.shared_subscriptions.session import Ack, Kept, SessionRecord, Take, check_ack, list_kept
+from statemachines.shared_subscriptions.returned_messages import check_nack
+from statemachines.shared_subscriptions.session import Ack, Kept, Nack, SessionRecord, Take, check_ack, list_kept
 from statemachines.shared_subscriptions.stream_store import Fetched
 
 
@@ -51,6 +52,11 @@ class Handler(Agent):
         """The subscription that an owner of messages reads for ("" = it is gone)."""
         return self.parties.get(owner, "")
 
+    def place_of(self, owner: str) -> tuple[str, str]:
+        """The group and filter that an owner of messages reads for; no group where it is private, or gone."""
+        known = self.record.subscriptions.get(self.subscription_of(owner))
+        return ("", "") if known is None else known.place
+
     def take_messages(self, limit: int, now_ns: int) -> list[Outgoing]:
         """Hand over at most `limit` messages of one stream: `Tell(Deliver)` comes out, or nothing."""
         return self.feed(self.session, Take(limit), now_ns)
@@ -71,6 +77,15 @@ class Handler(Agent):
     def check_ack(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
         """Raises `LocalProtocolError` where the session would refuse to `acknowledge` them."""
         check_ack(self.reads, Ack(owner, stream, grant, first, last))
+
+    def give_back(self, message: Nack, now_ns: int) -> list[Outgoing]:
+        """A message that was handed over was not dealt with."""
+        return self.feed(self.session, message, now_ns)
+
+    def check_nack(self, message: Nack, failed: int) -> None:
+        """Raises `LocalProtocolError` where the session would refuse to `give_back` it, or where it was handed over
+        again since it had failed so often."""
+        check_nack(self.reads, message, failed)
 
     def acknowledge(self, owner: str, stream: str, grant: int, first: int, last: int, now_ns: int) -> list[Outgoing]:
         """Messages `first`..`last`, delivered for `owner` under `grant`, are dealt with."""

@@ -185,7 +185,8 @@ def take_part_again(record: AgentRecord, event: ReadsSucceed, now_ns: int) -> tu
 
 def progress_of(session: str, event: Progressed) -> StreamProgress:
     """What the session reports, as its owner takes it."""
-    return StreamProgress(event.stream, event.grant, event.progress, event.finished)
+    said = (event.stream, event.grant, event.progress, event.finished, event.failed, event.in_hand)
+    return StreamProgress(*said)
 
 
 # fmt: off

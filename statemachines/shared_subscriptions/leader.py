@@ -46,6 +46,7 @@ from statemachines.shared_subscriptions.claim import (
     StartLeader,
 )
 from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.failed_deliveries import is_look_at_parked
 from statemachines.shared_subscriptions.group_store import (
     Committed,
     ReadDone,
@@ -78,8 +79,9 @@ from statemachines.shared_subscriptions.listing import (
     learn_and_share,
     learn_last,
     learn_page,
-    list_streams,
     load_streams,
+    look_again,
+    resume_skipped,
     try_load_later,
     try_renew_later,
 )
@@ -338,7 +340,8 @@ ROWS = (
     Row(GraceEnd,      LOADING,    STAY,      end_grace,                   None,                      "SS-126"),
     Row(GraceEnd,      WAITING,    LEADING,   Delegate(end_grace_and_share), None,                    "SS-126"),
 
-    Row(RenewTimer,    SERVING,    STAY,      list_streams,                None,                      "SS-125"),
+    Row(RenewTimer,    SERVING,    STAY,      look_again,                  None,                      "SS-125"),
+    Row(Scanned,       SERVING,    STAY,      Delegate(resume_skipped),    is_look_at_parked,         "SS-343"),
     Row(StreamsListed, SERVING,    STAY,      Delegate(learn_and_share),   is_listing,                "SS-125"),
     Row(FetchFailed,   SERVING,    RELEASING, let_go_blind,                is_blind,                  "SS-280"),
     Row(FetchFailed,   SERVING,    STAY,      try_renew_later,             is_listing,                "SS-125"),

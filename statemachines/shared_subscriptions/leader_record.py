@@ -7,7 +7,7 @@ import msgspec
 from statemachines.kernel import Fifo, Map, Status
 from statemachines.shared_subscriptions.assignment import AssignmentRecord
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group_store import Claim, Stored, record_key
+from statemachines.shared_subscriptions.group_store import Claim, FailingMessage, Stored, record_key
 from statemachines.shared_subscriptions.member import MemberRecord
 
 
@@ -31,6 +31,11 @@ CLAIMED = (LOADING, WAITING, LEADING)
 HOLDING = (LOADING, WAITING, LEADING, RELEASING)
 
 
+Staged = int | FailingMessage | None
+"""Progress that is to be committed: a number, alone; with failures of the message there (none: they are removed); None:
+both are removed.  A progress below 0 is removed."""
+
+
 class Trial(msgspec.Struct, frozen=True, gc=False):
     """The commit that is on its way, or whose outcome is open: request `n`, when it was sent, what it puts (of a claim
     that is taken no root).
@@ -40,7 +45,7 @@ class Trial(msgspec.Struct, frozen=True, gc=False):
     sent_at_ns: int
     claim: Claim
     root: int = 0
-    staged: tuple[tuple[str, int | None], ...] = ()
+    staged: tuple[tuple[str, Staged], ...] = ()
     release: bool = False
     check_n: int = 0
 
@@ -80,6 +85,8 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     finished: bool = False
     n: int = 0
     free: bool = False
+    failed: int = 0
+    in_hand: bool = False
 
 
 class LeaderRecord(msgspec.Struct, frozen=True):
@@ -98,6 +105,8 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     `staged`: progress not yet committed (None: to be removed); `live`: streams of open ranks that have not ended.
     `free`: streams nobody holds (some may have vanished since); `wanting`: members below their share, in turn.
     `held`: progress that is not believed yet, by stream; `measure_n`: the request that asks about some of it (0: none).
+    `failing`: streams whose next message failed, as the store has it or will have it; `parked_n`: the request that
+    looks whether somebody lets parked ones go on.
     """
 
     id: str
@@ -122,7 +131,7 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     load_n: int = 0
     list_n: int = 0
     trial: Trial | None = None
-    staged: Map[str, int | None] = Map()
+    staged: Map[str, Staged] = Map()
     loaded: Map[str, int] = Map()
     streams: Map[str, Known] = Map()
     ranks: Map[tuple[int, int], Rank] = Map()
@@ -142,6 +151,8 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     wanting: Fifo = Fifo()
     held: Map[str, Held] = Map()
     measure_n: int = 0
+    failing: Map[str, FailingMessage] = Map()
+    parked_n: int = 0
 
     def key(self, name: str) -> str:
         """The key of one of the group's records in the group store."""

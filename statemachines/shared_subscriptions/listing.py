@@ -14,11 +14,17 @@ from statemachines.kernel import Ask, Effects, Event, Map, SetTimer, Tell, Timer
 from statemachines.shared_subscriptions.assignment import Vanish
 from statemachines.shared_subscriptions.claim import PAGE, can_commit, idle_later, keep_page, look_later, stage
 from statemachines.shared_subscriptions.configuration import MS
-from statemachines.shared_subscriptions.group_store import Properties, Scanned
-from statemachines.shared_subscriptions.leader_record import Held, Known, LeaderRecord, Rank
+from statemachines.shared_subscriptions.failed_deliveries import (
+    look_at_parked,
+    note_skips,
+    parked_streams,
+    settle_parked,
+)
+from statemachines.shared_subscriptions.group_store import FailingMessage, Properties, Scanned
+from statemachines.shared_subscriptions.leader_record import LEADING, Held, Known, LeaderRecord, Rank
 from statemachines.shared_subscriptions.membership import Outcome
 from statemachines.shared_subscriptions.message import END_OF_STREAM
-from statemachines.shared_subscriptions.plan import Draft, reassign
+from statemachines.shared_subscriptions.plan import Draft, hand_out, reassign
 from statemachines.shared_subscriptions.progress_cover import StreamBehind, covers
 from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
@@ -69,6 +75,22 @@ def list_streams(record: LeaderRecord, event: Event, now_ns: int) -> tuple[Leade
     return list_after(replace(record, generation=-1), "")
 
 
+def look_again(record: LeaderRecord, event: RenewTimer, now_ns: int) -> tuple[LeaderRecord, Effects]:
+    """New streams, and what somebody says of parked ones."""
+    record, looked = look_at_parked(record)
+    record, listed = list_streams(record, event, now_ns)
+    return record, (*looked, *listed)
+
+
+def resume_skipped(record: LeaderRecord, event: Scanned, now_ns: int) -> Outcome:
+    """Parked streams go on where somebody said so."""
+    draft = Draft(replace(record, parked_n=0), now_ns)
+    note_skips(draft, event)
+    if draft.record.status is LEADING:
+        hand_out(draft)
+    return draft.finish()
+
+
 def list_after(record: LeaderRecord, after: str) -> tuple[LeaderRecord, Effects]:
     assert record.properties is not None
     assert isinstance(record.properties.value, Properties)
@@ -100,7 +122,7 @@ def count_failure(record: LeaderRecord) -> LeaderRecord:
 
 
 def learn_page(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple[LeaderRecord, Effects]:
-    told = behind(record, event)
+    told = (*behind(record, event), *parked_streams(record, event))
     record, asked = list_after(learn(record, event), event.streams[-1].stream)
     return record, (*told, *asked)
 
@@ -108,7 +130,7 @@ def learn_page(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple
 def learn_last(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple[LeaderRecord, Effects]:
     """All is listed; nobody is a member yet."""
     draft = Draft(learn(record, event), now_ns)
-    draft.effects.extend(behind(record, event))
+    draft.effects.extend((*behind(record, event), *parked_streams(record, event)))
     end_listing(draft)
     return draft.record, (*draft.effects, renew_later(record, now_ns), idle_later(record, now_ns))
 
@@ -116,7 +138,7 @@ def learn_last(record: LeaderRecord, event: StreamsListed, now_ns: int) -> tuple
 def learn_and_share(record: LeaderRecord, event: StreamsListed, now_ns: int) -> Outcome:
     """New streams are shared at once; the next page, or the next look."""
     draft = Draft(learn(record, event), now_ns)
-    draft.effects.extend(behind(record, event))
+    draft.effects.extend((*behind(record, event), *parked_streams(record, event)))
     if event.more:
         draft.record, asked = list_after(draft.record, event.streams[-1].stream)
         draft.effects.extend(asked)
@@ -144,7 +166,7 @@ def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
             continue
         known = make_known_stream(loaded, info)
         streams = streams.set(info.stream, known)
-        if is_behind(known):
+        if is_behind(known) or is_parked(record, info.stream, known):
             held = held.set(info.stream, Held("", 0, known.progress))
         if info.stream in loaded:
             loaded = loaded.delete(info.stream)
@@ -177,6 +199,12 @@ def make_known_stream(loaded: Map[str, int], info: StreamInfo) -> Known:
     return Known(progress, info.shard, info.generation, info.count, info.ended)
 
 
+def is_parked(record: LeaderRecord, stream: str, known: Known) -> bool:
+    """The next message failed too often, as an earlier leader has found."""
+    failing = record.failing.get(stream)
+    return failing is not None and failing.parked and failing.progress == known.progress
+
+
 def is_behind(known: Known) -> bool:
     """More of it was read than the store has."""
     return not covers(known, known.progress)
@@ -203,6 +231,7 @@ def end_listing(draft: Draft) -> None:
             vanish(draft, rank)
     forget_loaded(draft)
     draft.record = open_ranks(draft.record)
+    settle_parked(draft)
 
 
 def vanish(draft: Draft, key: tuple[int, int]) -> None:
@@ -229,7 +258,10 @@ def forget_loaded(draft: Draft) -> None:
 
 
 def remove_progress(draft: Draft, stream: str) -> None:
-    draft.record, effects = stage(draft.record, stream, None, draft.now_ns)
+    record, nothing = draft.record, None
+    if stream in record.failing:
+        record, nothing = replace(record, failing=record.failing.delete(stream)), FailingMessage(-1, 0)
+    draft.record, effects = stage(record, stream, nothing, draft.now_ns)
     draft.effects.extend(effects)
 
 

@@ -79,7 +79,7 @@ class MemberRecord(msgspec.Struct, frozen=True):
     `count`: its assignments that are granting or granted, `granting`: those that are granting, `revoking`: those that
     are revoking or revoked; `share`: how many it is to have; `grants`: all that it holds or, lapsed, may still hold,
     grant -> stream.  `latest`: streams that it was granted last, the last at the end; of a member with many streams, so
-    that they are not sorted for each one that is taken back."""
+    that they are not sorted for each one that is taken back; `left`: it said that it leaves."""
 
     link: Link
     configuration: Configuration
@@ -92,6 +92,7 @@ class MemberRecord(msgspec.Struct, frozen=True):
     share: int = 0
     grants: Map[int, str] = Map()
     latest: tuple[str, ...] = ()
+    left: bool = False
 
 
 def has_no_lease(record: MemberRecord, event: Event) -> bool:
@@ -140,6 +141,10 @@ def wait_for_lease_end(record: MemberRecord, event: Event, now_ns: int) -> tuple
     return record, (SetTimer("hand_over", end, record.link.borrower), invalidation(record.link))
 
 
+def leave_in_parts(record: MemberRecord, event: Disconnect, now_ns: int) -> tuple[MemberRecord, Effects]:
+    return free_later(replace(record, left=True), event, now_ns)
+
+
 def free_later(record: MemberRecord, event: Event, now_ns: int) -> tuple[MemberRecord, Effects]:
     return record, (free_soon(record, now_ns),)
 
@@ -164,7 +169,7 @@ ROWS = (
     Row(ExpiryTimer,   REGISTERED, LAPSED, wait_for_lease_end, None,         "SS-64"),
     Row(Kick,          REGISTERED, GONE,   invalidate,         has_no_lease_and_few, "SS-63"),
     Row(Kick,          REGISTERED, LAPSED, wait_for_lease_end, None,         "SS-64"),
-    Row(Disconnect,    REGISTERED, LAPSED, free_later,         holds_many,   "SS-267"),
+    Row(Disconnect,    REGISTERED, LAPSED, leave_in_parts,     holds_many,   "SS-267"),
     Row(Disconnect,    LAPSED,     STAY,   free_later,         holds_many,   "SS-267"),
     Row(Disconnect,    (REGISTERED, LAPSED), GONE, None,       None,         "SS-65"),
     Row(Ping,          LAPSED,     STAY,   invalidate,         None,         "SS-66"),

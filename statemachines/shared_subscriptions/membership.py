@@ -20,6 +20,7 @@ from statemachines.shared_subscriptions.assignment import (
     TakeBack,
 )
 from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.failed_deliveries import is_spent, note_loss, note_report
 from statemachines.shared_subscriptions.leader_record import LEADING, Held, LeaderRecord
 from statemachines.shared_subscriptions.member import (
     FREED_MAX,
@@ -45,7 +46,7 @@ from statemachines.shared_subscriptions.message import (
 )
 from statemachines.shared_subscriptions.plan import Draft, hand_out, reassign, take_back
 from statemachines.shared_subscriptions.progress_cover import hold, is_covered
-from statemachines.shared_subscriptions.stream import Link
+from statemachines.shared_subscriptions.stream import Link, make_update
 
 MEMBERS_MAX = 100_000
 """A leader registers no more borrowers than this."""
@@ -163,20 +164,16 @@ def take_report(draft: Draft, ping: Ping, report: Report) -> bool:
     if not owns(draft.record, ping.borrower, report.stream, report.grant):
         return False
     if not is_covered(draft.record, report.stream, report.progress):
-        hold(draft, report.stream, Held(ping.borrower, report.grant, report.progress, report.finished))
+        hold(draft, report.stream, make_held(ping.borrower, report))
         return False
     live = draft.record.live
-    update = UpdateProgress(
-        ping.borrower,
-        ping.epoch,
-        ping.registration,
-        report.stream,
-        report.grant,
-        report.progress,
-        report.finished,
-    )
-    step_owned(draft, update)
+    step_owned(draft, make_update(ping.borrower, ping.epoch, ping.registration, report))
     return draft.record.live < live
+
+
+def make_held(borrower: str, said: Report | UpdateProgress) -> Held:
+    """What a borrower said, to be kept until it is judged."""
+    return Held(borrower, said.grant, said.progress, said.finished, failed=said.failed, in_hand=said.in_hand)
 
 
 def take_progress(record: LeaderRecord, event: UpdateProgress, now_ns: int) -> Outcome:
@@ -190,14 +187,19 @@ def take_progress(record: LeaderRecord, event: UpdateProgress, now_ns: int) -> O
 
 
 def step_owned(draft: Draft, event: UpdateProgress) -> None:
-    """To the assignment; what became granted above its owner's share is taken back at once."""
+    """To the assignment; what became granted above its owner's share is taken back at once, and so is a stream whose
+    next message failed too often."""
     before = draft.record.assignments[event.stream].status
     draft.step_assignment(event.stream, event)
     after = draft.record.assignments[event.stream].status
-    if after is GRANTED and before is not GRANTED and draft.record.status is LEADING:
-        member = draft.record.members[event.borrower]
-        if member.count > member.share and member.revoking < member.configuration.grant_window:
-            draft.step_assignment(event.stream, TakeBack())
+    if after is not GRANTED or draft.record.status is not LEADING:
+        return
+    member = draft.record.members[event.borrower]
+    is_new = before is not GRANTED
+    if is_spent(draft.record, event.stream) or (
+        is_new and member.count > member.share and member.revoking < member.configuration.grant_window
+    ):
+        draft.step_assignment(event.stream, TakeBack())
 
 
 def take_end(record: LeaderRecord, event: UpdateProgress, now_ns: int) -> Outcome:
@@ -247,7 +249,7 @@ def take_farewell(record: LeaderRecord, event: Disconnect, now_ns: int) -> Outco
         if is_covered(draft.record, report.stream, report.progress):
             take_last_word(draft, report)
         else:
-            hold(draft, report.stream, Held(event.borrower, report.grant, report.progress, report.finished))
+            hold(draft, report.stream, make_held(event.borrower, report))
     step_out(draft, event.borrower, event)
     return draft.finish()
 
@@ -258,9 +260,11 @@ def take_last_word(draft: Draft, report: Report) -> None:
     assignment = record.assignments.get(report.stream)
     if assignment is not None and assignment.grant == report.grant:
         if report.progress > assignment.progress:
-            moved = replace(assignment, progress=report.progress)
+            moved = replace(assignment, progress=report.progress, failed=report.failed)
             draft.record = replace(record, assignments=record.assignments.set(report.stream, moved))
             draft.note_progress(report.stream, report.progress)
+        if report.failed and report.progress >= assignment.progress:
+            note_report(draft, report)
         return
     known = record.streams.get(report.stream)
     if known is not None and assignment is None and report.progress > known.progress:
@@ -272,21 +276,23 @@ def let_go(draft: Draft, borrower: str) -> None:
     """The latest assignments of the member are over, in the order of the grants; the member keeps the grants."""
     member = draft.record.members[borrower]
     for grant in sorted(nlargest(FREED_MAX, member.grants)):
-        end_assignment(draft, member.grants[grant], grant)
+        end_assignment(draft, member.grants[grant], grant, member.left)
 
 
-def end_assignment(draft: Draft, stream: str, grant: int) -> None:
-    """The assignment of this grant is over, if it still stands."""
+def end_assignment(draft: Draft, stream: str, grant: int, has_left: bool) -> None:
+    """The assignment of this grant is over, if it still stands.  `has_left`: its borrower had a final word."""
     assignment = draft.record.assignments.get(stream)
     if assignment is not None and assignment.grant == grant:
+        if not has_left:
+            note_loss(draft, stream)
         draft.step_assignment(stream, Release())
 
 
-def free_some(draft: Draft, borrower: str) -> None:
+def free_some(draft: Draft, borrower: str, has_left: bool) -> None:
     """The earliest streams of a member that is out are free."""
     grants = draft.record.members[borrower].grants
     for grant in nsmallest(FREED_MAX, grants):
-        end_assignment(draft, grants[grant], grant)
+        end_assignment(draft, grants[grant], grant, has_left)
         draft.release(grants[grant])
         grants = grants.delete(grant)
     draft.set_member(replace(draft.record.members[borrower], grants=grants))
@@ -294,7 +300,7 @@ def free_some(draft: Draft, borrower: str) -> None:
 
 def forget(draft: Draft, borrower: str, heard: bool = False) -> None:
     """A member that is gone: its streams are free, it is known no more, the others share anew.  `heard`: just now."""
-    free_some(draft, borrower)
+    free_some(draft, borrower, heard or draft.record.members[borrower].left)
     record = draft.record
     member = record.members[borrower]
     draft.record = replace(record, members=record.members.delete(borrower), heard=record.heard - member.answered)
@@ -320,7 +326,7 @@ def step_out(draft: Draft, borrower: str, event: Event) -> None:
         let_go(draft, borrower)
         reassign(draft)
     elif after is LAPSED and type(event) is HandOverTimer:
-        free_some(draft, borrower)
+        free_some(draft, borrower, draft.record.members[borrower].left)
         if draft.record.status is LEADING:
             hand_out(draft)
 
@@ -341,6 +347,7 @@ def give_up(record: LeaderRecord, event: GrantTimeout | RevokeTimeout, now_ns: i
     """The assignment is over, and the borrower that did not answer the grant or finish the revoke is kicked."""
     draft = Draft(record, now_ns)
     borrower = record.assignments[event.key].link.borrower
+    note_loss(draft, event.key)
     draft.step_assignment(event.key, event)
     if event.key not in draft.record.assignments:
         step_out(draft, borrower, Kick())

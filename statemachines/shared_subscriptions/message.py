@@ -22,13 +22,20 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """What a store and a column of a trace can hold; a peer that sends anything else is refused."""
 
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**30)]
+"""How often something happened."""
+
+
 class Report(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What a borrower knows of one stream it holds."""
+    """What a borrower knows of one stream it holds; `failed`: how often the message at `progress` was handed over, by
+    any borrower, and given back or lost; `in_hand`: one that failed is handed over again now."""
 
     stream: str
     grant: Number
     progress: Number
     finished: bool
+    failed: Count = 0
+    in_hand: bool = False
 
 
 OF_EPOCH: Final = TraceColumns(term="epoch")
@@ -61,7 +68,7 @@ class Ping(Message, frozen=True, gc=False):
 
 
 class UpdateProgress(Message, frozen=True, gc=False):
-    """The progress of one stream."""
+    """The progress of one stream; `failed` and `in_hand` as in a `Report`."""
 
     columns: ClassVar = OF_PROGRESS
 
@@ -72,6 +79,8 @@ class UpdateProgress(Message, frozen=True, gc=False):
     grant: Number
     progress: Number
     finished: bool
+    failed: Count = 0
+    in_hand: bool = False
 
 
 class RevokeFinished(Message, frozen=True, gc=False):
@@ -129,7 +138,8 @@ class PingResponse(Message, frozen=True, gc=False):
 
 
 class Grant(Message, frozen=True, gc=False):
-    """Read `stream` from `progress`."""
+    """Read `stream` from `progress`.  `failed`: how often the message there was handed over and not acknowledged;
+    `most`: after so many times it is handed over no more (0: it always is)."""
 
     columns: ClassVar = OF_PROGRESS
 
@@ -139,6 +149,8 @@ class Grant(Message, frozen=True, gc=False):
     stream: str
     grant: Number
     progress: Number
+    failed: Count = 0
+    most: Count = 0
 
 
 class Revoke(Message, frozen=True, gc=False):

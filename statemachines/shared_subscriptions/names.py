@@ -25,7 +25,12 @@ CLAIM: Final = "claim"
 ROOT: Final = "root"
 PROPERTIES: Final = "properties"
 PROGRESS: Final = "progress:"
-"""Names of a group's records; that of a stream's progress goes on with the stream."""
+FAILING: Final = "progress-failing:"
+"""Names of a group's records; those of a stream's progress, and of its next message if that fails, go on with the
+stream."""
+
+OF_STREAMS: Final = "progress"
+"""How the names of all records of streams begin."""
 
 
 # -- names ----------------------------------------------------------------------------------------------------------

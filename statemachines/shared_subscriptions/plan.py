@@ -28,8 +28,14 @@ from statemachines.shared_subscriptions.assignment import (
     AssignmentStatus,
     TakeBack,
 )
-from statemachines.shared_subscriptions.claim import stage
 from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.failed_deliveries import (
+    count_failures,
+    is_spent,
+    note_failed,
+    set_aside,
+    stage_progress,
+)
 from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
 from statemachines.shared_subscriptions.member import MEMBER, REGISTERED, MemberRecord
 from statemachines.shared_subscriptions.message import END_OF_STREAM
@@ -88,6 +94,8 @@ class Draft:
         self.record = replace(record, assignments=record.assignments.set(stream, after))
         if after.progress > before.progress:
             self.note_progress(stream, after.progress)
+        if after.failed and (after.progress, after.failed) != (before.progress, before.failed):
+            note_failed(self, stream, after.progress, after.failed, is_sure=True)
         if after.status is not before.status:
             self._count(before.link.borrower, before.status, after.status)
         if after.status is NONE:
@@ -118,8 +126,7 @@ class Draft:
         known = self.record.streams.get(stream)
         if known is None:
             return
-        self.record, effects = stage(self.record, stream, progress, self.now_ns)
-        self.effects.extend(effects)
+        stage_progress(self, stream, progress)
         if progress == END_OF_STREAM:
             ranks = self.record.ranks
             rank = ranks[known.rank]
@@ -131,13 +138,18 @@ class Draft:
         return has_ended(self.record, stream)
 
     def release(self, stream: str) -> None:
-        """Nobody holds it any more: it is free, unless it has ended; not before what was said of it last is judged."""
+        """Nobody holds it any more: it is free, unless it has ended, or its next message failed too often; not before
+        what was said of it last is judged."""
         record = self.record
         said = record.held.get(stream)
         if said is not None:
             self.record = replace(record, held=record.held.set(stream, replace(said, free=True)))
             return
-        if stream in record.streams and record.streams[stream].progress != END_OF_STREAM:
+        if stream not in record.streams or record.streams[stream].progress == END_OF_STREAM:
+            return
+        if is_spent(record, stream):
+            set_aside(self, stream)
+        else:
             self.record = replace(record, free=record.free.push(stream))
 
     def assign(self, stream: str, member: MemberRecord) -> MemberRecord:
@@ -153,6 +165,8 @@ class Draft:
             configuration.resend_interval_ms * MS,
             configuration.grant_wait_ms * MS,
             configuration.revoke_timeout_ms * MS,
+            failed=count_failures(record, stream),
+            most=configuration.max_deliver or 0,
         )
         assignment, effects, seen = ASSIGNMENT.child_step(assignment, Assign(), self.now_ns, grant)
         self.effects.extend(effects)

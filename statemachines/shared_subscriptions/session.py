@@ -39,6 +39,20 @@ from statemachines.kernel import (
 )
 from statemachines.shared_subscriptions.borrower import LeaseBegan, LeaseEnded
 from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.returned_messages import (
+    and_look,
+    back_off,
+    count_failures,
+    go_back,
+    is_delayed,
+    is_in_hand,
+    is_in_use,
+    is_lone_over,
+    last_in_row,
+    mark_failed,
+    pass_acknowledged,
+    time_delay,
+)
 from statemachines.shared_subscriptions.session_record import (
     FETCHING,
     WAITING,
@@ -51,10 +65,12 @@ from statemachines.shared_subscriptions.session_record import (
 from statemachines.shared_subscriptions.session_record import Ack as Ack
 from statemachines.shared_subscriptions.session_record import Acknowledged as Acknowledged
 from statemachines.shared_subscriptions.session_record import Admit as Admit
+from statemachines.shared_subscriptions.session_record import DelayEnd as DelayEnd
 from statemachines.shared_subscriptions.session_record import Deliver as Deliver
 from statemachines.shared_subscriptions.session_record import Dismiss as Dismiss
 from statemachines.shared_subscriptions.session_record import Ended as Ended
 from statemachines.shared_subscriptions.session_record import Kept as Kept
+from statemachines.shared_subscriptions.session_record import Nack as Nack
 from statemachines.shared_subscriptions.session_record import PollTimer as PollTimer
 from statemachines.shared_subscriptions.session_record import Progressed as Progressed
 from statemachines.shared_subscriptions.session_record import ReadsFailed as ReadsFailed
@@ -127,7 +143,9 @@ def is_idle(record: SessionRecord, event: Finish) -> bool:
 
 def was_delivered(record: SessionRecord, event: Ack) -> bool:
     reading = reading_of(record, event)
-    return reading is not None and reading.grant == event.grant and event.first <= event.last < reading.delivered
+    if reading is None or reading.grant != event.grant:
+        return False
+    return event.first <= event.last < max(reading.delivered, reading.handed)
 
 
 def is_stale(record: SessionRecord, event: Ack) -> bool:
@@ -140,7 +158,8 @@ def check_ack(record: SessionRecord, event: Ack) -> None:
     a grant never less is delivered."""
     if was_delivered(record, event) or is_stale(record, event):
         return
-    delivered = record.readings[reading_key(event.owner, event.stream)].delivered
+    reading = record.readings[reading_key(event.owner, event.stream)]
+    delivered = max(reading.delivered, reading.handed)
     why = (
         f"messages {event.first} to {event.last} of {event.stream} were not all handed over, only those below"
         f" {delivered} were; acknowledge what was handed over"
@@ -168,18 +187,24 @@ def is_open(record: SessionRecord, event: Fetched | FetchFailed) -> bool:
 
 
 def may_fetch(record: SessionRecord, reading: Reading | None) -> bool:
-    return reading is not None and reading.queued and not reading.finishing and record.leases[reading.owner].held
+    if reading is None or reading.delayed:
+        return False
+    return reading.queued and not reading.finishing and record.leases[reading.owner].held
 
 
 def wants_fetch(record: SessionRecord, reading: Reading) -> bool:
     """It has room and a future, and its owner a lease."""
-    if reading.finishing or reading.ended or 2 * (reading.fetched - reading.progress) > record.buffer:
+    if reading.finishing or reading.ended or reading.delayed:
+        return False
+    if 2 * (reading.fetched - reading.progress) > record.buffer:
         return False
     return record.leases[reading.owner].held
 
 
 def may_deliver(record: SessionRecord, reading: Reading) -> bool:
-    return reading.delivered < reading.fetched and not reading.finishing and record.leases[reading.owner].held
+    if reading.delivered >= reading.fetched or reading.delayed:
+        return False
+    return not reading.finishing and record.leases[reading.owner].held
 
 
 # -- owners ---------------------------------------------------------------------------------------------------------
@@ -226,8 +251,11 @@ def add(record: SessionRecord, event: Install, now_ns: int) -> tuple[SessionReco
     if event.stream not in lease.streams:
         lease = replace(lease, streams=lease.streams.set(event.stream, True))
         record = replace(record, leases=record.leases.set(event.owner, lease))
-    record = tidy(keep(record, Reading(event.owner, event.stream, event.grant, at, at, at)))
-    return queue_fetch(record, reading_key(event.owner, event.stream)), ()
+    reading = mark_failed(Reading(event.owner, event.stream, event.grant, at, at, at), event)
+    record = tidy(keep(record, reading))
+    if record.lone == reading_key(event.owner, event.stream):
+        record = replace(record, lone="")
+    return queue_fetch(record, reading_key(event.owner, event.stream)), back_off(event, now_ns)
 
 
 def finish_idle(record: SessionRecord, event: Finish, now_ns: int) -> tuple[SessionRecord, Effects]:
@@ -349,7 +377,8 @@ def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[Session
     if record.failing or record.trial:
         record, more = note_success(record)
         effects = (*effects, *more)
-    return record, (*effects, Tell(Ready())) if nothing_to_take and to_take else effects
+    is_ready = (nothing_to_take and to_take) or record.lone
+    return record, (*effects, Tell(Ready())) if is_ready else effects
 
 
 def continues(record: SessionRecord, reading: Reading, batch: Batch) -> bool:
@@ -396,21 +425,62 @@ def give_up_fetch(record: SessionRecord, event: Event, now_ns: int) -> tuple[Ses
 
 def hand_over(record: SessionRecord, event: Take, now_ns: int) -> tuple[SessionRecord, Effects]:
     """The next range of the reading whose turn it is; who may not deliver is passed by until its next lease."""
+    if record.lone and is_lone_over(record):
+        record = queue_lone(record)
+    if record.lone:
+        return hand_over_alone(record, record.lone, now_ns)
     readings, queue = record.readings, record.to_take
     while queue:
         key, queue = queue.pop()
         reading = readings.get(key)
         if reading is not None and may_deliver(record, reading):
-            last = min(reading.fetched, reading.delivered + event.limit) - 1
-            more = last + 1 < reading.fetched
-            readings = readings.set(key, replace(reading, delivered=last + 1, waiting=more))
-            record = replace(record, readings=readings, to_take=queue.push(key) if more else queue)
-            return deliver(
-                record, Deliver(reading.owner, reading.stream, reading.grant, reading.delivered, last), now_ns
-            )
+            record = replace(record, readings=readings, to_take=queue)
+            return hand_over_next(record, key, event.limit, now_ns)
         if reading is not None:
             readings = readings.set(key, replace(reading, waiting=False))
     return replace(record, readings=readings, to_take=queue), ()
+
+
+def hand_over_next(record: SessionRecord, key: str, limit: int, now_ns: int) -> tuple[SessionRecord, Effects]:
+    reading = record.readings[key]
+    if reading.is_lone and reading.delivered == reading.suspect:
+        return hand_over_alone(record, key, now_ns)
+    last = min(reading.fetched, reading.delivered + limit) - 1
+    if reading.handed or reading.failed:
+        last = last_in_row(reading, last)
+    after = replace(reading, delivered=last + 1)
+    after = pass_acknowledged(after) if reading.handed else after
+    more = after.delivered < after.fetched
+    readings = record.readings.set(key, replace(after, waiting=more))
+    record = replace(record, readings=readings, to_take=record.to_take.push(key) if more else record.to_take)
+    failed = count_failures(reading, reading.delivered)
+    handed = reading.handed if reading.delivered < reading.handed else 0
+    what = Deliver(reading.owner, reading.stream, reading.grant, reading.delivered, last, failed, handed)
+    said = report(after) if failed and reading.delivered == reading.progress else ()
+    record, effects = deliver(record, what, now_ns)
+    return (queue_fetch(record, key) if reading.handed else record), (*said, *effects)
+
+
+def hand_over_alone(record: SessionRecord, key: str, now_ns: int) -> tuple[SessionRecord, Effects]:
+    """A message that failed before, as soon as nothing else is in hand."""
+    reading = record.readings[key]
+    if is_in_use(record) or not may_deliver(record, reading):
+        return replace(keep(record, replace(reading, waiting=False)), lone=key), ()
+    record = replace(record, lone=key)
+    at = reading.delivered
+    more = at + 1 < reading.fetched
+    after = replace(reading, delivered=at + 1, waiting=more)
+    readings = record.readings.set(key, after)
+    record = replace(record, readings=readings, to_take=record.to_take.push(key) if more else record.to_take)
+    what = Deliver(reading.owner, reading.stream, reading.grant, at, at, reading.failed, reading.handed)
+    record, effects = deliver(record, what, now_ns)
+    return record, (*report(after), *effects)
+
+
+def queue_lone(record: SessionRecord) -> SessionRecord:
+    """Its stream has its turn among the others again."""
+    key, record = record.lone, replace(record, lone="")
+    return queue_take(record, key) if key in record.readings else record
 
 
 def deliver(record: SessionRecord, event: Deliver, now_ns: int) -> tuple[SessionRecord, Effects]:
@@ -427,6 +497,8 @@ def acknowledge(record: SessionRecord, event: Ack, now_ns: int) -> tuple[Session
     key = reading_key(event.owner, event.stream)
     before = record.readings[key]
     reading = join(before, event.first, event.last)
+    if before.handed or before.delayed:
+        reading = pass_acknowledged(reading)
     record = queue_fetch(replace(record, readings=record.readings.set(key, reading)), key)
     told: Effects = (Tell(Acknowledged(event.owner, event.stream, event.grant, event.first, event.last)),)
     return record, told + report(reading) if reading.progress > before.progress else told
@@ -448,6 +520,24 @@ def join(reading: Reading, first: int, last: int) -> Reading:
     return replace(reading, progress=progress, acked=acked)
 
 
+def give_back(record: SessionRecord, event: Nack, now_ns: int) -> tuple[SessionRecord, Effects]:
+    """The message comes next; the leader counts it where it is the first that is not acknowledged."""
+    key = reading_key(event.owner, event.stream)
+    reading = go_back(record.readings[key], event)
+    record = queue_fetch(keep(record, reading), key)
+    if record.lone == key:
+        record = replace(record, lone="")
+    effects = time_delay(reading, event, now_ns)
+    return record, (*effects, *report(reading)) if reading.progress == reading.delivered else effects
+
+
+def end_delay(record: SessionRecord, event: DelayEnd, now_ns: int) -> tuple[SessionRecord, Effects]:
+    record = keep(record, replace(record.readings[event.key], delayed=False))
+    idle = not record.to_take
+    record = queue_take(queue_fetch(record, event.key), event.key)
+    return record, (Tell(Ready()),) if idle and record.to_take else ()
+
+
 def has_ended(reading: Reading) -> bool:
     """The stream has ended, and all of it is acknowledged."""
     return reading.ended and reading.progress == reading.fetched
@@ -457,7 +547,9 @@ def report(reading: Reading) -> Effects:
     """The progress, to the owner: final when the stream is to be finished and nothing is in hand."""
     progress = END_OF_STREAM if has_ended(reading) else reading.progress
     final = reading.finishing and reading.progress == reading.delivered
-    return (Tell(Progressed(reading.owner, reading.stream, reading.grant, progress, final)),)
+    failed = count_failures(reading, progress)
+    in_hand = failed > 0 and reading.delivered > progress
+    return (Tell(Progressed(reading.owner, reading.stream, reading.grant, progress, final, failed, in_hand)),)
 
 
 E = TypeVar("E", bound=Event)
@@ -484,9 +576,9 @@ ROWS = (
     Row(Admit,       EVERY,    STAY,     admit,                 is_admitted_first, "SS-111"),
     Row(LeaseBegan,  WAITING,  STAY,     and_poll(begin),       has_no_lease,      "SS-100"),
     Row(LeaseBegan,  FETCHING, STAY,     begin,                 has_no_lease,      "SS-100"),
-    Row(LeaseEnded,  EVERY,    STAY,     end,                   has_lease,         "SS-101"),
-    Row(Dismiss,     EVERY,    STAY,     dismiss_last,          is_last,           "SS-112"),
-    Row(Dismiss,     EVERY,    STAY,     dismiss,               is_known,          "SS-112"),
+    Row(LeaseEnded,  EVERY,    STAY,     and_look(end),         has_lease,         "SS-101"),
+    Row(Dismiss,     EVERY,    STAY,     and_look(dismiss_last), is_last,          "SS-112"),
+    Row(Dismiss,     EVERY,    STAY,     and_look(dismiss),     is_known,          "SS-112"),
     Row(Install,     WAITING,  STAY,     and_poll(add),         is_new,            "SS-102"),
     Row(Install,     FETCHING, STAY,     add,                   is_new,            "SS-102"),
     Row(PollTimer,   WAITING,  FETCHING, fetch,                 can_fetch,         "SS-103"),
@@ -496,16 +588,22 @@ ROWS = (
     Row(FetchFailed, FETCHING, WAITING,  give_up_fetch,         is_open,           "SS-105"),
     Row(Take,        WAITING,  STAY,     and_poll(hand_over),   None,              "SS-106"),
     Row(Take,        FETCHING, STAY,     hand_over,             None,              "SS-106"),
-    Row(Ack,         WAITING,  STAY,     and_poll(acknowledge), was_delivered,     "SS-107"),
-    Row(Ack,         FETCHING, STAY,     acknowledge,           was_delivered,     "SS-107"),
+    Row(Ack,         WAITING,  STAY,     and_poll(and_look(acknowledge)), was_delivered, "SS-107"),
+    Row(Ack,         FETCHING, STAY,     and_look(acknowledge), was_delivered,     "SS-107"),
     Row(Ack,         EVERY,    STAY,     None,                  is_stale,          "SS-108"),
-    Row(Finish,      EVERY,    STAY,     finish_idle,           is_idle,           "SS-109"),
-    Row(Finish,      EVERY,    STAY,     finish,                is_installed,      "SS-109"),
-    Row(Uninstall,   EVERY,    STAY,     drop,                  is_installed,      "SS-110"),
+    Row(Finish,      EVERY,    STAY,     and_look(finish_idle), is_idle,           "SS-109"),
+    Row(Finish,      EVERY,    STAY,     and_look(finish),      is_installed,      "SS-109"),
+    Row(Uninstall,   EVERY,    STAY,     and_look(drop),        is_installed,      "SS-110"),
+    Row(Nack,        WAITING,  STAY,     and_poll(and_look(give_back)), is_in_hand, "SS-332"),
+    Row(Nack,        FETCHING, STAY,     and_look(give_back),   is_in_hand,        "SS-332"),
+    Row(DelayEnd,    WAITING,  STAY,     and_poll(end_delay),   is_delayed,        "SS-334"),
+    Row(DelayEnd,    FETCHING, STAY,     end_delay,             is_delayed,        "SS-334"),
     Row(PollTimer,   WAITING,  FETCHING, try_read,              is_unreadable,     "SS-291"),
     Row(UnreadableTimer, WAITING,  STAY, give_up_reads,         is_failing,        "SS-290"),
     Row(UnreadableTimer, FETCHING, STAY, give_up_open_read,     is_failing,        "SS-290"),
     Refuse((Ack,),                         EVERY,    "SS-107"),
+    Refuse((Nack,),                        EVERY,    "SS-333"),
+    Ignore((DelayEnd,),                    EVERY,    "SS-334"),
     Ignore((Install, Finish, Uninstall),   EVERY,    "SS-110"),
     Ignore((LeaseBegan,),                  EVERY,    "SS-100"),
     Ignore((LeaseEnded,),                  EVERY,    "SS-101"),
@@ -558,7 +656,11 @@ SESSION = Fsm(
     states=SessionStatus,
     initial=WAITING,
     rows=ROWS,
-    timers=(Timer("poll", PollTimer, (WAITING,)), Timer("unreadable", UnreadableTimer, EVERY)),
+    timers=(
+        Timer("poll", PollTimer, (WAITING,)),
+        Timer("unreadable", UnreadableTimer, EVERY),
+        Timer("delay", DelayEnd, EVERY),
+    ),
     invariants=(
         Invariant("offsets-in-order", "SS-106", offsets_in_order, is_touched_in_order),
         Invariant("owners-match", "SS-112", owners_match, is_touched_matching),

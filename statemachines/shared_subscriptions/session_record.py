@@ -50,8 +50,22 @@ class Ack(Call, frozen=True, gc=False):
     last: int
 
 
+class Nack(Call, frozen=True, gc=False):
+    """From the application: message `offset` of this owner and grant was not dealt with; hand it over again, before
+    anything behind it, after `delay_ns`."""
+
+    columns: ClassVar = TraceColumns(key="stream")
+
+    owner: str
+    stream: str
+    grant: int
+    offset: int
+    delay_ns: int = 0
+
+
 class Deliver(Event, frozen=True, gc=False):
-    """To the application: messages `first`..`last`, read for `owner` (grant 0: a private subscription)."""
+    """To the application: messages `first`..`last`, read for `owner` (grant 0: a private subscription).  `failed`: how
+    often `first` was handed over before, by anybody; `handed`: those below were handed over before under this grant."""
 
     columns: ClassVar = TraceColumns(key="stream")
 
@@ -60,6 +74,8 @@ class Deliver(Event, frozen=True, gc=False):
     grant: int
     first: int
     last: int
+    failed: int = 0
+    handed: int = 0
 
 
 class Kept(msgspec.Struct, frozen=True, gc=False):
@@ -86,7 +102,8 @@ class Acknowledged(Event, frozen=True, gc=False):
 
 
 class Progressed(Event, frozen=True, gc=False):
-    """To the owner: all below `progress` is acknowledged; `finished`: and nothing more will come."""
+    """To the owner: all below `progress` is acknowledged; `finished`: and nothing more will come; `failed`: how often
+    the message there was handed over and given back or lost; `in_hand`: such a one is handed over again now."""
 
     columns: ClassVar = TraceColumns(key="stream", first="progress")
 
@@ -95,6 +112,8 @@ class Progressed(Event, frozen=True, gc=False):
     grant: int
     progress: int
     finished: bool = False
+    failed: int = 0
+    in_hand: bool = False
 
 
 class Ready(Event, frozen=True, gc=False):
@@ -123,6 +142,10 @@ class PollTimer(TimerFired, frozen=True, gc=False):
     """Look again whether there is something new."""
 
 
+class DelayEnd(TimerFired, frozen=True, gc=False):
+    """A message that was given back may be handed over again; the key is that of its reading."""
+
+
 class UnreadableTimer(TimerFired, frozen=True, gc=False):
     """A read has failed, and none has succeeded since."""
 
@@ -143,7 +166,11 @@ WAITING, FETCHING = SessionStatus
 class Reading(msgspec.Struct, frozen=True, gc=False):
     """One stream being read for one owner.  progress <= delivered <= fetched are next offsets: all below is
     acknowledged, handed over, buffered by the driver.  `acked`: ranges acknowledged out of order, first -> last.
-    `queued`: its turn to be fetched will come, or it is in the open fetch; `waiting`: its turn to be delivered will."""
+    `queued`: its turn to be fetched will come, or it is in the open fetch; `waiting`: its turn to be delivered will.
+
+    Where messages were given back, `delivered` and `fetched` went back with them.  `handed`: all below it was handed
+    over (0: as `delivered`); `suspect`: the message that failed last, `failed` so often; `most` as in a `Grant`;
+    `delayed`: nothing is delivered for a while, or, where it failed `most` times, for ever."""
 
     owner: str
     stream: str
@@ -156,6 +183,16 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     ended: bool = False
     queued: bool = False
     waiting: bool = False
+    handed: int = 0
+    suspect: int = 0
+    failed: int = 0
+    most: int = 0
+    delayed: bool = False
+
+    @property
+    def is_lone(self) -> bool:
+        """It failed before, and who has it in hand is to have nothing else: what fails then is this message."""
+        return self.most > 0 and self.failed > 0 and self.progress <= self.suspect and not self.delayed
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -173,7 +210,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
     acknowledged.  `asked`: the keys of the open fetch, a slice each.
     `patience_ns`: from the first read that fails to when the streams are given back; `retry_ns`: between two reads
     after that.  `failing`: what the first read asked for that failed since one succeeded; `trial`: the same, since the
-    streams were given back."""
+    streams were given back.  `lone`: the key of a reading whose next message is handed over alone; until that is dealt
+    with, nothing else is ("")."""
 
     id: str
     poll_ns: int = 20 * MS
@@ -190,6 +228,7 @@ class SessionRecord(msgspec.Struct, frozen=True):
     to_fetch: Fifo = Fifo()
     idle: Fifo = Fifo()
     to_take: Fifo = Fifo()
+    lone: str = ""
 
 
 def reading_key(owner: str, stream: str) -> str:
@@ -197,7 +236,7 @@ def reading_key(owner: str, stream: str) -> str:
     return f"{owner} {stream}"
 
 
-def reading_of(record: SessionRecord, event: Install | Finish | Uninstall | Ack) -> Reading | None:
+def reading_of(record: SessionRecord, event: Install | Finish | Uninstall | Ack | Nack) -> Reading | None:
     """What is read of the event's stream for its owner."""
     return record.readings.get(f"{event.owner} {event.stream}")
 

@@ -51,7 +51,7 @@ class Link(msgspec.Struct, frozen=True, gc=False):
 
 
 class Install(Event, frozen=True, gc=False):
-    """To the session: read `stream` from `progress`, under this grant."""
+    """To the session: read `stream` from `progress`, under this grant; `failed` and `most` as in a `Grant`."""
 
     columns: ClassVar = TraceColumns(key="stream", first="progress")
 
@@ -59,6 +59,8 @@ class Install(Event, frozen=True, gc=False):
     stream: str
     grant: int
     progress: int
+    failed: int = 0
+    most: int = 0
 
 
 class Finish(Event, frozen=True, gc=False):
@@ -82,7 +84,8 @@ class Uninstall(Event, frozen=True, gc=False):
 
 
 class StreamProgress(Call, frozen=True, gc=False):
-    """From the session: all below `progress` is acknowledged; `finished`: and nothing more will come."""
+    """From the session: all below `progress` is acknowledged; `finished`: and nothing more will come; `failed` and
+    `in_hand` as in a `Report`."""
 
     columns: ClassVar = TraceColumns(key="stream", first="progress")
 
@@ -90,6 +93,8 @@ class StreamProgress(Call, frozen=True, gc=False):
     grant: int
     progress: int
     finished: bool = False
+    failed: int = 0
+    in_hand: bool = False
 
 
 class Replaced(Call, frozen=True, gc=False):
@@ -120,7 +125,8 @@ HELD = (GRANTED, REVOKING)
 
 
 class StreamRecord(msgspec.Struct, frozen=True, gc=False):
-    """One stream.  `grant` is the number held or, absent, the highest seen."""
+    """One stream.  `grant` is the number held or, absent, the highest seen; `failed` and `in_hand` as in a
+    `Report`."""
 
     link: Link
     stream: str
@@ -128,6 +134,8 @@ class StreamRecord(msgspec.Struct, frozen=True, gc=False):
     grant: int = 0
     progress: int = 0
     finished: bool = False
+    failed: int = 0
+    in_hand: bool = False
 
     @property
     def is_unfinished(self) -> bool:
@@ -136,7 +144,7 @@ class StreamRecord(msgspec.Struct, frozen=True, gc=False):
 
     def report(self) -> Report:
         """The stream as pings and disconnects report it."""
-        return Report(self.stream, self.grant, self.progress, self.finished)
+        return Report(self.stream, self.grant, self.progress, self.finished, self.failed, self.in_hand)
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -163,8 +171,10 @@ def advances(record: StreamRecord, event: StreamProgress) -> bool:
 
 
 def install(record: StreamRecord, event: Grant, now_ns: int) -> tuple[StreamRecord, Effects]:
-    record = replace(record, grant=event.grant, progress=event.progress, finished=False)
-    tell = Tell(Install(record.link.borrower, record.stream, record.grant, record.progress))
+    record = replace(
+        record, grant=event.grant, progress=event.progress, finished=False, failed=event.failed, in_hand=False
+    )
+    tell = Tell(Install(record.link.borrower, record.stream, record.grant, record.progress, event.failed, event.most))
     return record, (tell, answer(record))
 
 
@@ -201,17 +211,21 @@ def uninstall(record: StreamRecord, event: Event, now_ns: int) -> tuple[StreamRe
 
 def keep_progress(record: StreamRecord, event: StreamProgress, now_ns: int) -> tuple[StreamRecord, Effects]:
     finished = record.finished or event.finished or event.progress == END_OF_STREAM
-    record = replace(record, progress=event.progress, finished=finished)
+    record = replace(record, progress=event.progress, finished=finished, failed=event.failed, in_hand=event.in_hand)
     return record, (answer(record),)
 
 
 def answer(record: StreamRecord) -> Send:
     """The progress of the stream, to the leader."""
     link = record.link
-    update = UpdateProgress(
-        link.borrower, link.epoch, link.registration, record.stream, record.grant, record.progress, record.finished
-    )
-    return Send(link.leader, update)
+    pair, report = (link.epoch, link.registration), record.report()
+    return Send(link.leader, make_update(link.borrower, *pair, report))
+
+
+def make_update(borrower: str, epoch: int, registration: int, report: Report) -> UpdateProgress:
+    """A report as a message of its own."""
+    said = (report.stream, report.grant, report.progress, report.finished, report.failed, report.in_hand)
+    return UpdateProgress(borrower, epoch, registration, *said)
 
 
 def confirm(link: Link, stream: str, grant: int) -> Send:

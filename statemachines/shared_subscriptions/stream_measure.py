@@ -11,8 +11,8 @@ from statemachines.kernel import Effects, SetTimer, Tell, in_order, keys_in_orde
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.leader_record import LEADING, Held, LeaderRecord
 from statemachines.shared_subscriptions.member import REGISTERED, Kick
-from statemachines.shared_subscriptions.membership import HEARD, Outcome, is_of_owner, step_out, step_owned
-from statemachines.shared_subscriptions.message import UpdateProgress
+from statemachines.shared_subscriptions.membership import HEARD, Outcome, is_of_owner, make_held, step_out, step_owned
+from statemachines.shared_subscriptions.message import Report, UpdateProgress
 from statemachines.shared_subscriptions.plan import Draft, hand_out, reassign
 from statemachines.shared_subscriptions.progress_cover import (
     MeasureTimer,
@@ -21,6 +21,7 @@ from statemachines.shared_subscriptions.progress_cover import (
     is_covered,
     measure,
 )
+from statemachines.shared_subscriptions.stream import make_update
 from statemachines.shared_subscriptions.stream_store import FetchFailed, Measured, rank_of
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -42,7 +43,7 @@ def hold_progress(record: LeaderRecord, event: UpdateProgress, now_ns: int) -> O
     """It shows that its borrower lives; what it says is not believed yet."""
     draft = Draft(record, now_ns)
     draft.step_member(event.borrower, HEARD)
-    hold(draft, event.stream, Held(event.borrower, event.grant, event.progress, event.finished))
+    hold(draft, event.stream, make_held(event.borrower, event))
     return draft.finish()
 
 
@@ -86,13 +87,11 @@ def believe(draft: Draft, stream: str, held: Held) -> None:
     record = draft.record
     assignment = record.assignments.get(stream)
     if assignment is not None and assignment.grant == held.grant:
-        link = assignment.link
-        step_owned(
-            draft,
-            UpdateProgress(
-                link.borrower, link.epoch, link.registration, stream, held.grant, held.progress, held.finished
-            ),
+        link, said = (
+            assignment.link,
+            Report(stream, held.grant, held.progress, held.finished, held.failed, held.in_hand),
         )
+        step_owned(draft, make_update(link.borrower, link.epoch, link.registration, said))
         return
     known = record.streams.get(stream)
     if known is not None and held.progress > known.progress:

@@ -6,21 +6,31 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.pipeline import analyze
-from statemachines_sim.campaign import campaign
+from statemachines_sim.campaign import run_row
 from statemachines_sim.scenario import Scenario
+from statemachines_sim.world import World
 
 
-def disagreements(scenario: Scenario, seeds: Iterable[int], folder: Path) -> list[str]:
-    """One line for each of these seeds of which one says "held" and the other does not; none: they agree.  A property
-    that the scenario puts out of scope, or does not promise, is broken for neither.  Files go to `folder`."""
-    found = []
-    for seed in seeds:
-        shutil.rmtree(folder, ignore_errors=True)
-        (outcome,) = campaign(scenario, range(seed, seed + 1), out=folder / "trace", processes=1)
-        checks = analyze(folder / "trace", folder / "report", spark=False).checks
-        wrong = [check.name for check in checks if not check.held and check.name != "monitors"]
-        if bool(wrong) == outcome.is_held:
-            monitor = outcome.monitor or "held"
-            found.append(f"{scenario.name}, seed {seed}: monitors: {monitor}; judge: {', '.join(wrong) or 'held'}")
-    return found
+def disagreements(scenarios: Iterable[Scenario], seeds: Iterable[int], folder: Path) -> list[str]:
+    """One line for each run of which one says "held" and the other does not; none: they agree.  A property that the
+    scenario puts out of scope, or does not promise, is broken for neither.  Files go to `folder`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    runs = [(scenario, seed) for scenario in scenarios for seed in seeds]
+    outcomes = []
+    with TraceWriter(folder / "trace", "twice") as writer:
+        for number, (scenario, seed) in enumerate(runs):
+            world = World(scenario, seed)
+            outcomes.append(world.run())
+            writer.add(run_row(world.scenario, outcomes[-1], number), world.rows)
+    wrong: dict[int, set[str]] = {}
+    for line in analyze(folder / "trace", folder / "report", spark=False).tables["findings"]:
+        if line["promised"] and line["check"] != "monitors":
+            wrong.setdefault(line["run"], set()).add(line["check"])
+    return [
+        f"{scenario.name}, seed {seed}: monitors: {outcome.monitor or 'held'}; "
+        f"judge: {', '.join(sorted(wrong.get(number, ()))) or 'held'}"
+        for number, ((scenario, seed), outcome) in enumerate(zip(runs, outcomes, strict=True))
+        if (number in wrong) == outcome.is_held
+    ]

@@ -2,6 +2,9 @@
 
 `TRACE` declares the columns, once and in order; files, logs and rows are made from it.
 
+With `data` a row of kind `record` has the whole record of a machine: `first`, after its first step, and `last`, at the
+end of the run.  A step whose machine believes another time than `t_ns` has it as `@now_ns` in its data.
+
 An event says which of its fields fill key, term, grant, first and last (`kernel.TraceColumns`).  A step whose event
 is a timer of the machine has kind `timer`; `step` and `timer` are the rows that judges look up in the tables.  A step
 of a child machine follows that of its parent.  A run may hold machines of several protocols.
@@ -66,7 +69,7 @@ COLUMNS: Final = tuple(column.name for column in TRACE)
 ROW: Final = TRACE[2:]
 """The columns of a row: `run` and `seq` are the writer's."""
 
-KINDS: Final = ("step", "send", "deliver", "drop", "duplicate", "timer", "fault", "tell", "ask", "answer")
+KINDS: Final = ("step", "send", "deliver", "drop", "duplicate", "timer", "fault", "tell", "ask", "answer", "record")
 
 TraceRow = tuple[Any, ...]
 """The columns of `ROW`, in order."""
@@ -156,6 +159,18 @@ _FAULT = _maker(
 )
 
 
+_RECORD = _maker(
+    "now_ns, node, machine, instance, event, status, data",
+    {
+        "t_ns": "now_ns",
+        "kind": "'record'",
+        "source": "status",
+        "dest": "status",
+        **_same("node", "machine", "instance", "event", "data"),
+    },
+)
+
+
 def event_makers(data: bool) -> RowMakers:
     """Makers of rows that are of no step: they take now_ns, node, machine, instance, kind, peer, msg, event."""
     return _EVENT_DATA if data else _EVENT
@@ -190,6 +205,23 @@ def event_row(
 def fault_row(now_ns: int, node: str, fault: str, peer: str = "", data: str | None = None) -> TraceRow:
     """The row of a fault that somebody injected, or of something done to a process (kill, restart, join)."""
     return _FAULT(now_ns, node, fault, peer, data)
+
+
+LOCAL: Final = "@now_ns"
+"""In the data of a step: the time by the clock of its node, where that is not `t_ns`."""
+
+
+def record_row(now_ns: int, node: Node[Any], event: str) -> TraceRow:
+    """The row that has the whole record of a machine (`event`: "first" or "last")."""
+    name, status = node.name, node.record.status._value_
+    data = msgspec.json.encode(node.record, enc_hook=enc_hook).decode()
+    return _RECORD(now_ns, node_of(name), node.fsm.full_name, name, event, status, data)
+
+
+def with_local_time(row: TraceRow, now_ns: int) -> TraceRow:
+    """The row of a step with data, of a node whose clock shows this time."""
+    data = row[-1]
+    return (*row[:-1], f'{data[:-1]}{"," if len(data) > 2 else ""}"{LOCAL}":{now_ns}}}')
 
 
 def step_rows(

@@ -15,7 +15,14 @@ from statemachines.catalogue import Clause, parse_clauses
 from statemachines.kernel import ConfigurationError, Fsm
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("shared_subscriptions", "persistent_sessions", "missed_samples", "sequence_windows", "cursor_recovery")
+FOLDERS = (
+    "shared_subscriptions",
+    "persistent_sessions",
+    "missed_samples",
+    "sequence_windows",
+    "cursor_recovery",
+    "mqtt",
+)
 
 OURS = tuple(one for one in registry.protocols() if (ROOT / "spec" / one.name).is_dir())
 """Others may be installed beside them."""

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+
+def mask(text):
+    """The text, its numbers as N, and its spaces as one."""
+    return re.sub(r" +", " ", re.sub(r"\d[\d,.]*", "N", text))
+
 
 def read_commands(text):
     """(command, lines that it must print) of a console listing."""

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from page_listings import read_commands
+from page_listings import mask, read_commands
 
 from statemachines.cli import run
 from statemachines_reports.foreign_log import judge_files, read_mapping
@@ -39,11 +39,6 @@ def folder(tmp_path_factory):
     os.chdir(home)
     if "shop" not in before:
         sys.modules.pop("shop", None)
-
-
-def mask(text):
-    """The text, its numbers as N, and its spaces as one."""
-    return re.sub(r" +", " ", re.sub(r"\d[\d,.]*", "N", text))
 
 
 def run_command(command):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 from typer.testing import CliRunner
 
@@ -24,6 +25,16 @@ def shown(needle: str) -> str:
 
 def test_the_readme_has_at_most_120_lines() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_first_code_its_output_and_the_picture_stand_in_the_first_60_lines() -> None:
+    first = "\n".join(README.read_text(encoding="utf-8").splitlines()[:60])
+    assert "```python" in first
+    assert "hello.txt 1 second line" in first
+    (picture,) = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", first)
+    path = README.parent / picture
+    assert path.stat().st_size < 100_000
+    assert ElementTree.parse(path).getroot().tag.endswith("svg")
 
 
 def test_the_rows_in_the_readme_are_printed_by_show() -> None:

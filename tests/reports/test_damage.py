@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from statemachines import cli, registry
-from statemachines_reports.damage.damage_list import KINDS, LEFT_OUT
+from statemachines_reports.damage.damage_list import KINDS, WITHOUT_DATA
 from statemachines_reports.damage.damage_matrix import BY_NAME, count_cells, try_all
 from statemachines_reports.damage.damage_trial import open_trial
 from statemachines_reports.damage.log_damage import ACTS
@@ -30,7 +30,7 @@ def test_every_kind_of_damage_in_the_list_can_be_done():
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_kind_that_a_protocol_leaves_out_has_a_reason(protocol):
-    left_out = LEFT_OUT | reports_of(registry.protocol(protocol)).roles.left_out
+    left_out = WITHOUT_DATA | reports_of(registry.protocol(protocol)).roles.left_out
     assert left_out.keys() <= KINDS.keys()
     assert all(len(reason.split()) >= 5 for reason in left_out.values())
 

@@ -21,14 +21,12 @@ import real_logs
 from statemachines import cli
 from statemachines.drivers.lives import begin_log
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.two_judges import disagreements
 from statemachines.trace import fault_row
 from statemachines.trace.log import read_log
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.damage.log_damage import ACTS, damage_logs
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.trace_set import read_real_run
-from statemachines_sim.scenario import find_scenario
 
 PROTOCOLS = ("cursor_recovery", "missed_samples", "persistent_sessions", "sequence_windows", "shared_subscriptions")
 
@@ -257,9 +255,3 @@ def test_logs_beside_a_trace_are_refused_with_both_names(tmp_path, recorded):
         ConfigurationError, match=r"holds logs \(forwarder~1\.ndjson\) beside a trace \(trace-.*give each a folder"
     ):
         analyze(merged, tmp_path / "again", spark=False)
-
-
-@pytest.mark.parametrize("scenario", ["missed_samples/only_tokens", "sequence_windows/fair"])
-def test_the_judge_of_a_trace_and_the_monitors_of_its_run_agree(tmp_path, scenario):
-    """All scenarios of all protocols: `tools/soak.py`."""
-    assert disagreements(find_scenario(scenario), (1, 3), tmp_path) == []

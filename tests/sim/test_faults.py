@@ -203,6 +203,11 @@ def test_leaps_break_what_the_scenario_says_they_may_break():
     assert noted >= {"S5"}
 
 
+def test_L11_a_leader_whose_clock_leaps_while_it_waits_gives_up_early():
+    """Seed 5: its clock leaps by seconds while a grant has no answer.  A validity by that clock is over at once."""
+    assert World(find_scenario("leaps"), 5).run().is_held
+
+
 # -- stores ---------------------------------------------------------------------------------------------------------
 
 ASKER = SimpleNamespace(node="leader-1")

@@ -93,10 +93,18 @@ LOGS: Final = {
 }
 """What may be wrong with the logs of a real run."""
 
-KINDS: Final = STEPS | MESSAGES | TELLS | CLOCKS | WORDS | ASKS | LOGS
-
-LEFT_OUT: Final = {
-    "idle-step-removed": "no other row tells of such a step; it takes the fields of events (`--data`) and level replay",
-    "step-guard": "columns do not carry what guards read; it takes the fields of events (`--data`) and level replay",
+DATA: Final = {
+    "event-field": "a number in the data of a step is another",
+    "effect-field": "a number in the data of what a machine sends, asks or tells is another",
 }
-"""Kinds that are tried in no protocol, with the reason."""
+"""What may be wrong with the fields of events."""
+
+KINDS: Final = STEPS | MESSAGES | TELLS | CLOCKS | WORDS | ASKS | DATA | LOGS
+
+WITHOUT_DATA: Final = {
+    "idle-step-removed": "no other row tells of such a step: level replay sees it, in a trace with data",
+    "step-guard": "columns do not carry what guards read: level replay sees it, in a trace with data",
+    "event-field": "the trace has no fields of events: make it with --data",
+    "effect-field": "the trace has no fields of messages: make it with --data",
+}
+"""Kinds that are tried only in traces with data, with the reason."""

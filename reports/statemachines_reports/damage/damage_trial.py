@@ -28,6 +28,7 @@ class DamageTrial:
         self.judges = Judges(trace.protocols, trace.missing)
         self.waived = self.judges.list_waived_runs(trace)
         self.runs = {number: self._read(number) for number in sorted(trace.runs)}
+        self.has_data = any("record" in table.column("kind").unique().to_pylist() for table in self.runs.values())
         self.run = cache(self._read_run)
         self.judge_undamaged = cache(self._judge_undamaged)
 
@@ -38,7 +39,7 @@ class DamageTrial:
 
     def judge(self, table: pa.Table) -> dict[str, str]:
         """Check -> its verdict on a run."""
-        columns = Columns(table.drop_columns(["data"]))
+        columns = Columns(table)
         segment = Segment(columns, self.judges.lookup, lambda run: self.trace.parameters[run])
         verdicts: dict[str, str] = {}
         absent: set[str] = set()

@@ -103,6 +103,8 @@ REPORTS: Final = ReportProtocol(
         deliveries=(("tell", "deliver"),),
         publications=(("tell", "stamped"),),
         partial_answers=("query_goes_on",),
+        unsent=("reply", "reply_ended"),  # they go the way of their query
+        unstepped=("unnumbered",),  # of publishers that number nothing
         left_out={
             "tell-never": "no application acknowledges a sample",
             "ack-early": "no application acknowledges a sample",

@@ -2,7 +2,7 @@
 
 A message goes to a party, or along a route to several nodes.  A node that got an earlier and a later message of a
 route gets those between, or they are dropped on the way to it.  A fault of the node in between may have taken it off
-the route.
+the route.  So may one that hits the node before it takes anything again: what came to a node that stands still waits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def find_lost(segment: Segment, traffic: Traffic, runs: list[int]) -> np.ndarray
     ended = ended[place[traffic.sent[ended]] >= 0]
     at, node = place[traffic.sent[ended]], _list_nodes(columns, traffic.rows[ended], traffic.is_deliver[ended])
     lost = [order[np.setdiff1d(np.arange(len(order)), at)]]
-    lost.append(_find_holes(columns, order, at[node >= 0], node[node >= 0]))
+    lost.append(_find_holes(segment, order, at[node >= 0], node[node >= 0]))
     found = np.unique(np.concatenate(lost))
     return np.asarray(found[~_is_excused(columns, found)])
 
@@ -60,8 +60,9 @@ def _list_nodes(columns: Columns, rows: np.ndarray, is_deliver: np.ndarray) -> n
     return np.asarray(np.where(is_deliver, columns["node"][rows], of_peer[columns["peer"][rows]]))
 
 
-def _find_holes(columns: Columns, order: np.ndarray, at: np.ndarray, node: np.ndarray) -> np.ndarray:
+def _find_holes(segment: Segment, order: np.ndarray, at: np.ndarray, node: np.ndarray) -> np.ndarray:
     """Sends of a route that did not end at a node, at which ones before them did, and ones after, or none any more."""
+    columns = segment.columns
     route = np.zeros(len(order), np.int64)
     route[1:] = np.cumsum(
         (columns["peer"][order][1:] != columns["peer"][order][:-1])
@@ -74,14 +75,29 @@ def _find_holes(columns: Columns, order: np.ndarray, at: np.ndarray, node: np.nd
     is_last = np.ones(len(pair), bool)
     is_last[:-1] = pair[1:] != pair[:-1]
     following[~is_last] = place[1:][~is_last[:-1]]
-    faults = _Faults(columns)
+    faults, delivered = _Faults(columns), columns.rows_of("deliver")
     found: list[np.ndarray] = []
     for hole in np.flatnonzero(following > place + 1).tolist():
         begin, end = int(place[hole]), int(following[hole])
         until = np.searchsorted(columns["run"], columns["run"][order[begin]], "right") if is_last[hole] else order[end]
-        if not faults.has_between(int(pair[hole]) % nodes, int(order[begin]), int(until)):
+        who = int(pair[hole]) % nodes
+        until = max(int(until), _row_of_arrival(segment, int(order[end - 1])))
+        taken = delivered[columns["node"][delivered] == who]
+        next_one = int(np.searchsorted(taken, until))
+        last = int(np.searchsorted(columns["run"], columns["run"][order[begin]], "right"))
+        until = min(int(taken[next_one]), last) if next_one < len(taken) else last
+        if not faults.has_between(who, int(order[begin]), until):
             found.append(order[begin + 1 : end])
     return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _row_of_arrival(segment: Segment, sent: int) -> int:
+    """The first row by which what is sent in this one has arrived, at the latest."""
+    columns = segment.columns
+    run = int(columns["run"][sent])
+    end = int(np.searchsorted(columns["run"], run, "right"))
+    latest = columns["t_ns"][sent] + longest_delay_ns(segment.parameters(run))
+    return sent + int(np.searchsorted(columns["t_ns"][sent:end], latest, "right"))
 
 
 class _Faults:

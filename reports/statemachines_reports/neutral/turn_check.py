@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from statemachines.kernel import Answer, name_of
+from statemachines.kernel import Answer, Message, name_of
 from statemachines_reports.columns import STEPS, Columns, Segment
 from statemachines_reports.neutral.row_groups import group_by_text, group_rows
 from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
@@ -49,7 +49,7 @@ def judge_turns(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
         (1, _find_loose_effects(segment, roles)),
         (2, _find_orphans(segment)),
         (7, _find_changelings(segment, roles)),
-        (3, _find_repeated(columns, roles)),
+        (3, _find_repeated(segment, roles)),
         (4, _find_unasked(segment, roles)),
         (6, _find_hasty(columns, roles)),
         (5, _find_unaccompanied(segment, roles)),
@@ -106,8 +106,10 @@ def _find_orphans(segment: Segment) -> np.ndarray:
     return np.asarray(np.sort(rows[is_child & ~follows]))
 
 
-def _find_repeated(columns: Columns, roles: tuple[TraceRoles, ...]) -> np.ndarray:
-    """Steps that are there twice, one behind the other; some events may come twice at once."""
+def _find_repeated(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
+    """Steps that are there twice, one behind the other; some events may come twice at once.  So may messages that came
+    at other times, and were kept until then: their steps name no message."""
+    columns = segment.columns
     lives = group_by_text(columns, np.arange(columns.rows), "node")
     rows = lives.rows
     same = lives.same.copy()
@@ -115,6 +117,8 @@ def _find_repeated(columns: Columns, roles: tuple[TraceRoles, ...]) -> np.ndarra
         same[1:] &= columns[name][rows][1:] == columns[name][rows][:-1]
     found = np.sort(rows[same])
     found = found[columns.is_one_of("kind", STEPS, found)]
+    messages = {name_of(one) for fsm in segment.lookup.family for one in fsm.alphabet if issubclass(one, Message)}
+    found = found[~(columns.is_one_of("event", tuple(messages), found) & (columns["msg"][found] < 0))]
     return np.asarray(found[~columns.is_one_of("event", tuple(event for one in roles for event in one.repeats), found)])
 
 

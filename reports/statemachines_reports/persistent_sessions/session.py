@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from statemachines.kernel import node_of
 from statemachines_reports.persistent_sessions.findings import AGED, OWNER, TWICE, Findings
 from statemachines_reports.persistent_sessions.session_owner import Owned
@@ -31,7 +29,8 @@ class Session:
         self._begun = 0
         """The highest token of whom an owner of before has yielded to, as that one was told."""
         self._puts: dict[Kind, list[tuple[Written, Put]]] = {}
-        self._sent: Counter[Kind] = Counter()
+        self._sent: dict[Kind, set[tuple[str, Position]]] = {}
+        """Of each message the rows that were sent or passed over: writer and position."""
         self._packets: dict[int, str] = {}
         self._senders: dict[tuple[str, int], int] = {}
         """(message, packet) -> the highest token under which an owner has sent it so."""
@@ -147,13 +146,12 @@ class Session:
         puts = self._puts.get(kind)
         if puts is None:
             return  # nobody's log says where it comes from
-        count = self._sent[kind]
-        self._sent[kind] += 1
+        found = self._next_put(kind)
         what = f"{message} is sent by {owner.party} as new, and was sent before"
-        self._findings.look(TWICE, count < len(puts), row, what)
-        if count >= len(puts):
+        self._findings.look(TWICE, found is not None, row, what)
+        if found is None:
             return
-        written, put = puts[count]
+        written, put = found
         late = f"{message} is sent by {owner.party} as new at {owner.committed_ns}, and was over at {put.until_ns}"
         if put.until_ns:
             self._findings.look(AGED, not put.is_over(owner.committed_ns), row, late)
@@ -167,13 +165,22 @@ class Session:
         puts = self._puts.get(kind)
         if puts is None:
             return  # nobody's log says where it comes from
-        count = self._sent[kind]
-        self._sent[kind] += 1
+        found = self._next_put(kind)
         what = f"{message} is passed over by {owner.party}, and was sent before"
-        self._findings.look(AGED, count < len(puts), row, what)
-        if count < len(puts):
-            written, put = puts[count]
+        self._findings.look(AGED, found is not None, row, what)
+        if found is not None:
+            written, put = found
             written.pass_over(row, owner.party, put, time_ns)
+
+    def _next_put(self, kind: Kind) -> tuple[Written, Put] | None:
+        """The row that is sent, of those of a message: the first that an owner has taken with its message.  Of others
+        the message may have been deleted, because it was too old."""
+        sent = self._sent.setdefault(kind, set())
+        left = [one for one in self._puts[kind] if (one[0].writer, one[1].at) not in sent]
+        found = next((one for one in left if one[0].has_message(one[1].at)), left[0] if left else None)
+        if found is not None:
+            sent.add((found[0].writer, found[1].at))
+        return found
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

@@ -115,6 +115,10 @@ class Written:
                 self.lost.add(at)
         self._top = max(self._top, (epoch, last))
 
+    def has_message(self, at: Position) -> bool:
+        """Whether an owner has taken the row, and its message was there."""
+        return at in self.taken and at not in self.lost
+
     def mark(self, row: int, owner: str, token: int, at: Position) -> None:
         """An owner has committed that it has taken a row."""
         self._look(TWICE, at not in self.marked, row, f"{_shown(at)} is committed a second time, by {owner}")

@@ -27,10 +27,12 @@ class Place(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A message that was lost; `number`: frame and base as one, so that numbers compare."""
+    """A message that was lost; `number`: frame and base as one, so that numbers compare; `down`: its receiver was
+    dead."""
 
     number: int
     row: int
+    down: bool = False
 
 
 def number_at(columns: Columns, row: int) -> int:
@@ -63,11 +65,13 @@ class Network:
     def _drop(self, run: int, row: int, down: set[tuple[int, str]]) -> None:
         columns = self.columns
         node = columns.text("peer", row)
-        if columns["first"][row] < 1 or (run, node) in down:
-            return  # no message of ours, or nobody there to miss it
+        if columns["first"][row] < 1:
+            return  # no message of ours
+        is_down = (run, node) in down
         place = Place(run, columns.text("instance", row), columns.text("key", row))
-        insort(self.lost.setdefault((place, node), []), Dropped(number_at(columns, row), row))
-        self.last_lost.setdefault((run, node), []).append(row)
+        insort(self.lost.setdefault((place, node), []), Dropped(number_at(columns, row), row, is_down))
+        if not is_down:
+            self.last_lost.setdefault((run, node), []).append(row)
 
     def between(self, place: Place, node: str, after: int, before: int) -> list[Dropped]:
         """What was lost on the way to a node, with numbers greater than the one and lower than the other."""

@@ -148,7 +148,8 @@ class Hearing:
         line = self._lines.setdefault((run, life), {}).setdefault(place, Line())
         number, verdict = number_at(columns, row), columns.text("key", row)
         lost = self.network.between(place, node, line.seen, number)
-        mine = tuple(one for one in lost if self._lives(run, life, one.row))
+        # Who has heard an older message, which was on its way when the life before died, misses all behind it.
+        mine = tuple(one for one in lost if line.seen >= 0 or self._misses(run, life, one))
         t_ns, told = int(columns["t_ns"][row]), max(0, int(columns["grant"][row]))
         came = self._subjects.setdefault((run, life, subject), Subject())
         if verdict != "not_subscribed":
@@ -178,8 +179,12 @@ class Hearing:
                 continue
             line = lines.get(place)
             for one in some:
-                if line is not None and one.number > line.seen and self._lives(run, life, one.row):
+                if line is not None and one.number > line.seen and self._misses(run, life, one):
                     self.silent.append((place, one))
+
+    def _misses(self, run: int, life: str, one: Dropped) -> bool:
+        """Whether the life was there when it was lost."""
+        return not one.down and self._lives(run, life, one.row)
 
     def _lives(self, run: int, life: str, row: int) -> bool:
         """Whether the life had begun, and had not ended, when the row was made."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from statemachines_reports.protocol import Segment, Verdict, verdict
+from statemachines_reports.columns import Columns
+from statemachines_reports.protocol import Parameters, Segment, Verdict, verdict
 from statemachines_reports.sequence_windows.network import BASE_BITS, Place
 from statemachines_reports.sequence_windows.receiver_log import (
     CROWDED_OUT,
@@ -93,20 +94,30 @@ def judge_crowds(segment: Segment) -> Verdict:
 
 def judge_limits(segment: Segment) -> Verdict:
     """DETECT: what claims nothing may do so: the receiver had been left alone for as long as its window takes to
-    forget, or had unsubscribed; or the publisher had been silent for as long."""
+    forget, or had unsubscribed, or had forgotten the publisher for others, before whose first message there is none; or
+    the publisher had been silent for as long."""
     columns = segment.columns
     silence = _silences(segment)
     odd = odd_clocks(columns)
+    displaced = columns.rows_of("step", event=("displace",))
+    crowded = set(columns["run"][displaced].tolist())  # receivers say so; applications have no rows of it
+    crowded |= {run for run, _ in columns.runs() if _places(segment.parameters(run))}
 
     def wrong(said: Said) -> bool:
         run = said.place.run
         if said.verdict == "first":
-            return said.heard and not said.forgettable and (run, said.node) not in odd
+            begins = said.others and said.number & (1 << BASE_BITS) - 1 == 1 and run in crowded
+            return said.heard and not said.forgettable and not begins and (run, said.node) not in odd
         speaker = said.place.publisher.partition("~")[0]
         since = silence.get((said.place, said.number), WINDOW_NS)
         return bool(said.lost) and since < WINDOW_NS and (run, speaker) not in odd
 
     return _judge(segment, lambda said: said.verdict in ("first", "cycle"), wrong, "nobody can have forgotten")
+
+
+def _places(parameters: Parameters) -> int:
+    """Of so many publishers a receiver of a simulated run knows where it stands (0: of all)."""
+    return int(parameters.get("settings", {}).get("places", 0))
 
 
 def _silences(segment: Segment) -> dict[tuple[Place, int], int]:
@@ -123,24 +134,25 @@ def _silences(segment: Segment) -> dict[tuple[Place, int], int]:
 
 
 def judge_joins(segment: Segment) -> Verdict:
-    """JOIN: of a verified stream nothing was lost, where the network that converged has lost nothing since, and the
-    publisher's clock was right."""
+    """JOIN: of a verified stream nothing was lost, where the network has lost nothing since the convergence that the
+    receiver was told of last, and the publisher's clock was right."""
     columns, hearing = segment.columns, hearing_of(segment)
     odd, first = odd_clocks(columns), {said.row: said for said in hearing.said if said.verdict in FIRSTS}
     rows = columns.rows_of("tell", event=("joining",))
     verified = rows[columns.is_one_of("key", ("verified",), rows)].tolist()
-    converged = columns.rows_of("fault", event=("converged",))
+    converged = _convergences(columns)
     wrong, checked = [], 0
     for row in verified:
         run, node = int(columns["run"][row]), columns.text("node", row)
         said = _said_before(first, row, columns.text("peer", row), node)
-        before = converged[(columns["run"][converged] == run) & (converged < row)]
-        if said is None or (run, said.place.publisher.partition("~")[0]) in odd or not len(before):
+        known = [at for told, at in converged.get((run, node), []) if told < row]
+        if said is None or (run, said.place.publisher.partition("~")[0]) in odd or not known:
             continue
         checked += 1
         begin = said.number >> BASE_BITS << BASE_BITS
-        missing = hearing.network.between(said.place, node, begin, said.number)
-        if missing and not hearing.network.loses_since(run, node, int(before[-1]), row):
+        lost = hearing.network.between(said.place, node, begin, said.number)
+        missing = [one for one in lost if not one.down]
+        if missing and not hearing.network.loses_since(run, node, max(known), row):
             wrong.append(row)
 
     def describe(row: int) -> str:
@@ -149,6 +161,19 @@ def judge_joins(segment: Segment) -> Verdict:
         )
 
     return verdict(columns, checked, np.array(wrong, np.int64), describe)
+
+
+def _convergences(columns: Columns) -> dict[tuple[int, str], list[tuple[int, int]]]:
+    """(run, node) -> (row in which the node was told, row of the convergence that it was told of)."""
+    found: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    at: dict[int, int] = {}
+    for row in columns.rows_of("fault", "step", event=("converged",)).tolist():
+        run, node = int(columns["run"][row]), columns.text("node", row)
+        if not node:
+            at[run] = row
+        elif run in at:
+            found.setdefault((run, node), []).append((row, at[run]))
+    return found
 
 
 def _said_before(first: dict[int, Said], row: int, publisher: str, node: str) -> Said | None:

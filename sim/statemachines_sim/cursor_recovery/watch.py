@@ -68,6 +68,7 @@ class QueueWatch(protocol.Watch):
         self._holders: dict[str, str] = {}  # state word of a cursor -> the life that holds it
         self._cursors: dict[str, str] = {}  # life -> the state word that it took last
         self._dead: dict[str, int] = {}  # state word that a dead life held -> what it holds
+        self._begun_before: dict[str, set[str]] = {}  # the same word -> operations under way at that death
         self._began: dict[str, int] = {}  # operation -> when it made its first access, by its own clock
         self._delivered: set[bytes] = set()
         self._last: dict[str, int] = {}
@@ -183,7 +184,9 @@ class QueueWatch(protocol.Watch):
                 self._counts[COUNTED[event.outcome]] += 1
                 began_ns = self._began.pop(party, 0)
                 if event.outcome in (Outcome.NO_CURSOR, ReadOutcome.NO_CURSOR):
-                    self._check_dead(life, WRITE if isinstance(event, WriteDone) else READ, began_ns)
+                    self._check_dead(party, WRITE if isinstance(event, WriteDone) else READ, began_ns)
+                for parties in self._begun_before.values():
+                    parties.discard(party)
                 if isinstance(event, WriteDone):
                     self._write_done(life, event)
                 else:
@@ -193,10 +196,11 @@ class QueueWatch(protocol.Watch):
         if block is None or (block.start, block.end) != (first, last + 1):
             self.judge.report_broken("SPACE", f"{life} says that {first}..{last} is its own, and has {block}")
 
-    def _check_dead(self, life: str, pool: str, began_ns: int) -> None:
-        """STALE: nobody goes without a cursor while a dead one holds one that was aged when it began."""
+    def _check_dead(self, party: str, pool: str, began_ns: int) -> None:
+        """STALE: nobody goes without a cursor while one who was dead when it began holds one that was aged then."""
+        life = life_of(party)
         for address, word in self._dead.items():
-            held = address.startswith(pool) and self.word(address) == word
+            held = address.startswith(pool) and self.word(address) == word and party not in self._begun_before[address]
             if held and is_aged(word, self.queue.threshold_ns, began_ns):
                 self.judge.report_broken("STALE", f"{life} finds no cursor, and {address} is a dead one's")
 
@@ -244,6 +248,7 @@ class QueueWatch(protocol.Watch):
         for address, holder in self._holders.items():
             if holder == life:
                 self._dead[address] = self.word(address)
+                self._begun_before[address] = set(self._began)
 
     def missing(self, world: World) -> protocol.Missing | None:
         for node, process in sorted(world.processes.items()):

@@ -33,6 +33,7 @@ class ApplicationProcess(Receiver):
 
     def converge(self, t_ns: int, at_ns: int) -> None:
         self.watch.converge(self, at_ns)
+        self.world.note("converged", self.node)  # no machine of it has rows that say so
         self.subscriber.note_convergence(t_ns)
 
     def subscribe(self, subject: str, wanted: bool) -> None:

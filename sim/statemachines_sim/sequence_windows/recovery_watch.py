@@ -132,6 +132,8 @@ class RecoveryWatch:
         self.counts["brought"] += 1
         line = self._line(process.life, (message.publisher, message.subject))
         if line.last >= 0 and message.ordinal > line.last:
+            if message.ordinal not in line.brought | line.late:
+                line.holes = dict.fromkeys(line.holes, self._now())  # an answer that brings something begins anew
             (line.brought if in_time else line.late).add(message.ordinal)
 
     def lose(self, process: Process, loss: Loss) -> None:
@@ -162,7 +164,7 @@ class RecoveryWatch:
         line.holes = {hole: since for hole, since in line.holes.items() if hole > ordinal}
 
     def look(self, process: Process) -> None:
-        """SETTLED: nothing is waited for too long."""
+        """SETTLED: nothing is waited for too long, while answers bring nothing."""
         if process.is_paused:
             return
         for place, line in self._lives[process.life].items():

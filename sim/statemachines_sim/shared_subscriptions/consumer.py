@@ -18,14 +18,15 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.relay import check_relay
-from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver, Ready
+from statemachines.shared_subscriptions.returned_messages import find_objection
+from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver, Nack, Ready
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_sim.forged_message import Forger
 from statemachines_sim.process import Process
 from statemachines_sim.shared_subscriptions.leader_host import is_leader_host
 from statemachines_sim.shared_subscriptions.section import Section
-from statemachines_sim.units import MS
+from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
     from statemachines_sim.world import World
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 BEYOND = 2**62
 """More messages than any stream has, and an epoch that no claim reaches."""
+
+RESTART_NS = 2 * S
+"""Who dies of a message starts again so much later."""
 
 PRETENDER = "pretender~1/1"
 
@@ -58,6 +62,9 @@ class Consumer(Process):
         )
         self._take = own.load.take
         self._work_ms = own.load.work_ms
+        self._poison = own.load.poison
+        self._given_back = own.load.given_back
+        self._moods = random.Random(f"{world.seed}/{self.life}/moods")
         self._chance = random.Random(f"{world.seed}/{self.life}")
         self._busy = False
         self.slow = 1
@@ -175,9 +182,39 @@ class Consumer(Process):
 
     def _finish(self, done: Deliver) -> None:
         self._busy = False
+        if self._is_poisoned(done):
+            self.world.crash(self.node)
+            self.world.after(RESTART_NS, self._come_back)
+            return
+        if self._gives_back(done):
+            self._go_on()
+            return
         held = (done.owner, done.stream, done.grant, done.first, done.last)
         self.perform(self.host.acknowledge(*held, self.local_now()), self._env.now)
         self._go_on()
+
+    def _is_poisoned(self, done: Deliver) -> bool:
+        is_first = done.stream.endswith("/t000")
+        return is_first and any(done.first <= offset <= done.last for offset in self._poison)
+
+    def _come_back(self) -> None:
+        """The next life of the node, unless something else has brought one."""
+        if self.world.living(self.node) is None:
+            self.world.restart(self.node)
+
+    def _gives_back(self, done: Deliver) -> bool:
+        """Give the first message back, if it is in hand still, now and then."""
+        if not self._given_back or self._moods.random() >= self._given_back:
+            return False
+        nack = Nack(done.owner, done.stream, done.grant, done.first, self._moods.choice((0, S // 2)))
+        now_ns = self.local_now()
+        out = self.host.fire_first(now_ns)  # it may end the lease, and then nothing can be given back
+        is_in_hand = find_objection(self.host.reads, nack) == ""
+        if is_in_hand:
+            self.world.watch.give_back(self, nack)  # type: ignore[attr-defined]
+            out += self.host.give_back(nack, now_ns)
+        self.perform(out, self._env.now)
+        return is_in_hand
 
 
 def registries(node: str, leaders: int) -> tuple[str, ...]:

@@ -28,6 +28,10 @@ class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When the stream store begins a new generation."""
     drop_s: tuple[float, ...] = ()
     """When it drops all generations but the current one, read or not."""
+    poison: tuple[int, ...] = ()
+    """Offsets of the first topic: who deals with such a message dies of it, and starts again two seconds later."""
+    given_back: float = 0.0
+    """The share of what a consumer takes that it gives back, for half a second or at once."""
     stray: int = 0
     """Messages on topics of two levels (`stray/t000`), which the subscription must not match: nobody is to get them."""
 
@@ -50,7 +54,8 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     subscription: str = "$shared/workers/#"
     load: Load = Load()
     members: Members = Members()
-    configuration: Configuration = Configuration()
+    configuration: Configuration = Configuration(count_deliveries=False)
+    """Failed deliveries are counted where a scenario says so."""
 
     @property
     def group_and_filter(self) -> tuple[str, str]:
@@ -73,6 +78,13 @@ def check(own: Section, scenario: Scenario) -> None:
         ("members.leaders", members.leaders, 1, 9),
     )
     check_ranges(("load.work_ms", load.work_ms))
+    if not 0 <= load.given_back <= 0.9:
+        raise ConfigurationError("load.given_back", load.given_back, "must be a share from 0 to 0.9")
+    if not all(0 <= offset < 10_000_000 for offset in load.poison):
+        raise ConfigurationError("load.poison", load.poison, "must be offsets of the first topic, none below 0")
+    if (load.poison or load.given_back) and (own.configuration.max_deliver, own.configuration.spent) == (None, "park"):
+        rule = 'must be set, with spent = "drop", where messages fail: else nothing ends'
+        raise ConfigurationError("configuration.max_deliver", None, rule)
     start_of(load.start)
     check_times(
         scenario,

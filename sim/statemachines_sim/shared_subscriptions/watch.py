@@ -16,7 +16,7 @@ from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.leader_record import RESIGNED
 from statemachines.shared_subscriptions.member import REGISTERED
 from statemachines.shared_subscriptions.message import Disconnect, LeaderConnectResponse, Ping, UpdateProgress
-from statemachines.shared_subscriptions.session import Acknowledged, Deliver
+from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Nack
 from statemachines.shared_subscriptions.stream import Link
 from statemachines.shared_subscriptions.stream_store import Fetched, FetchFailed
 from statemachines_sim import protocol
@@ -30,10 +30,11 @@ from statemachines_sim.shared_subscriptions.monitors.deliveries import Deliverie
 from statemachines_sim.shared_subscriptions.monitors.lives import Lives
 from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 from statemachines_sim.shared_subscriptions.monitors.reads import Reads
+from statemachines_sim.shared_subscriptions.monitors.set_aside import SetAside
 from statemachines_sim.shared_subscriptions.monitors.statuses import Statuses
 from statemachines_sim.shared_subscriptions.section import Section, is_quick
 
-PROPERTIES: Final = (*(f"S{number}" for number in range(1, 18)), *(f"L{number}" for number in range(1, 12)))
+PROPERTIES: Final = (*(f"S{number}" for number in range(1, 18)), "S20", *(f"L{number}" for number in range(1, 12)))
 """By the names of the protocol's page."""
 
 EXCUSES: Final = ("crash", "lost_disk", "leader_crash", "end_twin", "unsubscribe")
@@ -76,6 +77,7 @@ class Watch(protocol.Watch):
         self.lives = Lives(self.judge, configuration)
         self.answers = Answers(self.judge, configuration)
         self.reads = Reads(self.judge, configuration)
+        self.set_aside = SetAside(self.judge, self.progress, configuration.max_deliver)
         self.liveness = Liveness(self, configuration)
         self.liars = self.deliveries.liars
         self.steady = False
@@ -116,6 +118,7 @@ class Watch(protocol.Watch):
         if node.fsm.name == "leader":
             self.commits.act(node, event, before, now_ns)
             self.answers.say(node.name, step.effects, now_ns)
+            self.set_aside.step(step)
         for child in step.children:
             if child.source is not child.record.status:
                 self.statuses.observe_child(node.name, child)
@@ -160,6 +163,8 @@ class Watch(protocol.Watch):
         elif kind == "resume":
             self.lives.observe_resume(node, now_ns)
             self.answers.observe_resume(node, now_ns)
+        elif kind == "far_jump":
+            self.answers.observe_leap(node)
 
     def hit(self, kind: str, node: str, sender: str, to: str, message: Message, now_ns: int) -> None:
         if kind == "forge":
@@ -185,6 +190,13 @@ class Watch(protocol.Watch):
         """The application of a process gets messages."""
         self._number += 1
         self.deliveries.deliver(consumer, event, now_ns, self._number)
+        self.set_aside.deliver(consumer, event)
+
+    def give_back(self, consumer: Any, event: Nack) -> None:
+        """The application of a process gives a message back: it comes again, with what is behind it."""
+        self._number += 1
+        self.deliveries.give_back(consumer, event, self._number)
+        self.set_aside.give_back(event.stream, event.offset)
 
     def acknowledge(self, event: Acknowledged) -> None:
         """An application has dealt with messages."""

@@ -279,13 +279,15 @@ class Clients(Observer):
         """One transaction."""
         if isinstance(request, LockClient):
             which = (request.instance, request.attempt)
-            if request.instance and request.instance == local.last[0] and local.last > which:
+            is_again = bool(request.instance) and request.instance == local.last[0]
+            if is_again and local.last > which:
                 return local, (NotOwner(),)
-            if local.lock not in ("", request.owner) and request.aged != local.token:
+            is_again = is_again and local.last < which
+            if not is_again and local.lock not in ("", request.owner) and request.aged != local.token:
                 return local, (ClientBusy(local.token),)
             token, aged = local.token + 1, local.aged or bool(request.aged)
             local = replace(local, token=token, known=True, lock=request.owner, aged=aged, last=which)
-            return local, (ClientLocked(token),)
+            return local, (ClientLocked(token, is_again),)
         if isinstance(request, UnlockClient):
             return replace(local, lock="") if local.lock == request.owner else local, ()
         match request:

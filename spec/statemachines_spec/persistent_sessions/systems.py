@@ -59,8 +59,9 @@ class SessionSetting(msgspec.Struct, frozen=True, kw_only=True):
     that take too long; `buffer`, `queue`, `window`: resume buffer, what may be
     queued, and receive maximum; `leaves` of a client; `widens`: the
     receive maximum grows by one with each life; `twice`: acknowledgements that come twice; `folds`: those that
-    come together.  `untils`: when each message of a writer is over (0: never), in turn; the clock of the database goes
-    on until all are.  `range_max` rows of a writer are stored in one request.
+    come together; `beside`: the first writer is beside an owner that did not begin.  `untils`: when each message of a
+    writer is over (0: never), in turn; the clock of the database goes on until all are.  `range_max` rows of a writer
+    are stored in one request.
     """
 
     messages: tuple[int, ...] = (2, 1)
@@ -96,6 +97,7 @@ class SessionSetting(msgspec.Struct, frozen=True, kw_only=True):
     jumbled: bool = False
     untils: tuple[int, ...] = ()
     range_max: int = RANGE_MAX
+    beside: bool = False
 
     @property
     def writers(self) -> tuple[str, ...]:
@@ -144,6 +146,10 @@ SYSTEMS: dict[str, tuple[str, SessionSetting]] = {
     "silence": (
         "a writer that is slow is taken for dead, and fenced",
         SessionSetting(messages=(2,), lag=1, silences=1, slow=(PutRows, PutMarker)),
+    ),
+    "fenced-beside": (
+        "the writer beside an owner that did not begin is fenced as the session resumes, and goes on",
+        SessionSetting(messages=(2,), lag=1, beside=True, slow=(PutRows, PutMarker)),
     ),
     "break": (
         "the path of a writer breaks, and what is on it is lost",
@@ -381,7 +387,8 @@ def owner(name: str, setting: SessionSetting, number: int, variant: str) -> Atta
         return owner_as_written(name, setting, number)
 
     def fresh(life: int) -> ResumeRecord:
-        return ResumeRecord(incarnation(name, life), CLIENT, life + number, setting.times(life))
+        silent = setting.writers[0] if setting.beside else ""
+        return ResumeRecord(incarnation(name, life), CLIENT, life + number, setting.times(life), silent=silent)
 
     def asks_no_more(record: ResumeRecord) -> bool:
         """so many markers of each writer are asked for, and no more"""

@@ -43,6 +43,7 @@ from statemachines.shared_subscriptions.message import (
     LeaderWanted,
     PingResponse,
 )
+from statemachines.shared_subscriptions.session_record import Reading
 from statemachines_spec.bug import (
     Bug,
     action_of,
@@ -373,7 +374,7 @@ BUGS: Final = (
         "a disconnect ends only the assignments that it lists",
         "SS-147",
         "membership.end_assignment",
-        replace_call(membership, "end_assignment", lambda draft, stream, grant: None),
+        replace_call(membership, "end_assignment", lambda draft, stream, grant, has_left: None),
     ),
     Bug(
         "last-report-lost",
@@ -548,6 +549,13 @@ BUGS: Final = (
         "SS-280",
         "listing.FAILURES_MAX",
         replace_call(listing, "FAILURES_MAX", 2**31),
+    ),
+    Bug(
+        "suspect-not-alone",
+        "a message that failed before is handed over together with others",
+        "SS-337",
+        "session_record.Reading.is_lone",
+        replace_call(Reading, "is_lone", property(lambda reading: False)),
     ),
 )
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""

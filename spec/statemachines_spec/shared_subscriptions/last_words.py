@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from statemachines.kernel import in_order
-from statemachines.shared_subscriptions.group_store import SERVICE, Claim
+from statemachines.shared_subscriptions.group_store import SERVICE, Claim, FailingMessage
 from statemachines.shared_subscriptions.leader_record import SERVING, LeaderRecord
 from statemachines_spec.explorer.property import Always, Stepwise, View
 from statemachines_spec.shared_subscriptions.leader_host import HostLocal
@@ -36,6 +36,7 @@ def stages(actor: str, before: Any, event: Any, after: Any) -> bool:
         return True
     for stream, known in in_order(new.streams):
         earlier, staged = old.streams.get(stream), new.staged.get(stream) or 0
+        staged = staged.progress if isinstance(staged, FailingMessage) else staged
         if earlier is not None and earlier.progress < known.progress > staged:
             return False
     return True

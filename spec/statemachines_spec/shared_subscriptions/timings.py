@@ -33,6 +33,7 @@ TIMES = Configuration(
     claim_heartbeat_ms=8,
     commit_interval_ms=4,
     idle_stop_ms=12,
+    count_deliveries=False,
 )
 
 

@@ -166,7 +166,7 @@ class GroupMembership:
         self._desk.give(ReadGroups(session), take)
 
     def subscribe(
-        self, owner: str, asked: Subscribe, take: Callable[[bool], None], refuse: Callable[[str], None]
+        self, owner: str, asked: Subscribe, take: Callable[[bool | None], None], refuse: Callable[[str], None]
     ) -> None:
         """The session subscribes a filter of a group: `take` hears that it does, as `Subscribe` is answered, when it is
         a member of the group; `refuse`, why it is none.  Raises `ConfigurationError` for what is malformed."""
@@ -177,7 +177,7 @@ class GroupMembership:
         self._spawn(self._confirm(carrying, asked, take, refuse))
 
     async def _confirm(
-        self, carrying: Carrying, asked: Subscribe, take: Callable[[bool], None], refuse: Callable[[str], None]
+        self, carrying: Carrying, asked: Subscribe, take: Callable[[bool | None], None], refuse: Callable[[str], None]
     ) -> None:
         why = await asyncio.shield(carrying.joined)
         if why:

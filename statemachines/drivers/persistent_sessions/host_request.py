@@ -16,7 +16,7 @@ class HostRequest(msgspec.Struct, frozen=True):
 
 
 class Subscribe(HostRequest, frozen=True):
-    """Answered with True, or False: a higher token has been here."""
+    """Answered with True; False: a higher token has been here; None: the session has as many filters as it may."""
 
     session: str
     token: int

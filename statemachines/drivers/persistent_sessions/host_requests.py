@@ -32,7 +32,7 @@ from statemachines.drivers.persistent_sessions.machine_requests import (
     to_queued,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.route_rows import put_route, remove_route
+from statemachines.drivers.persistent_sessions.route_rows import has_room, put_route, remove_route
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
@@ -95,10 +95,12 @@ class HostRequests:
 
     # -- routes ---------------------------------------------------------------------------------------------------
 
-    def _subscribe(self, sql: Sql, asked: Subscribe) -> bool:
+    def _subscribe(self, sql: Sql, asked: Subscribe) -> bool | None:
         session = asked.session.encode()
         if not is_owned(sql, session, asked.token):
             return False
+        if not has_room(sql, session, asked.filter.encode()):
+            return None
         put_route(sql, session, asked.filter.encode(), asked.qos)
         return True
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from statemachines.drivers.persistent_sessions.abandon import abandon
 from statemachines.drivers.persistent_sessions.session_row import PUT_SESSION, SessionRow, session_of
 from statemachines.drivers.persistent_sessions.sql import Sql, one
-from statemachines.kernel import Answer, Request
+from statemachines.kernel import Answer, Request, life_number, life_of, node_of
 from statemachines.persistent_sessions.life_request import (
     ClientBusy,
     ClientFound,
@@ -35,30 +35,41 @@ LOCK: Final = (
     " token = excluded.token, holder = excluded.holder, until_ns = excluded.until_ns,"
     " instance = excluded.instance, attempt = excluded.attempt"
 )
-LATER: Final = "SELECT token FROM @clients WHERE client = :client AND instance = :instance AND attempt > :attempt"
+LAST: Final = "SELECT token, holder, until_ns, instance, attempt FROM @clients WHERE client = :client"
+NODE: Final = "SELECT life, until_ns FROM @nodes WHERE name = :name"
 
 
 def lock(sql: Sql, asked: LockClient) -> Answer:
     """Whoever had the lock before is superseded, even where it is not used afterwards; unless it is the same client,
-    which has given this connection up since."""
+    which has given this connection up since.  A client does not wait for a lock of an earlier attempt of its own, nor
+    for one of a node that has ended."""
     client, holder = asked.client.encode(), asked.owner.encode()
-    which = {"instance": asked.instance.encode(), "attempt": asked.attempt}
-    if asked.instance and one(sql, LATER, client=client, **which) is not None:
+    instance = asked.instance.encode()
+    found = one(sql, LAST, client=client)
+    ahead = asked.attempt - found[4] if found is not None and instance and found[3] == instance else 0
+    if ahead < 0:
         return NotOwner()
-    if is_locked(sql, client, holder):
-        found = one(sql, "SELECT token FROM @clients WHERE client = :client", client=client)
-        if found is not None and found[0] != asked.aged:
-            return ClientBusy(int(found[0]))
-    token = _next_token(sql)
+    if found is not None and ahead == 0 and found[0] != asked.aged and _is_held(sql, found[1], found[2], holder):
+        return ClientBusy(int(found[0]))
+    token = next_token(sql)
     until_ns = sql.now_ns + asked.lease_ms * MS
-    sql.run(LOCK, client=client, token=token, holder=holder, until_ns=until_ns, **which)
-    return ClientLocked(token)
+    sql.run(
+        LOCK,
+        client=client, token=token, holder=holder, until_ns=until_ns, instance=instance, attempt=asked.attempt,
+    )  # fmt: skip
+    return ClientLocked(token, ahead > 0)
 
 
-def is_locked(sql: Sql, client: bytes, by_other_than: bytes = b"") -> bool:
-    """Somebody has the client id locked, and the lease has not ended."""
-    found = one(sql, "SELECT holder, until_ns FROM @clients WHERE client = :client", client=client)
-    return found is not None and found[0] not in (b"", by_other_than) and found[1] > sql.now_ns
+def _is_held(sql: Sql, holder: bytes, until_ns: int, asker: bytes) -> bool:
+    """Somebody else has the lock, whose lease has not ended, and its node neither."""
+    return holder not in (b"", asker) and until_ns > sql.now_ns and not has_ended(sql, holder)
+
+
+def has_ended(sql: Sql, owner: bytes) -> bool:
+    """The node of this owner has begun another life, or its lease in the store is over."""
+    party = owner.decode()
+    found = one(sql, NODE, name=node_of(party).encode())
+    return found is not None and (found[0] != life_number(life_of(party)) or found[1] <= sql.now_ns)
 
 
 def unlock(sql: Sql, asked: UnlockClient) -> None:
@@ -75,7 +86,8 @@ def look_up(sql: Sql, asked: LookUp) -> Answer:
     found = session_of(sql, client)
     if found is None:
         return ClientFound("", False, "")
-    live = found.connection.decode() if found.is_live(sql.now_ns, asked.dead_ms) else ""
+    is_live = found.is_live(sql.now_ns, asked.dead_ms) and not has_ended(sql, found.connection)
+    live = found.connection.decode() if is_live else ""
     return ClientFound(found.session.decode(), found.is_over(sql, asked.dead_ms), live)
 
 
@@ -126,11 +138,12 @@ def leave(sql: Sql, asked: LeaveSession) -> Answer:
         return NotOwner()
     found = session_of(sql, asked.client.encode())
     if found is not None and found.session == asked.session.encode():
-        _end(sql, found, asked.expiry_ms)
+        end_session(sql, found, asked.expiry_ms)
     return SessionLeft()
 
 
-def _end(sql: Sql, found: SessionRow, expiry_ms: int) -> None:
+def end_session(sql: Sql, found: SessionRow, expiry_ms: int) -> None:
+    """Nobody has it in hand from now on; it outlives that by `expiry_ms`, or (0) is abandoned."""
     if expiry_ms == 0:
         abandon(sql, found.session)
         return
@@ -152,7 +165,8 @@ def _is_of_another(sql: Sql, session: bytes, client: bytes) -> bool:
     return found is not None and found[0] != client
 
 
-def _next_token(sql: Sql) -> int:
+def next_token(sql: Sql) -> int:
+    """Greater than every one before, of whatever client."""
     sql.run("UPDATE @store SET tokens = tokens + 1")
     found = one(sql, "SELECT tokens FROM @store")
     assert found is not None

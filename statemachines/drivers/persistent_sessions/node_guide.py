@@ -23,7 +23,7 @@ logger = logging.getLogger("gapless")
 PING_S: Final = 0.5
 """How often a node is asked whether it lives."""
 
-SILENT_PINGS: Final = 6
+SILENT_PINGS: Final = 4
 """A node that has said nothing behind so many of them is left: it may be stopped, and its connection look sound.  They
 are counted, and no time is taken: where it is our own loop that stood still, nobody was asked."""
 

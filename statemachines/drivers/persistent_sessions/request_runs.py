@@ -26,9 +26,11 @@ def runs_of(requests: Sequence[T]) -> Iterator[Sequence[T]]:
 
 def joins(one: object, other: object) -> bool:
     """Whether both are carried out together."""
-    return follows(one, other) or any(
-        isinstance(one, kinds) and isinstance(other, kinds) for kinds in (RANGES, PutMessage)
-    )
+    if isinstance(one, RANGES):
+        return isinstance(other, RANGES)
+    if isinstance(one, PutMessage):
+        return isinstance(other, PutMessage)
+    return follows(one, other)
 
 
 def follows(one: object, other: object) -> bool:

@@ -10,10 +10,24 @@ from statemachines.drivers.persistent_sessions.sql import Sql, one
 FORGET: Final = 10_000
 """So many changes a route that was removed is kept at least; a node that is farther behind reads all routes anew."""
 
+FILTERS_MAX: Final = 1_000
+"""Filters that a session subscribes: each of them that matches is a row for each message."""
+
+COUNT_OTHERS: Final = (
+    "SELECT count(*) FROM (SELECT 1 FROM @routes WHERE session = :session AND filter <> :filter AND gone = 0"
+    " LIMIT :most) AS others"
+)
 PUT_ROUTE: Final = (
     "INSERT INTO @routes VALUES (:session, :filter, :qos, :version, 0) ON CONFLICT (session, filter) DO UPDATE SET"
     " qos = excluded.qos, version = excluded.version, gone = 0"
 )
+
+
+def has_room(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
+    """Whether the session may subscribe this filter: it has it, or has fewer than it may."""
+    found = one(sql, COUNT_OTHERS, session=session, filter=topic_filter, most=FILTERS_MAX)
+    assert found is not None
+    return bool(found[0] < FILTERS_MAX)
 
 
 def put_route(sql: Sql, session: bytes, topic_filter: bytes, qos: int) -> None:

@@ -59,14 +59,16 @@ class _RangeWriter:
         self._changed: dict[Key, None] = {}
 
     def put(self, ranges: Sequence[PutRows]) -> list[Answer]:
-        for writer in dict.fromkeys(asked.writer.encode() for asked in ranges):
-            self._read_places(writer, ranges)
+        sessions: dict[str, dict[bytes, None]] = {}
+        for asked in ranges:
+            sessions.setdefault(asked.writer, {})[asked.session.encode()] = None
+        for writer, its in sessions.items():
+            self._read_places(writer.encode(), list(its))
         answers = [self._put(asked) for asked in ranges]
         self._write()
         return answers
 
-    def _read_places(self, writer: bytes, ranges: Sequence[PutRows]) -> None:
-        sessions = list(dict.fromkeys(asked.session.encode() for asked in ranges if asked.writer.encode() == writer))
+    def _read_places(self, writer: bytes, sessions: Sequence[bytes]) -> None:
         for session, epoch, last in all_of(self._sql, EPOCHS, sessions, writer=writer):
             key = (bytes(session), writer)
             known = self._places.get(key)

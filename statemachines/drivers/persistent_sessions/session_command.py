@@ -3,19 +3,138 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
 from statemachines.drivers.persistent_sessions.node_commands import Store
+from statemachines.drivers.persistent_sessions.operator_request import (
+    LIST_MAX,
+    DeleteRows,
+    DescribeSession,
+    KickClient,
+    ListSessions,
+    PurgeClient,
+    SessionDetail,
+    SessionSummary,
+)
+from statemachines.drivers.plain_text import plain_json, plain_line
 from statemachines.drivers.signals import log_plainly, run_without_waiting
 from statemachines.kernel import ConfigurationError
 
+if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.store import SessionStore
+
+T = TypeVar("T")
+
 app = typer.Typer(no_args_is_help=True, help="Operate a store of persistent sessions.")
+
+Client = Annotated[str, typer.Argument(metavar="CLIENT", help="The id of a client.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
+
+DELETED_AT_ONCE: Final = 1_000
+"""Rows that are deleted in one transaction: nodes wait for no more."""
 
 
 @app.callback()
 def sessions() -> None:
     """Operate a store of persistent sessions."""
+
+
+@app.command("list")
+def list_command(
+    store: Store,
+    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="At most so many sessions.")] = 100,
+    after: Annotated[str, typer.Option(metavar="CLIENT", help="Only clients behind this one, by their ids.")] = "",
+    json: Json = False,
+) -> None:
+    """List sessions, in the order of their clients' ids.
+
+    A session is connected, connecting (a node is about to have it), away (its client has left), or lost (its node has
+    ended, or has said nothing of it for 5 s). Where there are more than `--limit`, the last line says how to go on.
+    """
+    found: tuple[SessionSummary, ...] = _run(store, lambda opened: opened.do(ListSessions(after, limit + 1)))
+    shown, more = found[:limit], found[limit:]
+    if json:
+        print(plain_json({"sessions": shown, "after": shown[-1].client if more else None}))
+        return
+    for one in shown:
+        print(_line(_words(one)))
+    if more:
+        print(f"... there are more; go on with --after {plain_line(shown[-1].client)!r}")
+    elif not shown:
+        print("no sessions" if not after else "no more sessions")
+
+
+@app.command()
+def describe(client: Client, store: Store, json: Json = False) -> None:
+    """Describe the session of a client: where it is, what it subscribes, what waits for it."""
+    found: SessionDetail | None = _run(store, lambda opened: opened.do(DescribeSession(client)))
+    if found is None:
+        raise _unknown(client)
+    if json:
+        print(plain_json(found))
+        return
+    print(_line(_words(found.summary)))
+    print(f"token {found.token}")
+    waiting = f"{'more than ' if found.waiting_more else ''}{found.waiting}"
+    print(f"{found.in_flight} in flight, {found.queued} queued, {waiting} waiting")
+    for one in found.filters:
+        print(_line(("subscribes", one.filter, f"QoS {one.qos}")))
+    if found.filters_more:
+        print("... and more")
+
+
+@app.command()
+def kick(client: Client, store: Store, json: Json = False) -> None:
+    """End the connection of a client; its session stays.
+
+    Nothing that its node asks for it is carried out any more, from this moment on. The node notices within a second:
+    it ends the connection, and the client gets SessionTaken. It may connect again.
+    """
+    found: SessionSummary | None = _run(store, lambda opened: opened.do(KickClient(client)))
+    if found is None:
+        raise _unknown(client)
+    is_kicked = found.state != "away"
+    if json:
+        print(plain_json({"client": client, "session": found.session, "node": found.node, "kicked": is_kicked}))
+    elif not is_kicked:
+        print(f"{plain_line(client)}: is not connected; nothing was changed")
+    elif found.expiry_s == 0:
+        print(f"{plain_line(client)}: was {found.state} at {found.node}; its session ends with its connection")
+    else:
+        print(f"{plain_line(client)}: was {found.state} at {found.node}; superseded, and its session stays")
+
+
+@app.command()
+def purge(client: Client, store: Store, json: Json = False) -> None:
+    """Discard the session of a client, with all that waits for it, and forget the client.
+
+    A connection that has it ends as with `kick`. When the client connects again it has a fresh session. Payloads that
+    no other session needs are deleted by the collector of the nodes, a minute after they came.
+    """
+
+    async def work(opened: SessionStore) -> tuple[SessionSummary | None, int]:
+        found: SessionSummary | None = await opened.do(PurgeClient(client))
+        rows = 0
+        while found is not None and found.session:
+            deleted = await opened.do(DeleteRows(found.session, DELETED_AT_ONCE))
+            rows += deleted
+            if deleted < DELETED_AT_ONCE:
+                break
+        return found, rows
+
+    found, rows = _run(store, work)
+    if found is None:
+        raise _unknown(client)
+    if json:
+        print(plain_json({"client": client, "session": found.session, "node": found.node, "rows": rows}))
+    elif not found.session:
+        print(f"{plain_line(client)}: had no session; forgotten")
+    else:
+        done = f"session {plain_line(found.session)} discarded, {rows} rows deleted"
+        print(f"{plain_line(client)}: was {found.state}; {done}")
 
 
 @app.command("accept-clock")
@@ -25,20 +144,48 @@ def accept_clock(store: Store) -> None:
     Until then nothing expires and nothing is deleted for its age, and the log of every node says so. Look at the clock
     first: where it is wrong, set it back instead. What the clock has leapt over counts in no age.
     """
+
+    async def work(opened: SessionStore) -> str:
+        is_accepted = await opened.accept_clock()
+        return f"{opened.where}: {'ages count again' if is_accepted else 'ages count already; nothing was changed'}"
+
+    print(_run(store, work))
+
+
+def _run(store: str, work: Callable[[SessionStore], Awaitable[T]]) -> T:
+    """`work` with the store, which must be there."""
     log_plainly()
-    print(asyncio.run(run_without_waiting(_accept(store))))
+    return asyncio.run(run_without_waiting(_with_store(store, work)))
 
 
-async def _accept(store: str) -> str:
+async def _with_store(store: str, work: Callable[[SessionStore], Awaitable[T]]) -> T:
     from statemachines.drivers.persistent_sessions.store import open_session_store, path_of
     from statemachines.drivers.sql.awaited import retry_while_unavailable
 
     path = path_of(store)
     if path is not None and not path.exists():
-        raise ConfigurationError("store", store, "is not there; give the store whose clock was set")
-    opened = await retry_while_unavailable(lambda: asyncio.to_thread(open_session_store, store), who="accept-clock")
+        raise ConfigurationError("store", store, "is not there; give the store of the nodes, as they have it")
+    opened = await retry_while_unavailable(lambda: asyncio.to_thread(open_session_store, store), who="sessions")
     try:
-        is_accepted = await opened.accept_clock()
+        return await work(opened)
     finally:
         await opened.close()
-    return f"{opened.where}: {'ages count again' if is_accepted else 'ages count already; nothing was changed'}"
+
+
+def _unknown(client: str) -> ConfigurationError:
+    return ConfigurationError("client", client, "has no session there; `gapless sessions list` shows those that have")
+
+
+def _words(one: SessionSummary) -> tuple[str, ...]:
+    if one.state == "away":
+        where = f"away for {one.seen_s:.0f} s"
+    elif one.state == "lost":
+        where = f"lost with {one.node} {one.seen_s:.0f} s ago"
+    else:
+        where = f"{one.state} at {one.node}"
+    expiry = "does not expire" if one.expiry_s is None else f"expires after {one.expiry_s:g} s"
+    return (one.client, one.session or "no session", where, expiry)
+
+
+def _line(words: Iterable[str]) -> str:
+    return "\t".join(plain_line(word) for word in words)

@@ -28,6 +28,7 @@ from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX,
 from statemachines.drivers.persistent_sessions.payloads import Payloads
 from statemachines.drivers.persistent_sessions.rate_limited_log import RateLimitedLog
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.route_rows import FILTERS_MAX
 from statemachines.drivers.persistent_sessions.topic import (
     check_filter,
     check_name,
@@ -96,6 +97,11 @@ PUBLISHER_MAX: Final = 1_000
 
 PUBLISHER_BYTES_MAX: Final = 4 * 2**20
 """The same, in bytes of payload; one message may be larger."""
+
+WHY_NOT_CHANGED: Final = {
+    False: "another connection has the session",
+    None: f"the session has {FILTERS_MAX} filters, and may not have more; unsubscribe one",
+}
 
 CHANGES_MAX: Final = 100
 """Subscriptions and their ends of one client that are on their way into the database."""
@@ -386,7 +392,7 @@ class SessionServer:
         )
 
     def _subscribe(self, life: str, visitor: ClientConnection, asked: SubscribeWanted) -> None:
-        def give(at: LifeRecord, take: Callable[[bool], None]) -> None:
+        def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
             request = Subscribe(at.session, at.token, check_filter(asked.filter), asked.qos)
             if self.carrier is not None and is_shared(asked.filter):
                 self.carrier.subscribe(visitor.owner, request, take, lambda why: refuse(at, why))
@@ -401,7 +407,7 @@ class SessionServer:
         self._change_routes(life, visitor, asked, give)
 
     def _unsubscribe(self, life: str, visitor: ClientConnection, asked: UnsubscribeWanted) -> None:
-        def give(at: LifeRecord, take: Callable[[bool], None]) -> None:
+        def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
             if self.carrier is not None:
                 self.carrier.leave(visitor.owner, asked.filter)
             self._desk.give(Unsubscribe(at.session, at.token, check_filter(asked.filter)), take)
@@ -413,7 +419,7 @@ class SessionServer:
         life: str,
         visitor: ClientConnection,
         asked: SubscribeWanted | UnsubscribeWanted,
-        give: Callable[[LifeRecord, Callable[[bool], None]], None],
+        give: Callable[[LifeRecord, Callable[[bool | None], None]], None],
     ) -> None:
         node = self._host.nodes.get(life_of_owner(visitor.owner))
         if node is None or node.record.status is not CONNECTED:
@@ -423,9 +429,9 @@ class SessionServer:
             self._tell(life, Refused(asked.n, "busy"))
             return
 
-        def take(done: bool) -> None:
+        def take(done: bool | None) -> None:
             visitor.changes -= 1
-            self._tell(life, Subscribed(asked.n) if done else Refused(asked.n, "another connection has the session"))
+            self._tell(life, Subscribed(asked.n) if done else Refused(asked.n, WHY_NOT_CHANGED[done]))
 
         visitor.changes += 1
         try:
@@ -487,8 +493,11 @@ class SessionServer:
         """Rows to be stored, with their messages: we have each until all its rows are."""
         if not isinstance(request, PutRows):
             return request
-        found = {row.message: self._unstored.get(row.message) for row in request.rows}
-        payloads = {message: (one.topic, one.payload) for message, one in found.items() if one is not None}
+        payloads = {}
+        for row in request.rows:
+            found = self._unstored.get(row.message)
+            if found is not None:
+                payloads[row.message] = (found.topic, found.payload)
         return StoreRows(request, payloads) if payloads else request
 
     def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:

@@ -27,6 +27,9 @@ from statemachines.drivers.persistent_sessions.host_requests import HostRequests
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
+from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
+from statemachines.drivers.persistent_sessions.operator_requests import ANSWERS as OPERATOR
+from statemachines.drivers.persistent_sessions.operator_requests import READS as OPERATOR_READS
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_runs import RANGES, runs_of
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
@@ -38,11 +41,15 @@ from statemachines.persistent_sessions.request import MarkDelivered, PutRows, Ro
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
-READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS)
+CHECK: Final = (
+    "SELECT store.identity, coalesce(nodes.life, 0), coalesce(nodes.batch, 0) FROM @store AS store"
+    " LEFT JOIN @nodes AS nodes ON nodes.name = :name"
+)
+READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS, *OPERATOR_READS)
 STATELESS: Final = {**LIFE, **COLLECTOR}
 """What is answered from the tables alone."""
 
-Asked = Request | HostRequest
+Asked = Request | HostRequest | OperatorRequest
 
 
 def is_read(request: Asked) -> bool:
@@ -186,6 +193,8 @@ class SessionStore:
             return self._machine.page(sql, request)
         if isinstance(request, HostRequest):
             return self._host.answer(sql, request)
+        if isinstance(request, OperatorRequest):
+            return OPERATOR[type(request)](sql, request)
         kind = STATELESS.get(type(request))
         if kind is None:
             return self._machine.answer(sql, request)
@@ -200,21 +209,23 @@ class SessionStore:
         qos: dict[str, int] = {}
         for asked, answer in zip(run, answers, strict=True):
             if isinstance(asked, StoreRows) and isinstance(answer, RowStored):
-                payloads |= asked.payloads
-                qos |= {row.message: row.qos for row in asked.put.rows}
+                for row in asked.put.rows:
+                    if row.message in asked.payloads and row.message not in payloads:
+                        payloads[row.message] = asked.payloads[row.message]
+                        qos[row.message] = row.qos
         put_missing(sql, payloads, qos)
         return [(answer,) for answer in answers]
 
     def _check(self, sql: Sql, life: NodeLife) -> int:
         """The last batch of this life, if it is the node's last and this is its store."""
-        if self._identity(sql) != life.identity:
+        identity, number, batch = sql.all(CHECK, name=life.node.encode())[0]
+        if bytes(identity) != life.identity:
             raise self._is_other("is another store than the one that was opened")
-        found = one(sql, "SELECT life, batch FROM @nodes WHERE name = :name", name=life.node.encode())
-        if found is not None and found[0] > life.number:
+        if number > life.number:
             raise Superseded(f"{life.node}: another process has this name now ({self.where}); give each its own")
-        if found is None or found[0] < life.number:
+        if number < life.number:
             raise self._is_other(f"does not know life {life.number} of {life.node}")
-        return int(found[1])
+        return int(batch)
 
     def _identity(self, sql: Sql) -> bytes:
         found = one(sql, "SELECT identity FROM @store")

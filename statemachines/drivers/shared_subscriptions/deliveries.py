@@ -23,18 +23,49 @@ class Delivered(msgspec.Struct, frozen=True, eq=False):
     offset: int
     """Its number in the stream, from 0."""
     payload: bytes
+    delivery_count: int = 1
+    """How often it was handed over so far, by any member; known of the first message of a stream that is not
+    acknowledged, of others at least."""
+
+    @property
+    def redelivered(self) -> bool:
+        """It was handed over before, here or by another member."""
+        return self.delivery_count > 1
 
     @property
     def topic(self) -> str:
         """The topic it was published to."""
         return self.stream.partition("/")[2]
 
-    async def ack(self) -> None:
+    async def ack(self, *, durable: bool = False) -> None:
         """Acknowledge the message.  The leader is told soon, together with others.
 
         Under a grant that is gone by now it changes nothing: the message is delivered again.
+
+        Args:
+            durable: return only when the group store has it, with all messages of the stream before it.
+
+        Raises:
+            AcknowledgementUncertain: (`durable`) the grant ended before the group store had it.
+            LocalProtocolError: (`durable`) the message is of a private subscription.
         """
         self.session.note_ack(self.owner, self.stream, self.grant, self.offset, self.offset)
+        if durable:
+            await self.session.wait_durable(self)
+
+    async def nack(self, *, delay: float = 0.0) -> None:
+        """Give the message back: it is handed over again before anything behind it in its stream, by this member or
+        another.  What was handed over behind it comes again as well, unless it is acknowledged meanwhile.
+
+        Args:
+            delay: seconds for which the stream waits, a day at most.
+
+        Raises:
+            LocalProtocolError: the message is not in hand (any more): it was acknowledged or given back, or the lease
+                or grant of its stream has ended.
+            ConfigurationError: the delay is none.
+        """
+        self.session.give_back(self, delay)
 
     def __repr__(self) -> str:
         return f"<message {self.offset} of {self.stream}, {len(self.payload)} bytes>"
@@ -48,10 +79,14 @@ class Deliveries(tuple[Delivered, ...]):
 
     __slots__ = ()
 
-    async def ack(self) -> None:
-        """Acknowledge every message of this batch, and no other."""
-        for first, last in runs(self):
+    async def ack(self, *, durable: bool = False) -> None:
+        """Acknowledge every message of this batch, and no other; `durable` as for one message."""
+        found = runs(self)
+        for first, last in found:
             first.session.note_ack(first.owner, first.stream, first.grant, first.offset, last.offset)
+        if durable:
+            for _, last in found:
+                await last.session.wait_durable(last)
 
     @overload
     def __getitem__(self, at: SupportsIndex, /) -> Delivered: ...

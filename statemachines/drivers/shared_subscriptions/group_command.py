@@ -14,6 +14,8 @@ app = typer.Typer(no_args_is_help=True, help="Declare a group of consumers, or d
 
 Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="$shared/GROUP/FILTER")]
 
+Stream = Annotated[str, typer.Argument(metavar="STREAM", help="As `gapless group parked` and the log name it")]
+
 
 @app.command()
 def declare(subscription: Subscription, store: Store, start: Start = "now", config: Config = None) -> None:
@@ -43,3 +45,30 @@ def destroy(subscription: Subscription, store: Store, config: Config = None) -> 
     log_plainly()
     told = asyncio.run(run_without_waiting(destroy_group(subscription, store=store, configuration=times)))
     print(f"{subscription}: {'destroyed' if told.found else 'there is no such group'}")
+
+
+@app.command()
+def parked(subscription: Subscription, store: Store) -> None:
+    """Show the streams of a group that are parked at a message, since it failed max_deliver times."""
+    from statemachines.drivers.shared_subscriptions.groups import list_parked
+
+    log_plainly()
+    found = asyncio.run(run_without_waiting(list_parked(subscription, store=store)))
+    for one in found:
+        waits = ", and is to be skipped" if one.is_skipped else ""
+        print(f"{one.stream}: message {one.offset} was handed over {one.count} times{waits}")
+    if not found:
+        print(f"{subscription}: no stream is parked")
+
+
+@app.command()
+def skip(subscription: Subscription, stream: Stream, store: Store) -> None:
+    """Let a group go on behind the message that a stream is parked at.
+
+    The message stays in the store. The group's leader notices within renew_streams.
+    """
+    from statemachines.drivers.shared_subscriptions.groups import skip as skip_message
+
+    log_plainly()
+    told = asyncio.run(run_without_waiting(skip_message(subscription, stream, store=store)))
+    print(f"{subscription}: goes on behind message {told.offset} of {told.stream}")

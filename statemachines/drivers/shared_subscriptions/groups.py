@@ -7,13 +7,19 @@ await destroy("$shared/workers/#", store="messages.db")
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from statemachines.drivers.clock import LOOK_AGAIN_S, steady_ns
 from statemachines.drivers.shared_subscriptions.open_stores import open_store_patiently, open_stores, path_of
 from statemachines.drivers.shared_subscriptions.store import GroupStore
 from statemachines.kernel import Ask, Call, ConfigurationError, Effect, Event, Node, Tell
+from statemachines.shared_subscriptions.claim import PAGE
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import (
     GROUP,
@@ -26,6 +32,16 @@ from statemachines.shared_subscriptions.group import (
     differing,
     start_of,
 )
+from statemachines.shared_subscriptions.group_store import (
+    Commit,
+    Committed,
+    FailingMessage,
+    Scan,
+    Scanned,
+    Stored,
+    record_key,
+)
+from statemachines.shared_subscriptions.names import FAILING
 from statemachines.shared_subscriptions.stream_store import parse_filter
 
 Told = TypeVar("Told", bound=Event)
@@ -53,6 +69,78 @@ async def destroy(
     if path is not None and not path.exists():
         raise ConfigurationError("store", str(path), "there is no such file, so there is no group in it")
     return await _operate(subscription, store, configuration, Destroy(), GroupDestroyed)
+
+
+class ParkedStream(msgspec.Struct, frozen=True):
+    """A stream that is given to nobody: its message `offset` was handed over `count` times and not acknowledged."""
+
+    stream: str
+    offset: int
+    count: int
+    is_skipped: bool
+    """Somebody has said that the group is to go on; its leader has not looked yet."""
+
+
+async def list_parked(subscription: str, *, store: str | Path) -> list[ParkedStream]:
+    """The parked streams of the group of `subscription`, by their names."""
+    async with _open_groups(subscription, store) as groups:
+        found = [(stream, stored) async for stream, stored in _scan_failing(groups, subscription)]
+    return [_show_parked(stream, stored) for stream, stored in found]
+
+
+async def skip(subscription: str, stream: str, *, store: str | Path) -> ParkedStream:
+    """Let the group of `subscription` go on behind the message that `stream` is parked at; its leader does so within
+    `renew_streams`.
+
+    Raises `ConfigurationError` where the stream is not parked.
+    """
+    async with _open_groups(subscription, store) as groups:
+        found = {name: stored async for name, stored in _scan_failing(groups, subscription)}
+        if stream not in found:
+            rule = f"is not parked; there are: {', '.join(sorted(found)) or 'none'}"
+            raise ConfigurationError("stream", stream, rule)
+        stored = found[stream]
+        assert isinstance(stored.value, FailingMessage)
+        key = record_key(*parse_filter(subscription), f"{FAILING}{stream}")
+        marked = replace(stored.value, skip=True)
+        (answer,) = await groups.ask(Commit(1, ((key, stored),), ((key, marked),)))
+        if not isinstance(answer, Committed):
+            raise ConfigurationError("stream", stream, "was not skipped: it has just changed, or the store is busy")
+    return _show_parked(stream, Stored(marked, 0))
+
+
+@asynccontextmanager
+async def _open_groups(subscription: str, store: str | Path) -> AsyncIterator[GroupStore]:
+    parse_filter(subscription)
+    path = path_of(store)
+    if path is not None and not path.exists():
+        raise ConfigurationError("store", str(path), "there is no such file, so there is no group in it")
+    groups, streams = await open_store_patiently(open_stores, store, who=subscription)
+    try:
+        yield groups
+    finally:
+        await groups.close()
+        await streams.close()
+
+
+async def _scan_failing(groups: GroupStore, subscription: str) -> AsyncIterator[tuple[str, Stored]]:
+    prefix, after = record_key(*parse_filter(subscription), FAILING), ""
+    while True:
+        (answer,) = await groups.ask(Scan(1, prefix, after, PAGE))
+        if not isinstance(answer, Scanned):
+            raise ConfigurationError("store", subscription, "cannot be read now; try again")
+        for key, stored in answer.records:
+            if isinstance(stored.value, FailingMessage) and stored.value.parked:
+                yield key[len(prefix) :], stored
+        if not answer.more:
+            return
+        after = answer.records[-1][0]
+
+
+def _show_parked(stream: str, stored: Stored) -> ParkedStream:
+    value = stored.value
+    assert isinstance(value, FailingMessage)
+    return ParkedStream(stream, value.progress, value.count, value.skip)
 
 
 async def _operate(

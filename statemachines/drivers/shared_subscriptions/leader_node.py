@@ -34,6 +34,7 @@ from statemachines.drivers.tcp import Address
 from statemachines.kernel import Event, Outgoing, Superseded, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
 from statemachines.shared_subscriptions.message import END_OF_STREAM, ToLeaderHost
 from statemachines.shared_subscriptions.progress_cover import ProgressRefused, StreamBehind
 from statemachines.shared_subscriptions.registry import Registry
@@ -51,6 +52,15 @@ GIVE_IT_TIME: Final = (
     "ping_interval and ping_timeout"
 )
 """What an operator does about a leader host that stands still."""
+
+
+PARKED: Final = (
+    "%s: %s is parked at message %d, which was handed over %d times and not acknowledged; it is given to nobody until"
+    " somebody says `gapless group skip`"
+)
+DROPPED: Final = (
+    "%s: message %d of %s was handed over %d times and not acknowledged; %s, and the group goes on behind it"
+)
 
 
 def read_to(progress: int) -> str:
@@ -214,3 +224,8 @@ class LeaderNode:
                 what = "%s: %s is not granted: progress %s was committed, and the store has %d messages; one of the two"
                 mend = " was restored: restore both to the same moment, or destroy the group and declare it anew"
                 logger.error(what + mend, self.node, quote_for_log(stream), read_to(progress), count)
+            case StreamParked(_, stream, progress, count):
+                logger.error(PARKED, self.node, quote_for_log(stream), progress, count)
+            case MessageDropped(_, stream, progress, count, asked):
+                why = "it was skipped" if asked else "it was dropped"
+                logger.warning(DROPPED, self.node, progress, quote_for_log(stream), count, why)

@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 
 from statemachines.drivers.sql.failure import StoreUnavailable
-from statemachines.shared_subscriptions.group_store import Claim, Stored, Value, is_value_of
+from statemachines.shared_subscriptions.failed_deliveries import COUNT_MAX
+from statemachines.shared_subscriptions.group_store import Claim, FailingMessage, Stored, Value, is_value_of
 from statemachines.shared_subscriptions.names import ROOT, record_name
 from statemachines.wire import quote_for_log
 
@@ -93,6 +94,8 @@ def is_possible(name: str, value: Value) -> bool:
     """Whether the numbers of a group's record fit messages, and one more does where one more follows."""
     if isinstance(value, Claim):
         return 0 <= value.epoch < NUMBER_MAX
+    if isinstance(value, FailingMessage):
+        return 0 <= value.progress < NUMBER_MAX and 0 <= value.count <= COUNT_MAX
     if isinstance(value, int) and name:
         return 0 <= value <= NUMBER_MAX - (name == ROOT)
     return True

@@ -25,6 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from msgspec.structs import replace
+
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.environment import REAL, Environment
 from statemachines.drivers.loop_watchdog import LoopWatchdog
@@ -34,6 +36,7 @@ from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
+from statemachines.drivers.shared_subscriptions.durable_progress import AcknowledgementUncertain, DurableProgress
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import (
     Stores,
@@ -52,9 +55,10 @@ from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
 from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.message import ToConsumer
+from statemachines.shared_subscriptions.names import PROGRESS
 from statemachines.shared_subscriptions.private_subscription import NOW, ReadTo
 from statemachines.shared_subscriptions.relay import check_relay
-from statemachines.shared_subscriptions.session import Deliver, Ended, Ready
+from statemachines.shared_subscriptions.session import Deliver, Ended, Nack, Ready
 from statemachines.shared_subscriptions.session_record import Reading, reading_key
 from statemachines.shared_subscriptions.standby import Resumed, Suspended
 from statemachines.shared_subscriptions.stream_store import (
@@ -91,6 +95,9 @@ Acknowledge = Literal["application", "delivery"]
 
 STALL_WARNING_S: Final = 30.0
 """A stream whose next message is in hand for so long is named in the log, where nobody says otherwise."""
+
+DELAY_MAX_S: Final = 86_400.0
+"""A message that was given back is handed over again within a day."""
 
 SHARED: Final = ("$shared/", "$share/", "$queue/")
 LEADERS_MAX: Final = 16
@@ -177,6 +184,7 @@ class SharedSession:
         self._log = life.log
         lease_ns = self.configuration.lease_ms * MS
         self._standing = LoopWatchdog(self.node, lease_ns, environment.steady_ns, LET_IT_TURN)
+        self._durable = DurableProgress(self._groups.ask, self.configuration.commit_interval_ms / 1_000)
         self._runtime = Runtime(
             life.name,
             life.number,
@@ -219,6 +227,7 @@ class SharedSession:
     async def abort(self) -> None:
         """Stop as if the process had died: nothing is said to anybody.  In place of leaving the `async with`."""
         self._stalled.close()
+        self._durable.close()
         await self._life.end()
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
@@ -369,6 +378,35 @@ class SharedSession:
         else:
             ranges.append([first, last])
 
+    def give_back(self, message: Delivered, delay_s: float) -> None:
+        """Hand this message over again, as `Delivered.nack` says."""
+        if not 0 <= delay_s <= DELAY_MAX_S:
+            raise ConfigurationError("delay", delay_s, f"must be seconds, from 0 to {DELAY_MAX_S:.0f} (a day)")
+        self._flush_acks()
+        delay_ns = round(delay_s * 1e9)
+        nack = Nack(message.owner, message.stream, message.grant, message.offset, delay_ns)
+        self._host.check_nack(nack, message.delivery_count - 1)
+        self._runtime.run(partial(self._host.give_back, nack))
+
+    async def wait_durable(self, message: Delivered) -> None:
+        """Returns when the group store has the acknowledgement of this message, as `Delivered.ack` says."""
+        owner, stream, grant = message.owner, message.stream, message.grant
+        group, topic_filter = self._host.place_of(owner)
+        if grant and not group:
+            why = "its grant is over; it may be delivered again"
+            raise AcknowledgementUncertain(f"message {message.offset} of {stream} was acknowledged too late: {why}")
+        if not group:
+            why = "a private subscription has no durable progress: keep what `progress` says yourself"
+            raise LocalProtocolError("session", "-", "ack", "SS-330", why)
+        key = reading_key(owner, stream)
+
+        def is_granted() -> bool:
+            reading = self._reading_of(key)
+            return reading is not None and reading.grant == grant
+
+        record = group_store.record_key(group, topic_filter, f"{PROGRESS}{stream}")
+        await self._durable.wait(record, stream, message.offset, is_granted)
+
     def _take(self, limit: int) -> Deliveries:
         self._taken = None
         self._runtime.run(lambda now_ns: self._host.take_messages(limit, now_ns))
@@ -380,12 +418,15 @@ class SharedSession:
         subscription = self._names[self._host.subscription_of(taken.owner)]
         self._stalled.hand_over(key)
         owner, stream, grant = taken.owner, taken.stream, taken.grant
-        return Deliveries(
-            [
-                Delivered(self, subscription, owner, stream, grant, offset, payload)
-                for offset, payload in enumerate(payloads, taken.first)
-            ]
-        )
+        messages = [
+            Delivered(self, subscription, owner, stream, grant, offset, payload)
+            for offset, payload in enumerate(payloads, taken.first)
+        ]
+        if taken.failed or taken.handed:
+            counts = [1 + (message.offset < taken.handed) for message in messages]
+            counts[0] = max(counts[0], 1 + taken.failed)
+            messages = [replace(message, delivery_count=count) for message, count in zip(messages, counts, strict=True)]
+        return Deliveries(messages)
 
     def _reading_of(self, key: str) -> Reading | None:
         return self._host.reads.readings.get(key)
@@ -420,8 +461,10 @@ class SharedSession:
         for (owner, stream, grant), ranges in acks.items():
             for first, last in ranges:
                 self._runtime.act(partial(self._host.acknowledge, owner, stream, grant, first, last))
+            self._stalled.acknowledge(reading_key(owner, stream), self._buffer)
 
     def _fail(self) -> None:
+        self._durable.close()
         self._ready.set()
         self._answer_came.set()
 

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from statemachines.drivers.clock import Clock
-from statemachines.kernel import ConfigurationError
+from statemachines.kernel import ConfigurationError, in_order
 from statemachines.shared_subscriptions.session_record import Reading
 
 logger = logging.getLogger("gapless")
@@ -30,12 +30,14 @@ LINES_MAX: Final = 10
 
 
 class Stand(msgspec.Struct, gc=False):
-    """Since when a stream stands at `progress` under `grant`; `say_ns`: after that much more it is named (again)."""
+    """Since when a stream stands at `progress` under `grant`; `say_ns`: after that much more it is named (again);
+    `is_full`: it was named for its full buffer."""
 
     grant: int
     progress: int
     since_ns: int
     say_ns: int
+    is_full: bool = False
 
 
 class StalledStreams:
@@ -69,6 +71,21 @@ class StalledStreams:
         if self._wake is None:
             self._look_soon()
 
+    def acknowledge(self, key: str, buffer: int) -> None:
+        """Messages of this reading were acknowledged.  A message that was left out is named at once where its stream
+        waits for nothing else: the buffer is full, and all behind the message was acknowledged."""
+        stand, reading = self._stands.get(key), self._reading_of(key)
+        if stand is None or reading is None or reading.delivered - reading.progress < buffer:
+            return
+        is_same = (reading.grant, reading.progress) == (stand.grant, stand.progress)
+        if not (is_same and stand.is_full) and has_left_one_out(reading):
+            now_ns = self._clock()
+            if not is_same:
+                stand.grant, stand.progress = reading.grant, reading.progress
+                stand.since_ns, stand.say_ns = now_ns, self._after_ns
+            stand.is_full = True
+            self._say(reading, now_ns - stand.since_ns)
+
     def look(self) -> None:
         """Look at the streams whose turn it is, and plan the next look."""
         now_ns = self._clock()
@@ -82,7 +99,7 @@ class StalledStreams:
             self._stands[key] = stand
             if (reading.grant, reading.progress) != (stand.grant, stand.progress):
                 stand.grant, stand.progress = reading.grant, reading.progress
-                stand.since_ns, stand.say_ns = now_ns, self._after_ns
+                stand.since_ns, stand.say_ns, stand.is_full = now_ns, self._after_ns, False
             elif now_ns - stand.since_ns >= stand.say_ns:
                 stand.say_ns *= 2
                 self._say(reading, now_ns - stand.since_ns)
@@ -123,3 +140,13 @@ class StalledStreams:
             reading.progress,
             reading.delivered - reading.progress,
         )
+
+
+def has_left_one_out(reading: Reading) -> bool:
+    """All that is in hand was acknowledged but for the first message."""
+    end = reading.progress + 1
+    for first, last in in_order(reading.acked):
+        if first > end:
+            return False
+        end = max(end, last + 1)
+    return end >= reading.delivered > reading.progress + 1

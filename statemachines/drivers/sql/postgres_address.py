@@ -21,7 +21,7 @@ SILENCE_S: Final = 10
 """A server whose machine is gone says nothing: the connection is given up after that."""
 
 STATEMENT_S: Final = 60
-IDLE_S: Final = 10
+IDLE_S: Final = 2
 """A process that is paused within a transaction holds others up for so long, not for ever."""
 
 

@@ -93,8 +93,8 @@ class WireProcess:
         self._directory = tempfile.TemporaryDirectory(prefix="gapless-")
         folder = Path(self._directory.name)
         self._files = {name: str(folder / file) for name, file in FILES.items()}
-        fields = msgspec.to_builtins(self._configuration)
-        lines = (f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in fields.items())
+        said = msgspec.to_builtins(self._configuration).items()
+        lines = (f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in said if value is not None)
         Path(self._files["{config}"]).write_text("".join(lines))
         if "{database}" in names and self._make_store is not None:
             self._make_store(Path(self._files["{database}"]), self._configuration)

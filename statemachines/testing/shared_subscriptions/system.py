@@ -56,6 +56,7 @@ QUICK = Configuration(
     claim_heartbeat_ms=500,
     commit_interval_ms=100,
     idle_stop_ms=3_000,
+    count_deliveries=False,
 )
 """All times a tenth of the usual, so that few moves see a lease, a claim or an idle leader to its end."""
 
@@ -269,7 +270,8 @@ class System:
         if process is not None and process.running and process.in_hand:
             done = process.in_hand[number % len(process.in_hand)]
             process.in_hand.remove(done)
-            self._do(process, process.host.acknowledge(*msgspec.structs.astuple(done), self.now))
+            held = (done.owner, done.stream, done.grant, done.first, done.last)
+            self._do(process, process.host.acknowledge(*held, self.now))
 
     # -- the network, the stores, the clock ---------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ TIMES: Final = Configuration(
     validity_ms=1_000,
     unsubscribe_timeout_ms=500,
     revoke_timeout_ms=2_000,
+    count_deliveries=False,
 ).check()
 """Short times: a run is real time."""
 

@@ -66,7 +66,7 @@ class Tokens:
             return answer
         assert answer.token > self.given[-1]
         self.given.append(answer.token)
-        return ClientLocked(len(self.given) - 1)
+        return replace(answer, token=len(self.given) - 1)
 
 
 class LifeModel:
@@ -282,7 +282,17 @@ def test_PS_280_of_the_connections_of_one_client_an_earlier_one_does_not_lock_be
     found = play(life, ("count", "a", 2), ("unlock", "a"), ("count", "b", 1), ("count", "b", 2), ("unlock", "b"),
                  ("count", "a", 3), ("count", "b", 2), ("look", "a"))  # fmt: skip
     assert found == [
-        ClientLocked(1), (), NotOwner(), ClientLocked(2), (), ClientLocked(3), NotOwner(), ClientFound("", False, ""),
+        ClientLocked(1), (), NotOwner(), ClientLocked(2), (), ClientLocked(3, True), NotOwner(),
+        ClientFound("", False, ""),
+    ]  # fmt: skip
+
+
+def test_PS_420_a_client_does_not_wait_for_a_lock_of_an_earlier_attempt_of_its_own(life):
+    found = play(life, ("count", "a", 1), ("look", "a"), ("count", "b", 2), ("look", "a"), ("lock", "c"),
+                 ("count", "a", 2), ("count", "b", 3))  # fmt: skip
+    assert found == [
+        ClientLocked(1), ClientFound("", False, ""), ClientLocked(2, True), NotOwner(), ClientBusy(2), ClientBusy(2),
+        ClientLocked(3, True),
     ]  # fmt: skip
 
 

@@ -87,6 +87,24 @@ def test_PS_202_whoever_gives_back_a_lock_gives_back_its_own_and_no_other(url):
     assert [type(one) for one in found] == [ClientBusy, ClientLocked]
 
 
+@pytest.mark.parametrize("ends", ["another life", "its lease", "not at all"])
+def test_PS_421_a_node_that_has_ended_holds_no_lock_and_has_no_session(url, ends):
+    """Long before the lease of the lock, and before its session counts as silent."""
+
+    async def play(store, clock):
+        life = await store.begin_life("n2", 100)
+        owner = f"n2~{life.number}.00f3a1c29e8d4b67/1"
+        one = await connect(store, "s1", owner=owner, lock_ms=DEAD_MS)
+        if ends == "another life":
+            await store.begin_life("n2", 100)
+        clock.now += (101 if ends == "its lease" else 99) * MS
+        found = await look_up(store, one.token)
+        return found.live == owner, found.session, type(await lock(store, "other"))
+
+    has_ended = ends != "not at all"
+    assert run(url, play) == (not has_ended, "s1", ClientLocked if has_ended else ClientBusy)
+
+
 def test_whoever_asks_again_for_its_own_lock_has_it_under_a_higher_token(url):
     async def play(store, clock):
         return await lock(store), await lock(store), await lock(store, client="d")
@@ -122,7 +140,7 @@ def test_whoever_locks_supersedes_the_connection_of_before(url):
 
 def test_a_session_is_live_at_the_connection_that_opened_it_until_it_is_left_or_silent(url):
     async def play(store, clock):
-        one = await connect(store, "s1", owner="n1~1/1")
+        one = await connect(store, "s1", owner="n9~1/1")
         found = [await look_up(store, one.token)]
         clock.now += (DEAD_MS - 1) * MS
         found.append(await look_up(store, one.token))
@@ -139,7 +157,7 @@ def test_a_session_is_live_at_the_connection_that_opened_it_until_it_is_left_or_
         return found
 
     found = run(url, play)
-    live, silent = ClientFound("s1", False, "n1~1/1"), ClientFound("s1", False, "")
+    live, silent = ClientFound("s1", False, "n9~1/1"), ClientFound("s1", False, "")
     assert found == [live, live, live, silent, live, silent]
 
 

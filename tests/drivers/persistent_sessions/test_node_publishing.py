@@ -16,6 +16,7 @@ from statemachines.drivers.persistent_sessions import (
     SessionNode,
     SessionPublisher,
     SubscribeRefused,
+    route_rows,
     session_server,
 )
 from statemachines.drivers.persistent_sessions.host_request import StoreRows
@@ -292,6 +293,50 @@ def test_PS_157_what_is_not_answered_goes_to_the_next_node_in_order(store):
             assert await take(session, 5) == ["1", "2", "3", "4", "5"]
 
     run(main())
+
+
+def test_PS_404_a_subscription_beyond_those_that_a_session_may_have_is_refused_and_the_rest_stays(store, monkeypatch):
+    monkeypatch.setattr(route_rows, "FILTERS_MAX", 1)
+
+    async def main():
+        async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
+            await session.subscribe("t", qos=1)
+            with pytest.raises(SubscribeRefused, match="has 1000 filters, and may not have more"):
+                await session.subscribe("u", qos=1)
+            async with SessionPublisher(node=node) as publisher:
+                await publisher.publish("u", b"other")
+                await publisher.publish("t", b"one")
+            assert await take(session, 1) == ["one"]
+
+    run(main())
+
+
+def test_PS_400_PS_402_what_publishers_hand_over_at_once_is_few_requests_and_all_of_it_comes(store):
+    """Of a hundred publishes that come together few requests store the rows; none is left out, or comes twice."""
+
+    asked = []
+
+    async def main():
+        async with node_of(store) as node:
+            async with PersistentSession("tablet", node=node) as session:
+                await session.subscribe("t", qos=1)
+            given = node._store.carry_out
+
+            async def counted(life, batch, requests):
+                asked.extend(one for one in requests if isinstance(one, StoreRows))
+                return await given(life, batch, requests)
+
+            node._store.carry_out = counted
+            async with SessionPublisher(node=node) as publisher:
+                await asyncio.gather(*(publisher.publish("t", str(number).encode()) for number in range(100)))
+            async with PersistentSession("tablet", node=node) as session:
+                assert await take(session, 100) == [str(number) for number in range(100)]
+
+    run(main())
+    counts = [len(one.put.rows) for one in asked]
+    assert sum(counts) == 100
+    assert max(counts) > 1
+    assert len(counts) < 100
 
 
 def test_PS_162_a_message_that_was_deleted_before_its_row_is_there_again(store):

@@ -18,6 +18,7 @@ from statemachines.drivers.persistent_sessions import (
     host_requests,
     life_requests,
     machine_requests,
+    operator_requests,
     postgres,
     route_rows,
     row_ranges,
@@ -42,6 +43,13 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Subscribe,
     Unsubscribe,
     Watched,
+)
+from statemachines.drivers.persistent_sessions.operator_request import (
+    DeleteRows,
+    DescribeSession,
+    KickClient,
+    ListSessions,
+    PurgeClient,
 )
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map
@@ -102,8 +110,8 @@ PAGED = {
 """What is read in pages, in the order of its key, from a place on."""
 
 MODULES = (
-    abandon, collector_requests, group_rows, host_requests, life_requests, machine_requests, route_rows, row_ranges,
-    session_row, sql, state_rows, store,
+    abandon, collector_requests, group_rows, host_requests, life_requests, machine_requests, operator_requests,
+    route_rows, row_ranges, session_row, sql, state_rows, store,
 )  # fmt: skip
 
 
@@ -147,11 +155,14 @@ async def drive(opened, clock, steady):
     await ask(LockClient("c", "other", 1, instance="i", attempt=1))
     await ask(LockClient("c", "third", 1, instance="i", attempt=1))
     await ask(UnlockClient("c", "other"))
+    await do(ListSessions("", 10))
+    await do(DescribeSession("c"))
     await opened.last_commit_ns()
     await collect(opened)
     left = await connect(opened, "s2", "c2")
     await ask(LeaveSession("c2", "s2", left.token, 5))
     await connect(opened, "s3", "c2", clean=True)
+    await operate(opened)
     await connect_beyond(opened)
     for one in (clock, steady):
         one.now += 3_600 * SECOND
@@ -160,6 +171,18 @@ async def drive(opened, clock, steady):
     await ask(KeepAlive("c2", "s3", token))
     await opened.accept_clock()
     await ask(collector.ForgetClient("c", 1))
+
+
+async def operate(opened):
+    """A client is kicked, and one is purged."""
+    await connect(opened, "s4", "c4", owner="n1~1/1")
+    await opened.ask(BeginEpoch("s4", "n1"))
+    for number in (1, 2, 3):
+        await opened.ask(PutRows("s4", "n1", 1, (queued(number),)))
+    await opened.do(KickClient("c4"))
+    await opened.do(PurgeClient("c4"))
+    for _ in range(2):
+        await opened.do(DeleteRows("s4", 2))
 
 
 async def connect_beyond(opened):

@@ -171,6 +171,19 @@ def test_routes_that_are_gone_are_forgotten_and_who_was_far_behind_knows_all(url
     assert kept <= 2 * 5 + 1
 
 
+def test_PS_404_a_session_subscribes_so_many_filters_and_no_more(url, monkeypatch):
+    monkeypatch.setattr(route_rows, "FILTERS_MAX", 3)
+
+    async def play(store, clock):
+        one, two = await connect(store, "s1"), await connect(store, "s2", "c2")
+        asked = [Subscribe("s1", one.token, f"f{number}", 1) for number in range(4)]
+        asked += [Subscribe("s1", one.token, "f1", 2), Subscribe("s1", one.token - 1, "f9", 2)]
+        asked += [Unsubscribe("s1", one.token, "f0"), asked[3], Subscribe("s2", two.token, "f0", 1)]
+        return [await store.do(each) for each in asked]
+
+    assert run(url, play) == [True, True, True, None, True, False, True, True, True]
+
+
 def test_a_transaction_that_is_undone_leaves_no_route_behind(url):
     async def play(store, clock):
         one = await connect(store, "s1")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import sqlite3
 
+import msgspec
 import pytest
 from test_nodes import Place, read, run
 
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries
+from statemachines.drivers.shared_subscriptions.durable_progress import AcknowledgementUncertain
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
-from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
+from statemachines.drivers.shared_subscriptions.shared_session import SharedSession, SharedSubscription
 from statemachines.drivers.shared_subscriptions.stalled_streams import LINES_MAX, LOOK_MAX, StalledStreams
 from statemachines.kernel import ConfigurationError, LocalProtocolError
 from statemachines.shared_subscriptions.session_record import Reading
@@ -201,3 +204,77 @@ def test_what_is_done_to_a_list_that_is_being_published_changes_nothing(tmp_path
             assert (appended.first, appended.last) == (0, 9)
 
     run(test())
+
+
+def read_progress(path):
+    """What the store has of the one stream."""
+    with sqlite3.connect(path) as store:
+        (value,) = store.execute("SELECT value FROM group_records WHERE key LIKE '%progress:%'").fetchone()
+    return msgspec.msgpack.decode(value)
+
+
+def test_SS_330_a_durable_acknowledgement_returns_when_the_store_has_it(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("orders", *TEN)
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            batch = await anext(messages.batches(10))
+            await batch[:4].ack(durable=True)
+            assert read_progress(place.store) == 4
+            later = asyncio.ensure_future(batch[5].ack(durable=True))
+            await batch[6].ack()
+            await asyncio.sleep(0.3)
+            assert not later.done(), "message 4 was not acknowledged"
+            messages.leave(messages.subscription)
+            with pytest.raises(AcknowledgementUncertain, match=r"message 5 of 0\.0/orders"):
+                await later
+
+    run(test())
+
+
+def test_SS_330_a_durable_acknowledgement_under_a_grant_that_is_over_is_uncertain(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("orders", *TEN)
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            (one,) = await read(messages, 1, ack=False)
+            messages.leave(messages.subscription)
+            with pytest.raises(AcknowledgementUncertain, match="its grant is over"):
+                await one.ack(durable=True)
+
+    run(test())
+
+
+def test_SS_330_a_private_subscription_has_no_durable_progress(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("orders", *TEN)
+        async with SharedSession(leader="127.0.0.1:1", store=place.store) as session:
+            await session.subscribe("orders", start="beginning")
+            (one,) = await read(session, 1, ack=False)
+            with pytest.raises(LocalProtocolError, match="a private subscription has no durable progress"):
+                await one.ack(durable=True)
+
+    run(test())
+
+
+def test_SS_331_a_forgotten_acknowledgement_is_named_when_nothing_more_is_handed_over(tmp_path, caplog):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("orders", *TEN)
+        async with place.leading(), place.consumer("consumer-1", buffer=4) as messages:
+            got = await read(messages, 3, ack=False)
+            for one in got[1:]:
+                await one.ack()
+            await asyncio.sleep(0)
+            assert not caplog.messages, "there is room for one more"
+            for one in await read(messages, 1, ack=False):
+                await one.ack()
+                await one.ack()
+            await asyncio.sleep(0)
+
+    with caplog.at_level(logging.WARNING, "gapless"):
+        run(test())
+    (line,) = caplog.messages
+    assert line.startswith("consumer-1: stream 0.0/orders stands at 0")
+    assert "message 0 is not acknowledged; await ack() of every message (4 are in hand" in line

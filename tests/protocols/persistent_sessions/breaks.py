@@ -18,6 +18,7 @@ from statemachines.drivers.persistent_sessions import (
     life_requests,
     machine_requests,
     node_guide,
+    operator_requests,
     outbox,
     request_queue,
     session_node,
@@ -48,7 +49,9 @@ from statemachines.persistent_sessions import (
     in_flight,
     life_actions,
     resume_actions,
+    resume_takeover,
     store_time,
+    takeover_actions,
 )
 from statemachines.persistent_sessions.client_message import Subscribed
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
@@ -162,7 +165,14 @@ BREAKS = {
     "PS-116": swap(
         life_actions, "LockClient", lambda client, owner, lease_ms, aged, *which: LockClient(client, owner, lease_ms)
     ),
-    "PS-280": swap(life_requests, "LATER", "SELECT token FROM @clients WHERE client = :client AND :attempt < 0"),
+    "PS-280": swap(life_requests, "LAST", life_requests.LAST.replace("attempt", "0")),
+    "PS-420": swap(life_requests, "LAST", life_requests.LAST.replace("instance", "NULL")),
+    "PS-421": swap(life_requests, "has_ended", lambda sql, owner: False),
+    "PS-422": swap(takeover_actions, "begin_patience_ms", lambda record: record.times.begin_ms),
+    "PS-424": swap(operator_requests, "has_ended", lambda sql, owner: True),
+    "PS-425": swap(operator_requests, "next_token", lambda sql: 0),
+    "PS-426": swap(operator_requests, "abandon", lambda sql, session: None),
+    "PS-423": swap(resume_takeover, "node_of", lambda party: ""),
     "PS-122": swap(collector_requests, "_is_over", lambda sql, row, dead_ms: True),
     "PS-123": swap(life_requests, "_is_superseded", lambda sql, client, token: False),
     "PS-195": swap(resume_actions, "has_room_for_page", lambda record: True),

@@ -265,12 +265,23 @@ def test_PS_145_a_session_that_is_discarded_while_it_resumes_ends_its_connection
 def test_PS_147_a_writer_that_does_not_answer_is_fenced_and_the_client_connected(cluster):
     first = cluster.connect("b")
     cluster.subscribe("b", first)
+    cluster.act("b", cluster.hosts["b"].lose(first, cluster.now_ns))
     cluster.publish("b", "m1")
     cluster.hosts.pop("b")
     late = cluster.connect("a")
     cluster.pass_ms(cluster.hosts["a"].record.times.marker_ms - 50, 50)
     assert cluster.asked_of(Fence) == []
     cluster.pass_ms(100, 50)
+    assert len(cluster.asked_of(Fence)) == 1
+    assert cluster.got(late) == ["m1"]
+
+
+def test_PS_423_a_node_that_has_died_with_the_session_is_fenced_at_once(cluster):
+    first = cluster.connect("b")
+    cluster.subscribe("b", first)
+    cluster.publish("b", "m1")
+    cluster.hosts.pop("b")
+    late = cluster.connect("a")
     assert len(cluster.asked_of(Fence)) == 1
     assert cluster.got(late) == ["m1"]
 

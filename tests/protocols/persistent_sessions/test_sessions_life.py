@@ -116,7 +116,7 @@ def test_PS_104_PS_105_PS_106_a_session_that_is_there_is_opened_again_and_the_cl
     assert one.feed(OURS) == [OpenSession("c", ID, 7, "s0", "", 60_000)]
     with pytest.raises(LocalProtocolError):
         one.feed(Attach())
-    assert one.feed(SessionOpen()) == [SessionOpened("s0", 7, True, "owner-2~1/1")]
+    assert one.feed(SessionOpen()) == [SessionOpened("s0", 7, True, "owner-2~1/1", False)]
     assert one.feed(Attach()) == [UnlockClient("c", ID), Accepted("s0", True)]
     assert one.status == "connected"
 
@@ -329,3 +329,8 @@ def test_PS_280_the_lock_says_which_of_the_connections_of_its_client_it_is():
     one.feed(ClientBusy(1))
     (again,) = one.feed(LockDue())
     assert (again.instance, again.attempt) == ("me", 3)
+
+
+def test_PS_422_the_host_is_told_that_the_client_has_left_the_owner_of_before():
+    one = life(Connect(False, 60_000, "me", 3), ClientLocked(7, again=True), OURS)
+    assert one.feed(SessionOpen()) == [SessionOpened("s0", 7, True, "owner-2~1/1", left=True)]

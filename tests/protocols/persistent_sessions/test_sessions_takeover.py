@@ -12,6 +12,7 @@ from statemachines.persistent_sessions.message import LiveMarker, Puback, Publis
 from statemachines.persistent_sessions.request import (
     ConfirmRows,
     EpochRows,
+    Fence,
     FencedRows,
     LoadSession,
     NotOwner,
@@ -177,6 +178,32 @@ def test_PS_173_an_owner_that_is_given_up_at_begin_leaves_all_to_the_database(ev
     again = taking()
     again.feed(event)
     assert again.feed(NotOwner()) == [UnsubscribeLive("", 7), ResumeEnded("", "superseded")]
+
+
+def test_PS_422_an_owner_that_its_client_has_left_has_the_time_of_one_repetition_to_begin():
+    record = ResumeRecord("owner~1", "c", 7, SHORT, OLD, left=True)
+    one = Hand(RESUME, record, ResumeSession(), SessionLoaded("s", SessionState()))
+    assert ("begin", OLD, SHORT.repeat_ms) in timers(one)
+
+
+def given_up(event, old=OLD):
+    """An owner of before did not begin; there are its writer and another one."""
+    loaded = SessionLoaded("s", SessionState())
+    return resume(ResumeSession(), loaded, event, loaded, PendingRead(()), old=old)
+
+
+@pytest.mark.parametrize("event", [REFUSED, BeginTimeout(OLD)])
+def test_PS_423_the_writer_beside_an_owner_that_did_not_begin_is_fenced_at_once(event):
+    one = given_up(event)
+    asked = one.feed(SubscribedLive(("old", "w")))
+    assert [each.writer for each in asked if isinstance(each, Fence)] == ["old"]
+    assert one.record.silent == ""
+    assert {name: flow.status.value for name, flow in one.record.flows.items()} == {"old": "fencing", "w": "waiting"}
+
+
+def test_PS_423_a_node_does_not_fence_its_own_writer_for_an_owner_that_it_has_not_any_more():
+    one = given_up(BeginTimeout("owner~1/1"), old="owner~1/1")
+    assert not [each for each in one.feed(SubscribedLive(("owner", "w"))) if isinstance(each, Fence)]
 
 
 @pytest.mark.parametrize("event", [TakeoverRefused("c", 6), TakeoverRefused("d", 7)])

@@ -11,6 +11,7 @@ from mutants import swap, without_choice, wrap
 from statemachines.drivers import greeting, loop_watchdog, tcp
 from statemachines.drivers.greeting import Greeting
 from statemachines.drivers.shared_subscriptions import leader_node, old_keys, open_stores
+from statemachines.drivers.shared_subscriptions.durable_progress import DurableProgress
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
@@ -27,6 +28,7 @@ from statemachines.shared_subscriptions import (
     borrower,
     configuration,
     detours,
+    failed_deliveries,
     group_store,
     handler_process,
     listing,
@@ -35,6 +37,8 @@ from statemachines.shared_subscriptions import (
     plan,
     registry_process,
     relay,
+    session,
+    session_record,
     stream_store,
 )
 from statemachines.shared_subscriptions.agent_process import AGENT_MACHINE
@@ -287,6 +291,27 @@ def silent_where_it_failed(ask):
     return wrong
 
 
+async def waits_for_nothing(self, key, stream, offset, is_granted):
+    pass
+
+
+def delayed_for_a_while(reading, event, now_ns):
+    return (SetTimer("delay", now_ns, session_record.reading_key(reading.owner, reading.stream)),)
+
+
+def in_hand_left_out(report):
+    def wrong(reading):
+        (told,) = report(reading)
+        return (replace(told, event=replace(told.event, in_hand=False)),)
+
+    return wrong
+
+
+def every_loss_counted(draft, stream):
+    lost = draft.record.assignments[stream]
+    failed_deliveries.note_failed(draft, stream, lost.progress, lost.failed + 1, is_sure=True)
+
+
 BREAKS = {
     "SS-154": swap(listing, "open_ranks", open_all),
     "SS-155": swap(listing, "vanish", lambda draft, rank: None),
@@ -318,6 +343,17 @@ BREAKS = {
     "SS-183": wrap(SharedSession, "_catch_up", turns_once),
     "SS-289": swap(Handler, "check_ack", lambda self, *what: None),
     "SS-296": swap(StalledStreams, "hand_over", lambda self, key: None),
+    "SS-330": swap(DurableProgress, "wait", waits_for_nothing),
+    "SS-331": swap(StalledStreams, "acknowledge", lambda self, key, buffer: None),
+    "SS-335": swap(session, "back_off", lambda event, now_ns: ()),
+    "SS-336": swap(session, "count_failures", lambda reading, offset: 0),
+    "SS-337": swap(session, "is_in_use", lambda record: False),
+    "SS-338": swap(session, "time_delay", delayed_for_a_while),
+    "SS-339": wrap(session, "report", in_hand_left_out),
+    "SS-340": swap(membership, "note_loss", lambda draft, stream: None),
+    "SS-341": swap(membership, "note_loss", every_loss_counted),
+    "SS-342": swap(plan, "is_spent", lambda record, stream: False),
+    "SS-344": swap(Configuration, "_check_max_deliver", lambda self, most: None),
     "SS-184": swap(loop_watchdog, "SAY_AGAIN_NS", 0),
     "SS-210": swap(Configuration, "_less", lambda self, *relation: None),
     "SS-211": swap(configuration, "_stretch", lambda duration_ns, drift: duration_ns),

@@ -224,10 +224,12 @@ def verify_what_was_lost(rows):
     for place in of(rows, event="joining", key="unverified"):
         at = next(at for at in range(place - 1, 0, -1) if rows[at]["event"] == "judged")
         _, subject = parts_of(rows[at]["instance"], rows[at]["peer"])
-        first = lost.get((rows[at]["node"], rows[at]["peer"], subject, rows[at]["term"]), 1 << 40)
+        node = rows[at]["node"]
+        first = lost.get((node, rows[at]["peer"], subject, rows[at]["term"]), 1 << 40)
         if first < rows[at]["first"]:
             rows[place]["key"] = "verified"
-            rows.insert(at, rows.pop(of(rows, kind="fault", event="converged")[0]))
+            told = rows.pop(next(one for one in of(rows, kind="step", event="converged") if rows[one]["node"] == node))
+            rows[at - 1 : at - 1] = [rows.pop(of(rows, kind="fault", event="converged")[0]), told]
             return
     raise AssertionError("the run has no such join")
 
@@ -276,6 +278,18 @@ def test_a_tampering_is_found_by_its_checks_and_by_no_other(made, rows, tmp_path
     assert {name for name, verdict in verdicts.items() if len(verdict.run)} == checks
     for name in checks:
         assert verdicts[name].describe(0)
+
+
+def test_a_join_rests_on_the_convergence_that_its_receiver_was_told_of(tmp_path):
+    """The network converges anew after the loss, and the message comes before the operator's word does."""
+    world = World(find_scenario("sequence_windows/newest_alone"), 11)
+    outcome = world.run()
+    with TraceWriter(tmp_path, "short") as writer:
+        writer.add(run_row(world.scenario, outcome, 0), world.rows)
+    verdicts = judged(tmp_path / "trace-short.parquet")
+    assert outcome.is_held
+    assert verdicts["joins"].checked > 5
+    assert not any(len(verdict.run) for verdict in verdicts.values())
 
 
 # -- parts ----------------------------------------------------------------------------------------------------------

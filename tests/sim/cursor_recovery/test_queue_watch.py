@@ -279,6 +279,18 @@ def test_STALE_nobody_goes_without_a_cursor_that_a_dead_one_holds_too_long():
         hand.tell(W2, WriteDone(Outcome.NO_CURSOR))
 
 
+def test_STALE_who_died_while_an_operation_was_under_way_was_alive_when_that_looked():
+    hand = Hand(threshold_ms=1)
+    hand.take_cursor(W1, "write", slot=1)
+    hand.world.env.run(until=2 * NOW)
+    hand.access(W2, CompareAndSwap("write/1/state", 1, 1))
+    hand.die(W1)
+    hand.tell(W2, WriteDone(Outcome.NO_CURSOR))
+    hand.access(W2, CompareAndSwap("write/1/state", 1, 1))
+    with hand.breaks("STALE"):
+        hand.tell(W2, WriteDone(Outcome.NO_CURSOR))
+
+
 def test_WRITE_who_has_messages_left_is_missed():
     world = World(Scenario("by_hand", SIM.name, Section(writers=1, messages=1)), 1)
     assert world.watch.missing(world)[0] == "WRITE"

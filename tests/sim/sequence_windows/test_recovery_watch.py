@@ -184,6 +184,18 @@ def test_SETTLED_nobody_waits_longer_than_all_queries_take(hand):
     assert hand.watch.end([hand.r]) == ""
 
 
+def test_SETTLED_an_answer_that_brings_something_begins_the_wait_anew(hand):
+    longest = 7 * (500 + 1_000) * S // 1_000
+    hand.now = longest
+    hand.bring(2)
+    hand.now += longest
+    hand.watch.look(hand.r)
+    hand.bring(2)
+    hand.now += S
+    with hand.breaks("SETTLED"):
+        hand.watch.look(hand.r)
+
+
 @pytest.mark.parametrize(("first", "last"), [(1, 3), (2, 4), (2, 5), (4, 4)])
 def test_QUIET_only_what_was_lost_is_asked_for(hand, first, last):
     with hand.breaks("QUIET"):

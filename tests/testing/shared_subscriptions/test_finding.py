@@ -57,9 +57,13 @@ OF_TIMES = {"grants-wait-together"}
 """A system in which timers fire whenever they are set knows no deadline that is too early."""
 OF_PATHS = {"relay-not-used", "blind-leader"}
 """No system of the explorer has followers that relay, or a stream store that one host does not reach."""
+OF_FAILURES = {"suspect-not-alone"}
+"""In no system of the explorer does a message fail."""
 
 
-@pytest.mark.parametrize(("method", "but"), [("exploration", OF_LIVES | OF_TIMES | OF_PATHS), ("simulation", RARE)])
+@pytest.mark.parametrize(
+    ("method", "but"), [("exploration", OF_LIVES | OF_TIMES | OF_PATHS | OF_FAILURES), ("simulation", RARE)]
+)
 def test_every_bug_is_found_by_it(method, but):
     assert set(FOUND[method]) == set(TABLE) - but
 

@@ -27,11 +27,16 @@ class Answers:
         self._since: dict[tuple[str, str, int], int] = {}
         self._said: dict[tuple[str, str, int], int] = {}
         self._resumed: dict[str, int] = {}
+        self._leapt: set[tuple[str, str, int]] = set()
         self._open: Counter[tuple[str, str]] = Counter()
 
     def observe_resume(self, node: str, now_ns: int) -> None:
         """A process goes on after a pause, in which it could keep no time."""
         self._resumed[node] = now_ns
+
+    def observe_leap(self, node: str) -> None:
+        """The clock of a process leaps further than L11 assumes: what its leaders wait for now may end early."""
+        self._leapt.update(granted for granted in self._since if node_of(granted[0]) == node)
 
     def hear(self, leader: str, message: Message) -> None:
         """What a leader is told of a grant is its answer, whether or not it is believed."""
@@ -57,6 +62,7 @@ class Answers:
         if child.record.status is not GRANTING:
             self._since.pop(granted, None)
             self._said.pop(granted, None)
+            self._leapt.discard(granted)
         elif child.source is not GRANTING:
             self._since[granted] = now_ns
         self._check(leader, now_ns)
@@ -82,6 +88,7 @@ class Answers:
         for book in (self._since, self._said):
             for granted in [one for one in book if one[0] == leader]:
                 del book[granted]
+        self._leapt = {one for one in self._leapt if one[0] != leader}
 
     def _check(self, leader: str, now_ns: int) -> None:
         """The oldest grant of each leader comes first."""
@@ -95,9 +102,9 @@ class Answers:
             )
 
     def _check_waited(self, granted: tuple[str, str, int], now_ns: int) -> None:
-        """A member has a whole validity for each grant, from when that was sent."""
+        """A member has a whole validity for each grant, from when that was sent, unless the leader's clock leapt."""
         since_ns = self._since.get(granted)
-        if since_ns is not None and now_ns - since_ns < self._least_ns - TICK_NS:
+        if since_ns is not None and granted not in self._leapt and now_ns - since_ns < self._least_ns - TICK_NS:
             waited_ms = (now_ns - since_ns) // MS
             self._judge.report_broken(
                 "L11", f"{granted[0]} gives up grant {granted[2]} of {granted[1]} after {waited_ms} ms"

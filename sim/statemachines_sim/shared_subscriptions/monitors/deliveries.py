@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from statemachines.kernel import node_of
-from statemachines.shared_subscriptions.session import Deliver
+from statemachines.shared_subscriptions.session import Deliver, Nack
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines_sim.judge import Judge
 from statemachines_sim.shared_subscriptions.monitors.assignments import Assignments
@@ -89,6 +89,13 @@ class Deliveries:
         again, latest = self._deliveries.setdefault(stream, Delivered()).add(event.first, event.last, number)
         if again:
             self._second_delivery(consumer, event, again, latest)
+
+    def give_back(self, consumer: Consumer, event: Nack, number: int) -> None:
+        """A message is given back: its stream goes back to it."""
+        self._excused[event.stream] = number
+        owner = self._owner.get(event.stream)
+        if owner is not None and owner.consumer is consumer and owner.grant == event.grant:
+            owner.next = event.offset
 
     def _check_topic(self, consumer: Consumer, stream: str) -> None:
         """S12, once a stream: its topic is what follows its rank."""

@@ -1,0 +1,77 @@
+"""Set aside: messages that a group gives up.  S20: only after as many deliveries as were declared, the last of them
+alone or given back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statemachines.kernel import Step, Tell, in_order
+from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
+from statemachines.shared_subscriptions.session import Deliver
+from statemachines.shared_subscriptions.session_record import reading_key
+from statemachines_sim.judge import Judge
+from statemachines_sim.shared_subscriptions.monitors.progress import Progress
+
+if TYPE_CHECKING:
+    from statemachines_sim.shared_subscriptions.consumer import Consumer
+
+Message = tuple[str, int]
+"""(stream, offset)"""
+
+
+class SetAside:
+    """`most`: so often a message is delivered before it is set aside (None: nothing is)."""
+
+    def __init__(self, judge: Judge, progress: Progress, most: int | None) -> None:
+        self.count = 0
+        self._judge = judge
+        self._progress = progress
+        self._most = most
+        self._deliveries: dict[Message, int] = {}
+        self._blamed: set[Message] = set()
+        """What was delivered alone last, or was given back since."""
+
+    def deliver(self, consumer: Consumer, event: Deliver) -> None:
+        """An application gets messages."""
+        if self._most is None:
+            return
+        is_alone = event.first == event.last and has_nothing_else(consumer, event)
+        for offset in range(event.first, event.last + 1):
+            message = (event.stream, offset)
+            self._deliveries[message] = self._deliveries.get(message, 0) + 1
+            self._blamed.discard(message)
+            if is_alone:
+                self._blamed.add(message)
+
+    def give_back(self, stream: str, offset: int) -> None:
+        """An application gives a message back."""
+        self._blamed.add((stream, offset))
+
+    def step(self, step: Step[Any]) -> None:
+        """A leader takes a step."""
+        if self._most is None:
+            return
+        for effect in step.effects:
+            if isinstance(effect, Tell) and isinstance(effect.event, StreamParked | MessageDropped):
+                self._judge_message(effect.event)
+
+    def _judge_message(self, event: StreamParked | MessageDropped) -> None:
+        message = (event.stream, event.progress)
+        most, count = self._most or 0, self._deliveries.get(message, 0)
+        what = f"{event.stream}: message {event.progress} is set aside"
+        if count < most:
+            self._judge.report_broken("S20", f"{what} after {count} deliveries, and {most} were declared")
+        elif message not in self._blamed:
+            self._judge.report_broken("S20", f"{what}, and others were in hand when it was delivered last")
+        if isinstance(event, MessageDropped):
+            self.count += 1
+            self._progress.acknowledge(event.stream, event.progress, event.progress)  # in the name of the group
+
+
+def has_nothing_else(consumer: Consumer, event: Deliver) -> bool:
+    """The message is all that the application has in hand."""
+    readings = consumer.host.nodes[consumer.host.session].record.readings
+    ours = reading_key(event.owner, event.stream)
+    return all(
+        reading.progress == (event.first if key == ours else reading.delivered) for key, reading in in_order(readings)
+    )

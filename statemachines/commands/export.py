@@ -1,0 +1,52 @@
+"""`gapless export`: a run as a file of another tool."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from statemachines.drivers.plain_text import plain_line
+from statemachines.interrupts import begin_work
+
+
+class Format(Enum):
+    """A format of another tool."""
+
+    PERFETTO = "perfetto"
+    SHIVIZ = "shiviz"
+    OTLP = "otlp"
+
+
+def export(
+    trace: Annotated[Path, typer.Argument(metavar="DIR", help="A trace (Parquet), or the logs of a real run.")],
+    to: Annotated[Format, typer.Option("--to", help="The format.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")],
+    run: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="The number of the run, where the trace has several.")
+    ] = None,
+) -> None:
+    """Write one run as a file for another tool.
+
+        gapless export out/sim --run 7 --to perfetto --out run.json
+
+    perfetto: JSON trace events, for ui.perfetto.dev and chrome://tracing. shiviz: a log with vector clocks. otlp:
+    OpenTelemetry spans as JSON lines.
+    """
+    from statemachines.whole_file import check_name, whole_file
+    from statemachines_reports.export.exported_run import Write, read_exported
+    from statemachines_reports.export.otlp import write_otlp
+    from statemachines_reports.export.perfetto import write_perfetto
+    from statemachines_reports.export.shiviz import write_shiviz
+
+    writers: dict[Format, Write] = {
+        Format.PERFETTO: write_perfetto, Format.SHIVIZ: write_shiviz, Format.OTLP: write_otlp,
+    }  # fmt: skip
+    check_name(out, "--out")
+    begin_work()
+    found = read_exported(trace, run)
+    with whole_file(out) as unfinished, unfinished.open("w", encoding="utf-8") as file:
+        file.writelines(writers[to](found))
+    print(plain_line(f"{out}: run {found.run} of {found.scenario}, {len(found.rows):,} rows, as {to.value}"))

@@ -1,0 +1,172 @@
+"""Operator requests: everything in `operator_request`, carried out in a transaction.
+
+Running nodes need not know of it: whatever an owner of before asks is refused by its token, or because its client is
+not known any more, and what a writer stores for a session that is gone is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from statemachines.drivers.persistent_sessions.abandon import abandon
+from statemachines.drivers.persistent_sessions.group_rows import ALL, WRITERS
+from statemachines.drivers.persistent_sessions.life_requests import end_session, has_ended, next_token
+from statemachines.drivers.persistent_sessions.operator_request import (
+    DEAD_MS,
+    FILTERS_MAX,
+    WAITING_MAX,
+    DeleteRows,
+    DescribeSession,
+    KickClient,
+    ListSessions,
+    OperatorRequest,
+    PurgeClient,
+    SessionDetail,
+    SessionSummary,
+    SubscribedFilter,
+)
+from statemachines.drivers.persistent_sessions.session_row import SessionRow
+from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.kernel import node_of
+from statemachines.persistent_sessions.life_request import NEVER
+
+CLIENTS: Final = (
+    "SELECT clients.client, clients.token, clients.holder, clients.until_ns, sessions.session, sessions.connection,"
+    " sessions.expiry_ms, sessions.seen_ns FROM @clients AS clients"
+    " LEFT JOIN @sessions AS sessions ON sessions.session = clients.session"
+)
+IN_FLIGHT: Final = "SELECT count(*) FROM @packets WHERE session = :session"
+QUEUED: Final = "SELECT count(*) FROM @queued WHERE session = :session"
+FILTERS: Final = "SELECT filter, qos FROM @routes WHERE session = :session AND gone = 0 ORDER BY filter LIMIT :limit"
+SUPERSEDE: Final = "UPDATE @clients SET token = :token, holder = :nobody WHERE client = :client"
+OWN: Final = "UPDATE @sessions SET token = :token WHERE session = :session"
+# What says that a session is abandoned has no writer, and all its other rows have one.
+LAST_OF_PAGE: Final = (
+    "SELECT writer, epoch, number, tag FROM @session_rows WHERE session = :session AND writer > :none"
+    " ORDER BY writer, epoch, number, tag LIMIT 1 OFFSET :skipped"
+)
+DELETE_PAGE: Final = (
+    "DELETE FROM @session_rows WHERE session = :session AND writer > :none"
+    " AND (writer, epoch, number, tag) <= (:writer, :epoch, :number, :tag)"
+)
+DELETE_REST: Final = "DELETE FROM @session_rows WHERE session = :session AND writer > :none"
+
+READS: Final = (ListSessions, DescribeSession)
+"""What changes nothing."""
+
+
+class ClientRow:
+    """A client, and its session (None: it has none), as the tables have them."""
+
+    def __init__(self, row: tuple[Any, ...]) -> None:
+        self.client, self.token, self.holder, self.until_ns, *session = row
+        self.session = None if session[0] is None else SessionRow(*session)
+
+    def summarize(self, sql: Sql) -> SessionSummary:
+        """What an operator is shown."""
+        found = self.session
+        if self.holder and self.until_ns > sql.now_ns and not has_ended(sql, self.holder):
+            state, owner = "connecting", self.holder
+        elif found is None or not found.connection:
+            state, owner = "away", b""
+        else:
+            is_live = found.is_live(sql.now_ns, DEAD_MS) and not has_ended(sql, found.connection)
+            state, owner = "connected" if is_live else "lost", found.connection
+        return SessionSummary(
+            self.client.decode(),
+            "" if found is None else found.session.decode(),
+            state,
+            node_of(owner.decode()),
+            0.0 if found is None else max(0, sql.now_ns - found.seen_ns) // 10**6 / 1_000,
+            None if found is None or found.expiry_ms == NEVER else found.expiry_ms / 1_000,
+        )
+
+
+def client_row(sql: Sql, client: str) -> ClientRow | None:
+    """The client, if the store knows it."""
+    found = one(sql, f"{CLIENTS} WHERE clients.client = :client", client=client.encode())
+    return None if found is None else ClientRow(found)
+
+
+def list_sessions(sql: Sql, asked: ListSessions) -> tuple[SessionSummary, ...]:
+    found = sql.all(
+        f"{CLIENTS} WHERE clients.client > :after ORDER BY clients.client LIMIT :limit",
+        after=asked.after.encode(), limit=asked.limit,
+    )  # fmt: skip
+    return tuple(ClientRow(row).summarize(sql) for row in found)
+
+
+def describe_session(sql: Sql, asked: DescribeSession) -> SessionDetail | None:
+    row = client_row(sql, asked.client)
+    if row is None:
+        return None
+    session = b"" if row.session is None else row.session.session
+    filters = sql.all(FILTERS, session=session, limit=FILTERS_MAX + 1)
+    waiting = 0
+    for writer, epoch, number in sql.all(WRITERS, session=session):
+        if waiting <= WAITING_MAX:
+            left = WAITING_MAX + 1 - waiting
+            waiting += _count(sql, ALL, session=session, writer=writer, epoch=epoch, number=number, looked=left)
+    return SessionDetail(
+        row.summarize(sql),
+        row.token,
+        _count(sql, IN_FLIGHT, session=session),
+        _count(sql, QUEUED, session=session),
+        min(waiting, WAITING_MAX),
+        waiting > WAITING_MAX,
+        tuple(SubscribedFilter(one.decode(), qos) for one, qos in filters[:FILTERS_MAX]),
+        len(filters) > FILTERS_MAX,
+    )
+
+
+def kick_client(sql: Sql, asked: KickClient) -> SessionSummary | None:
+    """From the commit on whatever the owner asks is refused.  A client that nobody has in hand is left alone."""
+    row = client_row(sql, asked.client)
+    if row is None:
+        return None
+    summary = row.summarize(sql)
+    if summary.state != "away":
+        token = next_token(sql)
+        sql.run(SUPERSEDE, token=token, nobody=b"", client=row.client)
+        if row.session is not None:
+            sql.run(OWN, token=token, session=row.session.session)
+            if row.session.connection:
+                end_session(sql, row.session, row.session.expiry_ms)
+    return summary
+
+
+def purge_client(sql: Sql, asked: PurgeClient) -> SessionSummary | None:
+    """Tokens are of the store: whoever still has one of this client finds nothing."""
+    row = client_row(sql, asked.client)
+    if row is None:
+        return None
+    summary = row.summarize(sql)
+    if row.session is not None:
+        abandon(sql, row.session.session)
+    sql.run("DELETE FROM @clients WHERE client = :client", client=row.client)
+    return summary
+
+
+def delete_rows(sql: Sql, asked: DeleteRows) -> int:
+    """The row that says that the session is abandoned stays: a collector needs it, and deletes it later."""
+    given = {"session": asked.session.encode(), "none": b""}
+    last = one(sql, LAST_OF_PAGE, **given, skipped=asked.limit - 1)
+    if last is None:
+        return sql.run(DELETE_REST, **given)
+    return sql.run(DELETE_PAGE, **given, **dict(zip(("writer", "epoch", "number", "tag"), last, strict=True)))
+
+
+def _count(sql: Sql, statement: str, **values: Any) -> int:
+    found = one(sql, statement, **values)
+    assert found is not None
+    return int(found[0])
+
+
+ANSWERS: Final[Mapping[type[OperatorRequest], Callable[[Sql, Any], Any]]] = {
+    ListSessions: list_sessions,
+    DescribeSession: describe_session,
+    KickClient: kick_client,
+    PurgeClient: purge_client,
+    DeleteRows: delete_rows,
+}

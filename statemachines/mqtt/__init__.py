@@ -1,0 +1,14 @@
+"""MQTT connections (source: MQTT 5 and 3.1.1): the server's side of one, in front of a session.
+
+It keeps topic aliases, packet ids in use and quotas of the connection, and asks a session for all that outlives it.
+"""
+
+from statemachines.kernel.protocol import Protocol
+
+PROTOCOL = Protocol(
+    name="mqtt",
+    prefix="MQ",
+    about="the server's side of one MQTT connection, in front of a session",
+    machines={"mqtt_connection": "statemachines.mqtt.connection:MQTT_CONNECTION"},
+    page="statemachines.mqtt:clauses.md",
+)

@@ -1,0 +1,266 @@
+"""Actions of a connection: what its rows do."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from statemachines.kernel import Effect, Effects, Event, Message, Send, SetTimer, Tell
+from statemachines.kernel.pmap import Map
+from statemachines.mqtt import client_packet as c
+from statemachines.mqtt import session_event as s
+from statemachines.mqtt.connection_record import IncomingStage, MqttConnectionRecord, S
+from statemachines.mqtt.connection_rules import fit_version
+from statemachines.mqtt_codec import packet as p
+from statemachines.mqtt_codec.codec_error import ReasonCode
+from statemachines.mqtt_codec.packet_property import PacketProperties
+from statemachines.mqtt_codec.packet_rule import CODES
+
+Done = tuple[MqttConnectionRecord, Effects]
+V3: Final = p.MqttVersion.V3_1_1
+
+RETURN_CODES: Final = {0x84: 1, 0x85: 2, 0x86: 4, 0x87: 5, 0x8A: 5}
+"""The return code of a CONNACK of 3.1.1 for a reason code; any other is 3, server unavailable."""
+
+
+def _send(record: MqttConnectionRecord, message: Message) -> Effect:
+    return Send(record.party, message)
+
+
+def _wait(record: MqttConnectionRecord, now_ns: int) -> Effects:
+    """A packet came: the keep alive begins anew."""
+    if not record.keep_alive_s:
+        return ()
+    return (SetTimer("keep_alive", now_ns + record.keep_alive_s * 3 * S // 2),)
+
+
+# -- the handshake ----------------------------------------------------------------------------------------------------
+
+
+def ask_session(record: MqttConnectionRecord, event: c.ConnectMessage, now_ns: int) -> Done:
+    packet, settings = event.packet, record.settings
+    properties = packet.properties
+    if packet.version is V3:
+        asked, keep_alive = 0 if packet.clean_start else settings.expiry_3_s, packet.keep_alive
+        expiry = asked
+    else:
+        asked = properties.session_expiry or 0
+        expiry = min(asked, settings.expiry_max_s)
+        keep_alive = min(packet.keep_alive or settings.keep_alive_max_s, settings.keep_alive_max_s)
+    record = replace(
+        record,
+        version=packet.version,
+        client_id=packet.client_id,
+        keep_alive_s=keep_alive,
+        asked_keep_alive_s=packet.keep_alive,
+        expiry_s=expiry,
+        asked_expiry_s=asked,
+        max_packet=properties.maximum_packet_size or 0,
+    )
+    receive_maximum = properties.receive_maximum or 65_535
+    wanted = s.SessionWanted(
+        packet.client_id,
+        packet.clean_start,
+        expiry,
+        receive_maximum,
+        packet.will,
+        packet.user_name,
+        packet.password,
+    )
+    return record, (Tell(wanted),)
+
+
+def accept(record: MqttConnectionRecord, event: s.SessionOpened, now_ns: int) -> Done:
+    incoming = Map(dict.fromkeys(event.received, IncomingStage.RECEIVED))
+    properties = _describe_limits(record, event) if record.version is not V3 else PacketProperties()
+    record = replace(record, client_id=event.client_id, incoming=incoming, received_before=len(incoming))
+    connack = c.ConnackMessage(p.ConnackPacket(event.present, 0, properties))
+    return record, (_send(record, connack), *_wait(record, now_ns))
+
+
+def _describe_limits(record: MqttConnectionRecord, event: s.SessionOpened) -> PacketProperties:
+    """What CONNACK says of the server, where it is not what a client takes for granted."""
+    settings = record.settings
+    return PacketProperties(
+        session_expiry=record.expiry_s if record.expiry_s != record.asked_expiry_s else None,
+        receive_maximum=settings.receive_maximum,
+        maximum_packet_size=settings.max_packet,
+        assigned_client_id=event.client_id if not record.client_id else None,
+        topic_alias_maximum=settings.topic_alias_maximum,
+        server_keep_alive=record.keep_alive_s if record.keep_alive_s != record.asked_keep_alive_s else None,
+    )
+
+
+def _connack(record: MqttConnectionRecord, reason_code: int) -> Effect:
+    allowed = CODES[p.ConnackPacket][1]
+    code = reason_code if reason_code in allowed and reason_code >= 0x80 else int(ReasonCode.UNSPECIFIED_ERROR)
+    if record.version is V3:
+        code = RETURN_CODES.get(code, 3)
+    return _send(record, c.ConnackMessage(p.ConnackPacket(False, code)))
+
+
+def _refuse(record: MqttConnectionRecord, reason_code: int, has_session: bool) -> Done:
+    over = s.MqttConnectionOver(reason_code, has_session, record.expiry_s, False)
+    return record, (_connack(record, reason_code), Tell(over))
+
+
+def refuse(record: MqttConnectionRecord, event: s.SessionRefused, now_ns: int) -> Done:
+    return _refuse(record, event.reason_code, False)
+
+
+def refuse_method(record: MqttConnectionRecord, event: c.ConnectMessage, now_ns: int) -> Done:
+    return _refuse(record, ReasonCode.BAD_AUTHENTICATION_METHOD, False)
+
+
+def refuse_version(record: MqttConnectionRecord, event: c.BrokenPacket, now_ns: int) -> Done:
+    is_old = event.level is not None and event.level < p.MqttVersion.V3_1_1
+    record = replace(record, version=V3 if is_old else p.MqttVersion.V5)
+    return _refuse(record, ReasonCode.UNSUPPORTED_VERSION, False)
+
+
+def refuse_client_id(record: MqttConnectionRecord, event: c.BrokenPacket, now_ns: int) -> Done:
+    return _refuse(replace(record, version=V3), ReasonCode.CLIENT_ID_INVALID, False)
+
+
+def refuse_late(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    return _refuse(record, ReasonCode.SERVER_UNAVAILABLE, True)
+
+
+def refuse_stopping(record: MqttConnectionRecord, event: s.ServerStopping, now_ns: int) -> Done:
+    return _refuse(record, event.reason_code, True)
+
+
+# -- publishing -------------------------------------------------------------------------------------------------------
+
+
+def note_packet(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    return record, _wait(record, now_ns)
+
+
+def _resolve_alias(
+    record: MqttConnectionRecord, packet: p.PublishPacket
+) -> tuple[MqttConnectionRecord, p.PublishPacket]:
+    """The message under its topic, without its alias, which is known from now on."""
+    alias = packet.properties.topic_alias
+    if alias is None:
+        return record, packet
+    topic = packet.topic or record.aliases[alias]
+    properties = replace(packet.properties, topic_alias=None)
+    return replace(record, aliases=record.aliases.set(alias, topic)), replace(
+        packet, topic=topic, properties=properties
+    )
+
+
+def publish_once(record: MqttConnectionRecord, event: c.PublishMessage, now_ns: int) -> Done:
+    record, packet = _resolve_alias(record, event.packet)
+    return record, (Tell(s.MessagePublished(packet)), *_wait(record, now_ns))
+
+
+def publish(record: MqttConnectionRecord, event: c.PublishMessage, now_ns: int) -> Done:
+    stage = IncomingStage.STORING_1 if event.packet.qos == 1 else IncomingStage.STORING_2
+    record, effects = publish_once(record, event, now_ns)
+    return replace(record, incoming=record.incoming.set(event.packet.packet_id, stage)), effects
+
+
+def repeat_received(record: MqttConnectionRecord, event: c.PublishMessage, now_ns: int) -> Done:
+    record, _ = _resolve_alias(record, event.packet)
+    return record, (_send(record, c.PubrecMessage(p.PubrecPacket(event.packet.packet_id))), *_wait(record, now_ns))
+
+
+def answer_publish(record: MqttConnectionRecord, event: s.PublishStoredAs, now_ns: int) -> Done:
+    packet_id, stage = event.packet_id, record.incoming[event.packet_id]
+    code = _allow_code(p.PubackPacket, event.reason_code, record)
+    if stage is IncomingStage.STORING_1:
+        record = replace(record, incoming=record.incoming.delete(packet_id))
+        return record, (_send(record, c.PubackMessage(p.PubackPacket(packet_id, code))),)
+    incoming = record.incoming
+    incoming = incoming.delete(packet_id) if code >= 0x80 else incoming.set(packet_id, IncomingStage.RECEIVED)
+    record = replace(record, incoming=incoming)
+    return record, (_send(record, c.PubrecMessage(p.PubrecPacket(packet_id, code))),)
+
+
+def _allow_code(kind: type[Any], code: int, record: MqttConnectionRecord) -> int:
+    """This reason code, if the packet may have it; else the plainest that says the same."""
+    _, codes, codes_3 = CODES[kind]
+    if code in (codes_3 if record.version is V3 else codes):
+        return code
+    return 0x80 if code >= 0x80 else 0
+
+
+def release(record: MqttConnectionRecord, event: c.PubrelMessage, now_ns: int) -> Done:
+    packet_id = event.packet.packet_id
+    record = replace(record, incoming=record.incoming.set(packet_id, IncomingStage.RELEASING))
+    return record, (Tell(s.MessageReleased(packet_id)), *_wait(record, now_ns))
+
+
+def complete(record: MqttConnectionRecord, event: s.ReleaseStored, now_ns: int) -> Done:
+    record = replace(record, incoming=record.incoming.delete(event.packet_id))
+    return record, (_send(record, c.PubcompMessage(p.PubcompPacket(event.packet_id))),)
+
+
+def answer_unknown(record: MqttConnectionRecord, event: c.PubrelMessage, now_ns: int) -> Done:
+    code = 0 if record.version is V3 else int(ReasonCode.PACKET_ID_NOT_FOUND)
+    packet = p.PubcompPacket(event.packet.packet_id, code)
+    return record, (_send(record, c.PubcompMessage(packet)), *_wait(record, now_ns))
+
+
+# -- subscribing, and what is delivered -------------------------------------------------------------------------------
+
+
+def subscribe(record: MqttConnectionRecord, event: c.SubscribeMessage, now_ns: int) -> Done:
+    packet = event.packet
+    ids = packet.properties.subscription_ids
+    wanted = s.FiltersWanted(packet.packet_id, packet.subscriptions, ids[0] if ids else None)
+    return record, (Tell(wanted), *_wait(record, now_ns))
+
+
+def answer_subscribe(record: MqttConnectionRecord, event: s.FiltersStored, now_ns: int) -> Done:
+    codes = tuple(_allow_code(p.SubackPacket, code, record) for code in event.reason_codes)
+    return record, (_send(record, c.SubackMessage(p.SubackPacket(event.packet_id, codes))),)
+
+
+def unsubscribe(record: MqttConnectionRecord, event: c.UnsubscribeMessage, now_ns: int) -> Done:
+    return record, (
+        Tell(s.FiltersUnwanted(event.packet.packet_id, event.packet.filters)),
+        *_wait(record, now_ns),
+    )
+
+
+def answer_unsubscribe(record: MqttConnectionRecord, event: s.FiltersRemoved, now_ns: int) -> Done:
+    codes = tuple(_allow_code(p.UnsubackPacket, code, record) for code in event.reason_codes)
+    packet = p.UnsubackPacket(event.packet_id, () if record.version is V3 else codes)
+    return record, (_send(record, c.UnsubackMessage(packet)),)
+
+
+def deliver(record: MqttConnectionRecord, event: s.DeliveryReady, now_ns: int) -> Done:
+    return record, (_send(record, c.PublishMessage(fit_version(record, event.packet))),)
+
+
+def drop(record: MqttConnectionRecord, event: s.DeliveryReady, now_ns: int) -> Done:
+    return record, (Tell(s.DeliveryDropped(event.packet.packet_id)),)
+
+
+def deliver_release(record: MqttConnectionRecord, event: s.ReleaseReady, now_ns: int) -> Done:
+    return record, (_send(record, c.PubrelMessage(p.PubrelPacket(event.packet_id))),)
+
+
+def tell_puback(record: MqttConnectionRecord, event: c.PubackMessage, now_ns: int) -> Done:
+    return _tell_answer(record, event.packet, "puback", now_ns)
+
+
+def tell_pubrec(record: MqttConnectionRecord, event: c.PubrecMessage, now_ns: int) -> Done:
+    return _tell_answer(record, event.packet, "pubrec", now_ns)
+
+
+def tell_pubcomp(record: MqttConnectionRecord, event: c.PubcompMessage, now_ns: int) -> Done:
+    return _tell_answer(record, event.packet, "pubcomp", now_ns)
+
+
+def _tell_answer(record: MqttConnectionRecord, packet: p.AckPacket, answer: str, now_ns: int) -> Done:
+    answered = s.DeliveryAnswered(packet.packet_id, answer, packet.reason_code)
+    return record, (Tell(answered), *_wait(record, now_ns))
+
+
+def answer_ping(record: MqttConnectionRecord, event: c.PingreqMessage, now_ns: int) -> Done:
+    return record, (_send(record, c.PingrespMessage()), *_wait(record, now_ns))

@@ -1,0 +1,67 @@
+"""Actions that end a connection: what the client is told, and what the host is."""
+
+from __future__ import annotations
+
+from statemachines.kernel import Effects, Event, Send, Tell
+from statemachines.mqtt.client_packet import BrokenPacket, DisconnectMessage
+from statemachines.mqtt.connection_record import AWAITING, CONNECTED, MqttConnectionRecord
+from statemachines.mqtt.session_event import MqttConnectionOver, PublishStoredAs, ServerStopping
+from statemachines.mqtt_codec.codec_error import ReasonCode
+from statemachines.mqtt_codec.packet import DisconnectPacket, MqttVersion
+from statemachines.mqtt_codec.packet_rule import CODES
+
+Done = tuple[MqttConnectionRecord, Effects]
+
+
+def close_silently(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    has_session, is_connected = record.status is not AWAITING, record.status is CONNECTED
+    return record, (Tell(MqttConnectionOver(0, has_session, record.expiry_s, is_connected)),)
+
+
+def _close(record: MqttConnectionRecord, reason_code: int) -> Done:
+    """DISCONNECT, which a server of 3.1.1 does not send, and the end."""
+    allowed = CODES[DisconnectPacket][1]
+    code = reason_code if reason_code in allowed and reason_code >= 0x80 else int(ReasonCode.PROTOCOL_ERROR)
+    over = Tell(MqttConnectionOver(code, True, record.expiry_s, True))
+    if record.version is MqttVersion.V3_1_1:
+        return record, (over,)
+    return record, (Send(record.party, DisconnectMessage(DisconnectPacket(code))), over)
+
+
+def close_violation(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    return _close(record, ReasonCode.PROTOCOL_ERROR)
+
+
+def close_alias(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    return _close(record, ReasonCode.TOPIC_ALIAS_INVALID)
+
+
+def close_quota(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    return _close(record, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+
+
+def close_keep_alive(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    return _close(record, ReasonCode.KEEP_ALIVE_TIMEOUT)
+
+
+def close_taken(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    return _close(record, ReasonCode.SESSION_TAKEN_OVER)
+
+
+def close_refused(record: MqttConnectionRecord, event: PublishStoredAs, now_ns: int) -> Done:
+    return _close(record, event.reason_code)
+
+
+def close_broken(record: MqttConnectionRecord, event: BrokenPacket, now_ns: int) -> Done:
+    return _close(record, event.reason_code)
+
+
+def close_stopping(record: MqttConnectionRecord, event: ServerStopping, now_ns: int) -> Done:
+    return _close(record, event.reason_code)
+
+
+def leave(record: MqttConnectionRecord, event: DisconnectMessage, now_ns: int) -> Done:
+    asked = event.packet.properties.session_expiry
+    expiry = record.expiry_s if asked is None else min(asked, record.settings.expiry_max_s)
+    over = MqttConnectionOver(0, True, expiry, event.packet.reason_code != 0)
+    return record, (Tell(over),)

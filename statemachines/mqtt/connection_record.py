@@ -1,0 +1,90 @@
+"""The record of a connection: what it knows of its client, and its settings."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from statemachines.kernel import Status
+from statemachines.kernel.pmap import Map
+from statemachines.mqtt_codec.packet import MqttVersion
+
+S: Final = 1_000_000_000
+
+
+class MqttConnectionStatus(Status):
+    """How far a connection is."""
+
+    AWAITING = "awaiting"
+    """CONNECT has not come."""
+    OPENING = "opening"
+    """The session is asked for; no packet is taken meanwhile."""
+    CONNECTED = "connected"
+    CLOSED = "closed"
+
+
+AWAITING, OPENING, CONNECTED, CLOSED = MqttConnectionStatus
+
+
+class IncomingStage(IntEnum):
+    """What is done with a packet id of the client."""
+
+    STORING_1 = 1
+    """A message of QoS 1 is being stored."""
+    STORING_2 = 2
+    """One of QoS 2 is."""
+    RECEIVED = 3
+    """It is stored; PUBREC was sent."""
+    RELEASING = 4
+    """PUBREL has come, and the id is being forgotten."""
+
+
+class MqttSettings(msgspec.Struct, frozen=True, gc=False):
+    """The limits of a server.  Times are in seconds."""
+
+    receive_maximum: int = 1_000
+    """Messages of QoS 1 and 2 of a client that are unacknowledged."""
+    topic_alias_maximum: int = 100
+    max_packet: int = 1_048_576
+    """Bytes, as the decoder's."""
+    keep_alive_max_s: int = 600
+    """The longest keep alive of MQTT 5; a longer one, or none, is answered by this one."""
+    expiry_max_s: int = 86_400
+    expiry_3_s: int = 86_400
+    """The expiry of a session of 3.1.1 without Clean Session."""
+    connect_timeout_s: int = 10
+    """From the first byte to CONNACK."""
+
+
+class MqttConnectionRecord(msgspec.Struct, frozen=True, gc=False):
+    """One connection."""
+
+    party: str
+    """Whom packets are sent to."""
+    settings: MqttSettings = MqttSettings()
+    status: MqttConnectionStatus = AWAITING
+    version: MqttVersion = MqttVersion.V5
+    client_id: str = ""
+    keep_alive_s: int = 0
+    """0: none."""
+    asked_keep_alive_s: int = 0
+    """As CONNECT says."""
+    expiry_s: int = 0
+    """How long the session outlives the connection."""
+    asked_expiry_s: int = 0
+    """As CONNECT says."""
+    max_packet: int = 0
+    """Bytes that the client takes; 0: any."""
+    aliases: Map[int, str] = Map()
+    """Topic aliases of the client."""
+    incoming: Map[int, IncomingStage] = Map()
+    """Packet ids of the client that are in use."""
+    received_before: int = 0
+    """Packet ids that an earlier connection of the session received."""
+
+
+def can_take_packets(record: MqttConnectionRecord) -> bool:
+    """Whether the driver may feed the next packet; while the session is being opened it waits (MQ-10)."""
+    return record.status is AWAITING or record.status is CONNECTED

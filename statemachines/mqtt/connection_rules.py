@@ -1,0 +1,102 @@
+"""Guards of a connection: what its table asks of record and event."""
+
+from __future__ import annotations
+
+from statemachines.mqtt.client_packet import (
+    BrokenPacket,
+    ConnectMessage,
+    DisconnectMessage,
+    PublishMessage,
+    PubrelMessage,
+)
+from statemachines.mqtt.connection_record import IncomingStage, MqttConnectionRecord
+from statemachines.mqtt.session_event import DeliveryReady, PublishStoredAs, ReleaseStored
+from statemachines.mqtt_codec import NO_PROPERTIES, PublishPacket, ReasonCode, encode
+from statemachines.mqtt_codec.packet import MqttVersion
+
+WithId = PublishStoredAs | ReleaseStored | PubrelMessage | PublishMessage
+
+
+def find_stage(record: MqttConnectionRecord, event: WithId) -> IncomingStage | None:
+    """What is done with the packet id of this event; None: it is not in use."""
+    packet_id = event.packet.packet_id if isinstance(event, PubrelMessage | PublishMessage) else event.packet_id
+    return record.incoming.get(packet_id)
+
+
+def has_method(record: MqttConnectionRecord, event: ConnectMessage) -> bool:
+    return event.packet.properties.authentication_method is not None
+
+
+def is_other_version(record: MqttConnectionRecord, event: BrokenPacket) -> bool:
+    return event.level is not None
+
+
+def is_client_id_invalid(record: MqttConnectionRecord, event: BrokenPacket) -> bool:
+    return event.reason_code == ReasonCode.CLIENT_ID_INVALID
+
+
+def is_alias_beyond(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    alias = event.packet.properties.topic_alias
+    return alias is not None and not 0 < alias <= record.settings.topic_alias_maximum
+
+
+def is_alias_unknown(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    packet = event.packet
+    return not packet.topic and (packet.properties.topic_alias or 0) not in record.aliases
+
+
+def has_subscription_id(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    return bool(event.packet.properties.subscription_ids)
+
+
+def is_qos_0(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    return event.packet.qos == 0
+
+
+def is_received_again(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    return event.packet.qos == 2 and find_stage(record, event) in (IncomingStage.RECEIVED, IncomingStage.RELEASING)
+
+
+def is_storing_again(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    return event.packet.qos == 2 and find_stage(record, event) is IncomingStage.STORING_2
+
+
+def is_id_in_use(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    return find_stage(record, event) is not None
+
+
+def is_beyond_quota(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    return len(record.incoming) >= record.settings.receive_maximum + record.received_before
+
+
+def is_storing(record: MqttConnectionRecord, event: WithId) -> bool:
+    return find_stage(record, event) in (IncomingStage.STORING_1, IncomingStage.STORING_2)
+
+
+def is_refusal_unsayable(record: MqttConnectionRecord, event: PublishStoredAs) -> bool:
+    """An acknowledgement of 3.1.1 has no reason code."""
+    return is_storing(record, event) and event.reason_code >= 0x80 and record.version is MqttVersion.V3_1_1
+
+
+def is_received(record: MqttConnectionRecord, event: PubrelMessage) -> bool:
+    return find_stage(record, event) is IncomingStage.RECEIVED
+
+
+def is_releasing(record: MqttConnectionRecord, event: PubrelMessage | ReleaseStored) -> bool:
+    return find_stage(record, event) is IncomingStage.RELEASING
+
+
+def fit_version(record: MqttConnectionRecord, packet: PublishPacket) -> PublishPacket:
+    """The message as the client's version has it: 3.1.1 has no properties."""
+    if record.version is MqttVersion.V5 or packet.properties == NO_PROPERTIES:
+        return packet
+    return PublishPacket(packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.packet_id)
+
+
+def is_too_large(record: MqttConnectionRecord, event: DeliveryReady) -> bool:
+    packet = fit_version(record, event.packet)
+    return 0 < record.max_packet < len(encode(packet, record.version))
+
+
+def is_expiry_forbidden(record: MqttConnectionRecord, event: DisconnectMessage) -> bool:
+    return record.asked_expiry_s == 0 and (event.packet.properties.session_expiry or 0) > 0

@@ -1,0 +1,187 @@
+"""Returned messages: what a session does with a message that its application gave back, or that failed elsewhere.
+
+The stream goes back to that message: it is fetched and handed over again before anything behind it.  What was handed
+out behind it comes again unless it is acknowledged meanwhile.  The application sees order, with repeats.
+
+A message that failed before is handed over alone where the group bounds deliveries: when nothing else is in hand, and
+nothing else is handed over until it is dealt with.  So what kills its member is known by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from statemachines.kernel import CancelTimer, Effects, Event, LocalProtocolError, SetTimer, Tell, in_order
+from statemachines.shared_subscriptions.session_record import (
+    DelayEnd,
+    Nack,
+    Reading,
+    Ready,
+    SessionRecord,
+    reading_key,
+    reading_of,
+)
+from statemachines.shared_subscriptions.stream import Install
+
+BACK_OFF_NS: Final = 1_000_000_000
+"""A message that failed twice waits so long after it was granted; with each failure more, twice as long."""
+
+DOUBLINGS_MAX: Final = 6
+"""And no longer than 64 times as long."""
+
+
+# -- what may be given back ---------------------------------------------------------------------------------------
+
+
+def is_in_hand(record: SessionRecord, event: Nack) -> bool:
+    return find_objection(record, event) == ""
+
+
+def find_objection(record: SessionRecord, event: Nack) -> str:
+    """Why this message cannot be given back ("": it can)."""
+    reading = reading_of(record, event)
+    if reading is None or reading.grant != event.grant or not record.leases[event.owner].held:
+        return "its stream is not this member's any more (its lease or grant has ended); it is handed over again"
+    if event.offset < reading.progress or is_acknowledged(reading, event.offset):
+        return "it was acknowledged"
+    if event.offset < reading.delivered:
+        return ""
+    if event.offset < reading.handed:
+        return "it was given back before; it is handed over again"
+    return "it was not handed over"
+
+
+def is_acknowledged(reading: Reading, offset: int) -> bool:
+    """Out of order."""
+    return any(first <= offset <= last for first, last in in_order(reading.acked))
+
+
+def check_nack(record: SessionRecord, event: Nack, failed: int) -> None:
+    """Raises `LocalProtocolError` where the table refuses it, or where the message was handed over again since it had
+    failed so often."""
+    why = find_objection(record, event)
+    reading = reading_of(record, event)
+    if not why and reading is not None and count_failures(reading, event.offset) > failed:
+        why = "it was given back before, and handed over again: give that one back"
+    if why:
+        what = f"message {event.offset} of {event.stream} cannot be given back: {why}"
+        raise LocalProtocolError("shared_subscriptions/session", record.status.value, "nack", "SS-333", what)
+
+
+def count_failures(reading: Reading, offset: int) -> int:
+    """How often the message was handed over before and not acknowledged; known of one message of a stream."""
+    return reading.failed if reading.failed and reading.suspect == offset else 0
+
+
+# -- giving back ----------------------------------------------------------------------------------------------------
+
+
+def go_back(reading: Reading, event: Nack) -> Reading:
+    """The stream as it is when this message comes next."""
+    at = event.offset
+    failed = count_failures(reading, at) + 1
+    is_spent = 0 < reading.most <= failed
+    handed = max(reading.handed, reading.delivered)
+    return replace(
+        reading,
+        delivered=at,
+        fetched=at,
+        ended=False,
+        handed=handed,
+        suspect=at,
+        failed=failed,
+        delayed=is_spent or event.delay_ns > 0,
+    )
+
+
+def time_delay(reading: Reading, event: Nack, now_ns: int) -> Effects:
+    """The timer of a delay; a message that failed too often waits for its leader."""
+    key = reading_key(reading.owner, reading.stream)
+    if event.delay_ns > 0 and not 0 < reading.most <= reading.failed:
+        return (SetTimer("delay", now_ns + event.delay_ns, key),)
+    return (CancelTimer("delay", key),) if reading.delayed else ()
+
+
+def pass_acknowledged(reading: Reading) -> Reading:
+    """Behind a message that was given back some may be acknowledged: they are not handed over again."""
+    at = max(reading.delivered, reading.progress)
+    if at < reading.handed:
+        for first, last in in_order(reading.acked):
+            if first <= at <= last:
+                at = last + 1
+    is_over = reading.delayed and reading.progress > reading.suspect
+    if at == reading.delivered and not is_over and not 0 < reading.handed <= at:
+        return reading
+    handed = reading.handed if at < reading.handed else 0
+    return replace(
+        reading,
+        delivered=at,
+        fetched=max(reading.fetched, at),
+        handed=handed,
+        delayed=reading.delayed and not is_over,
+    )
+
+
+def last_in_row(reading: Reading, last: int) -> int:
+    """The last message up to `last` before the next one that is acknowledged."""
+    if reading.handed <= reading.delivered:
+        return last
+    ahead = [first for first, _ in in_order(reading.acked) if first > reading.delivered]
+    return min([last, *(first - 1 for first in ahead)])
+
+
+# -- delays ---------------------------------------------------------------------------------------------------------
+
+
+def mark_failed(reading: Reading, event: Install) -> Reading:
+    """As it is installed: where its next message failed before, that is known, and waits if it failed often."""
+    if not event.failed and not event.most:
+        return reading
+    suspect = event.progress if event.failed else 0
+    return replace(reading, suspect=suspect, failed=event.failed, most=event.most, delayed=event.failed > 1)
+
+
+def back_off(event: Install, now_ns: int) -> Effects:
+    """Other streams come first."""
+    if event.failed <= 1:
+        return ()
+    wait_ns = BACK_OFF_NS << min(event.failed - 2, DOUBLINGS_MAX)
+    return (SetTimer("delay", now_ns + wait_ns, reading_key(event.owner, event.stream)),)
+
+
+def is_delayed(record: SessionRecord, event: DelayEnd) -> bool:
+    reading = record.readings.get(event.key)
+    return reading is not None and reading.delayed
+
+
+# -- alone ----------------------------------------------------------------------------------------------------------
+
+
+def is_in_use(record: SessionRecord) -> bool:
+    """Something is in hand."""
+    return any(reading.delivered > reading.progress for _, reading in in_order(record.readings))
+
+
+def is_lone_over(record: SessionRecord) -> bool:
+    """What was handed over alone, or was to be, is dealt with, or its owner has lost it."""
+    reading = record.readings.get(record.lone)
+    return reading is None or not reading.is_lone or reading.finishing or not record.leases[reading.owner].held
+
+
+E = TypeVar("E", bound=Event)
+Act = Callable[[SessionRecord, E, int], tuple[SessionRecord, Effects]]
+
+
+def and_look(action: Act[E]) -> Act[E]:
+    """The action; where something waits to be handed over alone, or behind that, its turn may have come."""
+
+    def run(record: SessionRecord, event: E, now_ns: int) -> tuple[SessionRecord, Effects]:
+        has_lone = record.lone != ""
+        record, effects = action(record, event, now_ns)
+        return record, (*effects, Tell(Ready())) if has_lone else effects
+
+    run.__name__ = action.__name__
+    return run

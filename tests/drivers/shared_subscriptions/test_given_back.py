@@ -1,0 +1,156 @@
+"""Messages that an application gives back, in real nodes; what failed too often is parked, shown and skipped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+
+import pytest
+from msgspec.structs import replace
+from test_nodes import CALM, FAST, Place, read, run
+
+from statemachines import cli
+from statemachines.drivers.shared_subscriptions.groups import list_parked, skip
+from statemachines.kernel import ConfigurationError, LocalProtocolError
+
+TEN = [b"%d" % number for number in range(10)]
+GROUP = "$shared/g/#"
+
+
+def seen(messages):
+    return [(one.offset, one.delivery_count, one.redelivered) for one in messages]
+
+
+def test_SS_332_SS_336_a_message_that_is_given_back_comes_first_and_says_how_often(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("orders", *TEN)
+        async with place.leading():
+            async with place.consumer("consumer-1") as messages:
+                batch = await anext(messages.batches(10))
+                assert seen(batch[:2]) == [(0, 1, False), (1, 1, False)]
+                await batch[:4].ack()
+                await batch[6].ack()
+                await batch[4].nack()
+                again = await read(messages, 5, ack=False)
+                assert seen(again) == [(4, 2, True), (5, 2, True), (7, 2, True), (8, 2, True), (9, 2, True)]
+                assert [one.payload for one in again] == [b"4", b"5", b"7", b"8", b"9"]
+                await again[0].nack()
+            async with place.consumer("consumer-2") as messages:
+                assert seen(await read(messages, 2)) == [(4, 3, True), (5, 1, False)]
+
+    run(test())
+
+
+def test_SS_334_with_a_delay_the_stream_waits(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("orders", *TEN[:2])
+        await place.publish("parcels", *TEN[:2])
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            (first,) = await read(messages, 1, ack=False)
+            await first.nack(delay=0.3)
+            got = await read(messages, 4)
+            assert [one.topic == first.topic for one in got] == [False, False, True, True]
+            assert seen(got[2:]) == [(0, 2, True), (1, 1, False)]
+
+    run(test())
+
+
+def test_SS_333_what_cannot_be_given_back_is_named(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("orders", *TEN)
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            first, second = await read(messages, 2, ack=False)
+            for wrong in (-1.0, 86_401.0, math.nan, math.inf):
+                with pytest.raises(ConfigurationError, match=r"delay = .*a day"):
+                    await first.nack(delay=wrong)
+            await first.ack()
+            with pytest.raises(LocalProtocolError, match=r"message 0 of 0\.0/orders cannot be given back: it was ackn"):
+                await first.nack()
+            await second.nack()
+            with pytest.raises(LocalProtocolError, match=r"message 1 of 0\.0/orders .*it was given back before"):
+                await second.nack()
+            (again,) = await read(messages, 1, ack=False)
+            with pytest.raises(LocalProtocolError, match=r"give that one back"):
+                await second.nack()
+            await again.ack()
+            messages.leave(messages.subscription)
+            with pytest.raises(LocalProtocolError, match=r"its lease or grant has ended"):
+                await again.nack()
+
+    run(test())
+
+
+def test_SS_340_a_member_that_dies_counts(tmp_path):
+    async def test():
+        place = Place(tmp_path, FAST)
+        await place.publish("orders", *TEN)
+        async with place.leading():
+            messages = place.consumer("consumer-1")
+            await messages.__aenter__()
+            await read(messages, 1, ack=False)
+            await messages.abort()
+            async with place.consumer("consumer-2") as messages:
+                assert seen(await read(messages, 2)) == [(0, 2, True), (1, 1, False)]
+
+    run(test())
+
+
+def test_SS_342_SS_343_what_failed_too_often_is_parked_shown_and_skipped(tmp_path, caplog, capsys):
+    place = Place(tmp_path, replace(CALM, max_deliver=3))
+
+    async def fail():
+        await place.publish("orders", *TEN[:3])
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            await (await read(messages, 1, ack=False))[0].ack()
+            for count in (1, 2, 3):
+                (bad,) = await read(messages, 1, ack=False)
+                assert (bad.offset, bad.delivery_count) == (1, count)
+                await bad.nack()
+            while not (parked := await list_parked(GROUP, store=place.store)):
+                await asyncio.sleep(0.05)
+            assert [(one.stream, one.offset, one.count) for one in parked] == [("0.0/orders", 1, 3)]
+            await place.publish("parcels", b"another stream")
+            assert [one.topic for one in await read(messages, 1)] == ["parcels"]
+
+    async def go_on():
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            assert [(one.offset, one.delivery_count) for one in await read(messages, 1)] == [(2, 1)]
+            with pytest.raises(ConfigurationError, match="is not parked; there are: none"):
+                await skip(GROUP, "0.0/orders", store=place.store)
+
+    with caplog.at_level(logging.WARNING, "gapless"):
+        run(fail())
+        assert cli.run(("group", "parked", GROUP, "--store", str(place.store))) == 0
+        assert "0.0/orders: message 1 was handed over 3 times" in capsys.readouterr().out
+        assert cli.run(("group", "skip", GROUP, "0.0/parcels", "--store", str(place.store))) == 2
+        assert "is not parked; there are: 0.0/orders" in capsys.readouterr().err
+        assert cli.run(("group", "skip", GROUP, "0.0/orders", "--store", str(place.store))) == 0
+        assert cli.run(("group", "parked", GROUP, "--store", str(place.store))) == 0
+        assert "and is to be skipped" in capsys.readouterr().out
+        run(go_on())
+    said = [line.partition(": ")[2] for line in caplog.messages if "message 1" in line]
+    assert said[0].startswith("0.0/orders is parked at message 1, which was handed over 3 times")
+    assert said[-1].startswith("message 1 of 0.0/orders was handed over 3 times and not acknowledged; it was skipped")
+
+
+def test_SS_342_where_it_is_declared_so_the_message_is_dropped(tmp_path, caplog):
+    async def test():
+        place = Place(tmp_path, replace(CALM, max_deliver=1, spent="drop"))
+        await place.publish("orders", *TEN[:3])
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            await (await read(messages, 1, ack=False))[0].nack()
+            assert seen(await read(messages, 2)) == [(1, 1, False), (2, 1, False)]
+
+    with caplog.at_level(logging.WARNING, "gapless"):
+        run(test())
+    assert any("message 0 of 0.0/orders was handed over 1 times" in line for line in caplog.messages)
+
+
+def test_SS_343_a_group_that_is_not_there_has_nothing_parked(tmp_path):
+    for act in (list_parked(GROUP, store=tmp_path / "no.db"), skip(GROUP, "0.0/a", store=tmp_path / "no.db")):
+        with pytest.raises(ConfigurationError, match="there is no such file"):
+            asyncio.run(act)

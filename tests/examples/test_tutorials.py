@@ -1,0 +1,70 @@
+"""docs/tutorials: each page is followed in an empty folder; its commands say what the page says, numbers apart."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from page_listings import mask, read_commands
+
+from statemachines.testing.process_harness import free_port
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs/tutorials").glob("*.md"))
+BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
+CODES = {
+    "gapless judge jobs.ndjson": (1, 3),
+    "gapless conform": (0, 1),
+    "gapless check": (0, 1),
+    "gapless replay": (1,),
+}
+"""Beginning of a command -> the exit codes that its page is about; else 0."""
+
+
+def follow(page, folder):
+    """Write the files of the page, and run its commands; (command, what it must say, what it says, exit code)."""
+    port = free_port()
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "examples"),
+        "LEADER": f"127.0.0.1:{port}",
+        "NODES": f"127.0.0.1:{port},127.0.0.1:{free_port()}",
+    }
+    for language, name, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if name:
+            (folder / name).write_text(text)
+        elif language == "console":
+            for command, lines in read_commands(text):
+                done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True,
+                                      text=True, timeout=120, check=False)  # fmt: skip
+                yield command, lines, done.stdout + done.stderr, done.returncode
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_says_what_the_page_says(page, tmp_path):
+    count = 0
+    for command, lines, said, code in follow(page, tmp_path):
+        expected = next((codes for begin, codes in CODES.items() if command.startswith(begin)), (0,))
+        expected = (1,) if "out_of_scope" in command else expected
+        assert code in expected, said
+        assert [line for line in lines if mask(line) not in mask(said)] == [], said
+        count += 1
+    assert count >= 1
+
+
+def test_the_tables_on_the_page_of_a_protocol_are_those_of_the_example():
+    listings = [text for language, name, text in BLOCK.findall((ROOT / "docs/tutorials/protocol.md").read_text())
+                if language == "python"]  # fmt: skip
+    example = (ROOT / "examples/desk.py").read_text()
+    assert len(listings) == 2
+    assert [text for text in listings if text not in example] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_tutorial_has_at_most_80_lines(page):
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= 80

@@ -1,0 +1,456 @@
+"""The clauses of MQTT connections, one by one."""
+
+from __future__ import annotations
+
+import pytest
+from mqtt_client import MqttClient, connect
+
+from statemachines.kernel import LocalProtocolError, RemoteProtocolError
+from statemachines.mqtt.client_packet import BrokenPacket, wrap_packet
+from statemachines.mqtt.connection import ConnectLate, KeepAliveOver
+from statemachines.mqtt.connection_record import can_take_packets
+from statemachines.mqtt.session_event import (
+    DeliveryAnswered,
+    DeliveryDropped,
+    DeliveryReady,
+    FiltersRemoved,
+    FiltersStored,
+    FiltersUnwanted,
+    FiltersWanted,
+    MessagePublished,
+    MessageReleased,
+    MqttConnectionOver,
+    PublishStoredAs,
+    ReleaseReady,
+    ReleaseStored,
+    ServerStopping,
+    SessionOpened,
+    SessionRefused,
+    SessionTaken,
+    SessionWanted,
+    TransportLost,
+)
+from statemachines.mqtt_codec import (
+    AuthPacket,
+    ConnackPacket,
+    ConnectPacket,
+    DisconnectPacket,
+    MqttVersion,
+    PacketProperties,
+    PingreqPacket,
+    PingrespPacket,
+    PubackPacket,
+    PubcompPacket,
+    PublishPacket,
+    PubrecPacket,
+    PubrelPacket,
+    SubackPacket,
+    SubscribePacket,
+    TopicSubscription,
+    UnsubackPacket,
+    UnsubscribePacket,
+    WillMessage,
+)
+
+BOTH = pytest.mark.parametrize("version", [4, 5])
+LOST = MqttConnectionOver(0, True, 0, True)
+CLIENT_PACKETS = [
+    ConnectPacket("c"), PublishPacket("t"), PubackPacket(1), PubrecPacket(1), PubrelPacket(1), PubcompPacket(1),
+    SubscribePacket(1, (TopicSubscription("t"),)), UnsubscribePacket(1, ("t",)), PingreqPacket(), DisconnectPacket(),
+    AuthPacket(),
+]  # fmt: skip
+CALLS = [
+    SessionOpened("c", True), SessionRefused(0x87), PublishStoredAs(1, 0), ReleaseStored(1), FiltersStored(1, (0,)),
+    FiltersRemoved(1, (0,)), DeliveryReady(PublishPacket("t")), ReleaseReady(1), SessionTaken(), ServerStopping(0x8B),
+    TransportLost(),
+]  # fmt: skip
+
+
+def over(code, expiry=0, will=True):
+    return MqttConnectionOver(code, True, expiry, will)
+
+
+def closed(code):
+    """DISCONNECT with this reason code, and the end."""
+    return [DisconnectPacket(code), over(code)]
+
+
+# -- connecting -------------------------------------------------------------------------------------------------------
+
+
+def test_MQ_01_connect_asks_for_the_session():
+    will = WillMessage("w", b"gone", 1)
+    properties = PacketProperties(session_expiry=2**32 - 1, receive_maximum=7)
+    packet = ConnectPacket("c", MqttVersion.V5, False, 10, will, "user", b"secret", properties)
+    client = MqttClient()
+    assert client.send(packet) == [SessionWanted("c", False, 1_000, 7, will, "user", b"secret")]
+    assert client.status == "opening"
+
+
+@pytest.mark.parametrize(("clean", "expiry"), [(True, 0), (False, 86_400)])
+def test_MQ_01_a_session_of_3_1_1_has_the_expiry_of_the_settings(clean, expiry):
+    packet = ConnectPacket("c", MqttVersion.V3_1_1, clean)
+    assert MqttClient(4).send(packet) == [SessionWanted("c", clean, expiry, 65_535, None, None, None)]
+
+
+@pytest.mark.parametrize("packet", CLIENT_PACKETS[1:], ids=lambda one: type(one).__name__)
+def test_MQ_02_any_other_packet_first_closes(packet):
+    client = MqttClient()
+    assert client.feed(wrap_packet(packet)) == [MqttConnectionOver(0, False, 0, False)]
+    assert client.status == "closed"
+
+
+def test_MQ_03_an_authentication_method_is_refused():
+    packet = ConnectPacket("c", properties=PacketProperties(authentication_method="SCRAM"))
+    assert MqttClient().send(packet) == [ConnackPacket(False, 0x8C), MqttConnectionOver(0x8C, False, 0, False)]
+
+
+def test_MQ_04_a_client_of_3_1_is_answered_as_it_understands():
+    client = MqttClient()
+    raw = bytes.fromhex("100f 0006 4d5149736470 03 02 003c 0001 63")
+    assert client.send_bytes(raw) == [ConnackPacket(False, 1), MqttConnectionOver(0x84, False, 0, False)]
+    assert client.node.record.version == 4
+
+
+def test_MQ_04_any_other_level_is_answered_by_0x84():
+    raw = bytes.fromhex("100e 0004 4d515454 06 02 003c 00 0001 63")
+    assert MqttClient().send_bytes(raw)[0] == ConnackPacket(False, 0x84)
+
+
+def test_MQ_05_an_empty_client_id_that_is_to_be_kept_is_refused():
+    client = MqttClient(4)
+    raw = bytes.fromhex("100c 0004 4d515454 04 00 003c 0000")
+    assert client.send_bytes(raw) == [ConnackPacket(False, 2), MqttConnectionOver(0x85, False, 0, False)]
+
+
+def test_MQ_06_bytes_that_are_no_connect_get_no_answer():
+    assert MqttClient().send_bytes(b"GET / HTTP/1.1\r\n") == [MqttConnectionOver(0, False, 0, False)]
+
+
+def test_MQ_07_who_is_not_connected_in_time_is_closed():
+    client = MqttClient()
+    assert client.wait(9.9) == []
+    assert client.wait(0.1) == [MqttConnectionOver(0, False, 0, False)]
+    client = MqttClient()
+    client.send(ConnectPacket("c"))
+    assert client.wait(10) == [ConnackPacket(False, 0x88), MqttConnectionOver(0x88, True, 0, False)]
+    client = connect()
+    assert client.wait(11) == []
+
+
+def test_MQ_08_connack_says_what_a_client_of_mqtt_5_must_know():
+    client = MqttClient()
+    client.send(ConnectPacket("", keep_alive=600, properties=PacketProperties(session_expiry=2_000)))
+    properties = PacketProperties(
+        session_expiry=1_000,
+        receive_maximum=3,
+        maximum_packet_size=1_048_576,
+        assigned_client_id="made-up",
+        topic_alias_maximum=2,
+        server_keep_alive=60,
+    )
+    assert client.feed(SessionOpened("made-up", False)) == [ConnackPacket(False, 0, properties)]
+    client = MqttClient(4)
+    client.send(ConnectPacket("c", MqttVersion.V3_1_1, False))
+    assert client.feed(SessionOpened("c", True)) == [ConnackPacket(True)]
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "answer"),
+    [(5, 0x87, 0x87), (4, 0x87, 5), (4, 0x86, 4), (4, 0x97, 3), (5, 0x8F, 0x80), (5, 0, 0x80)],
+)
+def test_MQ_09_a_refusal_is_told_in_the_words_of_the_version(version, code, answer):
+    client = MqttClient(version)
+    client.send(ConnectPacket("c", client.version))
+    assert client.feed(SessionRefused(code)) == [
+        ConnackPacket(False, answer),
+        MqttConnectionOver(code, False, 0, False),
+    ]
+
+
+def test_MQ_10_no_packet_is_fed_while_the_session_is_being_opened():
+    client = MqttClient()
+    assert can_take_packets(client.node.record)
+    client.send(ConnectPacket("c"))
+    assert not can_take_packets(client.node.record)
+    for event in (*map(wrap_packet, CLIENT_PACKETS), BrokenPacket(0x81)):
+        with pytest.raises(RemoteProtocolError, match="MQ-10"):
+            client.feed(event)
+
+
+def test_MQ_11_a_connection_that_is_lost_early_is_closed():
+    assert MqttClient().feed(TransportLost()) == [MqttConnectionOver(0, False, 0, False)]
+    assert MqttClient().feed(ServerStopping(0x8B)) == [MqttConnectionOver(0, False, 0, False)]
+    client = MqttClient()
+    client.send(ConnectPacket("c"))
+    assert client.feed(TransportLost()) == [MqttConnectionOver(0, True, 0, False)]
+
+
+# -- publishing -------------------------------------------------------------------------------------------------------
+
+
+def aliased(alias, topic="", **fields):
+    return PublishPacket(topic, b"x", properties=PacketProperties(topic_alias=alias), **fields)
+
+
+def test_MQ_20_an_alias_beyond_the_maximum():
+    assert connect().send(aliased(3, "t")) == closed(0x94)
+
+
+def test_MQ_21_an_alias_stands_for_its_topic():
+    client = connect()
+    assert client.send(aliased(2, "t")) == [MessagePublished(PublishPacket("t", b"x"))]
+    assert client.send(aliased(2)) == [MessagePublished(PublishPacket("t", b"x"))]
+    assert client.send(aliased(2, "u", qos=1, packet_id=1)) == [
+        MessagePublished(PublishPacket("u", b"x", 1, packet_id=1))
+    ]
+    assert client.send(aliased(2)) == [MessagePublished(PublishPacket("u", b"x"))]
+    assert client.send(aliased(1)) == closed(0x82)
+
+
+def test_MQ_22_a_client_sends_no_subscription_identifier():
+    assert connect().send(PublishPacket("t", properties=PacketProperties(subscription_ids=(1,)))) == closed(0x82)
+
+
+def test_MQ_23_more_than_the_receive_maximum():
+    client = connect()
+    for number in (1, 2, 3):
+        client.send(PublishPacket("t", qos=1 + number % 2, packet_id=number))
+    assert len(client.send(PublishPacket("t"))) == 1
+    assert client.send(PublishPacket("t", qos=1, packet_id=4)) == closed(0x93)
+    client = connect(received=(7, 8, 9))
+    assert len(client.send(PublishPacket("t", qos=1, packet_id=4))) == 1
+
+
+@BOTH
+def test_MQ_24_a_message_of_qos_0(version):
+    packet = PublishPacket("t", b"x", retain=True)
+    client = connect(version)
+    assert client.send(packet) == [MessagePublished(packet)]
+    assert not client.node.record.incoming
+
+
+@BOTH
+def test_MQ_25_MQ_26_a_message_of_qos_1(version):
+    client, packet = connect(version), PublishPacket("t", b"x", 1, packet_id=9)
+    assert client.send(packet) == [MessagePublished(packet)]
+    assert client.feed(PublishStoredAs(9, 0)) == [PubackPacket(9)]
+    assert client.send(packet) == [MessagePublished(packet)]  # the id is free
+
+
+@pytest.mark.parametrize(("code", "answer"), [(0x10, 0x10), (0x97, 0x97), (0x8B, 0x80), (0x03, 0)])
+def test_MQ_26_the_reason_code_is_one_that_the_packet_may_have(code, answer):
+    client = connect()
+    client.send(PublishPacket("t", b"x", 1, packet_id=9))
+    assert client.feed(PublishStoredAs(9, code)) == [PubackPacket(9, answer)]
+
+
+def test_MQ_26_a_refused_message_of_qos_2_is_over():
+    client, packet = connect(), PublishPacket("t", b"x", 2, packet_id=9)
+    client.send(packet)
+    assert client.feed(PublishStoredAs(9, 0x97)) == [PubrecPacket(9, 0x97)]
+    assert client.send(packet) == [MessagePublished(packet)]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_MQ_27_3_1_1_is_closed_where_a_message_is_refused(qos):
+    client = connect(4)
+    client.send(PublishPacket("t", b"x", qos, packet_id=9))
+    assert client.feed(PublishStoredAs(9, 0x97)) == [over(0x97)]
+
+
+@BOTH
+def test_MQ_28_MQ_30_a_message_of_qos_2_is_told_once(version):
+    client, packet = connect(version), PublishPacket("t", b"x", 2, packet_id=9)
+    again = PublishPacket("t", b"x", 2, dup=True, packet_id=9)
+    assert client.send(packet) == [MessagePublished(packet)]
+    assert client.send(again) == []
+    assert client.feed(PublishStoredAs(9, 0)) == [PubrecPacket(9)]
+    assert client.send(again) == [PubrecPacket(9)]
+    assert client.send(packet) == [PubrecPacket(9)]
+    assert client.send(PubrelPacket(9)) == [MessageReleased(9)]
+    assert client.send(again) == [PubrecPacket(9)]
+    assert client.send(PubrelPacket(9)) == []
+    assert client.feed(ReleaseStored(9)) == [PubcompPacket(9)]
+    assert client.send(packet) == [MessagePublished(packet)]
+
+
+def test_MQ_28_an_id_that_an_earlier_connection_received():
+    client = connect(received=(9,))
+    assert client.send(PublishPacket("t", b"x", 2, dup=True, packet_id=9)) == [PubrecPacket(9)]
+    assert client.send(PubrelPacket(9)) == [MessageReleased(9)]
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (1, 2), (2, 1)])
+def test_MQ_29_an_id_in_use(first, second):
+    client = connect()
+    client.send(PublishPacket("t", b"x", first, packet_id=9))
+    assert client.send(PublishPacket("t", b"x", second, packet_id=9)) == closed(0x82)
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 0), (5, 0x92)])
+def test_MQ_31_a_pubrel_of_an_id_that_nobody_knows(version, code):
+    assert connect(version).send(PubrelPacket(9)) == [PubcompPacket(9, code)]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_MQ_32_a_pubrel_before_pubrec(qos):
+    client = connect()
+    client.send(PublishPacket("t", b"x", qos, packet_id=9))
+    assert client.send(PubrelPacket(9)) == closed(0x82)
+
+
+@pytest.mark.parametrize(
+    "call", [PublishStoredAs(9, 0), ReleaseStored(9), SessionOpened("c", True), SessionRefused(0x87)]
+)
+def test_MQ_33_an_answer_that_nothing_waits_for(call):
+    client = connect()
+    with pytest.raises(LocalProtocolError, match="MQ-33"):
+        client.feed(call)
+
+
+def test_MQ_33_answers_before_anything_was_asked():
+    client = MqttClient()
+    for early in CALLS[:9]:
+        with pytest.raises(LocalProtocolError, match="MQ-33"):
+            client.feed(early)
+    client.send(ConnectPacket("c"))
+    for early in CALLS[2:8]:
+        with pytest.raises(LocalProtocolError, match="MQ-33"):
+            client.feed(early)
+
+
+# -- subscribing and delivering ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "codes"), [(5, (1, 0x97)), (4, (1, 0x80))])
+def test_MQ_40_a_subscribe(version, codes):
+    client, wanted = connect(version), (TopicSubscription("a/#", 1), TopicSubscription("b", 2))
+    held = PacketProperties(subscription_ids=(5,) if version == 5 else ())
+    assert client.send(SubscribePacket(3, wanted, held)) == [FiltersWanted(3, wanted, 5 if version == 5 else None)]
+    assert client.feed(FiltersStored(3, (1, 0x97))) == [SubackPacket(3, codes)]
+
+
+@pytest.mark.parametrize(("version", "codes"), [(5, (0, 0x11)), (4, ())])
+def test_MQ_41_an_unsubscribe(version, codes):
+    client = connect(version)
+    assert client.send(UnsubscribePacket(3, ("a", "b"))) == [FiltersUnwanted(3, ("a", "b"))]
+    assert client.feed(FiltersRemoved(3, (0, 0x11))) == [UnsubackPacket(3, codes)]
+
+
+def test_MQ_42_a_message_that_is_too_large_for_the_client():
+    client = connect(properties=PacketProperties(maximum_packet_size=20))
+    fits, large = (PublishPacket("t", b"x" * size, 1, packet_id=1) for size in (12, 13))
+    assert client.feed(DeliveryReady(fits)) == [fits]
+    assert client.feed(DeliveryReady(large)) == [DeliveryDropped(1)]
+
+
+@pytest.mark.parametrize(("version", "held"), [(5, PacketProperties(content_type="x")), (4, PacketProperties())])
+def test_MQ_43_a_message_is_sent_as_the_version_has_it(version, held):
+    packet = PublishPacket("t", b"x", 2, True, True, 4, PacketProperties(content_type="x"))
+    assert connect(version).feed(DeliveryReady(packet)) == [PublishPacket("t", b"x", 2, True, True, 4, held)]
+
+
+@BOTH
+def test_MQ_44_MQ_45_acknowledgements_of_the_client_are_told(version):
+    client = connect(version)
+    assert client.send(PubackPacket(4)) == [DeliveryAnswered(4, "puback", 0)]
+    assert client.send(PubrecPacket(5)) == [DeliveryAnswered(5, "pubrec", 0)]
+    assert client.feed(ReleaseReady(5)) == [PubrelPacket(5)]
+    assert client.send(PubcompPacket(5)) == [DeliveryAnswered(5, "pubcomp", 0)]
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_MQ_50_a_ping(version):
+    assert connect(version).send(PingreqPacket()) == [PingrespPacket()]
+
+
+@pytest.mark.parametrize(
+    ("version", "keep_alive", "limit"), [(5, 10, 15), (4, 10, 15), (5, 0, 90), (5, 600, 90), (4, 600, 900)]
+)
+def test_MQ_51_a_silent_client_is_cut_off(version, keep_alive, limit):
+    client = connect(version, keep_alive=keep_alive)
+    assert client.wait(limit - 1) == []
+    for packet in (PingreqPacket(), PublishPacket("t"), PubackPacket(1), PubrelPacket(1)):
+        client.send(packet)
+        assert client.wait(limit - 1) == []
+    assert client.wait(1) == (closed(0x8D) if version == 5 else [over(0x8D)])
+
+
+def test_MQ_51_a_client_of_3_1_1_may_have_no_keep_alive():
+    assert connect(4, keep_alive=0).wait(1e6) == []
+
+
+@pytest.mark.parametrize(("code", "will"), [(0, False), (4, True), (0x80, True)])
+def test_MQ_52_a_disconnect(code, will):
+    client = connect(properties=PacketProperties(session_expiry=50))
+    assert client.send(DisconnectPacket(code)) == [over(0, 50, will)]
+    client = connect(properties=PacketProperties(session_expiry=50))
+    assert client.send(DisconnectPacket(0, PacketProperties(session_expiry=2_000))) == [over(0, 1_000, False)]
+    client = connect(properties=PacketProperties(session_expiry=50))
+    assert client.send(DisconnectPacket(0, PacketProperties(session_expiry=0))) == [over(0, 0, False)]
+
+
+def test_MQ_53_an_expiry_that_was_none():
+    assert connect().send(DisconnectPacket(0, PacketProperties(session_expiry=1))) == closed(0x82)
+
+
+@pytest.mark.parametrize(
+    "packet", [ConnectPacket("c"), AuthPacket(), ConnackPacket(), SubackPacket(1, (0,)), PingrespPacket()]
+)
+def test_MQ_54_packets_that_no_client_may_send(packet):
+    assert connect().send(packet) == closed(0x82)
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [("c001", 0x81), ("3005 0001 23 00 78", 0x90), ("30ffffff7f", 0x95), ("3007 0001 74 03 230000", 0x94)],
+)
+def test_MQ_54_bytes_that_are_no_packet(raw, code):
+    assert connect().send_bytes(bytes.fromhex(raw)) == closed(code)
+
+
+def test_MQ_54_3_1_1_is_closed_without_a_packet():
+    assert connect(4).send_bytes(b"\xc0\x01") == [over(0x81)]
+    assert connect(5).send_bytes(bytes.fromhex("100e 0004 4d515454 06 02 003c 00 0001 63")) == closed(0x82)
+
+
+@BOTH
+def test_MQ_55_a_takeover(version):
+    assert connect(version).feed(SessionTaken()) == (closed(0x8E) if version == 5 else [over(0x8E)])
+    client = MqttClient(version)
+    client.send(ConnectPacket("c", client.version))
+    assert client.feed(SessionTaken()) == [MqttConnectionOver(0, True, 0, False)]
+
+
+def test_MQ_56_a_server_that_stops():
+    assert connect().feed(ServerStopping(0x8B)) == closed(0x8B)
+    client = MqttClient()
+    client.send(ConnectPacket("c"))
+    assert client.feed(ServerStopping(0x89)) == [ConnackPacket(False, 0x89), MqttConnectionOver(0x89, True, 0, False)]
+
+
+def test_MQ_57_a_connection_that_is_lost():
+    assert connect().feed(TransportLost()) == [LOST]
+
+
+@pytest.mark.parametrize(
+    "event", [*CALLS, *map(wrap_packet, CLIENT_PACKETS), BrokenPacket(0x81)], ids=lambda one: type(one).__name__
+)
+def test_MQ_58_after_the_end_nothing_happens(event):
+    client = connect()
+    client.feed(TransportLost())
+    assert client.feed(event) == []
+    assert client.wait(1e6) == []
+
+
+@pytest.mark.parametrize("event", [ConnectLate(), KeepAliveOver()])
+def test_MQ_07_MQ_51_a_timer_that_was_cancelled_may_fire(event):
+    lost = connect()
+    lost.feed(TransportLost())
+    assert lost.feed(event) == []
+    client = MqttClient() if isinstance(event, KeepAliveOver) else connect()
+    assert client.feed(event) == []

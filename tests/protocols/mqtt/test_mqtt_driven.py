@@ -1,0 +1,162 @@
+"""Random packets, lies of the client and failures of the session: what MQTT connections promise."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from mqtt_client import SETTINGS, MqttClient
+
+from statemachines.mqtt.connection_record import IncomingStage, can_take_packets
+from statemachines.mqtt.session_event import (
+    DeliveryReady,
+    FiltersStored,
+    FiltersWanted,
+    MessagePublished,
+    MessageReleased,
+    MqttConnectionOver,
+    PublishStoredAs,
+    ReleaseReady,
+    ReleaseStored,
+    ServerStopping,
+    SessionOpened,
+    SessionRefused,
+    SessionTaken,
+    SessionWanted,
+    TransportLost,
+)
+from statemachines.mqtt_codec import (
+    AuthPacket,
+    ConnectPacket,
+    DisconnectPacket,
+    MqttVersion,
+    PacketProperties,
+    PingreqPacket,
+    PubackPacket,
+    PubcompPacket,
+    PublishPacket,
+    PubrecPacket,
+    PubrelPacket,
+    SubscribePacket,
+    TopicSubscription,
+    UnsubscribePacket,
+)
+
+ANSWERS_OF_OPENING = (SessionOpened, SessionRefused, SessionTaken, ServerStopping, TransportLost)
+
+
+class ConnectionJudge:
+    """Sees what the client gets and the host is told: QUOTA, ACKED, EXACTLY and ONEEND."""
+
+    def __init__(self, received):
+        self.waiting = {}  # packet id -> QoS of a message that is told and not answered
+        self.durable = set()  # ids of which a PUBREC of success may be sent
+        self.releasing = set()
+        self.received = set(received)
+        self.over = 0
+
+    def hear(self, found):
+        for one in found:
+            assert self.over == 0, "ONEEND"
+            match one:
+                case MqttConnectionOver():
+                    self.over += 1
+                case MessagePublished(packet=packet) if packet.qos:
+                    assert packet.packet_id not in self.waiting, "EXACTLY"
+                    assert packet.packet_id not in self.durable | self.releasing | self.received, "EXACTLY"
+                    self.waiting[packet.packet_id] = packet.qos
+                case MessageReleased(packet_id=number):
+                    assert number not in self.releasing, "EXACTLY"
+                    self.releasing.add(number)
+                case PubackPacket(packet_id=number, reason_code=code) if code < 0x80:
+                    assert number in self.durable, "ACKED"
+                    self.durable.remove(number)
+                case PubrecPacket(packet_id=number, reason_code=code) if code < 0x80:
+                    assert number in self.durable | self.received, "ACKED"
+                case PubcompPacket(packet_id=number, reason_code=0):
+                    assert number not in self.waiting, "ACKED"
+        return found
+
+
+def draw_packet(chance, version, record):
+    """A packet of a client that the codec writes: mostly a true one."""
+    lies = chance.random() < 0.05
+    number, known = chance.randint(1, 6), dict(record.incoming)
+    if lies:
+        lie = PublishPacket("t", b"x", chance.randint(1, 2), packet_id=number)
+        alone = PublishPacket("", b"x", properties=PacketProperties(topic_alias=chance.randint(1, 3)))
+        of_v5 = [AuthPacket(), alone] if version == 5 else []
+        return chance.choice(
+            [ConnectPacket("c", version), DisconnectPacket(4 * (version == 5)), b"\xc0\x01", lie, *of_v5]
+        )
+    received = [one for one, stage in known.items() if stage >= IncomingStage.RECEIVED]
+    if received and chance.random() < 0.6:
+        again = PublishPacket("t", b"x", 2, dup=chance.random() < 0.5, packet_id=chance.choice(received))
+        return chance.choice([again, PubrelPacket(chance.choice(received))])
+    has_room = number not in known and len(known) < SETTINGS.receive_maximum
+    qos = chance.randint(0, 2) if has_room else 0
+    alias = PacketProperties(topic_alias=chance.randint(1, 2) if version == 5 and chance.random() < 0.2 else None)
+    topic = "" if alias.topic_alias in record.aliases else "t"
+    others = [PubackPacket(9), PubrecPacket(9), PubcompPacket(9), PingreqPacket(), UnsubscribePacket(9, ("a/#",))]
+    subscribe = SubscribePacket(9, (TopicSubscription("a/#", 1),))
+    publish = PublishPacket(topic, b"x", qos, packet_id=number if qos else 0, properties=alias)
+    return publish if chance.random() < 0.7 else chance.choice([*others, subscribe])
+
+
+def draw_call(chance, client, judge, told):
+    """What the session says next: mostly an answer to what it was told."""
+    answers = [
+        one for one in told if isinstance(one, SessionWanted | MessagePublished | MessageReleased | FiltersWanted)
+    ]
+    if answers and chance.random() < 0.9:
+        asked = chance.choice(answers)
+        told.remove(asked)
+        match asked:
+            case SessionWanted():
+                is_refused = chance.random() < 0.1
+                return SessionRefused(0x87) if is_refused else SessionOpened("c", True, tuple(judge.received))
+            case MessagePublished(packet=packet) if packet.qos:
+                code = chance.choice([0, 0, 0, 0x10, 0x97])
+                if judge.waiting.pop(packet.packet_id, 0) and code < 0x80:
+                    judge.durable.add(packet.packet_id)
+                return PublishStoredAs(packet.packet_id, code)
+            case MessageReleased(packet_id=number):
+                for ids in (judge.releasing, judge.durable, judge.received):
+                    ids.discard(number)
+                return ReleaseStored(number)
+            case FiltersWanted(packet_id=number):
+                return FiltersStored(number, (1,))
+    rare = [SessionTaken(), ServerStopping(0x8B), TransportLost()]
+    usual = [DeliveryReady(PublishPacket("t", b"y", 1, packet_id=chance.randint(1, 9))), ReleaseReady(3)]
+    return chance.choice(rare if chance.random() < 0.02 else usual)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_ACKED_EXACTLY_QUOTA_ONEEND_SAYABLE_hold_under_lies(version):
+    """SAYABLE: every packet that is sent goes through the codec, which refuses what it cannot say."""
+    ends, stored = 0, 0
+    for seed in range(400):
+        chance = Random(seed * 10 + version)
+        received = chance.sample(range(1, 5), chance.randint(0, 2))
+        client, judge, told = MqttClient(version), ConnectionJudge(received), []
+        told += judge.hear(client.send(ConnectPacket("c", MqttVersion(version), False)))
+        for _ in range(60):
+            if can_take_packets(client.node.record) and chance.random() < 0.6:
+                packet = draw_packet(chance, MqttVersion(version), client.node.record)
+                found = client.send_bytes(packet) if isinstance(packet, bytes) else client.send(packet)
+            elif chance.random() < 0.02:
+                found = client.wait(chance.choice([1, 11, 700]))
+            else:
+                call = draw_call(chance, client, judge, told)
+                if client.status == "opening" and not isinstance(call, ANSWERS_OF_OPENING):
+                    continue  # a host that has no session does not say so
+                stored += isinstance(call, PublishStoredAs)
+                found = client.feed(call)
+            told += judge.hear(found)
+            record = client.node.record
+            assert len(record.incoming) <= SETTINGS.receive_maximum + len(received), "QUOTA"
+            assert len(record.aliases) <= SETTINGS.topic_alias_maximum, "QUOTA"
+            assert judge.over == (client.status == "closed"), "ONEEND"
+        ends += judge.over
+    assert 100 < ends < 400
+    assert stored > 800

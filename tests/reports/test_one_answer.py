@@ -1,0 +1,59 @@
+"""One answer: the monitors of a run and the judge of its trace agree on every scenario of every protocol.
+
+Runs are short here; `tools/soak.py` takes whole ones with other seeds.  Logs of real runs, each of which is missing,
+cut or there twice: `test_damaged_logs.py`.
+"""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from statemachines import registry
+from statemachines.testing.two_judges import disagreements
+from statemachines_sim.scenario import find_scenario, list_shipped_with
+
+PROTOCOLS = ("cursor_recovery", "missed_samples", "persistent_sessions", "sequence_windows", "shared_subscriptions")
+SHORT_S = 2.0
+WHOLE = {"sequence_windows": {"cycled", "forgotten"}}
+"""Scenarios that must come to what they are to show, and windows turn but slowly."""
+
+
+FINDS = [
+    ("sequence_windows/many_publishers", 20),  # copies of what was sent before a death reach the next life
+    ("sequence_windows/many_publishers", 23),  # a publisher that was forgotten for others begins anew
+    ("sequence_windows/reborn", 22),  # what came to a node that stood still died with it
+    ("sequence_windows/reborn", 28),  # so did what was overtaken on its way there
+    ("persistent_sessions/takeovers", 23),  # an owner is told that it is none where its node asked
+    ("shared_subscriptions/freezes", 21),  # a grant that was kept comes beside the same by another way
+    ("cursor_recovery/odd_clocks", 24),  # an owner dies while an operation looks for a cursor
+]
+"""Scenarios of four seconds and seeds on which the two disagreed."""
+
+
+def scenario_of(protocol, name, safety_s=SHORT_S):
+    scenario = find_scenario(f"{protocol}/{name}")
+    if name in WHOLE.get(protocol, ()):
+        return scenario
+    phases = replace(scenario.phases, safety_s=min(safety_s, scenario.phases.safety_s))
+    return replace(scenario, phases=phases)
+
+
+def test_every_protocol_is_asked():
+    assert {name for name in registry.names() if "sim" in registry.protocol(name).areas} >= set(PROTOCOLS)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_D_362_monitors_and_judge_give_one_answer(tmp_path, protocol):
+    scenarios = [scenario_of(protocol, name) for name in list_shipped_with(protocol)]
+    assert disagreements(scenarios, (7,), tmp_path) == []
+
+
+@pytest.mark.parametrize(("name", "seed"), FINDS)
+def test_where_they_disagreed_they_agree(tmp_path, name, seed):
+    assert disagreements([scenario_of(*name.split("/"), safety_s=4.0)], (seed,), tmp_path) == []
+
+
+def test_of_two_rows_of_a_message_the_one_that_was_lost_is_not_the_one_that_is_sent(tmp_path):
+    """The session has two filters that match it; retention deletes its first row before an owner has taken that."""
+    assert disagreements([find_scenario("persistent_sessions/retained_briefly")], (30,), tmp_path) == []
