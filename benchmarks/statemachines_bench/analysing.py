@@ -19,16 +19,16 @@ from statemachines_bench.judge_baselines import polars_judge
 from statemachines_bench.judging import seconds, session
 from statemachines_bench.row import Pair, Ratio, Row, Size
 
-SEEDS: Final = 105
-"""Stormy runs, some 4 million rows."""
+SEEDS: Final = 50
+"""Stormy runs, some 2 million rows."""
 
-COPIES: Final = 25
-"""The same under new run numbers: 98 million rows."""
+COPIES: Final = 10
+"""The same under new run numbers: 20 million rows."""
 
 SMALL_SEEDS: Final = 16
 """Some 0.6 million rows."""
 
-RUNS: Final = 1_000
+RUNS: Final = 150
 """Of a campaign without faults."""
 
 MESSAGES: Final = 20
@@ -37,7 +37,7 @@ MESSAGES: Final = 20
 
 @cache
 def make_trace(size: Size) -> Path:
-    """A folder with 98 million rows, made once and removed at the end."""
+    """A folder with 20 million rows, made once and removed at the end."""
     from statemachines_bench.repeat import repeat
     from statemachines_sim.campaign import campaign
     from statemachines_sim.scenario import find_scenario
@@ -120,14 +120,14 @@ def prepare_campaign(size: Size) -> Pair:
 
 ROWS: Final = (
     Row(
-        name="analyze-100m-spark",
-        about="a whole analysis of 98 million rows: Spark on local[*], started before, against this process",
+        name="analyze-20m-spark",
+        about="a whole analysis of 20 million rows: Spark on local[*], started before, against this process",
         unit="s",
         baseline_name="--engine local",
         prepare=prepare_long,
         ratio=Ratio.OURS_OVER_BASELINE,
         at_most=2.0,
-        aim="90 s",
+        aim="20 s",
     ),
     Row(
         name="analyze-small",
