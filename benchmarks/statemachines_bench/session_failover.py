@@ -34,7 +34,7 @@ LOCKED: Final = (
 """A row: node a resumes the session of a client, and has opened it."""
 
 
-class SessionNodeProcess:
+class StruckNode:
     """A node as a process, where it listens, and what others do to it."""
 
     def __init__(self, child: asyncio.subprocess.Process, address: str) -> None:
@@ -48,7 +48,7 @@ class SessionNodeProcess:
 
 
 @asynccontextmanager
-async def run_node(store: Path, name: str, peers: str) -> AsyncIterator[SessionNodeProcess]:
+async def run_node(store: Path, name: str, peers: str) -> AsyncIterator[StruckNode]:
     """It runs until this is left."""
     command = [sys.executable, "-m", "statemachines", "node", "sessions", "--store", str(store), "--name", name]
     command += ["--listen", "127.0.0.1:0", "--peers", peers]
@@ -60,7 +60,7 @@ async def run_node(store: Path, name: str, peers: str) -> AsyncIterator[SessionN
         async with asyncio.timeout(PATIENCE_S):
             while b"listening on " not in (line := await child.stdout.readline()):
                 assert line, "a node ended"
-        yield SessionNodeProcess(child, line.split()[-1].decode())
+        yield StruckNode(child, line.split()[-1].decode())
     finally:
         with suppress(ProcessLookupError):
             child.kill()
@@ -77,7 +77,7 @@ def is_writable(connection: sqlite3.Connection) -> bool:
     return True
 
 
-def strike(store: Path, node: SessionNodeProcess, blow: signal.Signals, amid_resume: bool) -> float:
+def strike(store: Path, node: StruckNode, blow: signal.Signals, amid_resume: bool) -> float:
     """When the node was struck; `amid_resume`: it had opened the session and not yet accepted its client, or (0) was
     too fast for that."""
     end = monotonic() + PATIENCE_S

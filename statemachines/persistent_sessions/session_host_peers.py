@@ -179,6 +179,7 @@ def pass_on(record: Record, event: TakeoverAsked | TakeoverAnswered, now_ns: int
 
 
 def hold_takeover(record: Record, event: TakeoverAsked, now_ns: int) -> Done:
+    assert isinstance(event.message, BeginTakeover)  # an end is believed
     return hold(record, event.seen.session, Claim(event.party, event.message))
 
 
@@ -195,16 +196,18 @@ def is_from_elsewhere(record: Record, event: TakeoverAnswered) -> bool:
 
 
 def look_at_followers(record: Record, event: LinkLost | WriterDown, now_ns: int) -> Done:
-    return record, tuple(Feed(record.id, FollowerOf(owner, event=event)) for owner in keys_in_order(record.resumes))
+    is_dead = isinstance(event, WriterDown)
+    looks = (FollowerOf(owner, writer=event.writer, is_dead=is_dead) for owner in keys_in_order(record.resumes))
+    return record, tuple(Feed(record.id, look) for look in looks)
 
 
 def follows(record: Record, event: FollowerOf) -> bool:
-    flow = event.seen.flows.get(event.event.writer)
+    flow = event.seen.flows.get(event.writer)
     return flow is not None and not is_read_out(flow)
 
 
 def tell_follower(record: Record, event: FollowerOf, now_ns: int) -> Done:
-    return record, (Feed(event.party, event.event),)
+    return record, (Feed(event.party, WriterDown(event.writer) if event.is_dead else LinkLost(event.writer)),)
 
 
 def is_new_to(record: Record, event: MeetWriter) -> bool:

@@ -3,23 +3,36 @@ to it."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from statemachines.kernel import Call, Fifo, LookAt, Map, Status, node_of
 from statemachines.persistent_sessions.claims import Claims
 from statemachines.persistent_sessions.graces import Graces
-from statemachines.persistent_sessions.life_record import KEEP, Connect
+from statemachines.persistent_sessions.life_record import KEEP, Connect, LifeRecord
 from statemachines.persistent_sessions.life_times import LifeTimes
-from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec
+from statemachines.persistent_sessions.message import MarkerWanted, Puback, Pubcomp, Pubrec
+from statemachines.persistent_sessions.resume_record import ResumeRecord
+from statemachines.persistent_sessions.takeover_message import (
+    BeginTakeover,
+    EndTakeover,
+    TakeoverBegun,
+    TakeoverEnded,
+    TakeoverRefused,
+)
 from statemachines.persistent_sessions.times import Times
+from statemachines.persistent_sessions.writer_record import WriterRecord
 
 WRITERS_MAX: Final = 100_000
 """Sessions that a node has a writer for; beyond it one that is idle goes, and begins a new epoch if it is needed."""
 
 
-class Handed(NamedTuple):
+UNSEEN: Final[Any] = None
+"""In place of what an event gets before it is taken; every event to the process itself is given all of it."""
+
+
+class Handed(msgspec.Struct, frozen=True, gc=False):
     """A message is for this session, by this subscription; from `until_ns` on, by the clock of the database, it is over
     (0: it does not expire)."""
 
@@ -71,7 +84,13 @@ class HandMessage(Call, frozen=True, gc=False):
     handed: tuple[Handed, ...]
 
 
-class MeetWriter(LookAt, frozen=True, gc=False):
+class LookAtResume(LookAt, frozen=True, gc=False):
+    """The base of events that name an owner."""
+
+    seen: ResumeRecord = UNSEEN
+
+
+class MeetWriter(LookAtResume, frozen=True, gc=False):
     """The node `writer` has begun to write for the session of the owner `party`."""
 
     writer: str = ""
@@ -112,48 +131,51 @@ class Overtake(LookAt, frozen=True, gc=False):
     """`party`, the session life of an earlier connection of the same client, may still wait for its lock; then `owner`
     connects."""
 
+    seen: LifeRecord = UNSEEN
     owner: str = ""
-    connect: Any = None
+    connect: Connect = UNSEEN
 
 
-class CommitOf(LookAt, frozen=True, gc=False):
+class CommitOf(LookAtResume, frozen=True, gc=False):
     """The owner `party` commits what its client has acknowledged."""
 
 
-class FollowerOf(LookAt, frozen=True, gc=False):
-    """The owner `party` may follow the writer that `event` is about."""
+class FollowerOf(LookAtResume, frozen=True, gc=False):
+    """The owner `party` may follow this `writer`, whose link is lost, or which is dead."""
 
-    event: Any = None
+    writer: str = ""
+    is_dead: bool = False
 
 
-class TakeoverAsked(LookAt, frozen=True, gc=False):
+class TakeoverAsked(LookAtResume, frozen=True, gc=False):
     """`sender` asks the owner `party` to begin or to end a takeover."""
 
     sender: str = ""
-    message: Any = None
+    message: BeginTakeover | EndTakeover = UNSEEN
 
 
-class TakeoverAnswered(LookAt, frozen=True, gc=False):
+class TakeoverAnswered(LookAtResume, frozen=True, gc=False):
     """`sender` answers the owner `party`, which takes over."""
 
     sender: str = ""
-    message: Any = None
+    message: TakeoverBegun | TakeoverEnded | TakeoverRefused = UNSEEN
 
 
 class MarkerAsked(LookAt, frozen=True, gc=False):
     """The writer `party` may know that its session is live at the owner that wants a marker."""
 
+    seen: WriterRecord = UNSEEN
     to: str = ""
-    message: Any = None
+    message: MarkerWanted = UNSEEN
 
 
-class EndResume(LookAt, frozen=True, gc=False):
+class EndResume(LookAtResume, frozen=True, gc=False):
     """The session life of the owner `party` has ended, and its resume ends or yields."""
 
     why: str = ""
 
 
-class ForgetResume(LookAt, frozen=True, gc=False):
+class ForgetResume(LookAtResume, frozen=True, gc=False):
     """Nothing is left of the owner `party`, unless it yields."""
 
 
@@ -161,6 +183,7 @@ class ForgetIdle(LookAt, frozen=True, gc=False):
     """There is one writer too many; `party`, that of `session`, goes if it is idle.  Else the next is looked at, `left`
     of them at most."""
 
+    seen: WriterRecord = UNSEEN
     session: str = ""
     left: int = 0
 

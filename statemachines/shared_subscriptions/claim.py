@@ -330,8 +330,15 @@ def scan(record: LeaderRecord, after: str) -> tuple[LeaderRecord, Effects]:
 def stage(record: LeaderRecord, stream: str, progress: Staged, now_ns: int) -> tuple[LeaderRecord, Effects]:
     """Progress to be committed; the first since the last commit arms the commit timer."""
     first = not record.staged and record.trial is None
-    record = replace(record, staged=record.staged.set(stream, progress))
+    record = replace(record, staged=record.staged.set(stream, put_over(record.staged.get(stream), progress)))
     return record, (commit_soon(record, now_ns),) if first else ()
+
+
+def put_over(before: Staged, after: Staged) -> Staged:
+    """What is staged in the place of what was: failures that were staged, or their removal, are removed."""
+    if not isinstance(before, FailingMessage) or isinstance(after, FailingMessage):
+        return after
+    return FailingMessage(-1 if after is None else after, 0)
 
 
 def commit_soon(record: LeaderRecord, now_ns: int) -> SetTimer:
@@ -426,8 +433,7 @@ def commit_again(record: LeaderRecord, event: ReadDone, now_ns: int) -> tuple[Le
     """It did not happen: everything is staged as it was, except what is newer by now."""
     staged = record.staged
     for stream, progress in trial_of(record).staged:
-        if stream not in staged:
-            staged = staged.set(stream, progress)
+        staged = staged.set(stream, put_over(progress, staged[stream]) if stream in staged else progress)
     return commit(replace(record, staged=staged, trial=None), event, now_ns)
 
 

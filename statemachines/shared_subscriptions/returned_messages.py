@@ -166,9 +166,12 @@ def is_in_use(record: SessionRecord) -> bool:
 
 
 def is_lone_over(record: SessionRecord) -> bool:
-    """What was handed over alone, or was to be, is dealt with, or its owner has lost it."""
+    """What was handed over alone is dealt with, or is not this owner's any more; or it cannot be handed over now."""
     reading = record.readings.get(record.lone)
-    return reading is None or not reading.is_lone or reading.finishing or not record.leases[reading.owner].held
+    if reading is None or not reading.is_lone:
+        return True
+    can_wait = reading.delivered > reading.suspect  # it is in hand
+    return not can_wait and (reading.finishing or not record.leases[reading.owner].held)
 
 
 E = TypeVar("E", bound=Event)

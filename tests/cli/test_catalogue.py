@@ -21,7 +21,7 @@ FOLDERS = (
     "missed_samples",
     "sequence_windows",
     "cursor_recovery",
-    "mqtt",
+    "mqtt_connections",
 )
 
 OURS = tuple(one for one in registry.protocols() if (ROOT / "spec" / one.name).is_dir())

@@ -84,7 +84,7 @@ def test_every_page_is_reached_from_the_readme():
 
 @pytest.mark.parametrize(("page", "line"), SHOWN, ids=[f"{page}: {line[:60]}" for page, line in SHOWN])
 def test_every_command_that_is_shown_is_one_with_these_options(page, line):
-    words = shlex.split(line.replace("...", ""), comments=True)
+    words = shlex.split(line.replace("...", "").removesuffix("\\"), comments=True)
     command = get_command(app)
     while isinstance(command, TyperGroup) and words:
         context = typer.Context(command)

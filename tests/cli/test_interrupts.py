@@ -110,7 +110,7 @@ def test_mutants_that_are_interrupted_are_not_waited_for(tmp_path, number):
 def test_an_analysis_that_is_told_to_end_while_spark_starts_leaves_no_java(tmp_path, number):
     trace, few = tmp_path / "trace", "shared_subscriptions.load.messages=20"
     assert cli.run(["campaign", "quiet", "--seeds", "1", "--set", few, "--trace", str(trace)]) == cli.Exit.HELD
-    with Command("analyze", str(trace), "--out", str(tmp_path / "out"), folder=tmp_path) as command:
+    with Command("analyze", str(trace), "--spark", "--out", str(tmp_path / "out"), folder=tmp_path) as command:
         until(lambda: len(processes_of(command.process.pid)) >= 2, "Spark has not begun")
         code, errors = command.end(number)
     assert code == cli.INTERRUPTED, errors

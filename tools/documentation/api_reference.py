@@ -15,6 +15,7 @@ PACKAGES = {
     "cursor_recovery": ("A queue in shared memory", "statemachines.drivers.cursor_recovery"),
     "drivers": ("Credentials and memory network", "statemachines.drivers"),
     "kernel": ("Kernel", "statemachines.kernel"),
+    "mqtt_codec": ("MQTT codec", "statemachines.mqtt_codec"),
     "adoption": ("Adoption of transitions machines", "statemachines.adoption"),
     "testing": ("Testing", "statemachines.testing"),
     "simulator": ("Simulator", "statemachines_sim"),

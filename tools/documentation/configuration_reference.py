@@ -146,7 +146,7 @@ def _show(value: Any) -> str:
 
 
 def _show_bounds(default: Any, least: int, most: int) -> str:
-    if isinstance(default, bool | msgspec.Struct):
+    if isinstance(default, bool | str | msgspec.Struct):
         return ""
     return f"{least} to {_number(most)}" if most else f"at least {_number(least)}"
 

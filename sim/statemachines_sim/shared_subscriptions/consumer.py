@@ -183,7 +183,7 @@ class Consumer(Process):
     def _finish(self, done: Deliver) -> None:
         self._busy = False
         if self._is_poisoned(done):
-            self.world.crash(self.node)
+            self.world.crash(self.node, "poisoned")
             self.world.after(RESTART_NS, self._come_back)
             return
         if self._gives_back(done):

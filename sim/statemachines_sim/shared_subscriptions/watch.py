@@ -37,7 +37,7 @@ from statemachines_sim.shared_subscriptions.section import Section, is_quick
 PROPERTIES: Final = (*(f"S{number}" for number in range(1, 18)), "S20", *(f"L{number}" for number in range(1, 12)))
 """By the names of the protocol's page."""
 
-EXCUSES: Final = ("crash", "lost_disk", "leader_crash", "end_twin", "unsubscribe")
+EXCUSES: Final = ("crash", "poisoned", "lost_disk", "leader_crash", "end_twin", "unsubscribe")
 """What may be done that leads to a second delivery."""
 
 CLAIM_LOST: Final = ("SS-130", "SS-132")

@@ -295,7 +295,7 @@ def test_PS_157_what_is_not_answered_goes_to_the_next_node_in_order(store):
     run(main())
 
 
-def test_PS_404_a_subscription_beyond_those_that_a_session_may_have_is_refused_and_the_rest_stays(store, monkeypatch):
+def test_a_subscription_beyond_those_that_a_session_may_have_is_refused_and_the_rest_stays(store, monkeypatch):
     monkeypatch.setattr(route_rows, "FILTERS_MAX", 1)
 
     async def main():
@@ -311,7 +311,7 @@ def test_PS_404_a_subscription_beyond_those_that_a_session_may_have_is_refused_a
     run(main())
 
 
-def test_PS_400_PS_402_what_publishers_hand_over_at_once_is_few_requests_and_all_of_it_comes(store):
+def test_PS_400_what_publishers_hand_over_at_once_is_few_requests_and_all_of_it_comes(store):
     """Of a hundred publishes that come together few requests store the rows; none is left out, or comes twice."""
 
     asked = []

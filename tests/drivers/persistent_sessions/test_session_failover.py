@@ -40,7 +40,7 @@ async def two_nodes(stack, store):
 
 
 @pytest.mark.parametrize("how", ["silent", "gone"])
-def test_PS_422_PS_423_a_session_goes_on_without_its_node(tmp_path, how):
+def test_a_session_goes_on_without_its_node(tmp_path, how):
     """One that is silent is connected all the while, and its store says that it lives."""
 
     async def main():
@@ -65,7 +65,7 @@ def test_PS_422_PS_423_a_session_goes_on_without_its_node(tmp_path, how):
     run(main())
 
 
-def test_PS_420_a_client_whose_node_dies_as_it_resumes_is_connected_by_the_next(tmp_path):
+def test_a_client_whose_node_dies_as_it_resumes_is_connected_by_the_next(tmp_path):
     """The lock of its first connection is there for hours."""
 
     async def main():

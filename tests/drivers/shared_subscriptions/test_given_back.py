@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from test_nodes import CALM, FAST, Place, read, run
 
 from statemachines import cli
-from statemachines.drivers.shared_subscriptions.groups import list_parked, skip
+from statemachines.drivers.shared_subscriptions.groups import destroy, list_parked, skip
 from statemachines.kernel import ConfigurationError, LocalProtocolError
 
 TEN = [b"%d" % number for number in range(10)]
@@ -104,7 +104,13 @@ def test_SS_342_SS_343_what_failed_too_often_is_parked_shown_and_skipped(tmp_pat
 
     async def fail():
         await place.publish("orders", *TEN[:3])
-        async with place.leading(), place.consumer("consumer-1") as messages:
+        async with place.leading() as leader:
+            await fail_thrice()
+            while any(node.record.members for node in leader.machines.nodes.values()):
+                await asyncio.sleep(0.05)  # the next leader need not wait for a lease
+
+    async def fail_thrice():
+        async with place.consumer("consumer-1") as messages:
             await (await read(messages, 1, ack=False))[0].ack()
             for count in (1, 2, 3):
                 (bad,) = await read(messages, 1, ack=False)
@@ -119,6 +125,8 @@ def test_SS_342_SS_343_what_failed_too_often_is_parked_shown_and_skipped(tmp_pat
     async def go_on():
         async with place.leading(), place.consumer("consumer-1") as messages:
             assert [(one.offset, one.delivery_count) for one in await read(messages, 1)] == [(2, 1)]
+            while await list_parked(GROUP, store=place.store):
+                await asyncio.sleep(0.05)
             with pytest.raises(ConfigurationError, match="is not parked; there are: none"):
                 await skip(GROUP, "0.0/orders", store=place.store)
 
@@ -148,6 +156,23 @@ def test_SS_342_where_it_is_declared_so_the_message_is_dropped(tmp_path, caplog)
     with caplog.at_level(logging.WARNING, "gapless"):
         run(test())
     assert any("message 0 of 0.0/orders was handed over 1 times" in line for line in caplog.messages)
+
+
+def test_SS_205_what_failed_goes_with_its_group(tmp_path):
+    place = Place(tmp_path, replace(FAST, max_deliver=1))
+
+    async def test():
+        await place.publish("orders", *TEN[:2])
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            await (await read(messages, 1, ack=False))[0].nack()
+            while not await list_parked(GROUP, store=place.store):
+                await asyncio.sleep(0.05)
+        await destroy(GROUP, store=place.store, configuration=place.times)
+        assert await list_parked(GROUP, store=place.store) == []
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            assert seen(await read(messages, 1)) == [(0, 1, False)]
+
+    run(test())
 
 
 def test_SS_343_a_group_that_is_not_there_has_nothing_parked(tmp_path):

@@ -51,7 +51,8 @@ from statemachines.persistent_sessions import (
     resume_actions,
     resume_takeover,
     store_time,
-    takeover_actions,
+    takeover,
+    writer_actions,
 )
 from statemachines.persistent_sessions.client_message import Subscribed
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
@@ -140,6 +141,21 @@ def one_place(init):
     return lambda self, places, **given: init(self, places[:1], **given)
 
 
+def tells_of_the_first(send):
+    """Of a range the publisher of the first row alone is answered."""
+
+    def changed(record):
+        after, effects = send(record)
+        return after, effects[:1]
+
+    return changed
+
+
+def stores_the_first(put):
+    """Of each range the first row alone is stored."""
+    return lambda sql, ranges, where: put(sql, [structs.replace(one, rows=one.rows[:1]) for one in ranges], where)
+
+
 def without_choice(clause, name):
     """The relation of a role says nothing by the clause."""
 
@@ -168,7 +184,7 @@ BREAKS = {
     "PS-280": swap(life_requests, "LAST", life_requests.LAST.replace("attempt", "0")),
     "PS-420": swap(life_requests, "LAST", life_requests.LAST.replace("instance", "NULL")),
     "PS-421": swap(life_requests, "has_ended", lambda sql, owner: False),
-    "PS-422": swap(takeover_actions, "begin_patience_ms", lambda record: record.times.begin_ms),
+    "PS-422": swap(takeover, "begin_patience_ms", lambda record: record.times.begin_ms),
     "PS-424": swap(operator_requests, "has_ended", lambda sql, owner: True),
     "PS-425": swap(operator_requests, "next_token", lambda sql: 0),
     "PS-426": swap(operator_requests, "abandon", lambda sql, session: None),
@@ -241,6 +257,10 @@ BREAKS = {
     "PS-331": swap(SessionServer, "watch_store", lambda self: False),
     "PS-332": swap(GroupMembership, "give_up", lambda self: None),
     "PS-333": swap(node_guide, "Farewell", Subscribed),
+    "PS-401": wrap(writer_actions, "send_stored", tells_of_the_first),
+    "PS-402": wrap(writer_actions, "number_rows", lambda number: lambda record: number(record)[:1]),
+    "PS-403": wrap(machine_requests, "put_ranges", stores_the_first),
+    "PS-404": swap(host_requests, "has_room", lambda sql, session, topic_filter: True),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }

@@ -114,6 +114,21 @@ def test_SS_340_the_next_progress_ends_the_count_in_the_same_batch():
     assert not bench.record.failing
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_SS_340_the_count_goes_though_more_progress_follows_before_the_batch(fails):
+    bench, _ = led()
+    expire(bench)
+    grant = granted_next(bench)
+    bench.progress(grant, 1)
+    if fails:
+        bench.down = "before"
+        bench.at(bench.now + 1_000)
+    bench.progress(grant, 2)
+    bench.down = ""
+    bench.at(bench.now + 3_000)
+    assert (failing(bench), bench.stored(f"progress:{STREAM}")) == (None, 2)
+
+
 def test_SS_340_the_next_leader_knows_it():
     bench, _ = led()
     expire(bench)

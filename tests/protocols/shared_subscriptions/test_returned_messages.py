@@ -201,6 +201,18 @@ def test_SS_337_SS_339_a_message_that_failed_is_handed_over_alone():
     ]
 
 
+def test_SS_337_it_stays_alone_while_its_lease_is_out():
+    bench = suspicious(a=3, b=5)
+    ack(bench, 0, stream="b")
+    while (got := take(bench))[0].stream != "a":
+        ack(bench, got[0].first, stream="b")
+    bench.feed(LeaseEnded(B))
+    bench.feed(LeaseBegan(B))
+    assert take(bench) == []
+    ack(bench, 0)
+    assert take(bench)
+
+
 def test_SS_337_without_a_bound_nothing_is_handed_over_alone():
     bench = Bench(a=3)
     bench.feed(LeaseBegan(B))

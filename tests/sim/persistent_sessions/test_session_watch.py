@@ -339,7 +339,11 @@ def no_marks(courier, message):
 
 
 courier_bring = Outbox.bring
-numbered = writer_actions.number_message
+numbered = writer_actions.number_rows
+
+
+def without_until(record):
+    return tuple(replace(row, until_ns=0) for row in numbered(record))
 
 
 @pytest.mark.parametrize(
@@ -350,7 +354,7 @@ numbered = writer_actions.number_message
         (delivery_actions, "has_room", lambda record, packets, one: True, "InvariantViolated", SLOW),
         (delivery_actions, "is_over", lambda queued, now_ns: False, "AGED", AGING),
         (delivery_actions, "is_over", lambda queued, now_ns: queued.until_ns > 0, "GAP", AGING),
-        (writer_actions, "number_message", lambda record: replace(numbered(record), until_ns=0), "AGED", AGING),
+        (writer_actions, "number_rows", without_until, "AGED", AGING),
         (machine_requests, "without_message", lambda row, now_ns: replace(row, message=""), "COUNTED", BEHIND),
         (Outbox, "bring", None, "COMPLETE", {}),
         (session_server.SessionServer, "_answer", None, "CONNECTS", {}),

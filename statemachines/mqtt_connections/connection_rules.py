@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from statemachines.mqtt.client_packet import (
+from statemachines.mqtt_codec import NO_PROPERTIES, PublishPacket, ReasonCode, encode
+from statemachines.mqtt_codec.packet import MqttVersion
+from statemachines.mqtt_connections.client_packet import (
     BrokenPacket,
     ConnectMessage,
     DisconnectMessage,
     PublishMessage,
     PubrelMessage,
 )
-from statemachines.mqtt.connection_record import IncomingStage, MqttConnectionRecord
-from statemachines.mqtt.session_event import DeliveryReady, PublishStoredAs, ReleaseStored
-from statemachines.mqtt_codec import NO_PROPERTIES, PublishPacket, ReasonCode, encode
-from statemachines.mqtt_codec.packet import MqttVersion
+from statemachines.mqtt_connections.connection_record import IncomingStage, MqttConnectionRecord
+from statemachines.mqtt_connections.session_event import DeliveryReady, PublishStoredAs, ReleaseStored
 
 WithId = PublishStoredAs | ReleaseStored | PubrelMessage | PublishMessage
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -44,17 +44,17 @@ class IncomingStage(IntEnum):
 class MqttSettings(msgspec.Struct, frozen=True, gc=False):
     """The limits of a server.  Times are in seconds."""
 
-    receive_maximum: int = 1_000
+    receive_maximum: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 1_000
     """Messages of QoS 1 and 2 of a client that are unacknowledged."""
-    topic_alias_maximum: int = 100
-    max_packet: int = 1_048_576
+    topic_alias_maximum: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 100
+    max_packet: Annotated[int, msgspec.Meta(ge=2, le=268_435_460)] = 1_048_576
     """Bytes, as the decoder's."""
-    keep_alive_max_s: int = 600
+    keep_alive_max_s: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 600
     """The longest keep alive of MQTT 5; a longer one, or none, is answered by this one."""
-    expiry_max_s: int = 86_400
-    expiry_3_s: int = 86_400
+    expiry_max_s: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 86_400
+    expiry_3_s: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 86_400
     """The expiry of a session of 3.1.1 without Clean Session."""
-    connect_timeout_s: int = 10
+    connect_timeout_s: Annotated[int, msgspec.Meta(ge=1, le=3_600)] = 10
     """From the first byte to CONNACK."""
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from statemachines.kernel import STAY, Fsm, Ignore, Invariant, Refuse, Row, Timer, TimerFired
-from statemachines.mqtt import connection_actions as a
-from statemachines.mqtt import connection_end as e
-from statemachines.mqtt import connection_rules as r
-from statemachines.mqtt.client_packet import (
+from statemachines.mqtt_connections import connection_actions as a
+from statemachines.mqtt_connections import connection_end as e
+from statemachines.mqtt_connections import connection_rules as r
+from statemachines.mqtt_connections.client_packet import (
     BrokenPacket,
     ConnectMessage,
     DisconnectMessage,
@@ -22,7 +22,7 @@ from statemachines.mqtt.client_packet import (
     SubscribeMessage,
     UnsubscribeMessage,
 )
-from statemachines.mqtt.connection_record import (
+from statemachines.mqtt_connections.connection_record import (
     AWAITING,
     CLOSED,
     CONNECTED,
@@ -31,17 +31,17 @@ from statemachines.mqtt.connection_record import (
     MqttConnectionStatus,
     S,
 )
-from statemachines.mqtt.session_event import (
+from statemachines.mqtt_connections.session_event import (
     DeliveryReady,
     FiltersRemoved,
     FiltersStored,
+    MqttSessionOpened,
+    MqttSessionTaken,
     PublishStoredAs,
     ReleaseReady,
     ReleaseStored,
     ServerStopping,
-    SessionOpened,
     SessionRefused,
-    SessionTaken,
     TransportLost,
 )
 
@@ -75,11 +75,11 @@ ROWS: Final[tuple[Row | Ignore, ...]] = (
     Row(TransportLost,      AWAITING,  CLOSED,    e.close_silently,      None,                        "MQ-11"),
     Row(ServerStopping,     AWAITING,  CLOSED,    e.close_silently,      None,                        "MQ-11"),
 
-    Row(SessionOpened,      OPENING,   CONNECTED, a.accept,              None,                        "MQ-08"),
+    Row(MqttSessionOpened,      OPENING,   CONNECTED, a.accept,              None,                        "MQ-08"),
     Row(SessionRefused,     OPENING,   CLOSED,    a.refuse,              None,                        "MQ-09"),
     Row(ServerStopping,     OPENING,   CLOSED,    a.refuse_stopping,     None,                        "MQ-56"),
     Row(ConnectLate,        OPENING,   CLOSED,    a.refuse_late,         None,                        "MQ-07"),
-    Row(SessionTaken,       OPENING,   CLOSED,    e.close_silently,      None,                        "MQ-55"),
+    Row(MqttSessionTaken,       OPENING,   CLOSED,    e.close_silently,      None,                        "MQ-55"),
     Row(TransportLost,      OPENING,   CLOSED,    e.close_silently,      None,                        "MQ-11"),
 
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_alias,         r.is_alias_beyond,           "MQ-20"),
@@ -87,7 +87,7 @@ ROWS: Final[tuple[Row | Ignore, ...]] = (
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_violation,     r.has_subscription_id,       "MQ-22"),
     Row(PublishMessage,     CONNECTED, STAY,      a.publish_once,        r.is_qos_0,                  "MQ-24"),
     Row(PublishMessage,     CONNECTED, STAY,      a.repeat_received,     r.is_received_again,         "MQ-28"),
-    Row(PublishMessage,     CONNECTED, STAY,      a.note_packet,         r.is_storing_again,          "MQ-28"),
+    Row(PublishMessage,     CONNECTED, STAY,      a.note_repeat,         r.is_storing_again,          "MQ-28"),
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_violation,     r.is_id_in_use,              "MQ-29"),
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_quota,         r.is_beyond_quota,           "MQ-23"),
     Row(PublishMessage,     CONNECTED, STAY,      a.publish,             None,                        "MQ-25"),
@@ -119,17 +119,17 @@ ROWS: Final[tuple[Row | Ignore, ...]] = (
     Row(ConnectMessage,     CONNECTED, CLOSED,    e.close_violation,     None,                        "MQ-54"),
     Row(ForbiddenPacket,    CONNECTED, CLOSED,    e.close_violation,     None,                        "MQ-54"),
     Row(BrokenPacket,       CONNECTED, CLOSED,    e.close_broken,        None,                        "MQ-54"),
-    Row(SessionTaken,       CONNECTED, CLOSED,    e.close_taken,         None,                        "MQ-55"),
+    Row(MqttSessionTaken,       CONNECTED, CLOSED,    e.close_taken,         None,                        "MQ-55"),
     Row(ServerStopping,     CONNECTED, CLOSED,    e.close_stopping,      None,                        "MQ-56"),
     Row(TransportLost,      CONNECTED, CLOSED,    e.close_silently,      None,                        "MQ-57"),
 
     Refuse(PACKETS,                                     OPENING,                                      "MQ-10"),
-    Refuse((SessionOpened, SessionRefused),             (AWAITING, CONNECTED),                        "MQ-33"),
+    Refuse((MqttSessionOpened, SessionRefused),             (AWAITING, CONNECTED),                        "MQ-33"),
     Refuse(STORED,                                      (AWAITING, OPENING),                          "MQ-33"),
-    Refuse((SessionTaken,),                             AWAITING,                                     "MQ-33"),
+    Refuse((MqttSessionTaken,),                             AWAITING,                                     "MQ-33"),
     Ignore((ConnectLate,),                              CONNECTED,                                    "MQ-07"),
     Ignore((KeepAliveOver,),                            (AWAITING, OPENING),                          "MQ-51"),
-    Ignore((*PACKETS, *STORED, SessionOpened, SessionRefused, SessionTaken, ServerStopping, TransportLost,
+    Ignore((*PACKETS, *STORED, MqttSessionOpened, SessionRefused, MqttSessionTaken, ServerStopping, TransportLost,
             ConnectLate, KeepAliveOver),                CLOSED,                                       "MQ-58"),
 )
 # fmt: on
@@ -149,7 +149,7 @@ def has_room(record: MqttConnectionRecord) -> bool:
 
 MQTT_CONNECTION = Fsm(
     "mqtt_connection",
-    protocol="mqtt",
+    protocol="mqtt_connections",
     record=MqttConnectionRecord,
     states=MqttConnectionStatus,
     initial=AWAITING,

@@ -3,33 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from mqtt_client import MqttClient, connect
+from mqtt_client import SETTINGS, MqttClient, connect
 
-from statemachines.kernel import LocalProtocolError, RemoteProtocolError
-from statemachines.mqtt.client_packet import BrokenPacket, wrap_packet
-from statemachines.mqtt.connection import ConnectLate, KeepAliveOver
-from statemachines.mqtt.connection_record import can_take_packets
-from statemachines.mqtt.session_event import (
-    DeliveryAnswered,
-    DeliveryDropped,
-    DeliveryReady,
-    FiltersRemoved,
-    FiltersStored,
-    FiltersUnwanted,
-    FiltersWanted,
-    MessagePublished,
-    MessageReleased,
-    MqttConnectionOver,
-    PublishStoredAs,
-    ReleaseReady,
-    ReleaseStored,
-    ServerStopping,
-    SessionOpened,
-    SessionRefused,
-    SessionTaken,
-    SessionWanted,
-    TransportLost,
-)
+from statemachines.kernel import InvariantViolated, LocalProtocolError, Node, RemoteProtocolError
+from statemachines.kernel.pmap import Map
 from statemachines.mqtt_codec import (
     AuthPacket,
     ConnackPacket,
@@ -51,6 +28,35 @@ from statemachines.mqtt_codec import (
     UnsubscribePacket,
     WillMessage,
 )
+from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
+from statemachines.mqtt_connections.connection import MQTT_CONNECTION, ConnectLate, KeepAliveOver
+from statemachines.mqtt_connections.connection_record import (
+    IncomingStage,
+    MqttConnectionRecord,
+    MqttConnectionStatus,
+    can_take_packets,
+)
+from statemachines.mqtt_connections.session_event import (
+    DeliveryAnswered,
+    DeliveryDropped,
+    DeliveryReady,
+    FiltersRemoved,
+    FiltersStored,
+    FiltersUnwanted,
+    FiltersWanted,
+    MessagePublished,
+    MessageReleased,
+    MqttConnectionOver,
+    MqttSessionOpened,
+    MqttSessionTaken,
+    PublishStoredAs,
+    ReleaseReady,
+    ReleaseStored,
+    ServerStopping,
+    SessionRefused,
+    SessionWanted,
+    TransportLost,
+)
 
 BOTH = pytest.mark.parametrize("version", [4, 5])
 LOST = MqttConnectionOver(0, True, 0, True)
@@ -60,9 +66,9 @@ CLIENT_PACKETS = [
     AuthPacket(),
 ]  # fmt: skip
 CALLS = [
-    SessionOpened("c", True), SessionRefused(0x87), PublishStoredAs(1, 0), ReleaseStored(1), FiltersStored(1, (0,)),
-    FiltersRemoved(1, (0,)), DeliveryReady(PublishPacket("t")), ReleaseReady(1), SessionTaken(), ServerStopping(0x8B),
-    TransportLost(),
+    MqttSessionOpened("c", True), SessionRefused(0x87), PublishStoredAs(1, 0), ReleaseStored(1), FiltersStored(1, (0,)),
+    FiltersRemoved(1, (0,)), DeliveryReady(PublishPacket("t")), ReleaseReady(1), MqttSessionTaken(),
+    ServerStopping(0x8B), TransportLost(),
 ]  # fmt: skip
 
 
@@ -149,10 +155,10 @@ def test_MQ_08_connack_says_what_a_client_of_mqtt_5_must_know():
         topic_alias_maximum=2,
         server_keep_alive=60,
     )
-    assert client.feed(SessionOpened("made-up", False)) == [ConnackPacket(False, 0, properties)]
+    assert client.feed(MqttSessionOpened("made-up", False)) == [ConnackPacket(False, 0, properties)]
     client = MqttClient(4)
     client.send(ConnectPacket("c", MqttVersion.V3_1_1, False))
-    assert client.feed(SessionOpened("c", True)) == [ConnackPacket(True)]
+    assert client.feed(MqttSessionOpened("c", True)) == [ConnackPacket(True)]
 
 
 @pytest.mark.parametrize(
@@ -208,6 +214,16 @@ def test_MQ_21_an_alias_stands_for_its_topic():
     assert client.send(aliased(1)) == closed(0x82)
 
 
+def test_MQ_21_a_message_that_comes_again_sets_its_alias_all_the_same():
+    client = connect()
+    client.send(PublishPacket("t", b"x", 2, packet_id=1))
+    assert client.send(aliased(1, "t", qos=2, packet_id=1)) == []
+    assert client.send(aliased(1)) == [MessagePublished(PublishPacket("t", b"x"))]
+    client.feed(PublishStoredAs(1, 0))
+    assert client.send(aliased(2, "u", qos=2, packet_id=1)) == [PubrecPacket(1)]
+    assert client.send(aliased(2)) == [MessagePublished(PublishPacket("u", b"x"))]
+
+
 def test_MQ_22_a_client_sends_no_subscription_identifier():
     assert connect().send(PublishPacket("t", properties=PacketProperties(subscription_ids=(1,)))) == closed(0x82)
 
@@ -220,6 +236,14 @@ def test_MQ_23_more_than_the_receive_maximum():
     assert client.send(PublishPacket("t", qos=1, packet_id=4)) == closed(0x93)
     client = connect(received=(7, 8, 9))
     assert len(client.send(PublishPacket("t", qos=1, packet_id=4))) == 1
+
+
+def test_MQ_23_more_ids_than_there_is_room_for_are_noticed():
+    ids = Map(dict.fromkeys((1, 2, 3, 4), IncomingStage.RECEIVED))
+    record = MqttConnectionRecord("client", SETTINGS, MqttConnectionStatus.CONNECTED, incoming=ids)
+    node = Node(MQTT_CONNECTION, record, name="c", now_ns=0, check=True)
+    with pytest.raises(InvariantViolated, match="has-room"):
+        node.feed(wrap_packet(PingreqPacket()), 0)
 
 
 @BOTH
@@ -301,7 +325,7 @@ def test_MQ_32_a_pubrel_before_pubrec(qos):
 
 
 @pytest.mark.parametrize(
-    "call", [PublishStoredAs(9, 0), ReleaseStored(9), SessionOpened("c", True), SessionRefused(0x87)]
+    "call", [PublishStoredAs(9, 0), ReleaseStored(9), MqttSessionOpened("c", True), SessionRefused(0x87)]
 )
 def test_MQ_33_an_answer_that_nothing_waits_for(call):
     client = connect()
@@ -420,10 +444,10 @@ def test_MQ_54_3_1_1_is_closed_without_a_packet():
 
 @BOTH
 def test_MQ_55_a_takeover(version):
-    assert connect(version).feed(SessionTaken()) == (closed(0x8E) if version == 5 else [over(0x8E)])
+    assert connect(version).feed(MqttSessionTaken()) == (closed(0x8E) if version == 5 else [over(0x8E)])
     client = MqttClient(version)
     client.send(ConnectPacket("c", client.version))
-    assert client.feed(SessionTaken()) == [MqttConnectionOver(0, True, 0, False)]
+    assert client.feed(MqttSessionTaken()) == [MqttConnectionOver(0, True, 0, False)]
 
 
 def test_MQ_56_a_server_that_stops():

@@ -6,9 +6,9 @@ It keeps topic aliases, packet ids in use and quotas of the connection, and asks
 from statemachines.kernel.protocol import Protocol
 
 PROTOCOL = Protocol(
-    name="mqtt",
+    name="mqtt_connections",
     prefix="MQ",
     about="the server's side of one MQTT connection, in front of a session",
-    machines={"mqtt_connection": "statemachines.mqtt.connection:MQTT_CONNECTION"},
-    page="statemachines.mqtt:clauses.md",
+    machines={"mqtt_connection": "statemachines.mqtt_connections.connection:MQTT_CONNECTION"},
+    page="statemachines.mqtt_connections:clauses.md",
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from statemachines.kernel import Effects, Event, Send, Tell
-from statemachines.mqtt.client_packet import BrokenPacket, DisconnectMessage
-from statemachines.mqtt.connection_record import AWAITING, CONNECTED, MqttConnectionRecord
-from statemachines.mqtt.session_event import MqttConnectionOver, PublishStoredAs, ServerStopping
 from statemachines.mqtt_codec.codec_error import ReasonCode
 from statemachines.mqtt_codec.packet import DisconnectPacket, MqttVersion
 from statemachines.mqtt_codec.packet_rule import CODES
+from statemachines.mqtt_connections.client_packet import BrokenPacket, DisconnectMessage
+from statemachines.mqtt_connections.connection_record import AWAITING, CONNECTED, MqttConnectionRecord
+from statemachines.mqtt_connections.session_event import MqttConnectionOver, PublishStoredAs, ServerStopping
 
 Done = tuple[MqttConnectionRecord, Effects]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from statemachines.kernel import Node, Send, Tell
-from statemachines.mqtt.client_packet import BrokenPacket, wrap_packet
-from statemachines.mqtt.connection import MQTT_CONNECTION
-from statemachines.mqtt.connection_record import MqttConnectionRecord, MqttSettings
-from statemachines.mqtt.session_event import SessionOpened
 from statemachines.mqtt_codec import ConnectPacket, Decoder, MqttVersion, PacketError, encode
+from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
+from statemachines.mqtt_connections.connection import MQTT_CONNECTION
+from statemachines.mqtt_connections.connection_record import MqttConnectionRecord, MqttSettings
+from statemachines.mqtt_connections.session_event import MqttSessionOpened
 
 SETTINGS = MqttSettings(receive_maximum=3, topic_alias_maximum=2, keep_alive_max_s=60, expiry_max_s=1_000)
 
@@ -62,6 +62,6 @@ def connect(version=5, received=(), settings=SETTINGS, **fields):
     """A client that is connected."""
     client = MqttClient(version, settings)
     client.send(ConnectPacket("c", client.version, **fields))
-    client.feed(SessionOpened("c", bool(received), received))
+    client.feed(MqttSessionOpened("c", bool(received), received))
     assert client.status == "connected"
     return client

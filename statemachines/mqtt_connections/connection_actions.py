@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Effect, Effects, Event, Message, Send, SetTimer, Tell
 from statemachines.kernel.pmap import Map
-from statemachines.mqtt import client_packet as c
-from statemachines.mqtt import session_event as s
-from statemachines.mqtt.connection_record import IncomingStage, MqttConnectionRecord, S
-from statemachines.mqtt.connection_rules import fit_version
 from statemachines.mqtt_codec import packet as p
 from statemachines.mqtt_codec.codec_error import ReasonCode
 from statemachines.mqtt_codec.packet_property import PacketProperties
 from statemachines.mqtt_codec.packet_rule import CODES
+from statemachines.mqtt_connections import client_packet as c
+from statemachines.mqtt_connections import session_event as s
+from statemachines.mqtt_connections.connection_record import IncomingStage, MqttConnectionRecord, S
+from statemachines.mqtt_connections.connection_rules import fit_version
 
 Done = tuple[MqttConnectionRecord, Effects]
 V3: Final = p.MqttVersion.V3_1_1
@@ -71,7 +71,7 @@ def ask_session(record: MqttConnectionRecord, event: c.ConnectMessage, now_ns: i
     return record, (Tell(wanted),)
 
 
-def accept(record: MqttConnectionRecord, event: s.SessionOpened, now_ns: int) -> Done:
+def accept(record: MqttConnectionRecord, event: s.MqttSessionOpened, now_ns: int) -> Done:
     incoming = Map(dict.fromkeys(event.received, IncomingStage.RECEIVED))
     properties = _describe_limits(record, event) if record.version is not V3 else PacketProperties()
     record = replace(record, client_id=event.client_id, incoming=incoming, received_before=len(incoming))
@@ -79,7 +79,7 @@ def accept(record: MqttConnectionRecord, event: s.SessionOpened, now_ns: int) ->
     return record, (_send(record, connack), *_wait(record, now_ns))
 
 
-def _describe_limits(record: MqttConnectionRecord, event: s.SessionOpened) -> PacketProperties:
+def _describe_limits(record: MqttConnectionRecord, event: s.MqttSessionOpened) -> PacketProperties:
     """What CONNACK says of the server, where it is not what a client takes for granted."""
     settings = record.settings
     return PacketProperties(
@@ -134,10 +134,6 @@ def refuse_stopping(record: MqttConnectionRecord, event: s.ServerStopping, now_n
 # -- publishing -------------------------------------------------------------------------------------------------------
 
 
-def note_packet(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
-    return record, _wait(record, now_ns)
-
-
 def _resolve_alias(
     record: MqttConnectionRecord, packet: p.PublishPacket
 ) -> tuple[MqttConnectionRecord, p.PublishPacket]:
@@ -150,6 +146,15 @@ def _resolve_alias(
     return replace(record, aliases=record.aliases.set(alias, topic)), replace(
         packet, topic=topic, properties=properties
     )
+
+
+def note_packet(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    return record, _wait(record, now_ns)
+
+
+def note_repeat(record: MqttConnectionRecord, event: c.PublishMessage, now_ns: int) -> Done:
+    record, _ = _resolve_alias(record, event.packet)
+    return record, _wait(record, now_ns)
 
 
 def publish_once(record: MqttConnectionRecord, event: c.PublishMessage, now_ns: int) -> Done:

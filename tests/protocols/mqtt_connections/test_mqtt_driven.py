@@ -7,24 +7,6 @@ from random import Random
 import pytest
 from mqtt_client import SETTINGS, MqttClient
 
-from statemachines.mqtt.connection_record import IncomingStage, can_take_packets
-from statemachines.mqtt.session_event import (
-    DeliveryReady,
-    FiltersStored,
-    FiltersWanted,
-    MessagePublished,
-    MessageReleased,
-    MqttConnectionOver,
-    PublishStoredAs,
-    ReleaseReady,
-    ReleaseStored,
-    ServerStopping,
-    SessionOpened,
-    SessionRefused,
-    SessionTaken,
-    SessionWanted,
-    TransportLost,
-)
 from statemachines.mqtt_codec import (
     AuthPacket,
     ConnectPacket,
@@ -41,8 +23,26 @@ from statemachines.mqtt_codec import (
     TopicSubscription,
     UnsubscribePacket,
 )
+from statemachines.mqtt_connections.connection_record import IncomingStage, can_take_packets
+from statemachines.mqtt_connections.session_event import (
+    DeliveryReady,
+    FiltersStored,
+    FiltersWanted,
+    MessagePublished,
+    MessageReleased,
+    MqttConnectionOver,
+    MqttSessionOpened,
+    MqttSessionTaken,
+    PublishStoredAs,
+    ReleaseReady,
+    ReleaseStored,
+    ServerStopping,
+    SessionRefused,
+    SessionWanted,
+    TransportLost,
+)
 
-ANSWERS_OF_OPENING = (SessionOpened, SessionRefused, SessionTaken, ServerStopping, TransportLost)
+ANSWERS_OF_OPENING = (MqttSessionOpened, SessionRefused, MqttSessionTaken, ServerStopping, TransportLost)
 
 
 class ConnectionJudge:
@@ -114,7 +114,7 @@ def draw_call(chance, client, judge, told):
         match asked:
             case SessionWanted():
                 is_refused = chance.random() < 0.1
-                return SessionRefused(0x87) if is_refused else SessionOpened("c", True, tuple(judge.received))
+                return SessionRefused(0x87) if is_refused else MqttSessionOpened("c", True, tuple(judge.received))
             case MessagePublished(packet=packet) if packet.qos:
                 code = chance.choice([0, 0, 0, 0x10, 0x97])
                 if judge.waiting.pop(packet.packet_id, 0) and code < 0x80:
@@ -126,7 +126,7 @@ def draw_call(chance, client, judge, told):
                 return ReleaseStored(number)
             case FiltersWanted(packet_id=number):
                 return FiltersStored(number, (1,))
-    rare = [SessionTaken(), ServerStopping(0x8B), TransportLost()]
+    rare = [MqttSessionTaken(), ServerStopping(0x8B), TransportLost()]
     usual = [DeliveryReady(PublishPacket("t", b"y", 1, packet_id=chance.randint(1, 9))), ReleaseReady(3)]
     return chance.choice(rare if chance.random() < 0.02 else usual)
 

@@ -1,7 +1,7 @@
 """What a connection and the session behind it say to each other.
 
 A connection tells the host what its client wants (`SessionWanted`, `MessagePublished`, ...), and the host calls it when
-that is durable (`SessionOpened`, `PublishStoredAs`, ...).
+that is durable (`MqttSessionOpened`, `PublishStoredAs`, ...).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class MqttConnectionOver(Event, frozen=True, gc=False):
 # -- from the session -------------------------------------------------------------------------------------------------
 
 
-class SessionOpened(Call, frozen=True, gc=False):
+class MqttSessionOpened(Call, frozen=True, gc=False):
     """The client has its session, under this client id.  `received`: packet ids of QoS 2 that it has not released."""
 
     client_id: str
@@ -132,7 +132,7 @@ class ReleaseReady(Call, frozen=True, gc=False):
     packet_id: int
 
 
-class SessionTaken(Call, frozen=True, gc=False):
+class MqttSessionTaken(Call, frozen=True, gc=False):
     """Another connection has the session."""
 
 
