@@ -45,10 +45,9 @@ class CampaignEngine(StrEnum):
 
 
 class CampaignOptions(NamedTuple):
-    """Where the trace goes, over how many processes, what was set, and whether files that are there are kept."""
+    """Where the trace goes, what was set, and whether files that are there are kept."""
 
     trace: Path | None
-    processes: int
     settings: tuple[str, ...]
     is_resumed: bool
 
@@ -81,6 +80,7 @@ def campaign(
 
     Exit code 1 if a property is violated; 3 if interrupted: what was done by then is counted, and its trace kept.
     """
+    from statemachines_sim.campaign import campaign_parts
     from statemachines_sim.fault import draw
     from statemachines_sim.override import override
     from statemachines_sim.scenario import find_scenario
@@ -103,11 +103,11 @@ def campaign(
     outcomes: list[Outcome] = []
     with bar("seeds") as advance, suppress(KeyboardInterrupt):
         numbers = range(first, first + seeds)
-        options = CampaignOptions(trace, processes, given, resume)
+        options = CampaignOptions(trace, given, resume)
         parts = (
             run_on_spark(chosen, numbers, options, spark)
             if engine is CampaignEngine.SPARK
-            else run_here(chosen, numbers, options)
+            else campaign_parts(chosen, numbers, out=trace, processes=processes, settings=given, is_resumed=resume)
         )
         for done in parts:
             outcomes += done
@@ -123,20 +123,6 @@ def campaign(
     if len(outcomes) < seeds:
         print(f"interrupted after {len(outcomes)} of {seeds} seeds", file=sys.stderr)
         raise typer.Exit(Exit.INCONCLUSIVE)
-
-
-def run_here(scenario: Scenario, seeds: range, options: CampaignOptions) -> Iterator[list[Outcome]]:
-    """The outcomes of a campaign over local processes, some at a time."""
-    from statemachines_sim.campaign import campaign_parts
-
-    yield from campaign_parts(
-        scenario,
-        seeds,
-        out=options.trace,
-        processes=options.processes,
-        settings=options.settings,
-        is_resumed=options.is_resumed,
-    )
 
 
 def run_on_spark(
