@@ -122,9 +122,10 @@ def subscribe_over(record: ResumeRecord, event: TakeoverBegun, now_ns: int) -> D
 
 def fall_back(record: ResumeRecord, event: TakeoverRefused | BeginTimeout, now_ns: int) -> Delegated:
     """There is nobody to take over from: it is loaded again, as if it were live nowhere, since somebody may have come
-    after us while we waited.  The writer on that node is not waited for either."""
+    after us while we waited.  The writer on a node that does not answer is not waited for either."""
     record, told, seen = step_takeover(record, event, now_ns)
-    silent = node_of(record.old) if node_of(record.old) != node_of(record.id) else ""
+    is_silent = not isinstance(event, TakeoverRefused) or event.is_gone
+    silent = node_of(record.old) if is_silent and node_of(record.old) != node_of(record.id) else ""
     record, asked = load(replace(record, old="", session="", delivery=None, silent=silent), event, now_ns)
     return record, (*told, *asked), seen
 

@@ -53,12 +53,14 @@ class TakeoverEnded(Message, frozen=True, gc=False):
 
 
 class TakeoverRefused(Message, frozen=True, gc=False):
-    """To either: this owner does not yield to you, or (from the host) there is no such owner here."""
+    """To either: this owner does not yield to you, or (from the host) there is no such owner here.  `is_gone`: it comes
+    from the node of the owner that asks, since the other node cannot be reached."""
 
     columns: ClassVar = TraceColumns(key="client", term="token")
 
     client: str
     token: Count
+    is_gone: bool = False
 
 
 def limit_rows(found: tuple[EpochRows, ...], limit: int) -> tuple[EpochRows, ...]:

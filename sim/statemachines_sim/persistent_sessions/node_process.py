@@ -164,7 +164,7 @@ class SessionNodeProcess(Process):
             self.after(0, lambda: super(SessionNodeProcess, self).receive((node, party, to, message, msg)))
             return
         if isinstance(message, BeginTakeover | EndTakeover) and not self.wires.reaches(self, to):
-            refused = TakeoverRefused(message.client, message.token)
+            refused = TakeoverRefused(message.client, message.token, True)
             self.after(0, lambda: self.act(lambda at_ns: self.machines.feed(party, refused, at_ns)))
             return
         if self.forge is not None:

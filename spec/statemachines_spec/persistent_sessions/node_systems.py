@@ -139,7 +139,7 @@ class SessionNodeActor(ProcessActor):
     @staticmethod
     def _refusal(event: BeginTakeover | EndTakeover) -> TakeoverRefused:
         """A node that is asked for an owner of a life that is over answers; here its neighbour does."""
-        return TakeoverRefused(event.client, event.token)
+        return TakeoverRefused(event.client, event.token, True)
 
     @staticmethod
     def _heard(envelope: Envelope) -> Envelope:

@@ -355,7 +355,7 @@ class SessionNode:
             self._runtime.receive(packet)
         elif isinstance(message, BeginTakeover | EndTakeover) and not self._transport.is_peer_of(NODE.name, packet.to):
             # Nobody there can answer, and the owner would wait for as long as one that is there may take.
-            refused = TakeoverRefused(message.client, message.token)
+            refused = TakeoverRefused(message.client, message.token, True)
             self._runtime.act(partial(self._host.feed, packet.sender, refused))
         else:
             self._transport.send(packet)

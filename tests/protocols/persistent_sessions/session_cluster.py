@@ -77,7 +77,8 @@ class Cluster:
                 self.sent.append(message)
                 there = self.hosts.get(node_of(to))
                 if there is None and isinstance(message, BeginTakeover | EndTakeover):
-                    refused = TakeoverRefused(message.client, message.token)  # as a node does that cannot reach another
+                    # As a node does that cannot reach another.
+                    refused = TakeoverRefused(message.client, message.token, True)
                     self._queue.extend((name, *one) for one in host.feed(party, refused, self.now_ns))
                 elif there is not None and type(message) not in self.lost:
                     out = there.receive(party, to, message, self.now_ns)
