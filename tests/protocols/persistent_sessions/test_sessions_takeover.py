@@ -192,13 +192,19 @@ def given_up(event, old=OLD):
     return resume(ResumeSession(), loaded, event, loaded, PendingRead(()), old=old)
 
 
-@pytest.mark.parametrize("event", [REFUSED, BeginTimeout(OLD)])
+@pytest.mark.parametrize("event", [TakeoverRefused("c", 7, True), BeginTimeout(OLD)])
 def test_PS_423_the_writer_beside_an_owner_that_did_not_begin_is_fenced_at_once(event):
     one = given_up(event)
     asked = one.feed(SubscribedLive(("old", "w")))
     assert [each.writer for each in asked if isinstance(each, Fence)] == ["old"]
     assert one.record.silent == ""
     assert {name: flow.status.value for name, flow in one.record.flows.items()} == {"old": "fencing", "w": "waiting"}
+
+
+def test_PS_423_a_node_that_refuses_lives_and_its_writer_is_asked_for_a_marker():
+    one = given_up(REFUSED)
+    assert not [each for each in one.feed(SubscribedLive(("old", "w"))) if isinstance(each, Fence)]
+    assert {name: flow.status.value for name, flow in one.record.flows.items()} == {"old": "waiting", "w": "waiting"}
 
 
 def test_PS_423_a_node_does_not_fence_its_own_writer_for_an_owner_that_it_has_not_any_more():
