@@ -10,7 +10,7 @@ from session_databases import connect
 from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, ReadMessages, ReadNodes
 from statemachines.drivers.persistent_sessions.outbox import QOS_0_MAX, READ_MAX, UNACKNOWLEDGED_MAX, Outbox
 from statemachines.drivers.persistent_sessions.payloads import OVERHEAD, Payloads
-from statemachines.drivers.persistent_sessions.request_queue import BATCH_MAX, MARKS_MAX, RequestQueue
+from statemachines.drivers.persistent_sessions.request_queue import BATCH_MAX, ROWS_MAX, RequestQueue
 from statemachines.drivers.persistent_sessions.store import NodeLife, open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.kernel import Superseded
@@ -122,15 +122,15 @@ def test_PS_192_marks_of_rows_one_behind_the_other_are_one_of_a_batch():
     async def main():
         store, taken = Store(), []
         desk = RequestQueue(store, LIFE)
-        marks = [MarkDelivered("s", "w", 1, number) for number in range(1, MARKS_MAX + 2)]
+        marks = [MarkDelivered("s", "w", 1, number) for number in range(1, ROWS_MAX + 2)]
         asked = [put(0), *marks, *map(put, range(BATCH_MAX))]
         for one in asked:
             desk.give(one, taken.append)
         await served(desk, len(asked), taken)
         assert taken == asked
         first, second, third = [requests for _, requests in store.batches]
-        assert first == asked[:MARKS_MAX]
-        assert second == asked[MARKS_MAX : MARKS_MAX + 1 + BATCH_MAX]
+        assert first == asked[:ROWS_MAX]
+        assert second == asked[ROWS_MAX : ROWS_MAX + 1 + BATCH_MAX]
         assert third == asked[-1:]
 
     asyncio.run(main())
@@ -140,7 +140,7 @@ def test_PS_192_PS_197_a_mark_of_several_rows_counts_as_so_many():
     async def main():
         store, taken = Store(), []
         desk = RequestQueue(store, LIFE)
-        half = MARKS_MAX // 2
+        half = ROWS_MAX // 2
         marks = [MarkDelivered("s", "w", 1, place * half + 1, (place + 1) * half) for place in range(5)]
         for one in marks:
             desk.give(one, taken.append)

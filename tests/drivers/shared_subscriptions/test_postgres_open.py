@@ -267,7 +267,7 @@ def test_a_process_that_is_paused_within_a_transaction_holds_nobody_up_for_ever(
     run(store.ask(Read(1, ())), store)
 
 
-LIMITS = {"lock_timeout": "2s", "statement_timeout": "1min", "idle_in_transaction_session_timeout": "10s"}
+LIMITS = {"lock_timeout": "2s", "statement_timeout": "1min", "idle_in_transaction_session_timeout": "2s"}
 
 
 def test_what_was_refused_writes_nothing_and_time_goes_on(postgres):
