@@ -1,7 +1,7 @@
 """Override: some keys of a scenario set to other values, as the command line gives them: `KEY=VALUE`.
 
 A key is a path in the scenario file, with or without the section of the protocol (`configuration.exclusive`,
-`faults.crash`); a value is written as in TOML.  What is not TOML is text.
+`faults.crash`); a value is written as in TOML, or `null` where a key may have none.  What is not TOML is text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
 
 
 def value_of(text: str) -> Any:
-    """What the text means in TOML; text that means nothing there stands for itself."""
+    """What the text means in TOML, or nothing (`null`, which TOML lacks); text that means nothing there stands for
+    itself."""
+    if text.strip() == "null":
+        return None
     try:
         return msgspec.toml.decode(f"value = {text}")["value"]
     except (msgspec.DecodeError, ValueError):  # a number of more digits than Python reads, too

@@ -54,7 +54,7 @@ class Nack(Call, frozen=True, gc=False):
     """From the application: message `offset` of this owner and grant was not dealt with; hand it over again, before
     anything behind it, after `delay_ns`."""
 
-    columns: ClassVar = TraceColumns(key="stream")
+    columns: ClassVar = TraceColumns(key="stream", first="offset")
 
     owner: str
     stream: str

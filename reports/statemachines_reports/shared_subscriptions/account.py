@@ -11,14 +11,21 @@ import numpy as np
 from statemachines_reports.columns import Columns
 from statemachines_reports.protocol import Segment, Verdict
 from statemachines_reports.shared_subscriptions.liars import of_liars
-from statemachines_reports.shared_subscriptions.names import PUBLISHER, SESSION
+from statemachines_reports.shared_subscriptions.names import LEADER, PUBLISHER, SESSION
+
+DROPPED = "message_dropped"
+"""A leader acknowledges one message in the name of the group."""
+
+PARKED = "stream_parked"
+"""A leader grants a stream to nobody until its next message is dropped."""
 
 
 class Stream(msgspec.Struct, frozen=True):
     """The account of one stream in one run, in messages.
 
     `delivered` counts every delivery, `duplicates` those of a message that was delivered before.  `missing` was
-    published and never acknowledged; `unknown` was delivered or acknowledged and never published.
+    published and never acknowledged, nor dropped by the group; `unknown` was delivered or acknowledged and never
+    published.
     """
 
     run: int
@@ -36,13 +43,14 @@ class Ranges:
 
     def __init__(self, columns: Columns, *events: str) -> None:
         row = columns.rows_of("tell", event=events)
-        row = row[columns.is_one_of("machine", (SESSION, PUBLISHER), row)]
+        row = row[columns.is_one_of("machine", (SESSION, PUBLISHER, LEADER), row)]
         group = columns["run"][row] * (len(columns.texts["key"]) + 1) + columns["key"][row]
         order = np.argsort(group, kind="stable")
         self.row = row[order]
         self.group = group[order]
         self.first = columns["first"][self.row]
-        self.last = columns["last"][self.row]
+        is_one = columns.is_one_of("event", (DROPPED,), self.row)
+        self.last = np.where(is_one, self.first, columns["last"][self.row])
 
     def total(self) -> dict[int, int]:
         """Group -> sum of the lengths."""
@@ -86,8 +94,9 @@ def account_for(columns: Columns) -> list[Stream]:
     delivered = Ranges(columns, "deliver")
     total, different = delivered.total(), delivered.count_covered()
     acknowledged = Ranges(columns, "acknowledged").count_covered()
-    wanted = Ranges(columns, "published", "acknowledged").count_covered()
-    known = Ranges(columns, "published", "acknowledged", "deliver").count_covered()
+    done = Ranges(columns, "acknowledged", DROPPED).count_covered()
+    wanted = Ranges(columns, "published", "acknowledged", DROPPED).count_covered()
+    known = Ranges(columns, "published", "acknowledged", "deliver", DROPPED).count_covered()
     return [
         Stream(
             run=group // keys,
@@ -96,7 +105,7 @@ def account_for(columns: Columns) -> list[Stream]:
             delivered=total.get(group, 0),
             duplicates=total.get(group, 0) - different.get(group, 0),
             acknowledged=acknowledged.get(group, 0),
-            missing=wanted.get(group, 0) - acknowledged.get(group, 0),
+            missing=wanted.get(group, 0) - done.get(group, 0),
             unknown=known[group] - published.get(group, 0),
         )
         for group in sorted(known)
@@ -104,14 +113,15 @@ def account_for(columns: Columns) -> list[Stream]:
 
 
 def judge_acknowledged(segment: Segment) -> Verdict:
-    """L5: every published message was acknowledged, and nothing else was.  Of what a liar was granted it may have said
-    that it acknowledged it."""
+    """L5: every published message was acknowledged, or dropped by the group, and nothing else was.  Of what a liar was
+    granted it may have said that it acknowledged it.  What is parked waits, and so does all behind it."""
     columns = segment.columns
     streams = account_for(columns)
     keys = len(columns.texts["key"]) + 1
     lied = {(group // keys, columns.texts["key"][group % keys]) for group in of_liars(columns).tolist()}
+    excused = lied | {(group // keys, columns.texts["key"][group % keys]) for group in find_parked(columns)}
     missing = [
-        stream for stream in streams if stream.unknown or (stream.missing and (stream.run, stream.key) not in lied)
+        stream for stream in streams if stream.unknown or (stream.missing and (stream.run, stream.key) not in excused)
     ]
 
     def describe(place: int) -> str:
@@ -123,6 +133,22 @@ def judge_acknowledged(segment: Segment) -> Verdict:
 
     runs = np.array([stream.run for stream in missing], np.int64)
     return Verdict(sum(stream.published for stream in streams), runs, np.full(len(runs), -1), describe)
+
+
+def find_parked(columns: Columns) -> set[int]:
+    """The groups of streams, as `Ranges` has them, of which all was done up to a message at which they are parked."""
+    rows = columns.rows_of("tell", event=(PARKED,))
+    if not len(rows):
+        return set()
+    group = columns["run"][rows] * (len(columns.texts["key"]) + 1) + columns["key"][rows]
+    done = Ranges(columns, "acknowledged", DROPPED)
+    begins, reached, least = Ranges(columns, "published").least(), done.find_reached(), done.least()
+    found = set()
+    for stream, offset in zip(group.tolist(), columns["first"][rows].tolist(), strict=True):
+        begin = begins.get(stream, offset)
+        if offset == (reached[stream] if least.get(stream, begin + 1) <= begin else begin):
+            found.add(stream)
+    return found
 
 
 def absent_publishers(segment: Segment) -> list[tuple[int, str]]:

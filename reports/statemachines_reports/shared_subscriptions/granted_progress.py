@@ -1,4 +1,4 @@
-"""Granted progress: what a grant passes over was acknowledged (S6), and is there (S16).
+"""Granted progress: what a grant passes over was acknowledged, or dropped by the group (S6), and is there (S16).
 
 A grant from N on says that everything before N is done: its borrower skips it, whatever became of it.  Logs of several
 nodes are merged by their clocks, so a grant is held against what was acknowledged and published in the whole run.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from statemachines_reports.protocol import Segment, Verdict, verdict
-from statemachines_reports.shared_subscriptions.account import Ranges
+from statemachines_reports.shared_subscriptions.account import DROPPED, Ranges
 from statemachines_reports.shared_subscriptions.liars import of_liars
 
 
@@ -23,7 +23,7 @@ def judge_granted(segment: Segment) -> Verdict:
     keys = len(columns.texts["key"]) + 1
     grants = columns.rows_of("send", event=("grant",))
     group = columns["run"][grants] * keys + columns["key"][grants]
-    published, acknowledged = Ranges(columns, "published"), Ranges(columns, "acknowledged")
+    published, acknowledged = Ranges(columns, "published"), Ranges(columns, "acknowledged", DROPPED)
     stored, begins = published.find_reached(), published.least()
     done, done_from = acknowledged.find_reached(), acknowledged.least()
 

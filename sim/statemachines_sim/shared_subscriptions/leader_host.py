@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from statemachines.kernel import Event, Message, Outgoing, RemoteProtocolError, node_of
 from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
+from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.relay import check_sender
 from statemachines_sim.process import Process
@@ -43,7 +45,9 @@ class LeaderHost(Process):
         self._run(lambda: self.perform(self.host.halt(self.local_now()), self._env.now))
 
     def route_tell(self, party: str, event: Event) -> None:
-        """A leader resigned; the next `leader_wanted` starts another."""
+        """What a group gives up is noted.  A leader resigned: the next `leader_wanted` starts another."""
+        if isinstance(event, MessageDropped | StreamParked):
+            self._recorder.tell(self._env.now, self.node, party, LEADER.full_name, event)
 
 
 def is_leader_host(world: World, party: str) -> bool:
