@@ -144,7 +144,8 @@ def test_our_leader_serves_a_foreign_borrower(tmp_path):
     """It gets every stream of a group from `gapless node leader`, reads it, and its progress is committed."""
     times = ROLE.wire.configuration
     config, store = tmp_path / "times.toml", tmp_path / "messages.db"
-    config.write_text("".join(f"{name} = {str(one).lower()}\n" for name, one in msgspec.to_builtins(times).items()))
+    given = {name: one for name, one in msgspec.to_builtins(times).items() if one is not None}
+    config.write_text("".join(f"{name} = {msgspec.json.encode(one).decode()}\n" for name, one in given.items()))
     asyncio.run(prepare(store, times))
     (identity,) = sqlite3.connect(store).execute("SELECT identity FROM store").fetchone()
     secret = tmp_path / "group.secret"

@@ -176,7 +176,7 @@ class Stage:
     def _ack(self, node: str) -> None:
         host = self._places[node].host
         for done in self._taken.pop(node):
-            held = msgspec.structs.astuple(done)
+            held = (done.owner, done.stream, done.grant, done.first, done.last)
             self._run_at(node, lambda now_ns, held=held: host.acknowledge(*held, now_ns))  # type: ignore[misc]
 
     def _unsubscribe(self, node: str) -> None:

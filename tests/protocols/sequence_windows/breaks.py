@@ -86,7 +86,7 @@ BREAKS = {
     "SW-60": swap(windows, "_window", lambda side, given: rotation.Window()),
     "SW-61": swap(losses, "in_id_order", tuple),
     "SW-70": swap(HeldStreams, "_begin", no_more(None)),
-    "SW-71": swap(HeldMessage, "told_after", lambda self, lost: self.told),
+    "SW-71": swap(HeldMessage, "judge_after_loss", lambda self, lost: self.told),
     "SW-72": lambda stack: unknown_is_asked_for(stack),
     "SW-73": swap(held_streams, "Heartbeat", lambda source, last: held_streams.QueryEnded(source, 0, False)),
     "SW-74": swap(HeldStreams, "_has_place", lambda self, count: True),

@@ -801,6 +801,20 @@ def test_SS_144_also_when_a_ping_or_a_disconnect_says_so():
     assert only(Grant, bench.join("c2")) == []
 
 
+def test_SS_144_where_a_stream_has_ended_the_others_are_shared_anew_at_once():
+    bench = Bench(topics=3).start()
+    bench.join("c1")
+    (revoke,) = only(Revoke, bench.join("c2"))
+    (grant,) = only(Grant, bench.finish(revoke, 5))
+    bench.topics(3)  # ten messages more in each
+    bench.end(grant.stream)
+    bench.progress(grant, 20)
+    assert bench.record.streams[grant.stream].ended, "as the leader measured it"
+    sent = bench.progress(grant, END_OF_STREAM)
+    assert [one.stream for one in only(Revoked, sent)] == [grant.stream]
+    assert [one.borrower for one in only(Revoke, sent)] == ["c1~1/1"]
+
+
 def test_SS_145_what_is_said_of_an_old_grant_only_shows_life():
     bench = Bench().start()
     (grant, _) = only(Grant, bench.join("c1"))

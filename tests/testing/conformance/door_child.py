@@ -53,8 +53,8 @@ def main(how):
             os.close(1)
             time.sleep(1000)
         if how == "closes its input" and number == 4:
+            os.close(0)  # before it answers: the next line must not find a reader
             print(json.dumps(answer), flush=True)
-            os.close(0)
             time.sleep(1000)
         if how == "logs without end":
             sys.stderr.write("x" * 3_000_000)
