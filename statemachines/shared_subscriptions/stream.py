@@ -211,15 +211,20 @@ def uninstall(record: StreamRecord, event: Event, now_ns: int) -> tuple[StreamRe
 
 def keep_progress(record: StreamRecord, event: StreamProgress, now_ns: int) -> tuple[StreamRecord, Effects]:
     finished = record.finished or event.finished or event.progress == END_OF_STREAM
-    record = replace(record, progress=event.progress, finished=finished, failed=event.failed, in_hand=event.in_hand)
+    if event.failed == record.failed and event.in_hand == record.in_hand:
+        record = replace(record, progress=event.progress, finished=finished)
+    else:
+        record = replace(record, progress=event.progress, finished=finished, failed=event.failed, in_hand=event.in_hand)
     return record, (answer(record),)
 
 
 def answer(record: StreamRecord) -> Send:
     """The progress of the stream, to the leader."""
-    link = record.link
-    pair, report = (link.epoch, link.registration), record.report()
-    return Send(link.leader, make_update(link.borrower, *pair, report))
+    link, stream, grant, progress = record.link, record.stream, record.grant, record.progress
+    said = (record.finished, record.failed, record.in_hand)
+    return Send(
+        link.leader, UpdateProgress(link.borrower, link.epoch, link.registration, stream, grant, progress, *said)
+    )
 
 
 def make_update(borrower: str, epoch: int, registration: int, report: Report) -> UpdateProgress:
