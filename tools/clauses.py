@@ -212,7 +212,8 @@ def run(mutants: list[Mutant], say: Callable[[Verdict], None]) -> list[Verdict]:
     if files:
         with contextlib.redirect_stdout(io.StringIO()):
             ignored = "ignore::pytest.PytestAssertRewriteWarning"  # of what this process has imported before
-            options = ["-q", "-p", "no:randomly", "-p", "no:xdist", "--no-header", "-W", ignored]
+            options = ["-q", "-p", "no:randomly", "-p", "no:xdist", "-p", "no:unraisableexception", "--no-header"]
+            options += ["-W", ignored]  # a test that was ended leaves its sockets to the collector
             pytest.main([*options, *files], plugins=[runner])
     return runner.verdicts
 
