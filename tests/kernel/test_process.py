@@ -34,6 +34,8 @@ from statemachines.kernel import (
     Tell,
 )
 
+KIND = PartyKind("clerk", CLERK, most=2)
+
 
 def open_office(**fields):
     return ProcessRunner(OFFICE, OfficeRecord("o~1", **fields), check=True)
@@ -96,6 +98,20 @@ def test_a_kind_that_exceeds_its_bound_and_an_id_of_another_are_refused():
         OFFICE.check_begin("cook", "o~1/1", "o~1", 0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "own", "strange"),
+    [
+        (KIND, ("o~1/7",), ("o~1/x", "o~1/7/desk", "o~1/")),
+        (replace(KIND, suffix="/desk"), ("o~1/7/desk",), ("o~1/7", "o~1/desk", "o~1/7/desk/desk")),
+        (replace(KIND, prefix="c-", most=1, number="clerk"), ("o~1/c-clerk",), ("o~1/c-1", "o~1/clerk")),
+    ],
+)
+def test_an_id_has_the_prefix_the_suffix_and_the_number_or_the_word_of_its_kind(kind, own, strange):
+    assert [one for one in (*own, *strange) if kind.is_id(one)] == list(own)
+    for one in own:
+        assert kind.id_of("o~1", kind.number_of(one)) == one
+
+
 def test_a_party_that_shows_nothing_is_not_looked_at():
     process = declare(kinds=(PartyKind("clerk", CLERK, most=2),))
     runner = ProcessRunner(process, OfficeRecord("o~1"))
@@ -116,7 +132,6 @@ def test_a_process_is_a_value_that_is_written_read_and_made_anew():
         OFFICE.encode(replace(state, owed=(("o~1", Tell(Busy())),)))
 
 
-KIND = PartyKind("clerk", CLERK, most=2)
 BAD = {
     "two kinds are called 'clerk'": {"kinds": (CLERKS, KIND)},
     "kind clerk has most=0; must be 1 or more": {"kinds": (replace(KIND, most=0),)},
@@ -127,6 +142,9 @@ BAD = {
         "routes": (EventRoute((Served,), ("clerk",), "addressee", "T-1"),)
     },
     "which one? name the field": {"routes": (EventRoute((Question,), (OUTSIDE,), "clerk", "T-1"),)},
+    "only a party is paired with a party": {
+        "routes": (EventRoute((Question,), (OUTSIDE,), "clerk", "T-1", paired=True),)
+    },
     "served has no field 'owner'": {"routes": (EventRoute((Served,), ("clerk",), "process", "T-1", by="owner"),)},
     "nothing there takes busy; add a row": {"routes": (EventRoute((Busy,), ("clerk",), "process", "T-1"),)},
     "never taken, since one before it has no guard": {"routes": (*ROUTES, ROUTES[1])},
