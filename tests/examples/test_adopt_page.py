@@ -24,13 +24,14 @@ CODES = {"--test": 1, 'paid >= 0" --within "paid <= 3': 1, '--holds "paid >= -2"
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty folder, where modules of the page are imported from, and forgotten afterwards."""
-    before = set(sys.modules)
+    names = ("shop", "counted", "test_shop", "serve")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    before = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     yield tmp_path
-    for name in ("shop", "counted", "test_shop", "serve"):
-        if name not in before:
-            sys.modules.pop(name, None)
+    for name in names:
+        sys.modules.pop(name, None)
+    sys.modules.update(before)
 
 
 def test_every_listing_runs_and_every_command_says_what_the_page_says(folder, capsys):
@@ -43,8 +44,8 @@ def test_every_listing_runs_and_every_command_says_what_the_page_says(folder, ca
             words = shlex.split(command)
             if words[0] == "gapless":
                 code = run(words[1:])
-                assert code == next((one for part, one in CODES.items() if part in command), 0), command
                 said = capsys.readouterr()
+                assert code == next((one for part, one in CODES.items() if part in command), 0), (command, said)
                 output = said.out + said.err
             else:
                 environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
