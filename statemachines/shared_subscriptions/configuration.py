@@ -35,7 +35,9 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `count_deliveries`: a leader keeps in the group store how often the next message of a stream failed.  `max_deliver`:
     a message that failed so often is handed over no more (None: there is no such bound).  `spent`: its stream is parked
     until somebody says that it is to go on, or the message is dropped.  `dead_letter_topic`: its copy is stored
-    there, and the group goes on ("": there are no dead letters)."""
+    there, and the group goes on ("": there are no dead letters).
+
+    `ack_wait_ms`: a member that has a message in hand for so long gives its streams to others (0: it keeps them)."""
 
     find_leader_ms: int = 1000
     ping_interval_ms: int = 1000
@@ -58,6 +60,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_deliver: int | None = None
     spent: Literal["park", "drop"] = "park"
     dead_letter_topic: str = ""
+    ack_wait_ms: int = 0
 
     @property
     def lease_ms(self) -> int:
@@ -81,7 +84,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Itself; raises `ConfigurationError` with both values and the rule where a relation is broken."""
         for field in self.__struct_fields__:
             value = getattr(self, field)
-            least = 0 if field == "grant_timeout_ms" else 1
+            least = 0 if field in ("grant_timeout_ms", "ack_wait_ms") else 1
             if field.endswith("_ms") and not least <= value < 2**40:
                 raise ConfigurationError(field, value, f"a time in milliseconds must lie between {least} and 2^40")
         if not 0 <= self.clock_drift < 0.5:

@@ -35,7 +35,12 @@ from statemachines_sim.shared_subscriptions.monitors.set_aside import SetAside
 from statemachines_sim.shared_subscriptions.monitors.statuses import Statuses
 from statemachines_sim.shared_subscriptions.section import Section, is_quick
 
-PROPERTIES: Final = (*(f"S{number}" for number in range(1, 18)), "S20", "S21", *(f"L{number}" for number in range(1, 12)))
+PROPERTIES: Final = (
+    *(f"S{number}" for number in range(1, 18)),
+    "S20",
+    "S21",
+    *(f"L{number}" for number in range(1, 12)),
+)
 """By the names of the protocol's page."""
 
 EXCUSES: Final = ("crash", "poisoned", "lost_disk", "leader_crash", "end_twin", "unsubscribe")

@@ -54,8 +54,8 @@ async def declare(
     """Declare the group of `subscription` unless it is declared; it begins at `start`: "now", "beginning" (everything
     stored), or nanoseconds of store time.
 
-    Raises `ConfigurationError` for a malformed subscription or start, where the group lives by other times, or where its
-    filter matches the dead-letter topic of the configuration.
+    Raises `ConfigurationError` for a malformed subscription or start, where the group lives by other times, or where
+    its filter matches the dead-letter topic of the configuration.
     """
     return await _operate(subscription, store, configuration, Declare(start_of(start)), GroupDeclared)
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 
 import pytest
-
 from msgspec.structs import replace
 from test_given_back import TEN, seen
 from test_nodes import CALM, Place, read, run

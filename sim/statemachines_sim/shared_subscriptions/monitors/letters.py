@@ -37,7 +37,9 @@ class Letters:
             if isinstance(effect, Tell) and isinstance(effect.event, MessageDropped) and effect.event.topic:
                 message = (effect.event.stream, effect.event.progress)
                 if message not in self.stored:
-                    what = f"{message[0]}: the group goes on behind message {message[1]}, and its dead letter is not there"
+                    what = (
+                        f"{message[0]}: the group goes on behind message {message[1]}, and its dead letter is not there"
+                    )
                     self._judge.report_broken("S21", what)
 
     def deliver(self, event: Deliver) -> None:
