@@ -551,6 +551,7 @@ def give_back(record: SessionRecord, event: Nack, now_ns: int) -> tuple[SessionR
 def give_back_late(record: SessionRecord, event: AcknowledgementWaitEnd, now_ns: int) -> tuple[SessionRecord, Effects]:
     """Its leader hears first how often the message failed."""
     record, effects = take_back(record, event, now_ns)
+    record = queue_fetch(record, event.key)
     return record, (*report(record.readings[event.key]), *effects)
 
 
@@ -621,7 +622,8 @@ ROWS = (
     Row(Nack,        FETCHING, STAY,     and_look(give_back),   is_in_hand,        "SS-332"),
     Row(DelayEnd,    WAITING,  STAY,     and_poll(end_delay),   is_delayed,        "SS-334"),
     Row(DelayEnd,    FETCHING, STAY,     end_delay,             is_delayed,        "SS-334"),
-    Row(AcknowledgementWaitEnd, EVERY, STAY, give_back_late, is_late,              "SS-351"),
+    Row(AcknowledgementWaitEnd, WAITING,  STAY, and_poll(give_back_late), is_late, "SS-351"),
+    Row(AcknowledgementWaitEnd, FETCHING, STAY, give_back_late, is_late,           "SS-351"),
     Row(PollTimer,   WAITING,  FETCHING, try_read,              is_unreadable,     "SS-291"),
     Row(UnreadableTimer, WAITING,  STAY, give_up_reads,         is_failing,        "SS-290"),
     Row(UnreadableTimer, FETCHING, STAY, give_up_open_read,     is_failing,        "SS-290"),

@@ -124,8 +124,8 @@ class SharedSession:
     process, one at a time (default: made of its host, its number and chance); `state`: directory for the number of its
     life, if it has a name (default: beside the store's file, or the current one); `trace`: directory for its log;
     `buffer`: messages of a stream that may be fetched ahead of what is acknowledged; `stall_warning_s`: a stream whose
-    next message is in hand, and not acknowledged, for so many seconds is named in the log; `ack_wait`: seconds for which
-    a message may be in hand, before the streams go to other members (default: for ever); `number`: for messages
+    next message is in hand, and not acknowledged, for so many seconds is named in the log; `ack_wait`: seconds that a
+    message may be in hand, before the streams go to other members (default: for ever); `number`: for messages
     in traces, if two nodes' should clash; `credentials`: what leader hosts must prove, and what we show them;
     `environment`: what the node lives in, if not this machine.
     """
