@@ -20,7 +20,9 @@ from statemachines_sim.protocol import Watch
 Entry = tuple[Any, ...]
 """What a row is made of, by its first word, or (a number, its time, comes first) the row itself:
 
-    "send", "deliver", "drop", "duplicate"   now_ns, node, party, peer, msg, message
+    "send"    now_ns, node, party, peer, msg, message, and it may be where to: the packet itself
+    "deliver" now_ns, packet
+    "drop", "duplicate"   now_ns, node, party, peer, msg, message
     "step"    now_ns, node, machine, party, state before, state after, row, msg, event
 """
 
@@ -112,7 +114,10 @@ class Recorder:
                 rows.append(steps[type(entry[-1])](*entry[1:]))
             elif type(kind) is int:
                 rows.append(entry)
+            elif kind == "deliver":
+                _, now_ns, (_, _, _, sender, to, msg, message, node) = entry
+                rows.append(events[type(message)](now_ns, node, "", to, kind, sender, msg, message))
             else:
-                _, now_ns, node, party, peer, msg, message = entry
+                _, now_ns, node, party, peer, msg, message = entry[:7]
                 rows.append(events[type(message)](now_ns, node, "", party, kind, peer, msg, message))
         return rows
