@@ -7,8 +7,24 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import msgspec
 
+from statemachines.kernel import GaplessError
+
 if TYPE_CHECKING:
     from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
+
+
+class DeliveryRevoked(GaplessError):
+    """The message was not acknowledged in time, and was taken back: another member may have it, or had it."""
+
+    def __init__(self, stream: str, offset: int) -> None:
+        self.stream = stream
+        self.offset = offset
+        what = "was not acknowledged within ack_wait and was taken back; it is delivered again, if it was not yet"
+        super().__init__(f"message {offset} of {stream} {what}")
+
+    def __reduce__(self) -> tuple[type[DeliveryRevoked], tuple[str, int]]:
+        """So that it comes back whole from another process."""
+        return type(self), (self.stream, self.offset)
 
 
 class Delivered(msgspec.Struct, frozen=True, eq=False):
@@ -46,6 +62,7 @@ class Delivered(msgspec.Struct, frozen=True, eq=False):
             durable: return only when the group store has it, with all messages of the stream before it.
 
         Raises:
+            DeliveryRevoked: it was not acknowledged within `ack_wait`, and was taken back.
             AcknowledgementUncertain: (`durable`) the grant ended before the group store had it.
             LocalProtocolError: (`durable`) the message is of a private subscription.
         """

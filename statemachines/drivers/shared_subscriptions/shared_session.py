@@ -36,6 +36,7 @@ from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
+from statemachines.drivers.shared_subscriptions.deliveries import DeliveryRevoked as DeliveryRevoked
 from statemachines.drivers.shared_subscriptions.durable_progress import AcknowledgementUncertain, DurableProgress
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import (
@@ -60,7 +61,7 @@ from statemachines.shared_subscriptions.private_subscription import NOW, ReadTo
 from statemachines.shared_subscriptions.relay import check_relay
 from statemachines.shared_subscriptions.session import Deliver, Ended, Nack, Ready
 from statemachines.shared_subscriptions.session_record import Reading, reading_key
-from statemachines.shared_subscriptions.standby import Resumed, Suspended
+from statemachines.shared_subscriptions.standby import DeliveriesRevoked, Resumed, Suspended
 from statemachines.shared_subscriptions.stream_store import (
     Fetch,
     Fetched,
@@ -88,6 +89,11 @@ GIVEN_BACK: Final = (
     "%s: no read of the store has succeeded for %.1f s (stream %s and others): the streams of %s are given back to the"
     " group, and asked for again when a read succeeds; look at the database, and at the way there"
 )
+TAKEN_BACK: Final = (
+    "%s: a message of stream %s was not acknowledged for %.1f s: the streams of %s are given back to the group, and"
+    " asked for again when the application takes messages; its late ack() raises DeliveryRevoked"
+)
+RETURNED: Final = "%s: the application takes messages again: %s takes part again (it kept a message of stream %s)"
 TAKES_PART: Final = "%s: the store can be read again (stream %s): %s takes part again"
 
 Acknowledge = Literal["application", "delivery"]
@@ -98,6 +104,13 @@ STALL_WARNING_S: Final = 30.0
 
 DELAY_MAX_S: Final = 86_400.0
 """A message that was given back is handed over again within a day."""
+
+ACK_WAIT_MAX_S: Final = 86_400.0
+"""A message may be in hand for a day, or for ever."""
+
+REVOKED_MAX: Final = 1_000
+"""So many owners whose messages were taken back are remembered; a late acknowledgement for an older one changes
+nothing."""
 
 SHARED: Final = ("$shared/", "$share/", "$queue/")
 LEADERS_MAX: Final = 16
@@ -111,8 +124,9 @@ class SharedSession:
     process, one at a time (default: made of its host, its number and chance); `state`: directory for the number of its
     life, if it has a name (default: beside the store's file, or the current one); `trace`: directory for its log;
     `buffer`: messages of a stream that may be fetched ahead of what is acknowledged; `stall_warning_s`: a stream whose
-    next message is in hand, and not acknowledged, for so many seconds is named in the log; `number`: for messages in
-    traces, if two nodes' should clash; `credentials`: what leader hosts must prove, and what we show them;
+    next message is in hand, and not acknowledged, for so many seconds is named in the log; `ack_wait`: seconds that a
+    message may be in hand, before the streams go to other members (default: for ever); `number`: for messages
+    in traces, if two nodes' should clash; `credentials`: what leader hosts must prove, and what we show them;
     `environment`: what the node lives in, if not this machine.
     """
 
@@ -127,6 +141,7 @@ class SharedSession:
         configuration: Configuration | None = None,
         buffer: int = 256,
         stall_warning_s: float = STALL_WARNING_S,
+        ack_wait: float | None = None,
         number: int | None = None,
         credentials: Credentials = NONE,
         environment: Environment = REAL,
@@ -135,7 +150,7 @@ class SharedSession:
         self._environment = environment
         credentials.dialling()  # raises what is wrong with them
         self.credentials = credentials
-        self.configuration = (configuration or Configuration()).check()
+        self.configuration = limit_wait(configuration or Configuration(), ack_wait).check()
         self._name = node
         self.node = node or ""
         self._leaders = parse_leaders(leader)
@@ -156,6 +171,7 @@ class SharedSession:
         self._answer_came = asyncio.Event()
         self._turn_ns = 0
         self._taken: Deliver | None = None
+        self._revoked: dict[str, bool] = {}
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -369,7 +385,12 @@ class SharedSession:
         self.note_ack(owner, stream, grant, first, last)
 
     def note_ack(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
-        """The same for messages that were handed over, as `Delivered` knows of itself."""
+        """The same for messages that were handed over, as `Delivered` knows of itself.
+
+        Raises `DeliveryRevoked` where they were taken back, since they were not acknowledged in time.
+        """
+        if owner in self._revoked:
+            raise DeliveryRevoked(stream, first)
         if not self._acks:
             asyncio.get_running_loop().call_soon(self._flush_acks)
         ranges = self._acks.setdefault((owner, stream, grant), [])
@@ -484,6 +505,15 @@ class SharedSession:
                 self._taken = event
             case ReadTo(name, stream, progress):
                 self._progress[name][stream] = progress
+            case DeliveriesRevoked(owner):
+                self._revoked[owner] = True
+                if len(self._revoked) > REVOKED_MAX:
+                    del self._revoked[next(iter(self._revoked))]
+            case Suspended(name, stream, True):
+                wait_s = self.configuration.ack_wait_ms / 1_000
+                logger.warning(TAKEN_BACK, self.node, stream, wait_s, self._names.get(name, name))
+            case Resumed(name, stream, True):
+                logger.warning(RETURNED, self.node, self._names.get(name, name), stream)
             case Suspended(name, stream):
                 patience_s = self.configuration.validity_ms / 1_000
                 logger.warning(GIVEN_BACK, self.node, patience_s, stream, self._names.get(name, name))
@@ -563,6 +593,19 @@ class SharedSubscription(SharedSession):
     async def unsubscribe(self, subscription: str = "") -> None:
         """Deliver nothing new, finish what is in hand; iteration ends when that is done."""
         await super().unsubscribe(subscription or self.subscription)
+
+
+def limit_wait(configuration: Configuration, ack_wait_s: float | None) -> Configuration:
+    """With this acknowledgement wait, in seconds (None: as it was).
+
+    Raises `ConfigurationError` unless it is between a millisecond and a day.
+    """
+    if ack_wait_s is None:
+        return configuration
+    if not 0.001 <= ack_wait_s <= ACK_WAIT_MAX_S:
+        rule = f"must be seconds, from 0.001 to {ACK_WAIT_MAX_S:.0f} (a day); leave it out for no limit"
+        raise ConfigurationError("ack_wait", ack_wait_s, rule)
+    return replace(configuration, ack_wait_ms=round(ack_wait_s * 1_000))
 
 
 def parse_wanted(

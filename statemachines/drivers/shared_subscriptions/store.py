@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from statemachines.kernel import Answer, ConfigurationError
+from statemachines.shared_subscriptions.dead_letter import DeadLetter, StoreLetter
 from statemachines.shared_subscriptions.group_store import Commit, Read, Scan
+from statemachines.shared_subscriptions.names import FAILING, PROGRESS, record_key
 from statemachines.shared_subscriptions.stream_store import Appended, Fetch, Fetched, FetchFailed, ListStreams, Measure
 
 PAYLOAD_MAX: Final = 2**20
@@ -51,8 +53,10 @@ class StreamStore(Protocol):
         """That of the database, as of its `GroupStore`."""
         ...
 
-    async def ask(self, request: ListStreams | Measure | Fetch) -> tuple[Answer, ...]:
-        """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged)."""
+    async def ask(self, request: ListStreams | Measure | Fetch | StoreLetter) -> tuple[Answer, ...]:
+        """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged).
+
+        A dead letter and the progress of its group are one batch: both are written, or `LetterRefused` says why not."""
         ...
 
     async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
@@ -120,6 +124,18 @@ def has_ended(topic: str) -> ConfigurationError:
 def has_no_stream(stream: str) -> ConfigurationError:
     """What ending a stream that is not there raises."""
     return ConfigurationError("stream", stream, "is not in the store; give an id as `append` returns it")
+
+
+def has_no_message(letter: DeadLetter) -> ConfigurationError:
+    """What a dead letter of a message that is not there raises."""
+    return ConfigurationError("offset", letter.offset, f"is of no message in the store (of {letter.stream})")
+
+
+def records_of(letter: DeadLetter) -> tuple[str, str]:
+    """The keys of the group's records of that stream: its progress, and the count of its next message."""
+    names = f"{PROGRESS}{letter.stream}", f"{FAILING}{letter.stream}"
+    progress, failing = (record_key(letter.group, letter.filter, name) for name in names)
+    return progress, failing
 
 
 def agree_on_shards(shards: int, known: int) -> None:

@@ -10,7 +10,7 @@ from mutants import swap, without_choice, wrap
 
 from statemachines.drivers import greeting, loop_watchdog, tcp
 from statemachines.drivers.greeting import Greeting
-from statemachines.drivers.shared_subscriptions import leader_node, old_keys, open_stores
+from statemachines.drivers.shared_subscriptions import leader_node, old_keys, open_stores, shared_session
 from statemachines.drivers.shared_subscriptions.durable_progress import DurableProgress
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
@@ -27,6 +27,7 @@ from statemachines.shared_subscriptions import (
     agent_process,
     borrower,
     configuration,
+    dead_letter_queue,
     detours,
     failed_deliveries,
     group_store,
@@ -55,6 +56,7 @@ from statemachines.shared_subscriptions.registry_process import REGISTRY_MACHINE
 from statemachines.shared_subscriptions.session import Admit
 from statemachines.shared_subscriptions.stream_store import Batch, StreamSize, StreamStore
 from statemachines_spec import bug
+from statemachines_spec.shared_subscriptions.failure_bugs import append_again
 
 # -- borrowers of others --------------------------------------------------------------------------------------------
 
@@ -354,6 +356,12 @@ BREAKS = {
     "SS-341": swap(membership, "note_loss", every_loss_counted),
     "SS-342": swap(plan, "is_spent", lambda record, stream: False),
     "SS-344": swap(Configuration, "_check_max_deliver", lambda self, most: None),
+    "SS-345": swap(Configuration, "_check_dead_letters", lambda self: None),
+    "SS-347": wrap(stream_store.StreamStore, "_store_letter", append_again),
+    "SS-349": swap(dead_letter_queue, "has_own_topic", lambda record: False),
+    "SS-350": swap(dead_letter_queue, "REASONS", {False: "", True: ""}),
+    "SS-354": swap(shared_session, "REVOKED_MAX", 0),
+    "SS-355": swap(shared_session, "ACK_WAIT_MAX_S", float("inf")),
     "SS-184": swap(loop_watchdog, "SAY_AGAIN_NS", 0),
     "SS-210": swap(Configuration, "_less", lambda self, *relation: None),
     "SS-211": swap(configuration, "_stretch", lambda duration_ns, drift: duration_ns),

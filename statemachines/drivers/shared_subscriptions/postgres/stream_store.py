@@ -13,7 +13,9 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.shared_subscriptions.postgres.group_store import DELETE, FIND, PUT
 from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.store import (
     ANSWER_MAX,
     OFFSET_BITS,
@@ -22,13 +24,22 @@ from statemachines.drivers.shared_subscriptions.store import (
     check_payload,
     check_shards,
     has_ended,
+    has_no_message,
     has_no_stream,
     ids_of,
     literal_prefix,
+    records_of,
 )
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
 from statemachines.drivers.sql.postgres import Database
-from statemachines.kernel import Answer
+from statemachines.kernel import Answer, ConfigurationError
+from statemachines.shared_subscriptions.dead_letter import (
+    DeadLetter,
+    LetterRefused,
+    LetterStored,
+    StoreLetter,
+    wrap_letter,
+)
 from statemachines.shared_subscriptions.names import check_topic
 from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
@@ -104,6 +115,11 @@ END: Final = text("UPDATE gapless.streams SET ended = true WHERE id = :id")
 WAIT: Final = text("SELECT time_ns FROM gapless.store FOR UPDATE")
 MARKED: Final = text("SELECT mark FROM gapless.appends WHERE stream = :stream AND time_ns = :time_ns")
 
+COPY: Final = text(
+    "SELECT payload FROM gapless.messages JOIN gapless.streams ON id = :id"
+    f" WHERE place = (number << {OFFSET_BITS}) + :offset AND :offset < count"
+)
+
 logger = logging.getLogger("gapless")
 
 
@@ -115,6 +131,10 @@ class Attempt(msgspec.Struct):
     stream: int = 0
     first: int = 0
     time_ns: int = 0
+
+
+class AlreadyPassed(Exception):
+    """The group has gone on behind the message: the transaction is undone."""
 
 
 class StreamHead(msgspec.Struct, frozen=True):
@@ -141,11 +161,14 @@ class PostgresStreamStore:
         self.identity = ""
         self._shards = check_shards(shards)
         self._database = Database(url, "stream store", LAYOUT, busy_s, clock, self._agree)
+        self._codec = RecordCodec(self._database.url)
 
-    async def ask(self, request: ListStreams | Measure | Fetch) -> tuple[Answer, ...]:
+    async def ask(self, request: ListStreams | Measure | Fetch | StoreLetter) -> tuple[Answer, ...]:
         """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged)."""
         if isinstance(request, Fetch):
             return ((await self.fetch(request))[0],)
+        if isinstance(request, StoreLetter):
+            return (await self._answer_letter(request),)
         if not isinstance(request, ListStreams | Measure):
             raise TypeError(f"{self.name} does not take a {type(request).__name__}: messages go to `append`")
         try:
@@ -153,6 +176,12 @@ class PostgresStreamStore:
         except StoreUnavailable as error:
             logger.warning("stream store: %s", error)
             return (FetchFailed(request.n),)
+
+    async def _answer_letter(self, request: StoreLetter) -> LetterStored | LetterRefused:
+        try:
+            return LetterStored(request.n, await self._database.run(lambda: self._store_letter(request)))
+        except (StoreUnavailable, ConfigurationError) as error:
+            return LetterRefused(request.n, str(error))
 
     async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
         """The answer, and beside it the payloads of each batch; no more than fits into 16 MiB, but always some."""
@@ -306,29 +335,63 @@ class PostgresStreamStore:
 
     def _try_append(self, topic: str, payloads: Sequence[bytes], attempt: Attempt) -> None:
         with self._database.transaction() as connection:
-            connection.execute(SHARE)
-            generation, _ = connection.execute(GENERATION).one()
-            stream = attempt.id = stream_id(topic, self._shards, generation)
-            grow = {"id": stream.encode(), "more": len(payloads)}
+            self._append_in(connection, topic, payloads, attempt)
+
+    def _append_in(self, connection: Connection, topic: str, payloads: Sequence[bytes], attempt: Attempt) -> None:
+        """In a transaction that is open; it holds the stamp afterwards."""
+        connection.execute(SHARE)
+        generation, _ = connection.execute(GENERATION).one()
+        stream = attempt.id = stream_id(topic, self._shards, generation)
+        grow = {"id": stream.encode(), "more": len(payloads)}
+        grown = connection.execute(GROW, grow).one_or_none()
+        if grown is None:
+            created = {
+                "id": stream.encode(),
+                "topic": topic.encode(),
+                "shard": shard_of(topic, self._shards),
+                "generation": generation,
+            }
+            connection.execute(CREATE, created)
             grown = connection.execute(GROW, grow).one_or_none()
-            if grown is None:
-                created = {
-                    "id": stream.encode(),
-                    "topic": topic.encode(),
-                    "shard": shard_of(topic, self._shards),
-                    "generation": generation,
-                }
-                connection.execute(CREATE, created)
-                grown = connection.execute(GROW, grow).one_or_none()
-            if grown is None:
-                raise has_ended(topic)
-            attempt.stream, attempt.first = grown[0], grown[1] - len(payloads)
-            base = (attempt.stream << OFFSET_BITS) + attempt.first
-            if payloads:
-                connection.execute(ADD, {"base": base, "payloads": list(payloads)})
-            attempt.time_ns = self._database.stamp(connection)
-            note = {"stream": attempt.stream, "time_ns": attempt.time_ns, "first": attempt.first, "mark": attempt.mark}
-            connection.execute(NOTE, note)
+        if grown is None:
+            raise has_ended(topic)
+        attempt.stream, attempt.first = grown[0], grown[1] - len(payloads)
+        base = (attempt.stream << OFFSET_BITS) + attempt.first
+        if payloads:
+            connection.execute(ADD, {"base": base, "payloads": list(payloads)})
+        attempt.time_ns = self._database.stamp(connection)
+        note = {"stream": attempt.stream, "time_ns": attempt.time_ns, "first": attempt.first, "mark": attempt.mark}
+        connection.execute(NOTE, note)
+
+    def _store_letter(self, request: StoreLetter) -> bool:
+        """The copy and the progress behind the message, in one batch; whether it was not there before.
+
+        The stamp is taken after the row of the dead-letter topic, as appends take it, and before the look at the
+        progress: nobody commits in between.
+        """
+        letter, attempt = request.letter, Attempt(uuid.uuid4())
+        try:
+            with self._database.transaction() as connection:
+                of_message = {"id": letter.stream.encode(), "offset": letter.offset}
+                payload = connection.execute(COPY, of_message).scalar_one_or_none()
+                if payload is None:
+                    raise has_no_message(letter)
+                self._append_in(connection, request.topic, [wrap_letter(letter, payload)], attempt)
+                self._pass_message(connection, letter, attempt.time_ns)
+        except AlreadyPassed:
+            return False
+        return True
+
+    def _pass_message(self, connection: Connection, letter: DeadLetter, time_ns: int) -> None:
+        """Write the progress behind the message; raises `AlreadyPassed` where it is there."""
+        progress, failing = records_of(letter)
+        for _, value, stamp in connection.execute(FIND, {"keys": [progress.encode()]}):
+            known = self._codec.read(progress, value, stamp).value
+            if isinstance(known, int) and known > letter.offset:
+                raise AlreadyPassed
+        put = {"keys": [progress.encode()], "values": [self._codec.encode(letter.offset + 1)], "time_ns": time_ns}
+        connection.execute(PUT, put)
+        connection.execute(DELETE, {"keys": [failing.encode()]})
 
     def _was_committed(self, attempt: Attempt, error: DBAPIError) -> bool:
         """Whether an append whose connection was lost was committed; raises the error where that stays open.

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.sqlite.group_store import PUT
 from statemachines.drivers.shared_subscriptions.sqlite.tables import LAYOUT
 from statemachines.drivers.shared_subscriptions.store import (
     ANSWER_MAX,
@@ -19,13 +21,16 @@ from statemachines.drivers.shared_subscriptions.store import (
     check_payload,
     check_shards,
     has_ended,
+    has_no_message,
     has_no_stream,
     ids_of,
     literal_prefix,
+    records_of,
 )
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
 from statemachines.drivers.sql.sqlite import Database
-from statemachines.kernel import Answer
+from statemachines.kernel import Answer, ConfigurationError
+from statemachines.shared_subscriptions.dead_letter import LetterRefused, LetterStored, StoreLetter, wrap_letter
 from statemachines.shared_subscriptions.names import check_topic
 from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
@@ -57,6 +62,8 @@ SIZE: Final = "SELECT count, ended FROM streams WHERE id = ?"
 
 READ: Final = "SELECT payload FROM messages WHERE place BETWEEN ? AND ? ORDER BY place"
 
+PROGRESS: Final = "SELECT value, time_ns FROM group_records WHERE key = ?"
+
 logger = logging.getLogger("gapless")
 
 
@@ -75,11 +82,14 @@ class SqliteStreamStore:
         self.identity = ""
         self._shards = check_shards(shards)
         self._database = Database(Path(path), LAYOUT, busy_s, clock, self._agree)
+        self._codec = RecordCodec(str(path))
 
-    async def ask(self, request: ListStreams | Measure | Fetch) -> tuple[Answer, ...]:
+    async def ask(self, request: ListStreams | Measure | Fetch | StoreLetter) -> tuple[Answer, ...]:
         """The answers, without payloads; `FetchFailed` where the database was busy for too long or broke (logged)."""
         if isinstance(request, Fetch):
             return ((await self.fetch(request))[0],)
+        if isinstance(request, StoreLetter):
+            return (await self._answer_letter(request),)
         if not isinstance(request, ListStreams | Measure):
             raise TypeError(f"{self.name} does not take a {type(request).__name__}: messages go to `append`")
         try:
@@ -87,6 +97,12 @@ class SqliteStreamStore:
         except StoreUnavailable as error:
             logger.warning("stream store: %s", error)
             return (FetchFailed(request.n),)
+
+    async def _answer_letter(self, request: StoreLetter) -> LetterStored | LetterRefused:
+        try:
+            return LetterStored(request.n, await self._database.run(lambda: self._store_letter(request)))
+        except (StoreUnavailable, ConfigurationError) as error:
+            return LetterRefused(request.n, str(error))
 
     async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
         """The answer, and beside it the payloads of each batch; no more than fits into 16 MiB, but always some."""
@@ -206,19 +222,40 @@ class SqliteStreamStore:
 
     def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
         with self._database.transaction() as connection:
-            (generation,) = connection.execute("SELECT generation FROM store").fetchone()
-            stream = stream_id(topic, self._shards, generation)
-            known = connection.execute("SELECT number, count, ended FROM streams WHERE id = ?", (stream,)).fetchone()
-            if known is None:
-                known = (self._create(stream, topic, generation), 0, 0)
-            number, first, ended = known
-            if ended:
-                raise has_ended(topic)
-            base = (number << OFFSET_BITS) + first
-            connection.executemany("INSERT INTO messages VALUES (?, ?)", enumerate(payloads, base))
-            connection.execute("INSERT INTO appends VALUES (?, ?, ?)", (number, self._database.stamp(), first))
-            connection.execute("UPDATE streams SET count = ? WHERE number = ?", (first + len(payloads), number))
+            return self._append_in(connection, topic, payloads)
+
+    def _append_in(self, connection: sqlite3.Connection, topic: str, payloads: Sequence[bytes]) -> Appended:
+        """In a transaction that is open."""
+        (generation,) = connection.execute("SELECT generation FROM store").fetchone()
+        stream = stream_id(topic, self._shards, generation)
+        known = connection.execute("SELECT number, count, ended FROM streams WHERE id = ?", (stream,)).fetchone()
+        if known is None:
+            known = (self._create(stream, topic, generation), 0, 0)
+        number, first, ended = known
+        if ended:
+            raise has_ended(topic)
+        base = (number << OFFSET_BITS) + first
+        connection.executemany("INSERT INTO messages VALUES (?, ?)", enumerate(payloads, base))
+        connection.execute("INSERT INTO appends VALUES (?, ?, ?)", (number, self._database.stamp(), first))
+        connection.execute("UPDATE streams SET count = ? WHERE number = ?", (first + len(payloads), number))
         return Appended(0, stream, first, first + len(payloads) - 1)
+
+    def _store_letter(self, request: StoreLetter) -> bool:
+        """The copy and the progress behind the message, in one batch; whether it was not there before."""
+        letter, (progress, failing) = request.letter, records_of(request.letter)
+        with self._database.transaction() as connection:
+            found = connection.execute(PROGRESS, (progress,)).fetchone()
+            known = None if found is None else self._codec.read(progress, *found).value
+            if isinstance(known, int) and known > letter.offset:
+                return False
+            _, payloads = self._batch(Slice(letter.stream, 0, letter.offset, 1), ANSWER_MAX)
+            if not payloads:
+                raise has_no_message(letter)
+            self._append_in(connection, request.topic, [wrap_letter(letter, payloads[0])])
+            passed = (progress, self._codec.encode(letter.offset + 1), self._database.stamp())
+            connection.execute(PUT, passed)
+            connection.execute("DELETE FROM group_records WHERE key = ?", (failing,))
+        return True
 
     def _create(self, stream: str, topic: str, generation: int) -> int:
         row = (stream, topic, shard_of(topic, self._shards), generation)
