@@ -44,11 +44,29 @@ from statemachines.drivers.shared_subscriptions.open_stores import (
     open_store_patiently,
     open_stores,
 )
+from statemachines.drivers.shared_subscriptions.rebalance_callbacks import (
+    GRANTED,
+    LOST,
+    REVOKED,
+    Callback,
+    RebalanceCallbacks,
+)
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
 from statemachines.drivers.shared_subscriptions.store import Payloads, StoredPayload
 from statemachines.drivers.tcp import Address, parse_address
-from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map, Outgoing, node_of
+from statemachines.kernel import (
+    Answer,
+    ConfigurationError,
+    Event,
+    LocalProtocolError,
+    Map,
+    Node,
+    Outgoing,
+    Step,
+    node_of,
+)
+from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.agent_record import Private, Shared
 from statemachines.shared_subscriptions.configuration import MS, Configuration
@@ -111,8 +129,9 @@ class SharedSession:
     process, one at a time (default: made of its host, its number and chance); `state`: directory for the number of its
     life, if it has a name (default: beside the store's file, or the current one); `trace`: directory for its log;
     `buffer`: messages of a stream that may be fetched ahead of what is acknowledged; `stall_warning_s`: a stream whose
-    next message is in hand, and not acknowledged, for so many seconds is named in the log; `number`: for messages in
-    traces, if two nodes' should clash; `credentials`: what leader hosts must prove, and what we show them;
+    next message is in hand, and not acknowledged, for so many seconds is named in the log; `on_granted`, `on_revoked`,
+    `on_lost`: are called with the streams that come and go (`RebalanceCallbacks`), sync or async; `number`: for
+    messages in traces, if two nodes' should clash; `credentials`: what leader hosts must prove, and what we show them;
     `environment`: what the node lives in, if not this machine.
     """
 
@@ -127,6 +146,9 @@ class SharedSession:
         configuration: Configuration | None = None,
         buffer: int = 256,
         stall_warning_s: float = STALL_WARNING_S,
+        on_granted: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
         number: int | None = None,
         credentials: Credentials = NONE,
         environment: Environment = REAL,
@@ -151,6 +173,8 @@ class SharedSession:
         self._progress: dict[str, dict[str, int]] = {}
         self._locker: PayloadBuffer[StoredPayload] = PayloadBuffer()
         self._stalled = StalledStreams(stall_warning_s, environment.steady_ns, self._reading_of)
+        callbacks = {GRANTED: on_granted, REVOKED: on_revoked, LOST: on_lost}
+        self._rebalance = RebalanceCallbacks(callbacks, self.configuration.revoke_timeout_ms / 1_000)
         self._acks: dict[tuple[str, str, int], list[list[int]]] = {}
         self._ready = asyncio.Event()
         self._answer_came = asyncio.Event()
@@ -180,7 +204,7 @@ class SharedSession:
             number=self._number,
         )
         life = self._life.life
-        self.node = self._stalled.node = node_of(life.name)
+        self.node = self._stalled.node = self._rebalance.node = node_of(life.name)
         self._log = life.log
         lease_ns = self.configuration.lease_ms * MS
         self._standing = LoopWatchdog(self.node, lease_ns, environment.steady_ns, LET_IT_TURN)
@@ -195,7 +219,7 @@ class SharedSession:
             log=self._log,
             clock=environment.steady_ns,
             offset_ns=environment.time_ns() - environment.steady_ns(),
-            observe=environment.observe,
+            observe=observe_both(environment.observe, self._rebalance),
             refused=environment.refused,
             standing=self._standing,
         )
@@ -220,7 +244,9 @@ class SharedSession:
     ) -> None:
         """Say what is known and go: the streams are free for others at once."""
         self._flush_acks()
+        self._rebalance.is_leaving = True
         self._runtime.run(self._host.leave_all)
+        await self._rebalance.settle()
         await self._life.give_back()
         await self.abort()
 
@@ -228,6 +254,7 @@ class SharedSession:
         """Stop as if the process had died: nothing is said to anybody.  In place of leaving the `async with`."""
         self._stalled.close()
         self._durable.close()
+        await self._rebalance.close()
         await self._life.end()
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
@@ -350,6 +377,9 @@ class SharedSession:
         while True:
             self._ready.clear()
             self._raise_failure()
+            if not self._rebalance.is_settled:
+                await self._rebalance.settle()
+                continue
             batch = self._take(limit)
             if batch:
                 yield batch
@@ -526,6 +556,18 @@ class SharedSession:
         out = self._host.feed(party, answer, now_ns)
         self._answer_came.set()
         return out
+
+
+def observe_both(observe: Observer | None, rebalance: RebalanceCallbacks) -> Observer | None:
+    """Both of them, where the application wants to hear of its streams."""
+    if not rebalance or observe is None:
+        return rebalance.observe if rebalance else observe
+
+    def both(node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        observe(node, event, before, step, now_ns)
+        rebalance.observe(node, event, before, step, now_ns)
+
+    return both
 
 
 class SharedSubscription(SharedSession):
