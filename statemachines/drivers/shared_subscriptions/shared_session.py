@@ -34,6 +34,7 @@ from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.payload_buffer import PayloadBuffer
 from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.shared_subscriptions.bytes_in_hand import IN_HAND_MAX, BytesInHand
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
 from statemachines.drivers.shared_subscriptions.durable_progress import AcknowledgementUncertain, DurableProgress
@@ -53,7 +54,7 @@ from statemachines.drivers.shared_subscriptions.rebalance_callbacks import (
 )
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
-from statemachines.drivers.shared_subscriptions.store import Payloads, StoredPayload
+from statemachines.drivers.shared_subscriptions.store import ANSWER_MAX, Payloads, StoredPayload
 from statemachines.drivers.tcp import Address, parse_address
 from statemachines.kernel import (
     Answer,
@@ -128,7 +129,8 @@ class SharedSession:
     `store`: path or URL of the database with both stores (`postgresql://USER@HOST/DATABASE`); `node`: name of this
     process, one at a time (default: made of its host, its number and chance); `state`: directory for the number of its
     life, if it has a name (default: beside the store's file, or the current one); `trace`: directory for its log;
-    `buffer`: messages of a stream that may be fetched ahead of what is acknowledged; `stall_warning_s`: a stream whose
+    `buffer`: messages of a stream that may be fetched ahead of what is acknowledged; `buffer_bytes`: bytes
+    of messages of all streams that may be in hand, fetched and not acknowledged; `stall_warning_s`: a stream whose
     next message is in hand, and not acknowledged, for so many seconds is named in the log; `on_granted`, `on_revoked`,
     `on_lost`: are called with the streams that come and go (`RebalanceCallbacks`), sync or async; `number`: for
     messages in traces, if two nodes' should clash; `credentials`: what leader hosts must prove, and what we show them;
@@ -145,6 +147,7 @@ class SharedSession:
         trace: str | Path | None = None,
         configuration: Configuration | None = None,
         buffer: int = 256,
+        buffer_bytes: int = IN_HAND_MAX,
         stall_warning_s: float = STALL_WARNING_S,
         on_granted: Callback | None = None,
         on_revoked: Callback | None = None,
@@ -173,6 +176,7 @@ class SharedSession:
         self._progress: dict[str, dict[str, int]] = {}
         self._locker: PayloadBuffer[StoredPayload] = PayloadBuffer()
         self._stalled = StalledStreams(stall_warning_s, environment.steady_ns, self._reading_of)
+        self._in_hand = BytesInHand(buffer_bytes, lambda: self._host.reads.readings, stall_warning_s)
         callbacks = {GRANTED: on_granted, REVOKED: on_revoked, LOST: on_lost}
         self._rebalance = RebalanceCallbacks(callbacks, self.configuration.revoke_timeout_ms / 1_000)
         self._acks: dict[tuple[str, str, int], list[list[int]]] = {}
@@ -204,7 +208,7 @@ class SharedSession:
             number=self._number,
         )
         life = self._life.life
-        self.node = self._stalled.node = self._rebalance.node = node_of(life.name)
+        self.node = self._stalled.node = self._rebalance.node = self._in_hand.node = node_of(life.name)
         self._log = life.log
         lease_ns = self.configuration.lease_ms * MS
         self._standing = LoopWatchdog(self.node, lease_ns, environment.steady_ns, LET_IT_TURN)
@@ -446,6 +450,7 @@ class SharedSession:
         key = reading_key(taken.owner, taken.stream)
         payloads = self._locker.take(key, taken.grant, taken.first, taken.last)
         subscription = self._names[self._host.subscription_of(taken.owner)]
+        self._in_hand.note_change()  # where handing it over acknowledges it
         self._stalled.hand_over(key)
         owner, stream, grant = taken.owner, taken.stream, taken.grant
         messages = [
@@ -492,6 +497,7 @@ class SharedSession:
             for first, last in ranges:
                 self._runtime.act(partial(self._host.acknowledge, owner, stream, grant, first, last))
             self._stalled.acknowledge(reading_key(owner, stream), self._buffer)
+        self._in_hand.note_change()
 
     def _fail(self) -> None:
         self._durable.close()
@@ -533,7 +539,8 @@ class SharedSession:
     async def _read(self, party: str, request: ListStreams | Fetch, feed: Feed) -> None:
         """The stream store, as the service of the session and of private subscriptions."""
         if isinstance(request, Fetch):
-            answer, payloads = await self._store.fetch(request)
+            room = await self._in_hand.wait_room()
+            answer, payloads = await self._store.fetch(request, min(room, ANSWER_MAX))
             if isinstance(answer, Fetched):
                 self._runtime.act(partial(self._take_in, answer, payloads))
             else:
@@ -549,6 +556,7 @@ class SharedSession:
         out, counted = self._host.take_in(answer, now_ns)
         for one in counted:
             self._locker.put(one.key, one.grant, one.first, payloads[one.part])
+            self._in_hand.put(one.key, one.grant, one.first, payloads[one.part])
         self._locker.forget(self._host.reads.readings)
         return out
 

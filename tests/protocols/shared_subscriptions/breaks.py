@@ -18,6 +18,7 @@ from statemachines.drivers.shared_subscriptions import (
     open_stores,
     rebalance_callbacks,
 )
+from statemachines.drivers.shared_subscriptions.bytes_in_hand import BytesInHand
 from statemachines.drivers.shared_subscriptions.durable_progress import DurableProgress
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.rebalance_callbacks import RebalanceCallbacks
@@ -369,6 +370,7 @@ BREAKS = {
     "SS-384": swap(RebalanceCallbacks, "is_settled", True),
     "SS-385": swap(RebalanceCallbacks, "_note_end", lambda self, before, owner, stream: None),
     "SS-386": swap(rebalance_callbacks, "CUT_OFF", rebalance_callbacks.WAITS),
+    "SS-387": swap(BytesInHand, "_find_room", lambda self: self._most),
     "SS-184": swap(loop_watchdog, "SAY_AGAIN_NS", 0),
     "SS-210": swap(Configuration, "_less", lambda self, *relation: None),
     "SS-211": swap(configuration, "_stretch", lambda duration_ns, drift: duration_ns),
