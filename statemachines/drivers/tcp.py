@@ -20,8 +20,10 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, cast
 
+from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import NONE, Credentials, names_in, tls_reason, units_in
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting, Terms
+from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.role import Role
 from statemachines.kernel import ConfigurationError, life_of, node_of
 from statemachines.wire import (
@@ -68,6 +70,9 @@ REPEAT_S = 60.0
 
 COMPLAINTS_MAX = 1_000
 """Complaints that are remembered for that."""
+
+LINES_MAX = 100
+"""Complaints that are logged within a minute, about whatever peers."""
 
 Address = tuple[str, int]
 
@@ -131,6 +136,8 @@ class TcpTransport:
         self.prefix = f"{node_of(life)}~"
         """What the id of every party that lives here begins with."""
         self._complaints: dict[tuple[str, str], float] = {}
+        self._complained = RateLimitedLog(steady_ns, LINES_MAX)
+        self._too_many = RateLimitedLog(steady_ns)
         self._listen = listen
         self._dial = dict(dial or {})
         self._peers: dict[str, Connection] = {}
@@ -198,8 +205,9 @@ class TcpTransport:
     def add_connection(self, connection: Connection) -> bool:
         """A connection was made; whether it may stay."""
         if len(self._connections) >= CONNECTIONS_MAX:
-            most = "there are %d connections, which is the most; spread those who dial over more nodes"
-            logger.warning("cut off %s: " + most, connection.peer, CONNECTIONS_MAX)
+            if self._too_many.count_event():
+                most = "there are %d connections, which is the most; spread those who dial over more nodes (%d so far)"
+                logger.warning("cut off %s: " + most, connection.peer, CONNECTIONS_MAX, self._too_many.count)
             return False
         self._connections.add(connection)
         return True
@@ -252,6 +260,12 @@ class TcpTransport:
             if not one.ended
         )
 
+    def names_of(self, party: str) -> frozenset[str]:
+        """The names of the certificate that the party's node has shown; none where it is not connected to us."""
+        connection = self._peers.get(node_of(party))
+        hello = None if connection is None else connection.hello
+        return frozenset() if connection is None or hello is None or hello.life != life_of(party) else connection.names
+
     def complain(self, connection: Connection, what: str) -> None:
         """One line about a peer; not again at once, if it goes on."""
         now = asyncio.get_running_loop().time()
@@ -261,7 +275,10 @@ class TcpTransport:
         if len(self._complaints) >= COMPLAINTS_MAX:
             self._complaints.clear()
         self._complaints[about] = now + REPEAT_S
-        logger.warning("%s %s", connection.peer, what)
+        if self._complained.count_event():
+            logger.warning("%s %s", connection.peer, what)
+        elif not self._complained.count % COMPLAINTS_MAX:
+            logger.warning("complaints about %d peers so far; a minute has %d lines", self._complained.count, LINES_MAX)
 
     def remove_connection(self, connection: Connection) -> None:
         """A connection was lost."""
@@ -323,6 +340,8 @@ class Connection(asyncio.Protocol):
         self.hello: Hello | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.peer = "?"
+        self.names: frozenset[str] = frozenset()
+        """Of its certificate."""
         self._owner = transport
         self._codec = transport.codec
         self._frames = Frames(min(GREETING_MAX, transport.codec.frame_max))
@@ -461,6 +480,7 @@ class Connection(asyncio.Protocol):
         credentials = owner.credentials
         nonce = secrets.token_bytes(NONCE_SIZE) if credentials.secrets else b""
         certificate = self._wire.get_extra_info("peercert")
+        self.names = names_in(certificate)
         self._greeting = Greeting(
             hello_of(owner.role.full_name, owner.life, nonce=nonce, mutual=credentials.mutual, store=owner.store),
             *owner.role.peers(bool(self.dialled)),

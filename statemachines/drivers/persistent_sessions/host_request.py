@@ -49,6 +49,12 @@ class ReadGroups(HostRequest, frozen=True):
     session: str
 
 
+class ReadFilters(HostRequest, frozen=True):
+    """Which filters does the session subscribe?  Answered with a tuple of them."""
+
+    session: str
+
+
 class CountWaiting(HostRequest, frozen=True):
     """How many messages that came by this filter wait in the database, in no client's hands yet?  Answered with a
     number, `most` at most; with that, too, where too many rows wait to be looked through."""

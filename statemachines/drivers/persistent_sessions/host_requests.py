@@ -14,6 +14,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Look,
     PutCarried,
     PutMessage,
+    ReadFilters,
     ReadGroups,
     ReadMessages,
     ReadNodes,
@@ -32,7 +33,7 @@ from statemachines.drivers.persistent_sessions.machine_requests import (
     to_queued,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.route_rows import has_room, put_route, remove_route
+from statemachines.drivers.persistent_sessions.route_rows import has_room, list_filters, put_route, remove_route
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
@@ -44,7 +45,7 @@ LOOK: Final = 1_000
 READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
-READS: Final = (ReadMessages, ReadNodes, ReadGroups, CountWaiting, Look)
+READS: Final = (ReadMessages, ReadNodes, ReadFilters, ReadGroups, CountWaiting, Look)
 """What changes nothing."""
 
 PUT_MESSAGE: Final = "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns) ON CONFLICT DO NOTHING"
@@ -70,6 +71,7 @@ class HostRequests:
             Unsubscribe: self._unsubscribe,
             PutMessage: self._put_message,
             PutCarried: self._put_carried,
+            ReadFilters: self._read_filters,
             ReadGroups: self._read_groups,
             CountWaiting: self._count_waiting,
             ReadMessages: self._read_messages,
@@ -162,6 +164,9 @@ class HostRequests:
             return None
         put_messages(sql, [(*message, found[0]) for message in asked.messages])
         return int(found[0])
+
+    def _read_filters(self, sql: Sql, asked: ReadFilters) -> tuple[str, ...]:
+        return list_filters(sql, asked.session.encode())
 
     def _read_groups(self, sql: Sql, asked: ReadGroups) -> tuple[str, ...]:
         return group_filters(sql, asked.session.encode())

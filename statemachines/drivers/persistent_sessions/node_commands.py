@@ -19,7 +19,7 @@ from statemachines.drivers.options import (
     Trace,
     read_credentials,
 )
-from statemachines.drivers.signals import run_until_signal
+from statemachines.drivers.signals import on_hangup, run_until_signal
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
@@ -58,6 +58,13 @@ GroupStore = Annotated[
 GroupConfig = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="TOML with times of the groups, in milliseconds, as their leader hosts have it."),
+]
+Permissions = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="What clients may do, a line each: USER connect|subscribe|publish WHAT. SIGHUP has it read again.",
+    ),
 ]
 SESSIONS_MAX: Final = 2**40
 """The greatest bound that may be given on the sessions of a store."""
@@ -104,6 +111,7 @@ def sessions(
     trace: Trace = None,
     secret_file: SecretFile = None,
     node_secret_file: NodeSecretFile = None,
+    permissions: Permissions = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     tls_ca: ListeningCa = None,
@@ -126,6 +134,7 @@ def sessions(
     With `--group-leader` and `--group-store` its sessions may subscribe `$share/GROUP/FILTER`: give all nodes the same.
     A session that comes to one without gets nothing of its groups there; it is told so, and misses nothing.
     """
+    from statemachines.drivers.permission_file import PermissionFile
     from statemachines.drivers.persistent_sessions.node_roles import NODE
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.tcp import parse_address
@@ -149,11 +158,14 @@ def sessions(
         credentials=read_credentials(
             secret_file, tls_cert, tls_key, tls_ca, role_secret_file=node_secret_file, role=NODE.name
         ),
+        authorize=None if permissions is None else PermissionFile(permissions),
         trace=trace,
     )
 
     async def work() -> None:
         async with node:
+            if permissions is not None:
+                on_hangup(node.authority.reload)
             host, port = node.address
             print(f"listening on {host}:{port}", flush=True)
             await node.wait_for_failure()

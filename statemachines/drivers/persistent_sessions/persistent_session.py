@@ -70,6 +70,10 @@ class StoreIsFull(GaplessError):
     """The store keeps as many sessions as it may, and this client had none: it was not connected."""
 
 
+class AccessDenied(GaplessError):
+    """The client may not connect under this client id, or not any more."""
+
+
 class SubscribeRefused(GaplessError):
     """The node did not subscribe or unsubscribe a filter, and why."""
 
@@ -81,7 +85,7 @@ class PersistentSession:
     how long entering waits for a node; `name`, `credentials`: as of `SessionPublisher`.
 
     `present`: the session was there before.  Entering it raises `NodeUnreachable` where no node has connected it in
-    time, `StoreIsFull` where there is no room for another session.
+    time, `AccessDenied` where it may not connect under its id, `StoreIsFull` where there is no room for a session.
     """
 
     def __init__(
@@ -312,6 +316,9 @@ class PersistentSession:
         elif why == "full":
             rule = "let others expire or discard them, or raise --max-sessions of its nodes"
             self._fail(StoreIsFull(f"no session for {self.client_id!r}: the store keeps as many as it may; {rule}"))
+        elif why == "denied":
+            rule = "its node does not allow that; see --permissions there, or take a name of its certificate"
+            self._fail(AccessDenied(f"{self.client_id!r} may not connect: {rule}"))
         elif why in ("left", "refused"):
             self._left.set()
         else:

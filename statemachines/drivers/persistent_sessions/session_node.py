@@ -20,18 +20,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from statemachines.drivers.authority import AUTHORIZE_S, Authority, Authorize
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.identity import Identity
 from statemachines.drivers.lives import begin_log, chance_bits, node_number
 from statemachines.drivers.loop_watchdog import LoopWatchdog
+from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
-from statemachines.drivers.persistent_sessions.rate_limited_log import RateLimitedLog
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import NodeLife, SessionStore, open_session_store
 from statemachines.drivers.port import Feed
+from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.sql.awaited import retry_while_unavailable
 from statemachines.drivers.tcp import Address, TcpTransport
@@ -100,7 +103,9 @@ class SessionNode:
     so many that the store keeps, whoever has them, this node opens none for a client without one; `lease_ms`: a
     node that has said nothing to the store for so long is dead for the others; `look_ms`: how often it looks there for
     what it was not told; `groups`: where the groups are that its sessions may share streams with (None: they share with
-    nobody); `credentials`: what others must prove; `trace`: directory for its log; `observe` sees every
+    nobody); `credentials`: what others must prove; `authorize`: a hook, or a `PermissionFile`, that says what clients
+    may do (None: everything; one with a certificate connects under a name of that), and `authorize_s`: how long a hook
+    may take, in seconds; `trace`: directory for its log; `observe` sees every
     step.
 
     Entering it waits for a store that is not there, starts or is busy.  Raises `ConfigurationError` for values that
@@ -122,6 +127,8 @@ class SessionNode:
         max_sessions: int = SESSIONS_MAX,
         groups: Groups | None = None,
         credentials: Credentials = NONE,
+        authorize: Authorize | PermissionFile | None = None,
+        authorize_s: float = AUTHORIZE_S,
         trace: Path | None = None,
         observe: Observer | None = None,
     ) -> None:
@@ -146,6 +153,8 @@ class SessionNode:
         self._carrier: GroupMembership | None = None
         self._refused = RateLimitedLog(steady_ns)
         self._credentials = credentials
+        self.authority = Authority(authorize, limit_s=authorize_s, who=name)
+        """What clients may do; its `reload()` has all of them asked again."""
         self._trace = trace
         self._observe = observe
         self._failure = asyncio.Event()
@@ -222,7 +231,15 @@ class SessionNode:
         self._lookout = LagMonitor(self._host)
         soon = asyncio.get_running_loop().call_soon
         self._reception = SessionServer(
-            self._host, self._runtime, self._desk, self._say, steady_ns, self._lease_ms, soon
+            self._host,
+            self._runtime,
+            self._desk,
+            self._say,
+            steady_ns,
+            self._lease_ms,
+            soon,
+            self.authority,
+            lambda party: Identity(self._transport.names_of(party), self._credentials.mutual),
         )
         self._transport = TcpTransport(
             life=life,
@@ -272,6 +289,7 @@ class SessionNode:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.authority.close()
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
         await self._store.close()
