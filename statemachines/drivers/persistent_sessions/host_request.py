@@ -82,6 +82,17 @@ class StoreRows(HostRequest, frozen=True):
     payloads: dict[str, Payload]
 
 
+class DropRows(HostRequest, frozen=True):
+    """Rows `first` to `last` of this writer and epoch have no message any more, for this session, unless it has taken
+    them; answered with how many had one."""
+
+    session: str
+    writer: str
+    epoch: int
+    first: int
+    last: int
+
+
 class ReadPage(HostRequest, frozen=True):
     """Read rows, and with them the payloads that are no larger than their share of `bytes_max`: they need not be read
     again to be delivered.  Answered with a `Page`."""

@@ -9,6 +9,7 @@ from statemachines.drivers.persistent_sessions.group_rows import count_waiting, 
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
+    DropRows,
     HostRequest,
     LagAnswer,
     Look,
@@ -56,6 +57,13 @@ FOLLOW: Final = (
     f" WHERE session = :session AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number)"
     f" ORDER BY epoch, number LIMIT {LOOK}"
 )
+DROP: Final = (
+    "UPDATE @session_rows SET message = :none WHERE session = :session AND writer = :writer AND epoch = :epoch"
+    f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} AND message <> :none AND NOT EXISTS"
+    " (SELECT 1 FROM @taken AS taken WHERE taken.session = @session_rows.session"
+    " AND taken.writer = @session_rows.writer AND (taken.epoch, taken.number)"
+    " >= (@session_rows.epoch, @session_rows.number))"
+)
 QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0"
 
 
@@ -74,6 +82,7 @@ class HostRequests:
             ReadFilters: self._read_filters,
             ReadGroups: self._read_groups,
             CountWaiting: self._count_waiting,
+            DropRows: self._drop_rows,
             ReadMessages: self._read_messages,
             Beat: self._beat,
             ReadNodes: self._read_nodes,
@@ -173,6 +182,13 @@ class HostRequests:
 
     def _count_waiting(self, sql: Sql, asked: CountWaiting) -> int:
         return count_waiting(sql, asked.session.encode(), asked.filter, asked.most)
+
+    def _drop_rows(self, sql: Sql, asked: DropRows) -> int:
+        return sql.run(
+            DROP,
+            session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
+            first=asked.first, last=asked.last, none=b"",
+        )  # fmt: skip
 
     def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, tuple[str, bytes] | None]:
         read: dict[str, tuple[str, bytes] | None] = {}

@@ -66,11 +66,30 @@ Permissions = Annotated[
         help="What clients may do, a line each: USER connect|subscribe|publish WHAT. SIGHUP has it read again.",
     ),
 ]
+MESSAGES: Final = 1_000_000
+BYTES: Final = 2**30
+"""What may wait for a session, unless the operator says otherwise; as `Bounds` has it."""
+
 SESSIONS_MAX: Final = 2**40
 """The greatest bound that may be given on the sessions of a store."""
 
 Retention = Annotated[
-    int, typer.Option("--retention-ms", min=2, max=MS_MAX, help="A message that is older is deleted, delivered or not.")
+    int | None,
+    typer.Option(
+        "--retention-ms",
+        min=2,
+        max=MS_MAX,
+        help="A message that is older is deleted, delivered or not; default: none is while a session wants it.",
+    ),
+]
+SessionMessages = Annotated[
+    int,
+    typer.Option(
+        "--session-messages", min=1, max=SESSIONS_MAX, help="Where more wait for a session its oldest are dropped."
+    ),
+]
+SessionBytes = Annotated[
+    int, typer.Option("--session-bytes", min=1, max=MS_MAX, help="The same, in bytes of their payloads.")
 ]
 
 
@@ -92,7 +111,9 @@ def sessions(
     marker: Annotated[
         int, typer.Option("--marker-ms", min=1, max=MS_MAX, help="A writer that does not answer for so long is fenced.")
     ] = 3_000,
-    retention: Retention = 3_600_000,
+    retention: Retention = None,
+    session_messages: SessionMessages = MESSAGES,
+    session_bytes: SessionBytes = BYTES,
     max_sessions: Annotated[
         int,
         typer.Option(
@@ -135,6 +156,7 @@ def sessions(
     A session that comes to one without gets nothing of its groups there; it is told so, and misses nothing.
     """
     from statemachines.drivers.permission_file import PermissionFile
+    from statemachines.drivers.persistent_sessions.backlog import Bounds
     from statemachines.drivers.persistent_sessions.node_roles import NODE
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.tcp import parse_address
@@ -154,6 +176,7 @@ def sessions(
         lease_ms=lease,
         look_ms=look,
         max_sessions=max_sessions,
+        bounds=Bounds(session_messages, session_bytes),
         groups=groups,
         credentials=read_credentials(
             secret_file, tls_cert, tls_key, tls_ca, role_secret_file=node_secret_file, role=NODE.name
@@ -175,7 +198,9 @@ def sessions(
 
 def session_collector(
     store: Store,
-    retention: Retention = 3_600_000,
+    retention: Retention = None,
+    session_messages: SessionMessages = MESSAGES,
+    session_bytes: SessionBytes = BYTES,
     every: Annotated[
         int, typer.Option("--round-ms", min=1, max=MS_MAX, help="From the end of a round to the next.")
     ] = 10_000,
@@ -187,6 +212,7 @@ def session_collector(
     """
     from msgspec.structs import replace
 
+    from statemachines.drivers.persistent_sessions.backlog import Bounds
     from statemachines.drivers.persistent_sessions.collect import run_collector
     from statemachines.drivers.persistent_sessions.store import open_session_store
     from statemachines.drivers.sql.awaited import retry_while_unavailable
@@ -204,7 +230,7 @@ def session_collector(
             lambda: asyncio.to_thread(open_session_store, store), who="session-collector"
         )
         try:
-            await run_collector(opened, graces, told=told)
+            await run_collector(opened, graces, bounds=Bounds(session_messages, session_bytes), told=told)
         finally:
             await opened.close()
 
@@ -220,7 +246,10 @@ def _groups(leader: str, store: str, config: Path | None, credentials: Credentia
     return read_groups(leader, store, config, credentials)
 
 
-def _graces(retention_ms: int) -> Graces:
+def _graces(retention_ms: int | None) -> Graces:
+    from statemachines.drivers.persistent_sessions.collect import GRACES
     from statemachines.persistent_sessions.graces import Graces
 
+    if retention_ms is None:
+        return GRACES
     return Graces(retention_ms=retention_ms, message_ms=min(60_000, retention_ms - 1))

@@ -27,6 +27,8 @@ from statemachines.drivers.identity import Identity
 from statemachines.drivers.lives import begin_log, chance_bits, node_number
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.permission_file import PermissionFile
+from statemachines.drivers.persistent_sessions.backlog import Bounds
+from statemachines.drivers.persistent_sessions.collect import GRACES, drop_rows
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
@@ -69,7 +71,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("gapless")
 
-GRACES: Final = Graces()
 LEASE_MS: Final = 5_000
 LOOK_MS: Final = 1_000
 SWEEP_S: Final = 1.0
@@ -100,7 +101,8 @@ class SessionNode:
     it accepts nodes and clients (None: clients of this process alone, and it hears nothing of other nodes but through
     the store); `peers`: where the other nodes listen; `times`, `life_times`: how long its parties wait; `graces`: how
     long it leaves alone what nobody seems to need (None: it deletes nothing); `max_sessions`: beyond
-    so many that the store keeps, whoever has them, this node opens none for a client without one; `lease_ms`: a
+    so many that the store keeps, whoever has them, this node opens none for a client without one; `bounds`: what may
+    wait for a session, beyond which its oldest messages are dropped (None: `Bounds()`); `lease_ms`: a
     node that has said nothing to the store for so long is dead for the others; `look_ms`: how often it looks there for
     what it was not told; `groups`: where the groups are that its sessions may share streams with (None: they share with
     nobody); `credentials`: what others must prove; `authorize`: a hook, or a `PermissionFile`, that says what clients
@@ -125,6 +127,7 @@ class SessionNode:
         lease_ms: int = LEASE_MS,
         look_ms: int = LOOK_MS,
         max_sessions: int = SESSIONS_MAX,
+        bounds: Bounds | None = None,
         groups: Groups | None = None,
         credentials: Credentials = NONE,
         authorize: Authorize | PermissionFile | None = None,
@@ -149,6 +152,9 @@ class SessionNode:
         self._lease_ms = lease_ms
         self._look_ms = look_ms
         self._max_sessions = max_sessions
+        self._bounds = bounds or Bounds()
+        self.messages_dropped = 0
+        """Of sessions that had more waiting than they may, dropped by this node."""
         self._groups = groups
         self._carrier: GroupMembership | None = None
         self._refused = RateLimitedLog(steady_ns)
@@ -207,6 +213,8 @@ class SessionNode:
         if self._trace is not None:
             self._log = begin_log(self._trace, life, [PROTOCOL], stores={PROTOCOL: held.identity.hex()})
         self._desk = RequestQueue(self._store, held)
+        if self._graces is not None:
+            self._store.bound_sessions(self._bounds)
         self._runtime = Runtime(
             life,
             number,
@@ -351,6 +359,7 @@ class SessionNode:
             await asyncio.sleep(SWEEP_S)
             self._watch_store()
             self._reception.lose_silent()
+            self.messages_dropped += await drop_rows(self._store.take_drops(), self._desk.ask)
 
     def _watch_store(self) -> None:
         clients = len(self._reception.visitors)

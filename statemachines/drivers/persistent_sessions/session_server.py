@@ -331,11 +331,14 @@ class SessionServer:
     def _withhold(self, life: str, visitor: ClientConnection, message: Delivered) -> None:
         """It counts as acknowledged, and the client never sees it (PS-455)."""
         self.withheld += 1
-        if message.qos == 2:
-            visitor.rights.withheld.add(message.packet)
-            self._acknowledge(life, visitor, Pubrec(message.packet))
-        elif message.qos:
-            self._acknowledge(life, visitor, Puback(message.packet))
+        if message.packet:
+            self._count_as_acknowledged(life, visitor, message.packet, message.qos)
+
+    def _count_as_acknowledged(self, life: str, visitor: ClientConnection, packet: int, qos: int) -> None:
+        """A message that the client does not see; of QoS 2 it does not see the release either."""
+        if qos == 2:
+            visitor.rights.withheld.add(packet)
+        self._acknowledge(life, visitor, Pubrec(packet) if qos == 2 else Puback(packet))
 
     # -- what machines say ----------------------------------------------------------------------------------------
 
@@ -672,9 +675,11 @@ class SessionServer:
     def _miss(self, owner: str, message: Publish) -> None:
         """A message was deleted before it could be brought.  Of QoS 0 no state holds it, so that may have been for its
         age; any other counts as acknowledged."""
-        if message.packet:
-            self._feed(owner, [Puback(message.packet)])
-        elif message.left_ns is not None:
+        life = self._owners.get(owner, "")
+        visitor = self.visitors.get(life)
+        if message.packet and visitor is not None:
+            self._count_as_acknowledged(life, visitor, message.packet, message.qos)
+        elif not message.packet and message.left_ns is not None:
             self.expired += 1
 
     def _feed(self, owner: str, asked: Sequence[Acknowledgement]) -> None:
