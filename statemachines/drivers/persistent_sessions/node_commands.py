@@ -70,6 +70,8 @@ MESSAGES: Final = 1_000_000
 BYTES: Final = 2**30
 """What may wait for a session, unless the operator says otherwise; as `Bounds` has it."""
 
+CONNECTIONS_BOUND: Final = 1_000_000
+
 SESSIONS_MAX: Final = 2**40
 """The greatest bound that may be given on the sessions of a store."""
 
@@ -123,6 +125,12 @@ def sessions(
             help="A client without a session is refused where the store keeps so many, or more.",
         ),
     ] = 1_000_000,
+    max_connections: Annotated[
+        int,
+        typer.Option(
+            "--max-connections", min=1, max=CONNECTIONS_BOUND, help="Connections of clients and nodes, at a time."
+        ),
+    ] = 1_000,
     collect: Annotated[
         bool, typer.Option(help="Delete what nobody needs any more; without it another process must.")
     ] = True,
@@ -176,6 +184,7 @@ def sessions(
         lease_ms=lease,
         look_ms=look,
         max_sessions=max_sessions,
+        max_connections=max_connections,
         bounds=Bounds(session_messages, session_bytes),
         groups=groups,
         credentials=read_credentials(

@@ -148,9 +148,8 @@ class PersistentSession:
         except BaseException as error:
             await self._stop()
             if isinstance(error, TimeoutError):
-                raise NodeUnreachable(
-                    f"no node has connected {self.client_id!r} within {self._patience_s:g} s"
-                ) from error
+                what = f"no node has connected {self.client_id!r} within {self._patience_s:g} s"
+                raise NodeUnreachable(what, self._guide.refusal) from error
             raise
         self._raise_failure()
         return self

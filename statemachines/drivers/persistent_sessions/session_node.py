@@ -39,7 +39,7 @@ from statemachines.drivers.port import Feed
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.sql.awaited import retry_while_unavailable
-from statemachines.drivers.tcp import Address, TcpTransport
+from statemachines.drivers.tcp import CONNECTIONS_MAX, Address, TcpTransport
 from statemachines.kernel import (
     ConfigurationError,
     Event,
@@ -101,7 +101,8 @@ class SessionNode:
     it accepts nodes and clients (None: clients of this process alone, and it hears nothing of other nodes but through
     the store); `peers`: where the other nodes listen; `times`, `life_times`: how long its parties wait; `graces`: how
     long it leaves alone what nobody seems to need (None: it deletes nothing); `max_sessions`: beyond
-    so many that the store keeps, whoever has them, this node opens none for a client without one; `bounds`: what may
+    so many that the store keeps, whoever has them, this node opens none for a client without one; `max_connections`: of
+    clients and nodes together, that it has at a time; `bounds`: what may
     wait for a session, beyond which its oldest messages are dropped (None: `Bounds()`); `lease_ms`: a
     node that has said nothing to the store for so long is dead for the others; `look_ms`: how often it looks there for
     what it was not told; `groups`: where the groups are that its sessions may share streams with (None: they share with
@@ -127,6 +128,7 @@ class SessionNode:
         lease_ms: int = LEASE_MS,
         look_ms: int = LOOK_MS,
         max_sessions: int = SESSIONS_MAX,
+        max_connections: int = CONNECTIONS_MAX,
         bounds: Bounds | None = None,
         groups: Groups | None = None,
         credentials: Credentials = NONE,
@@ -140,6 +142,8 @@ class SessionNode:
                 raise ConfigurationError(key, value, "at least 1 millisecond")
         if isinstance(max_sessions, bool) or max_sessions < 1:
             raise ConfigurationError("max_sessions", max_sessions, "at least 1")
+        if isinstance(max_connections, bool) or max_connections < 1:
+            raise ConfigurationError("max_connections", max_connections, "at least 1")
         incarnation(name, 1)
         credentials.check_peers(peers, NODE.name)
         self.name = name
@@ -152,6 +156,7 @@ class SessionNode:
         self._lease_ms = lease_ms
         self._look_ms = look_ms
         self._max_sessions = max_sessions
+        self._max_connections = max_connections
         self._bounds = bounds or Bounds()
         self.messages_dropped = 0
         """Of sessions that had more waiting than they may, dropped by this node."""
@@ -258,6 +263,7 @@ class SessionNode:
             credentials=self._credentials,
             store=held.identity.hex(),
             left=self._left,
+            connections_max=self._max_connections,
         )
         self._runtime.attach(self._host, self)
         self._begin_carrier()

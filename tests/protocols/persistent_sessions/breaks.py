@@ -8,7 +8,7 @@ from unittest.mock import patch
 from msgspec import structs
 from mutants import swap, wrap
 
-from statemachines.drivers import rate_limited_log, topic, topic_filter
+from statemachines.drivers import rate_limited_log, tcp, topic, topic_filter
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.password_file import PasswordHash
@@ -276,6 +276,8 @@ BREAKS = {
     "PS-458": swap(PasswordHash, "is_of", lambda self, password: True),
     "PS-460": swap(collect, "CollectorRecord", lambda graces: CollectorRecord(Graces())),
     "PS-461": swap(BacklogTally, "_drop", lambda self, rows, size: None),
+    "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
+    "PS-463": swap(tcp, "TOO_MANY", "there is no room for {}"),
     "PS-401": wrap(writer_actions, "send_stored", tells_of_the_first),
     "PS-402": wrap(writer_actions, "number_rows", lambda number: lambda record: number(record)[:1]),
     "PS-403": wrap(machine_requests, "put_ranges", stores_the_first),
