@@ -143,7 +143,7 @@ class NodeGuide:
                 self.say(Ping())
 
     def _is_ping_due(self) -> bool:
-        """Whether to ask the node if it lives, at each time for that: one that has just said something does (PS-462)."""
+        """Whether to ask the node if it lives: one that has just said something does (PS-462)."""
         self._unanswered += 1
         self._unspoken += 1
         has_heard, self._has_heard = self._has_heard, False
