@@ -7,12 +7,14 @@ import io
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from statemachines import cli
 from statemachines.drivers import password_file
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.password_file import PasswordFile, hash_password
-from statemachines.drivers.permission_file import PermissionFile
+from statemachines.drivers.permission_file import Permission, PermissionFile
 from statemachines.kernel import ConfigurationError
 
 ALICE = Identity(frozenset({"alice"}))
@@ -76,6 +78,27 @@ def rights(tmp_path):
 )
 def test_PS_450_a_line_allows_what_it_covers_and_nothing_else(rights, identity, action, client, topic, is_allowed):
     assert rights(identity, action, client, topic) is is_allowed
+
+
+HOSTILE = st.text(st.sampled_from("a/+#$*{}user client"), max_size=12)
+
+
+@given(HOSTILE, HOSTILE, HOSTILE)
+def test_PS_450_no_name_that_a_client_takes_widens_a_line(user, client, topic):
+    table = {
+        ("*", "publish"): (Permission("devices/{client}/#"), Permission("{user}/{client}")),
+        ("*", "connect"): (Permission("{user}-", True),),
+    }
+    file = PermissionFile.__new__(PermissionFile)
+    file._table = table
+    identity = Identity(frozenset({user}))
+    if file.is_allowed(identity, "publish", client, topic):
+        assert topic in (f"devices/{client}", f"{user}/{client}") or topic.startswith(f"devices/{client}/")
+        assert client
+        assert "/" not in client
+    if file.is_allowed(identity, "connect", client, ""):
+        assert user
+        assert client.startswith(f"{user}-")
 
 
 @pytest.mark.parametrize(
