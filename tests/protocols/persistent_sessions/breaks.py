@@ -43,6 +43,7 @@ from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import SessionStore
+from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.drivers.sql import postgres_address
 from statemachines.drivers.tcp import Connection, TcpTransport
@@ -278,6 +279,7 @@ BREAKS = {
     "PS-461": swap(BacklogTally, "_drop", lambda self, rows, size: None),
     "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
     "PS-463": swap(tcp, "TOO_MANY", "there is no room for {}"),
+    "PS-464": swap(TimeWatch, "_say_unused", lambda self, known, clock_ns: None),
     "PS-401": wrap(writer_actions, "send_stored", tells_of_the_first),
     "PS-402": wrap(writer_actions, "number_rows", lambda number: lambda record: number(record)[:1]),
     "PS-403": wrap(machine_requests, "put_ranges", stores_the_first),
