@@ -31,6 +31,7 @@ from statemachines.commands import (
     judge,
     mutate,
     node,
+    password,
     simulation,
 )
 from statemachines.commands.exits import Exit
@@ -290,4 +291,5 @@ app.command()(adopt.adopt)
 app.command()(judge.judge)
 app.command()(conform.conform)
 app.command()(conform.schema)
+app.command()(password.password)
 app.add_typer(node.app, name="node")

@@ -158,10 +158,14 @@ class GroupMembership:
         self._live[owner] = {}
         resume = self._reception.resume_of(owner)
         self._backlogs[owner] = () if resume is None else backlog_of(resume, self._name)
+        self.renew(owner, session, token)
+
+    def renew(self, owner: str, session: str, token: int) -> None:
+        """Members begin for filters of the session that have none, and that its client may subscribe."""
 
         def take(found: tuple[str, ...]) -> None:
             for one in found if owner in self._live else ():
-                if one not in self._live[owner]:
+                if one not in self._live[owner] and not self._reception.is_denied(owner, one):
                     self._enter(owner, session, token, one).routed.set()
 
         self._desk.give(ReadGroups(session), take)

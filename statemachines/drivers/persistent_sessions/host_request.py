@@ -50,6 +50,12 @@ class ReadGroups(HostRequest, frozen=True):
     session: str
 
 
+class ReadFilters(HostRequest, frozen=True):
+    """Which filters does the session subscribe?  Answered with a tuple of them."""
+
+    session: str
+
+
 class CountWaiting(HostRequest, frozen=True):
     """How many messages that came by this filter wait in the database, in no client's hands yet?  Answered with a
     number, `most` at most; with that, too, where too many rows wait to be looked through."""
@@ -75,6 +81,17 @@ class StoreRows(HostRequest, frozen=True):
 
     put: PutRows
     payloads: dict[str, Payload]
+
+
+class DropRows(HostRequest, frozen=True):
+    """Rows `first` to `last` of this writer and epoch have no message any more, for this session, unless it has taken
+    them; answered with how many had one."""
+
+    session: str
+    writer: str
+    epoch: int
+    first: int
+    last: int
 
 
 class ReadPage(HostRequest, frozen=True):

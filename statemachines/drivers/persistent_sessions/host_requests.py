@@ -9,11 +9,13 @@ from statemachines.drivers.persistent_sessions.group_rows import count_waiting, 
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
+    DropRows,
     HostRequest,
     LagAnswer,
     Look,
     PutCarried,
     PutMessage,
+    ReadFilters,
     ReadGroups,
     ReadMessages,
     ReadNodes,
@@ -32,7 +34,7 @@ from statemachines.drivers.persistent_sessions.machine_requests import (
     to_queued,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
-from statemachines.drivers.persistent_sessions.route_rows import has_room, put_route, remove_route
+from statemachines.drivers.persistent_sessions.route_rows import has_room, list_filters, put_route, remove_route
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
@@ -44,7 +46,7 @@ LOOK: Final = 1_000
 READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
-READS: Final = (ReadMessages, ReadNodes, ReadGroups, CountWaiting, Look)
+READS: Final = (ReadMessages, ReadNodes, ReadFilters, ReadGroups, CountWaiting, Look)
 """What changes nothing."""
 
 PUT_MESSAGE: Final = (
@@ -56,6 +58,13 @@ FOLLOW: Final = (
     "SELECT epoch, number, message, filter, qos, until_ns FROM @session_rows"
     f" WHERE session = :session AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number)"
     f" ORDER BY epoch, number LIMIT {LOOK}"
+)
+DROP: Final = (
+    "UPDATE @session_rows SET message = :none WHERE session = :session AND writer = :writer AND epoch = :epoch"
+    f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} AND message <> :none AND NOT EXISTS"
+    " (SELECT 1 FROM @taken AS taken WHERE taken.session = @session_rows.session"
+    " AND taken.writer = @session_rows.writer AND (taken.epoch, taken.number)"
+    " >= (@session_rows.epoch, @session_rows.number))"
 )
 QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0"
 
@@ -72,8 +81,10 @@ class HostRequests:
             Unsubscribe: self._unsubscribe,
             PutMessage: self._put_message,
             PutCarried: self._put_carried,
+            ReadFilters: self._read_filters,
             ReadGroups: self._read_groups,
             CountWaiting: self._count_waiting,
+            DropRows: self._drop_rows,
             ReadMessages: self._read_messages,
             Beat: self._beat,
             ReadNodes: self._read_nodes,
@@ -165,11 +176,21 @@ class HostRequests:
         put_messages(sql, [(*message, found[0]) for message in asked.messages])
         return int(found[0])
 
+    def _read_filters(self, sql: Sql, asked: ReadFilters) -> tuple[str, ...]:
+        return list_filters(sql, asked.session.encode())
+
     def _read_groups(self, sql: Sql, asked: ReadGroups) -> tuple[str, ...]:
         return group_filters(sql, asked.session.encode())
 
     def _count_waiting(self, sql: Sql, asked: CountWaiting) -> int:
         return count_waiting(sql, asked.session.encode(), asked.filter, asked.most)
+
+    def _drop_rows(self, sql: Sql, asked: DropRows) -> int:
+        return sql.run(
+            DROP,
+            session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
+            first=asked.first, last=asked.last, none=b"",
+        )  # fmt: skip
 
     def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, Payload | None]:
         read: dict[str, Payload | None] = {}

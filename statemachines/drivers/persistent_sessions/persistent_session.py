@@ -73,6 +73,10 @@ class StoreIsFull(GaplessError):
     """The store keeps as many sessions as it may, and this client had none: it was not connected."""
 
 
+class AccessDenied(GaplessError):
+    """The client may not connect under this client id, or not any more."""
+
+
 class SubscribeRefused(GaplessError):
     """The node did not subscribe or unsubscribe a filter, and why."""
 
@@ -86,7 +90,7 @@ class PersistentSession:
     `credentials`: as of `SessionPublisher`.
 
     `present`: the session was there before.  Entering it raises `NodeUnreachable` where no node has connected it in
-    time, `StoreIsFull` where there is no room for another session.
+    time, `AccessDenied` where it may not connect under its id, `StoreIsFull` where there is no room for a session.
     """
 
     def __init__(
@@ -154,9 +158,8 @@ class PersistentSession:
         except BaseException as error:
             await self._stop()
             if isinstance(error, TimeoutError):
-                raise NodeUnreachable(
-                    f"no node has connected {self.client_id!r} within {self._patience_s:g} s"
-                ) from error
+                what = f"no node has connected {self.client_id!r} within {self._patience_s:g} s"
+                raise NodeUnreachable(what, self._guide.refusal) from error
             raise
         self._raise_failure()
         return self
@@ -328,6 +331,9 @@ class PersistentSession:
         elif why == "full":
             rule = "let others expire or discard them, or raise --max-sessions of its nodes"
             self._fail(StoreIsFull(f"no session for {self.client_id!r}: the store keeps as many as it may; {rule}"))
+        elif why == "denied":
+            rule = "its node does not allow that; see --permissions there, or take a name of its certificate"
+            self._fail(AccessDenied(f"{self.client_id!r} may not connect: {rule}"))
         elif why in ("left", "refused"):
             self._left.set()
         else:

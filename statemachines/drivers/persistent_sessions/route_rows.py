@@ -53,11 +53,16 @@ def remove_route(sql: Sql, session: bytes, topic_filter: bytes) -> None:
         sql.run("UPDATE @store SET forgotten = :version", version=version - FORGET)
 
 
+def list_filters(sql: Sql, session: bytes) -> tuple[str, ...]:
+    """All that the session subscribes."""
+    found = sql.all("SELECT filter FROM @routes WHERE session = :session AND gone = 0 ORDER BY filter", session=session)
+    return tuple(topic_filter.decode() for (topic_filter,) in found)
+
+
 def remove_routes(sql: Sql, session: bytes) -> None:
     """All of the session."""
-    found = sql.all("SELECT filter FROM @routes WHERE session = :session AND gone = 0 ORDER BY filter", session=session)
-    for (topic_filter,) in found:
-        remove_route(sql, session, topic_filter)
+    for topic_filter in list_filters(sql, session):
+        remove_route(sql, session, topic_filter.encode())
 
 
 def _next_version(sql: Sql) -> int:

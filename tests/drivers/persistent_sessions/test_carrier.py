@@ -16,6 +16,7 @@ from session_databases import connect
 from session_databases import run as run_stores
 from session_nodes import QUICK, lose_store, node_of, run, take, until, where
 
+from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions import (
     Groups,
     PersistentSession,
@@ -168,6 +169,33 @@ def test_PS_260_the_subscription_is_of_the_session_and_holds_when_it_comes_back(
                 async with PersistentSession("phone", nodes=where(other)) as phone:
                     await phone.subscribe(GROUP)
                     assert await take(phone, 1) == ["2"]
+
+    run(main())
+
+
+def test_PS_455_a_session_takes_nothing_of_a_group_while_its_client_may_not_subscribe_it(store, tmp_path):
+    """Not when permissions are read again, nor when it comes back; the group keeps its place."""
+    path = tmp_path / "rights.txt"
+    all_of_it, without = "* connect *\n* subscribe $share/+/jobs/#\n", "* connect *\n* subscribe news/#\n"
+    path.write_text(all_of_it)
+
+    async def main():
+        async with played(tmp_path, store, authorize=PermissionFile(path)) as (place, (node,)):
+            async with PersistentSession("tablet", nodes=where(node)) as session:
+                await session.subscribe(GROUP)
+                path.write_text(without)
+                assert node.authority.reload()
+                await until(lambda: session.refused_groups and not node._carrier._labels)
+            async with PersistentSession("tablet", nodes=where(node)) as session:
+                await until(lambda: session.refused_groups)
+                await place.publish("jobs/a", "1", "2")
+                with pytest.raises(SubscribeRefused, match="not allowed"):
+                    await session.subscribe(GROUP)
+                assert not node._carrier._labels
+                path.write_text(all_of_it)
+                assert node.authority.reload()
+                assert await take(session, 2) == ["1", "2"]
+                assert node.reception.withheld == 0
 
     run(main())
 

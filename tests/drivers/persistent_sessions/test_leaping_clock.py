@@ -55,6 +55,29 @@ async def gone(store):
     return [one.client for one in clients.clients if one.over], [one.message for one in unneeded], found.expired
 
 
+def test_PS_464_time_in_which_nothing_ran_is_said_before_anything_is_deleted(url, caplog):
+    clock = Clock()
+    clock.now = DAY
+
+    async def use(request):
+        store = open_session_store(url, clock=clock, steady=Clock())
+        try:
+            await (store.do if isinstance(request, Subscribe) else store.ask)(request)
+        finally:
+            await store.close()
+
+    for request in (Subscribe("s1", 1, "a", 1), ReadClients("", 10, 1_000)):
+        asyncio.run(use(Subscribe("s1", 1, "a", 1)))
+        clock.now += 3_600 * SECOND
+        asyncio.run(use(request))
+        assert "nobody has written to it" not in caplog.text
+        clock.now += DAY
+        asyncio.run(use(request))
+        assert caplog.text.count("nobody has written to it for") == 1
+        assert "for 2" in caplog.text
+        caplog.clear()
+
+
 def passes(clock, steady, nanoseconds):
     clock.now += nanoseconds
     steady.now += nanoseconds

@@ -31,9 +31,11 @@ from statemachines.drivers.persistent_sessions import (
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
+    DropRows,
     Look,
     PutCarried,
     PutMessage,
+    ReadFilters,
     ReadGroups,
     ReadMessages,
     ReadNodes,
@@ -138,6 +140,8 @@ async def drive(opened, clock, steady):
         await ask(ReadRow("s1", writer, 1, 3))
         await ask(PutMarker("s1", writer, 1, 4, token, 1))
         await do(ShowMarker("s1", writer, token, 2))
+    await do(ReadFilters("s1"))
+    await do(DropRows("s1", "n2", 1, 3, 3))
     await ask(LoadSession("c", "owner", token))
     await ask(SubscribeLive("s1", "owner", token))
     await ask(FindOwner("s1"))
