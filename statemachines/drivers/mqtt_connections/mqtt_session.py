@@ -1,0 +1,344 @@
+"""MqttSession: what a connection tells its session, as messages to the node of sessions, and back.
+
+The node owns the session, what is in flight in it, and its routes.  Here are packet ids of the client's own messages
+and requests, until the node has answered them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from statemachines.drivers.lives import chance_bits
+from statemachines.drivers.mqtt_connections.client_stream import ClientStream
+from statemachines.drivers.mqtt_connections.password_file import PasswordFile
+from statemachines.drivers.persistent_sessions.node_link import NodeLink
+from statemachines.drivers.persistent_sessions.session_node import SessionNode
+from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
+from statemachines.kernel import ConfigurationError, Event, Message
+from statemachines.mqtt_codec.codec_error import ReasonCode
+from statemachines.mqtt_codec.packet import PublishPacket
+from statemachines.mqtt_codec.packet_property import NO_PROPERTIES, PacketProperties
+from statemachines.mqtt_connections import session_event as s
+from statemachines.mqtt_connections.connection_record import OPENING
+from statemachines.persistent_sessions.client_message import (
+    ConnectWanted,
+    Delivered,
+    Farewell,
+    LeaveWanted,
+    Ping,
+    PublishStored,
+    PublishWanted,
+    Refused,
+    Subscribed,
+    SubscribeWanted,
+    UnsubscribeWanted,
+    Welcome,
+)
+from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+
+FOREVER_S: Final = 2**32 - 1
+CLIENT_ID_MAX: Final = 1_024
+"""Bytes of the longest client id: a database has it in an index."""
+
+PUBLISHING_MAX: Final = 500
+PUBLISHING_BYTES_MAX: Final = 2 * 2**20
+"""Messages of a client that are on their way into the database, and their bytes: so long it is not read."""
+
+CHANGES_MAX: Final = 50
+"""Filters of a client that are on their way into the database; those behind wait."""
+
+REFUSALS: Final = {
+    "refused": (ReasonCode.CLIENT_ID_INVALID, ReasonCode.PROTOCOL_ERROR),
+    "full": (ReasonCode.QUOTA_EXCEEDED, ReasonCode.QUOTA_EXCEEDED),
+    "closing": (ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_SHUTTING_DOWN),
+    "no_store": (ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_SHUTTING_DOWN),
+}
+"""Why a session ends -> what CONNACK says, and DISCONNECT.  Any other is 0x88 and 0x80."""
+
+WRONG_PASSWORD_S: Final = 1.0
+
+
+class FilterChange:
+    """A SUBSCRIBE or UNSUBSCRIBE that waits for the node: its codes, as far as they are known."""
+
+    __slots__ = ("codes", "is_subscribe", "open", "packet_id")
+
+    def __init__(self, packet_id: int, count: int, is_subscribe: bool) -> None:
+        self.packet_id = packet_id
+        self.codes = [0] * count
+        self.open = count
+        self.is_subscribe = is_subscribe
+
+
+class MqttSession:
+    """The session behind one connection.
+
+    Args:
+        node: that owns sessions.
+        stream: of the client.
+        users: checks user names and passwords; None: everybody may connect.
+    """
+
+    def __init__(self, node: SessionNode, stream: ClientStream, users: PasswordFile | None) -> None:
+        self._node = node
+        self._stream = stream
+        self._users = users
+        self._link: NodeLink | None = None
+        self._client_id = ""
+        self._count = 0
+        self._publishing: dict[int, tuple[int, int]] = {}
+        """Number of a message -> its packet id, and its bytes."""
+        self._publishing_bytes = 0
+        self._changes: dict[int, tuple[FilterChange, int]] = {}
+        """Number of a filter that the node was asked for -> its change, and its place in it."""
+        self._waiting: deque[tuple[SubscribeWanted | UnsubscribeWanted, FilterChange, int]] = deque()
+        self._identifiers: dict[str, int] = {}
+        """Filter -> its subscription identifier."""
+        self._tells: dict[type[Event], Callable[[Any], None]] = {
+            s.SessionWanted: self._open,
+            s.MessagePublished: self._publish,
+            s.MessageReleased: self._release,
+            s.FiltersWanted: self._subscribe,
+            s.FiltersUnwanted: self._unsubscribe,
+            s.DeliveryAnswered: self._answer,
+            s.DeliveryDropped: self._drop,
+            s.MqttConnectionOver: self._end,
+        }
+        self._messages: dict[type[Message], Callable[[Any], None]] = {
+            Welcome: self._welcome,
+            Delivered: self._deliver,
+            Pubrel: self._deliver_release,
+            PublishStored: self._note_stored,
+            Subscribed: self._note_change,
+            Refused: self._note_refusal,
+            Farewell: self._note_end,
+        }
+
+    def take_tell(self, event: Event) -> None:
+        """What the machine of the connection tells."""
+        self._tells[type(event)](event)
+
+    def ping(self) -> None:
+        """The node hears that the client is there: the keep alive of MQTT is its own (MQ-51)."""
+        self._say(Ping())
+
+    def _say(self, message: Message) -> None:
+        if self._link is not None:
+            self._link.say(message)
+
+    def _take_message(self, message: Message) -> None:
+        """What the node says."""
+        take = self._messages.get(type(message))
+        if take is not None:
+            take(message)
+
+    # -- the session ----------------------------------------------------------------------------------------------
+
+    def _open(self, event: s.SessionWanted) -> None:
+        if self._users is None:
+            self._connect(event)
+        else:
+            self._task = asyncio.ensure_future(self._check_user(self._users, event))
+
+    async def _check_user(self, users: PasswordFile, event: s.SessionWanted) -> None:
+        """A wrong password is answered late: nobody tries many."""
+        if await users.check_password(event.user_name, event.password):
+            self._connect(event)
+            return
+        await asyncio.sleep(WRONG_PASSWORD_S)
+        if self._stream.record.status is OPENING:
+            self._stream.feed(s.SessionRefused(ReasonCode.BAD_CREDENTIALS))
+
+    def _connect(self, event: s.SessionWanted) -> None:
+        if self._stream.record.status is not OPENING:
+            return
+        self._client_id = event.client_id or f"auto-{chance_bits():016x}"
+        if len(self._client_id.encode()) > CLIENT_ID_MAX:
+            self._stream.feed(s.SessionRefused(ReasonCode.CLIENT_ID_INVALID))
+            return
+        self._link = NodeLink.local(self._node, self._take_message, lambda: None)
+        wanted = ConnectWanted(
+            self._client_id, event.clean_start, milliseconds_of(event.expiry_s), event.receive_maximum
+        )
+        self._say(wanted)
+
+    def _welcome(self, message: Welcome) -> None:
+        self._stream.feed(s.MqttSessionOpened(self._client_id, message.present))
+
+    def _note_end(self, message: Farewell) -> None:
+        why = message.why
+        link, self._link = self._link, None
+        if why in ("superseded", "discarded"):
+            self._stream.feed(s.MqttSessionTaken())
+        elif self._stream.record.status is OPENING:
+            code, _ = REFUSALS.get(why, (ReasonCode.SERVER_UNAVAILABLE, 0))
+            self._stream.feed(s.SessionRefused(code))
+        else:
+            _, code = REFUSALS.get(why, (0, ReasonCode.UNSPECIFIED_ERROR))
+            self._stream.stop(code)
+        close(link)
+
+    def _end(self, event: s.MqttConnectionOver) -> None:
+        """The session is left, and lives on for as long as the client said."""
+        link, self._link = self._link, None
+        self._stream.room.set()
+        if link is not None:
+            link.say(LeaveWanted(milliseconds_of(event.expiry_s)))
+            close(link)
+
+    # -- what the client publishes --------------------------------------------------------------------------------
+
+    def _publish(self, event: s.MessagePublished) -> None:
+        packet = event.packet
+        try:
+            check_topic(packet.topic)
+        except ConfigurationError:
+            self._answer_publish(packet.packet_id, ReasonCode.TOPIC_NAME_INVALID)
+            return
+        self._count += 1
+        size = len(packet.payload) + len(packet.topic)
+        self._publishing[self._count] = (packet.packet_id, size)
+        self._publishing_bytes += size
+        if not self._has_room():
+            self._stream.room.clear()
+        expiry = packet.properties.message_expiry
+        expiry_ms = None if expiry is None else max(1, expiry * 1_000)
+        self._say(PublishWanted(self._count, packet.topic, packet.payload, packet.qos, expiry_ms))
+
+    def _has_room(self) -> bool:
+        return len(self._publishing) < PUBLISHING_MAX and self._publishing_bytes < PUBLISHING_BYTES_MAX
+
+    def _note_stored(self, message: PublishStored) -> None:
+        self._end_publish(message.n, ReasonCode.SUCCESS)
+
+    def _end_publish(self, n: int, code: int) -> None:
+        packet_id, size = self._publishing.pop(n)
+        self._publishing_bytes -= size
+        if self._has_room() and not self._waiting:
+            self._stream.room.set()
+        self._answer_publish(packet_id, code)
+
+    def _answer_publish(self, packet_id: int, code: int) -> None:
+        if packet_id:
+            self._stream.feed(s.PublishStoredAs(packet_id, code))
+
+    def _release(self, event: s.MessageReleased) -> None:
+        self._stream.feed(s.ReleaseStored(event.packet_id))
+
+    # -- what it subscribes ---------------------------------------------------------------------------------------
+
+    def _subscribe(self, event: s.FiltersWanted) -> None:
+        change = FilterChange(event.packet_id, len(event.subscriptions), True)
+        for place, one in enumerate(event.subscriptions):
+            code = self._refuse_filter(one.filter)
+            if code:
+                self._settle(change, place, code)
+                continue
+            if event.subscription_id is None:
+                self._identifiers.pop(one.filter, None)
+            else:
+                self._identifiers[one.filter] = event.subscription_id
+            change.codes[place] = one.qos
+            self._count += 1
+            self._waiting.append((SubscribeWanted(self._count, one.filter, one.qos), change, place))
+        self._ask_changes()
+
+    def _refuse_filter(self, topic_filter: str) -> int:
+        """The code for a filter that the node cannot have; 0: it can."""
+        try:
+            check_filter(topic_filter)
+        except ConfigurationError:
+            return ReasonCode.TOPIC_FILTER_INVALID
+        if is_shared(topic_filter) and self._node.reception.carrier is None:
+            return ReasonCode.SHARED_NOT_SUPPORTED
+        return 0
+
+    def _unsubscribe(self, event: s.FiltersUnwanted) -> None:
+        change = FilterChange(event.packet_id, len(event.filters), False)
+        for place, one in enumerate(event.filters):
+            self._identifiers.pop(one, None)
+            self._count += 1
+            self._waiting.append((UnsubscribeWanted(self._count, one), change, place))
+        self._ask_changes()
+
+    def _ask_changes(self) -> None:
+        while self._waiting and len(self._changes) < CHANGES_MAX:
+            wanted, change, place = self._waiting.popleft()
+            self._changes[wanted.n] = (change, place)
+            self._say(wanted)
+        if self._waiting:
+            self._stream.room.clear()
+        elif self._has_room():
+            self._stream.room.set()
+
+    def _note_change(self, message: Subscribed) -> None:
+        change, place = self._changes.pop(message.n)
+        self._settle(change, place, change.codes[place])
+        self._ask_changes()
+
+    def _note_refusal(self, message: Refused) -> None:
+        if message.n in self._publishing:
+            code = ReasonCode.QUOTA_EXCEEDED if message.why == "busy" else ReasonCode.UNSPECIFIED_ERROR
+            self._end_publish(message.n, code)
+            return
+        change, place = self._changes.pop(message.n)
+        has_quota = message.why == "busy" or "may not have more" in message.why
+        self._settle(change, place, ReasonCode.QUOTA_EXCEEDED if has_quota else ReasonCode.UNSPECIFIED_ERROR)
+        self._ask_changes()
+
+    def _settle(self, change: FilterChange, place: int, code: int) -> None:
+        change.codes[place] = code
+        change.open -= 1
+        if not change.open:
+            kind = s.FiltersStored if change.is_subscribe else s.FiltersRemoved
+            self._stream.feed(kind(change.packet_id, tuple(change.codes)))
+
+    # -- what is delivered ----------------------------------------------------------------------------------------
+
+    def _deliver(self, message: Delivered) -> None:
+        packet = PublishPacket(
+            message.topic,
+            message.payload,
+            message.qos if message.packet else 0,
+            False,
+            message.dup,
+            message.packet,
+            self._properties_of(message),
+        )
+        self._stream.feed(s.DeliveryReady(packet))
+
+    def _properties_of(self, message: Delivered) -> PacketProperties:
+        identifier = self._identifiers.get(message.filter)
+        if identifier is None and message.expiry_ms is None:
+            return NO_PROPERTIES
+        expiry = None if message.expiry_ms is None else -(-message.expiry_ms // 1_000)
+        return PacketProperties(message_expiry=expiry, subscription_ids=() if identifier is None else (identifier,))
+
+    def _deliver_release(self, message: Pubrel) -> None:
+        self._stream.feed(s.ReleaseReady(message.packet))
+
+    def _answer(self, event: s.DeliveryAnswered) -> None:
+        if event.answer == "puback" or event.reason_code >= 0x80:
+            self._say(Puback(event.packet_id))  # a message that the client refuses is not sent again (4.8.2-6)
+        elif event.answer == "pubrec":
+            self._say(Pubrec(event.packet_id))
+        else:
+            self._say(Pubcomp(event.packet_id))
+
+    def _drop(self, event: s.DeliveryDropped) -> None:
+        if event.packet_id:
+            self._say(Puback(event.packet_id))
+
+
+def milliseconds_of(expiry_s: int) -> int:
+    """The expiry as a node of sessions has it."""
+    return -1 if expiry_s == FOREVER_S else expiry_s * 1_000
+
+
+def close(link: NodeLink | None) -> None:
+    """End a link within this process, behind what was said over it."""
+    if link is not None:
+        asyncio.get_running_loop().call_soon(link.leave)
