@@ -10,6 +10,7 @@ from statemachines.kernel import Effect, Effects, Event, Message, Send, SetTimer
 from statemachines.kernel.pmap import Map
 from statemachines.mqtt_codec import packet as p
 from statemachines.mqtt_codec.codec_error import ReasonCode
+from statemachines.mqtt_codec.decoder import PACKET_MAX
 from statemachines.mqtt_codec.packet_property import PacketProperties
 from statemachines.mqtt_codec.packet_rule import CODES
 from statemachines.mqtt_connections import client_packet as c
@@ -85,9 +86,9 @@ def _describe_limits(record: MqttConnectionRecord, event: s.MqttSessionOpened) -
     return PacketProperties(
         session_expiry=record.expiry_s if record.expiry_s != record.asked_expiry_s else None,
         receive_maximum=settings.receive_maximum,
-        maximum_packet_size=settings.max_packet,
+        maximum_packet_size=settings.max_packet if settings.max_packet < PACKET_MAX else None,
         assigned_client_id=event.client_id if not record.client_id else None,
-        topic_alias_maximum=settings.topic_alias_maximum,
+        topic_alias_maximum=settings.topic_alias_maximum or None,
         server_keep_alive=record.keep_alive_s if record.keep_alive_s != record.asked_keep_alive_s else None,
     )
 

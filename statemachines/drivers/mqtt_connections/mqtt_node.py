@@ -46,7 +46,9 @@ class MqttNode:
         node: that owns the sessions; it must run as long as this one.
         listen: where clients connect; port 0: any that is free.
         settings: limits that clients are told.
-        users: who may connect; None: everybody, which a listener beyond loopback refuses.
+        users: who may connect by name and password.
+        allows_anonymous: clients without a user name may connect (None: if there are no users).  A listener beyond
+            loopback that allows them is refused.
         tls: for connections; None: without TLS.
 
     Raises:
@@ -60,10 +62,12 @@ class MqttNode:
         listen: Address = ("127.0.0.1", 1883),
         settings: MqttSettings | None = None,
         users: PasswordFile | None = None,
+        allows_anonymous: bool | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         asks_certificates = tls is not None and tls.verify_mode == ssl.CERT_REQUIRED
-        if users is None and not asks_certificates and not is_loopback(listen[0]):
+        self._allows_anonymous = users is None if allows_anonymous is None else allows_anonymous
+        if self._allows_anonymous and not asks_certificates and not is_loopback(listen[0]):
             where = "{}:{}".format(*listen)
             rule = (
                 "is beyond loopback, and anybody could connect; give --users FILE (users), or certificates (--tls-ca)"
@@ -126,7 +130,7 @@ class MqttNode:
             return
         peer: Any = writer.get_extra_info("peername")
         stream = ClientStream("{}:{}".format(*peer[:2]) if peer else "-", self._settings, reader, writer)
-        session = MqttSession(self._node, stream, self._users)
+        session = MqttSession(self._node, stream, self._users, self._allows_anonymous)
         stream.take_tell = session.take_tell
         self._clients[task] = (stream, session)
         try:

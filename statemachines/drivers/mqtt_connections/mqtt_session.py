@@ -79,13 +79,17 @@ class MqttSession:
     Args:
         node: that owns sessions.
         stream: of the client.
-        users: checks user names and passwords; None: everybody may connect.
+        users: checks user names and passwords; None: there are none.
+        allows_anonymous: a client without a user name may connect.
     """
 
-    def __init__(self, node: SessionNode, stream: ClientStream, users: PasswordFile | None) -> None:
+    def __init__(
+        self, node: SessionNode, stream: ClientStream, users: PasswordFile | None, allows_anonymous: bool
+    ) -> None:
         self._node = node
         self._stream = stream
         self._users = users
+        self._allows_anonymous = allows_anonymous
         self._link: NodeLink | None = None
         self._client_id = ""
         self._count = 0
@@ -138,19 +142,19 @@ class MqttSession:
     # -- the session ----------------------------------------------------------------------------------------------
 
     def _open(self, event: s.SessionWanted) -> None:
-        if self._users is None:
+        if self._allows_anonymous and (event.user_name is None or self._users is None):
             self._connect(event)
         else:
-            self._task = asyncio.ensure_future(self._check_user(self._users, event))
+            self._task = asyncio.ensure_future(self._check_user(event))
 
-    async def _check_user(self, users: PasswordFile, event: s.SessionWanted) -> None:
+    async def _check_user(self, event: s.SessionWanted) -> None:
         """A wrong password is answered late: nobody tries many."""
-        if await users.check_password(event.user_name, event.password):
+        if self._users is not None and await self._users.check_password(event.user_name, event.password):
             self._connect(event)
             return
         await asyncio.sleep(WRONG_PASSWORD_S)
         if self._stream.record.status is OPENING:
-            self._stream.feed(s.SessionRefused(ReasonCode.BAD_CREDENTIALS))
+            self._stream.feed(s.SessionRefused(ReasonCode.NOT_AUTHORIZED))
 
     def _connect(self, event: s.SessionWanted) -> None:
         if self._stream.record.status is not OPENING:
