@@ -34,18 +34,23 @@ PARALLEL = 2
 
 def read_configuration(arguments: list[str]) -> dict[str, str]:
     """Keys of mosquitto, the last of each."""
-    keys: dict[str, str] = {}
+    keys: dict[str, str] = {"allow_anonymous": "true"}
     given = iter(arguments)
     for one in given:
         if one == "-p":
             keys["port"] = next(given)
         elif one == "-c":
+            del keys["allow_anonymous"]
             for line in Path(next(given)).read_text().splitlines():
                 key, _, value = line.strip().partition(" ")
+                if key in ("listener", "port"):
+                    keys.setdefault("has_listener", "")
                 if key == "listener":
                     keys.setdefault("port", value.split()[0])
                 elif key and not key.startswith("#"):
                     keys[key] = value.strip()
+            if "has_listener" in keys and "allow_anonymous" not in keys:
+                keys["allow_anonymous"] = "false"
     return keys
 
 
@@ -74,22 +79,25 @@ def start_broker(arguments: list[str]) -> None:
 
     asyncio.start_server = start_here  # type: ignore[assignment]
     settings = MqttSettings(
-        receive_maximum=20,
+        receive_maximum=int(keys.get("max_inflight_messages", "20")),
         topic_alias_maximum=10,
         max_packet=int(keys.get("max_packet_size", PACKET_MAX)),
         keep_alive_max_s=int(keys.get("max_keepalive", 65_535)),
         expiry_max_s=2**32 - 1,
         expiry_3_s=2**32 - 1,
-        **({"retain_available": False} if keys.get("retain_available") == "false" else {}),
+        retain_available=keys.get("retain_available") != "false",
     )
     users = None if "password_file" not in keys else PasswordFile(keys["password_file"])
-    anonymous = keys.get("allow_anonymous", "true") == "true"
+    anonymous = keys.get("allow_anonymous") != "false"
     folder = tempfile.mkdtemp()
     store = keys.get("persistence_file") if keys.get("persistence") == "true" else None
 
     async def work() -> None:
         node = SessionNode(Path(store or f"{folder}/s.db"), name="a")
-        async with node, MqttNode(node, settings=settings, users=users, listen=("127.0.0.1", 1), allows_anonymous=anonymous):
+        async with (
+            node,
+            MqttNode(node, settings=settings, users=users, listen=("127.0.0.1", 1), allows_anonymous=anonymous),
+        ):
             await node.wait_for_failure()
 
     try:

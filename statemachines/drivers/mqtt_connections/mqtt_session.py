@@ -14,12 +14,13 @@ from typing import Any, Final
 from statemachines.drivers.lives import chance_bits
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
 from statemachines.drivers.mqtt_connections.password_file import PasswordFile
+from statemachines.drivers.mqtt_connections.will_sender import WillSender
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
 from statemachines.kernel import ConfigurationError, Event, Message
 from statemachines.mqtt_codec.codec_error import ReasonCode
-from statemachines.mqtt_codec.packet import PublishPacket
+from statemachines.mqtt_codec.packet import PublishPacket, WillMessage
 from statemachines.mqtt_codec.packet_property import NO_PROPERTIES, PacketProperties
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import OPENING
@@ -79,15 +80,23 @@ class MqttSession:
     Args:
         node: that owns sessions.
         stream: of the client.
+        wills: sends the client's will when the client is lost.
         users: checks user names and passwords; None: there are none.
         allows_anonymous: a client without a user name may connect.
     """
 
     def __init__(
-        self, node: SessionNode, stream: ClientStream, users: PasswordFile | None, allows_anonymous: bool
+        self,
+        node: SessionNode,
+        stream: ClientStream,
+        wills: WillSender,
+        users: PasswordFile | None,
+        allows_anonymous: bool,
     ) -> None:
         self._node = node
         self._stream = stream
+        self._wills = wills
+        self._will: WillMessage | None = None
         self._users = users
         self._allows_anonymous = allows_anonymous
         self._link: NodeLink | None = None
@@ -101,6 +110,8 @@ class MqttSession:
         self._waiting: deque[tuple[SubscribeWanted | UnsubscribeWanted, FilterChange, int]] = deque()
         self._identifiers: dict[str, int] = {}
         """Filter -> its subscription identifier."""
+        self._expected: dict[int, str] = {}
+        """Packet id of a message of the node -> the answer of the client that is the next; "refused": it was."""
         self._tells: dict[type[Event], Callable[[Any], None]] = {
             s.SessionWanted: self._open,
             s.MessagePublished: self._publish,
@@ -163,6 +174,7 @@ class MqttSession:
         if len(self._client_id.encode()) > CLIENT_ID_MAX:
             self._stream.feed(s.SessionRefused(ReasonCode.CLIENT_ID_INVALID))
             return
+        self._will = event.will
         self._link = NodeLink.local(self._node, self._take_message, lambda: None)
         wanted = ConnectWanted(
             self._client_id, event.clean_start, milliseconds_of(event.expiry_s), event.receive_maximum
@@ -170,6 +182,7 @@ class MqttSession:
         self._say(wanted)
 
     def _welcome(self, message: Welcome) -> None:
+        self._wills.settle(self._client_id, not message.present)
         self._stream.feed(s.MqttSessionOpened(self._client_id, message.present))
 
     def _note_end(self, message: Farewell) -> None:
@@ -189,6 +202,11 @@ class MqttSession:
         """The session is left, and lives on for as long as the client said."""
         link, self._link = self._link, None
         self._stream.room.set()
+        is_stopping = event.reason_code == ReasonCode.SERVER_SHUTTING_DOWN
+        if self._will is not None and event.sends_will and not is_stopping:
+            delay_s = min(self._will.properties.will_delay or 0, event.expiry_s)
+            if event.reason_code != ReasonCode.SESSION_TAKEN_OVER or not delay_s:
+                self._wills.send(self._client_id, self._will, delay_s)
         if link is not None:
             link.say(LeaveWanted(milliseconds_of(event.expiry_s)))
             close(link)
@@ -312,6 +330,8 @@ class MqttSession:
             message.packet,
             self._properties_of(message),
         )
+        if message.packet:
+            self._expected[message.packet] = "puback" if message.qos == 1 else "pubrec"
         self._stream.feed(s.DeliveryReady(packet))
 
     def _properties_of(self, message: Delivered) -> PacketProperties:
@@ -322,19 +342,41 @@ class MqttSession:
         return PacketProperties(message_expiry=expiry, subscription_ids=() if identifier is None else (identifier,))
 
     def _deliver_release(self, message: Pubrel) -> None:
-        self._stream.feed(s.ReleaseReady(message.packet))
+        packet_id = message.packet
+        if self._expected.get(packet_id) == "refused":
+            del self._expected[packet_id]
+            self._say(Pubcomp(packet_id))
+            return
+        self._expected[packet_id] = "pubcomp"
+        self._stream.feed(s.ReleaseReady(packet_id))
 
     def _answer(self, event: s.DeliveryAnswered) -> None:
-        if event.answer == "puback" or event.reason_code >= 0x80:
-            self._say(Puback(event.packet_id))  # a message that the client refuses is not sent again (4.8.2-6)
-        elif event.answer == "pubrec":
-            self._say(Pubrec(event.packet_id))
+        packet_id, answer = event.packet_id, event.answer
+        expected = self._expected.get(packet_id)
+        if expected is None:
+            return  # of an earlier connection, or of none
+        if answer not in (expected, "pubrec" if expected == "pubcomp" else expected):
+            self._stream.stop(ReasonCode.PROTOCOL_ERROR)
+        elif event.reason_code >= 0x80:
+            self._refuse(packet_id, answer)
+        elif answer == "pubrec":
+            self._say(Pubrec(packet_id))
         else:
-            self._say(Pubcomp(event.packet_id))
+            del self._expected[packet_id]
+            self._say(Puback(packet_id) if answer == "puback" else Pubcomp(packet_id))
 
     def _drop(self, event: s.DeliveryDropped) -> None:
         if event.packet_id:
-            self._say(Puback(event.packet_id))
+            self._refuse(event.packet_id, self._expected[event.packet_id])
+
+    def _refuse(self, packet_id: int, answer: str) -> None:
+        """The client does not take the message, and it is not sent again (MQTT-4.8.2-6)."""
+        if answer == "pubrec":
+            self._expected[packet_id] = "refused"
+            self._say(Pubrec(packet_id))
+        else:
+            del self._expected[packet_id]
+            self._say(Puback(packet_id) if answer == "puback" else Pubcomp(packet_id))
 
 
 def milliseconds_of(expiry_s: int) -> int:
