@@ -10,7 +10,7 @@ import ssl
 import pytest
 from mqtt_socket import MqttSocket, mqtt_node, run
 
-from statemachines.drivers.mqtt_connections import MqttNode, MqttSettings, PasswordFile
+from statemachines.drivers.mqtt_connections import MqttNode, MqttSettings, PasswordFile, mqtt_session
 from statemachines.drivers.mqtt_connections import mqtt_node as module
 from statemachines.drivers.mqtt_connections.password_file import hash_password
 from statemachines.kernel import ConfigurationError
