@@ -41,6 +41,7 @@ class PutMessage(HostRequest, frozen=True):
     payload: bytes
     qos: int
     expiry_ms: int | None = None
+    head: bytes | None = None
 
 
 class ReadGroups(HostRequest, frozen=True):
@@ -59,13 +60,13 @@ class CountWaiting(HostRequest, frozen=True):
 
 
 class PutCarried(HostRequest, frozen=True):
-    """Store messages of a group's stream for this session alone, as (id, topic, payload), if it still subscribes the
-    filter and no higher token has been here; answered with the quality of the subscription, or None: it does not."""
+    """Store messages of a group's stream for this session alone, as (id, payload), if it still subscribes the filter
+    and no higher token has been here; answered with the quality of the subscription, or None: it does not."""
 
     session: str
     token: int
     filter: str
-    messages: tuple[tuple[str, str, bytes], ...]
+    messages: tuple[tuple[str, Payload], ...]
 
 
 class StoreRows(HostRequest, frozen=True):
@@ -92,7 +93,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class ReadMessages(HostRequest, frozen=True):
-    """Answered with id -> (topic, payload), or None for one that is not there: of the first of them, as many as have
+    """Answered with id -> payload, or None for one that is not there: of the first of them, as many as have
     `bytes_max` bytes of payload, and a few more; those behind are to be asked for again."""
 
     ids: tuple[str, ...]

@@ -31,7 +31,7 @@ from statemachines.drivers.persistent_sessions.machine_requests import (
     put_marker,
     to_queued,
 )
-from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
 from statemachines.drivers.persistent_sessions.route_rows import has_room, put_route, remove_route
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
@@ -47,9 +47,11 @@ READ: Final = 100
 READS: Final = (ReadMessages, ReadNodes, ReadGroups, CountWaiting, Look)
 """What changes nothing."""
 
-PUT_MESSAGE: Final = "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns) ON CONFLICT DO NOTHING"
+PUT_MESSAGE: Final = (
+    "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns, :head) ON CONFLICT DO NOTHING"
+)
 THERE: Final = "SELECT id FROM @messages WHERE id IN ({keys})"
-MESSAGES: Final = "SELECT id, topic, payload FROM @messages WHERE id IN ({keys})"
+MESSAGES: Final = "SELECT id, topic, payload, head FROM @messages WHERE id IN ({keys})"
 FOLLOW: Final = (
     "SELECT epoch, number, message, filter, qos, until_ns FROM @session_rows"
     f" WHERE session = :session AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number)"
@@ -139,7 +141,7 @@ class HostRequests:
         self.catch_up(sql)
         routes = [tuple(self.trie.match(one.topic)) for one in messages]
         found = [one for one, its in zip(messages, routes, strict=True) if its]
-        put_messages(sql, [(one.id, one.topic, one.payload, one.qos) for one in found])
+        put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one in found])
         return [self._with_end(sql, one, its) for one, its in zip(messages, routes, strict=True)]
 
     def _put_message(self, sql: Sql, asked: PutMessage) -> Routes:
@@ -169,15 +171,15 @@ class HostRequests:
     def _count_waiting(self, sql: Sql, asked: CountWaiting) -> int:
         return count_waiting(sql, asked.session.encode(), asked.filter, asked.most)
 
-    def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, tuple[str, bytes] | None]:
-        read: dict[str, tuple[str, bytes] | None] = {}
+    def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, Payload | None]:
+        read: dict[str, Payload | None] = {}
         size = 0
         for begin in range(0, len(asked.ids), READ):
             piece = asked.ids[begin : begin + READ]
             found = all_of(sql, MESSAGES, [one.encode() for one in piece])
             read.update(dict.fromkeys(piece))
-            read |= {message.decode(): (topic.decode(), bytes(payload)) for message, topic, payload in found}
-            size += sum(len(one[1]) for one in map(read.get, piece) if one is not None)
+            read |= {message.decode(): to_payload(row) for message, *row in found}
+            size += sum(len(one.data) for one in map(read.get, piece) if one is not None)
             if size >= asked.bytes_max:
                 break
         return read
@@ -249,12 +251,12 @@ def begin_life(sql: Sql, node: str, lease_ms: int) -> int:
 def put_missing(sql: Sql, payloads: Mapping[str, Payload], qos: Mapping[str, int]) -> None:
     """Store those of these messages that are not there; the others are not sent to the database again."""
     there = {message.decode() for (message,) in all_of(sql, THERE, [one.encode() for one in payloads])}
-    put_messages(sql, [(one, *payload, qos[one]) for one, payload in payloads.items() if one not in there])
+    put_messages(sql, [(one, payload, qos[one]) for one, payload in payloads.items() if one not in there])
 
 
-def put_messages(sql: Sql, messages: Sequence[tuple[str, str, bytes, int]]) -> None:
-    """Store messages, as (id, topic, payload, qos), that are not there."""
+def put_messages(sql: Sql, messages: Sequence[tuple[str, Payload, int]]) -> None:
+    """Store messages, as (id, payload, qos), that are not there."""
     sql.put_many(
         PUT_MESSAGE,
-        [(message.encode(), topic.encode(), payload, qos, sql.now_ns) for message, topic, payload, qos in messages],
+        [(message.encode(), one.topic.encode(), one.data, qos, sql.now_ns, one.head) for message, one, qos in messages],
     )

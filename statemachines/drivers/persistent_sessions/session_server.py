@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
 from statemachines.drivers.persistent_sessions.host_request import (
     HostRequest,
@@ -25,7 +26,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 )
 from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
 from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX, Outbox, Soon, at_once
-from statemachines.drivers.persistent_sessions.payloads import Payloads
+from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.rate_limited_log import RateLimitedLog
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_rows import FILTERS_MAX
@@ -58,6 +59,7 @@ from statemachines.persistent_sessions.client_message import (
     Pong,
     PublishStored,
     PublishWanted,
+    PublishWithHead,
     Refused,
     Subscribed,
     SubscribeWanted,
@@ -116,8 +118,7 @@ Say = Callable[[Message], bool]
 class Unstored(NamedTuple):
     """A message whose rows are not all stored; `stored` hears when they are."""
 
-    topic: str
-    payload: bytes
+    payload: Payload
     stored: Callable[[], None]
 
 
@@ -137,6 +138,11 @@ class ClientConnection:
         self.bytes = 0
         self.courier: Outbox | None = None
         self.acknowledged: list[Acknowledgement] = []
+
+
+def size_of(asked: PublishWanted) -> int:
+    """Bytes of its payload and head."""
+    return len(asked.payload) + (len(asked.head) if isinstance(asked, PublishWithHead) else 0)
 
 
 class SessionServer:
@@ -187,6 +193,7 @@ class SessionServer:
             SubscribeWanted: self._subscribe,
             UnsubscribeWanted: self._unsubscribe,
             PublishWanted: self._publish,
+            PublishWithHead: self._publish,
             LeaveWanted: self._leave,
             Ping: self._ping,
             Puback: self._acknowledge,
@@ -441,15 +448,17 @@ class SessionServer:
             self._tell(life, Refused(asked.n, str(error)))
 
     def _publish(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
+        head = asked.head if isinstance(asked, PublishWithHead) else None
         try:
             check_topic(asked.topic)
+            decode_head(head)
         except ConfigurationError as error:
             self._tell(life, Refused(asked.n, str(error)))
             return
-        if not self._has_room(visitor, len(asked.payload)):
+        if not self._has_room(visitor, size_of(asked)):
             self._tell(life, Refused(asked.n, "busy"))
             return
-        self._count(visitor, 1, len(asked.payload))
+        self._count(visitor, 1, size_of(asked))
         message = self.new_message()
 
         def stored() -> None:
@@ -460,9 +469,9 @@ class SessionServer:
                 stored()
                 return
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
-            self.hand(message, Unstored(asked.topic, asked.payload, stored), handed)
+            self.hand(message, Unstored(Payload(asked.topic, asked.payload, head), stored), handed)
 
-        self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms), take)
+        self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head), take)
 
     def new_message(self) -> str:
         """The id of the next message that is stored here."""
@@ -471,7 +480,7 @@ class SessionServer:
 
     def hand(self, message: str, unstored: Unstored, handed: Iterable[Handed]) -> None:
         """To the writers of these sessions; the message itself is in the database."""
-        self._payloads.put(message, (unstored.topic, unstored.payload))
+        self._payloads.put(message, unstored.payload)
         self._unstored[message] = unstored
         self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
 
@@ -497,12 +506,12 @@ class SessionServer:
         for row in request.rows:
             found = self._unstored.get(row.message)
             if found is not None:
-                payloads[row.message] = (found.topic, found.payload)
+                payloads[row.message] = found.payload
         return StoreRows(request, payloads) if payloads else request
 
     def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
         """It is stored, or nobody is there that it is for."""
-        self._count(visitor, -1, -len(asked.payload))
+        self._count(visitor, -1, -size_of(asked))
         self._tell(life, PublishStored(asked.n))
 
     def _has_room(self, visitor: ClientConnection, size: int) -> bool:

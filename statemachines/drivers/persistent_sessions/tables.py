@@ -13,7 +13,7 @@ from typing import Final
 
 from statemachines.drivers.sql import sqlite
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 UNDELIVERED: Final = 0
 DELIVERED: Final = 1
@@ -77,8 +77,9 @@ _TABLES: Final = (
     f"CREATE INDEX rows_by_message ON @session_rows (message) WHERE tag = {UNDELIVERED}",
     "CREATE INDEX packets_by_message ON @packets (message)",
     "CREATE INDEX queued_by_message ON @queued (message)",
+    # `head`: headers, key and timestamp (`message_head`); NULL: the message has none.
     "CREATE TABLE @messages (id BYTES PRIMARY KEY, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
-    " time_ns NUMBER NOT NULL)",
+    " time_ns NUMBER NOT NULL, head BYTES)",
     *_FOUND_ALONE,
 )
 
@@ -102,9 +103,11 @@ UPGRADES: Final = {
             for column in ("before_ns", "ahead_ns", "stopped_ns")
         ),
     ),
+    4: ("ALTER TABLE @messages ADD COLUMN head BYTES",),
 }
 """Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted; 3: connections
-of a client are; 4: markers, routes that are gone and nodes that live have an index, and a clock that leaps is noted."""
+of a client are; 4: markers, routes that are gone and nodes that live have an index, and a clock that leaps is noted;
+5: messages have heads."""
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
 

@@ -46,7 +46,7 @@ from statemachines.drivers.shared_subscriptions.open_stores import (
 )
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
-from statemachines.drivers.shared_subscriptions.store import Payloads
+from statemachines.drivers.shared_subscriptions.store import Payloads, StoredPayload
 from statemachines.drivers.tcp import Address, parse_address
 from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map, Outgoing, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
@@ -149,7 +149,7 @@ class SharedSession:
         self._declaring: dict[str, str] = {}
         self._refused: dict[str, DeclarationRefused] = {}
         self._progress: dict[str, dict[str, int]] = {}
-        self._locker: PayloadBuffer[bytes] = PayloadBuffer()
+        self._locker: PayloadBuffer[StoredPayload] = PayloadBuffer()
         self._stalled = StalledStreams(stall_warning_s, environment.steady_ns, self._reading_of)
         self._acks: dict[tuple[str, str, int], list[list[int]]] = {}
         self._ready = asyncio.Event()
@@ -419,8 +419,8 @@ class SharedSession:
         self._stalled.hand_over(key)
         owner, stream, grant = taken.owner, taken.stream, taken.grant
         messages = [
-            Delivered(self, subscription, owner, stream, grant, offset, payload)
-            for offset, payload in enumerate(payloads, taken.first)
+            Delivered(self, subscription, owner, stream, grant, offset, payload, 1, head)
+            for offset, (payload, head) in enumerate(payloads, taken.first)
         ]
         if taken.failed or taken.handed:
             counts = [1 + (message.offset < taken.handed) for message in messages]

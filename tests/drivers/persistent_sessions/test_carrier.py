@@ -32,6 +32,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Subscribe,
     Unsubscribe,
 )
+from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
@@ -379,7 +380,7 @@ def test_PS_266_an_owner_that_another_has_superseded_stores_nothing_more(store, 
             await session.subscribe(GROUP)
             (owner,) = node.machines.owners
             token, its = node.machines.resume_of(owner).token, session.session
-            put = [("m", "jobs/a", b"x")]
+            put = [("m", Payload("jobs/a", b"x"))]
             assert await node._desk.ask(PutCarried(its, token, GROUP, tuple(put))) == 1
             assert await node._desk.ask(PutCarried(its, token - 1, GROUP, tuple(put))) is None
             assert await node._desk.ask(PutCarried(its, token, "$share/other/x", tuple(put))) is None
@@ -512,7 +513,7 @@ async def two_writers(store):
     one = await connect(store, "s1")
     for topic_filter in (GROUP, "own/+", "$queue/a"):
         await store.do(Subscribe("s1", one.token, topic_filter, 1))
-    messages = tuple((f"m{number}", "jobs/a", b"x") for number in range(1, 8))
+    messages = tuple((f"m{number}", Payload("jobs/a", b"x")) for number in range(1, 8))
     assert await store.do(PutCarried("s1", one.token, GROUP, messages)) == 1
     for writer, rows in (("n1", 3), ("n2", 1)):
         await store.ask(BeginEpoch("s1", writer))
@@ -526,7 +527,7 @@ async def two_writers(store):
 def test_PS_263_what_waits_is_what_was_not_handed_out_whoever_has_stored_it(url):
     async def play(store, clock):
         one = await two_writers(store)
-        messages = (("m9", "jobs/a", b"x"),)
+        messages = (("m9", Payload("jobs/a", b"x")),)
         assert await store.do(PutCarried("s1", one.token - 1, GROUP, messages)) is None
         assert await store.do(PutCarried("s1", one.token, "$share/other/x", messages)) is None
         assert await store.do(ReadGroups("s1")) == ("$queue/a", GROUP)

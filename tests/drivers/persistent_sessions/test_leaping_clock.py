@@ -9,6 +9,7 @@ from session_moves import queued
 
 from statemachines import cli
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRows, Subscribe
+from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.persistent_sessions.collector_actions import garbage_messages
 from statemachines.persistent_sessions.collector_record import CollectorRecord
@@ -34,7 +35,7 @@ def run(url, play):
             (route,) = await store.do(PutMessage("m1", "a/x", b"x", 1, HOUR_MS))
             await store.ask(BeginEpoch("s1", "n1"))
             row = queued(1, "m1")
-            await store.do(StoreRows(PutRows("s1", "n1", 1, (row,)), {row.message: ("a/x", b"x")}))
+            await store.do(StoreRows(PutRows("s1", "n1", 1, (row,)), {row.message: Payload("a/x", b"x")}))
             assert route.until_ns > 0
             await store.ask(LeaveSession("c", "s1", connected.token, HOUR_MS))
             return await play(store, clock, steady)

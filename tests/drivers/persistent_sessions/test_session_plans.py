@@ -51,6 +51,7 @@ from statemachines.drivers.persistent_sessions.operator_request import (
     ListSessions,
     PurgeClient,
 )
+from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import collector_request as collector
@@ -127,11 +128,13 @@ async def drive(opened, clock, steady):
     await do(Unsubscribe("s1", token, "b"))
     for number in range(1, 5):
         await do(PutMessage(f"m{number}", "a/x", b"x", 1, None if number % 2 else 60_000))
-    await do(PutCarried("s1", token, "$share/g/x", (("g1", "x", b"x"),)))
+    await do(PutCarried("s1", token, "$share/g/x", (("g1", Payload("x", b"x")),)))
     for writer in ("n1", "n2"):
         await ask(BeginEpoch("s1", writer))
         for number in (1, 2, 3, 3):
-            await do(StoreRows(PutRows("s1", writer, 1, (queued(number),)), {queued(number).message: ("a/x", b"x")}))
+            await do(
+                StoreRows(PutRows("s1", writer, 1, (queued(number),)), {queued(number).message: Payload("a/x", b"x")})
+            )
         await ask(ReadRow("s1", writer, 1, 3))
         await ask(PutMarker("s1", writer, 1, 4, token, 1))
         await do(ShowMarker("s1", writer, token, 2))

@@ -146,7 +146,7 @@ def test_the_largest_message_and_topic(path):
     async def test():
         appended = await store.append(topic, [payload])
         _, payloads = await store.fetch(Fetch(1, (Slice(appended.stream, 1, 0, 9),)))
-        assert payloads == [[payload]]
+        assert payloads == [[(payload, None)]]
 
     run(test(), store)
 
@@ -347,7 +347,7 @@ def test_a_full_disk_refuses_appends_whole_and_the_store_recovers(path):
         assert (await store.append("a", [b"after"])).first == count
         fetched, (payloads,) = await store.fetch(Fetch(1, (Slice(STREAM, 1, 0, 10**6),)))
         assert fetched.batches[0].last == count
-        assert payloads == [b"x" * 1000] * count + [b"after"]
+        assert payloads == [(b"x" * 1000, None)] * count + [(b"after", None)]
 
     run(test(), store)
 

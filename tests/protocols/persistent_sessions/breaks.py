@@ -9,6 +9,7 @@ from msgspec import structs
 from mutants import swap, wrap
 
 from statemachines.drivers.loop_watchdog import LoopWatchdog
+from statemachines.drivers.message_head import EMPTY, encode_head
 from statemachines.drivers.persistent_sessions import (
     abandon,
     collector_requests,
@@ -20,9 +21,12 @@ from statemachines.drivers.persistent_sessions import (
     node_guide,
     operator_requests,
     outbox,
+    received_message,
     request_queue,
     session_node,
+    session_publisher,
     session_server,
+    sqlite,
     state_rows,
     topic,
 )
@@ -194,6 +198,10 @@ BREAKS = {
     "PS-195": swap(resume_actions, "has_room_for_page", lambda record: True),
     "PS-201": swap(session_node, "awaited", lambda attempt, **given: attempt()),
     "PS-210": swap(in_flight, "time_left", lambda queued, now_ns: None),
+    "PS-430": swap(received_message, "decode_head", lambda encoded: EMPTY),
+    "PS-431": swap(session_server, "decode_head", lambda encoded: EMPTY),
+    "PS-432": swap(session_publisher, "encode_head", lambda head: encode_head(head) or b""),
+    "PS-433": swap(sqlite, "SQLITE", sqlite.SQLITE._replace(upgrades={})),
     "PS-211": swap(host_requests, "over_at", lambda now_ns, expiry_ms: 0),
     "PS-240": wrap(collector_actions, "message_garbage", as_if_nothing_expired),
     "PS-241": swap(machine_requests, "without_message", lambda queued, now_ns: structs.replace(queued, message="")),

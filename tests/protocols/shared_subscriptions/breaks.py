@@ -8,9 +8,10 @@ from unittest.mock import patch
 from msgspec.structs import replace
 from mutants import swap, without_choice, wrap
 
-from statemachines.drivers import greeting, loop_watchdog, tcp
+from statemachines.drivers import greeting, loop_watchdog, message_head, tcp
 from statemachines.drivers.greeting import Greeting
-from statemachines.drivers.shared_subscriptions import leader_node, old_keys, open_stores
+from statemachines.drivers.message_head import EMPTY
+from statemachines.drivers.shared_subscriptions import deliveries, leader_node, old_keys, open_stores
 from statemachines.drivers.shared_subscriptions.durable_progress import DurableProgress
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
@@ -354,6 +355,10 @@ BREAKS = {
     "SS-341": swap(membership, "note_loss", every_loss_counted),
     "SS-342": swap(plan, "is_spent", lambda record, stream: False),
     "SS-344": swap(Configuration, "_check_max_deliver", lambda self, most: None),
+    "SS-380": swap(deliveries, "decode_head", lambda encoded: EMPTY),
+    "SS-381": swap(sqlite_streams, "ADD", "INSERT INTO messages VALUES (?, ?, x'90')"),
+    "SS-382": swap(message_head, "check_head", lambda head: head),
+    "SS-383": swap(sqlite_streams, "LAYOUT", sqlite_tables.LAYOUT._replace(upgrades={})),
     "SS-184": swap(loop_watchdog, "SAY_AGAIN_NS", 0),
     "SS-210": swap(Configuration, "_less", lambda self, *relation: None),
     "SS-211": swap(configuration, "_stretch", lambda duration_ns, drift: duration_ns),

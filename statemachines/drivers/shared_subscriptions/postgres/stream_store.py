@@ -17,8 +17,10 @@ from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
 from statemachines.drivers.shared_subscriptions.store import (
     ANSWER_MAX,
     OFFSET_BITS,
+    Heads,
     Payloads,
     agree_on_shards,
+    check_heads,
     check_payload,
     check_shards,
     has_ended,
@@ -65,10 +67,11 @@ LIST: Final = text(
     " FROM gapless.streams WHERE id >= :low AND id < :beyond AND id <> :after ORDER BY id LIMIT :limit"
 )
 KNOWN: Final = text("SELECT id, number, count, ended FROM gapless.streams WHERE id = ANY(CAST(:ids AS bytea[]))")
+SIZE: Final = "(octet_length(payload) + coalesce(octet_length(head), 0))"
 # Of each range its messages in order, until `room` bytes have gone before.
 READ: Final = text(
-    "SELECT part, payload FROM (SELECT part, place, payload,"
-    " sum(octet_length(payload)) OVER (ORDER BY part, place) - octet_length(payload) AS gone"
+    "SELECT part, payload, head FROM (SELECT part, place, payload, head,"
+    f" sum({SIZE}) OVER (ORDER BY part, place) - {SIZE} AS gone"
     " FROM unnest(CAST(:firsts AS bigint[]), CAST(:lasts AS bigint[])) WITH ORDINALITY AS wanted (low, high, part)"
     " JOIN gapless.messages ON place BETWEEN low AND high) AS found WHERE gone < :room ORDER BY part, place"
 )
@@ -80,8 +83,12 @@ CREATE: Final = text(
     " VALUES (:id, :topic, :shard, :generation, 0, false) ON CONFLICT (id) DO NOTHING"
 )
 ADD: Final = text(
-    "INSERT INTO gapless.messages SELECT :base + part - 1, payload"
+    "INSERT INTO gapless.messages (place, payload) SELECT :base + part - 1, payload"
     " FROM unnest(CAST(:payloads AS bytea[])) WITH ORDINALITY AS given (payload, part)"
+)
+ADD_HEADED: Final = text(
+    "INSERT INTO gapless.messages (place, payload, head) SELECT :base + part - 1, payload, head"
+    " FROM unnest(CAST(:payloads AS bytea[]), CAST(:heads AS bytea[])) WITH ORDINALITY AS given (payload, head, part)"
 )
 NOTE: Final = text("INSERT INTO gapless.appends VALUES (:stream, :time_ns, :first, :mark)")
 # Appenders share this lock; whoever rotates or drops waits for those that are at it, and keeps others out.
@@ -162,7 +169,7 @@ class PostgresStreamStore:
             logger.warning("stream store: %s", error)
             return FetchFailed(request.n), []
 
-    async def append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+    async def append(self, topic: str, payloads: Sequence[bytes], heads: Heads = ()) -> Appended:
         """Append to the topic's current stream, all or nothing; committed when this returns.
 
         An append whose connection is lost finds out whether it was committed, when the server is back: it is never
@@ -171,7 +178,8 @@ class PostgresStreamStore:
         check_topic(topic)
         for payload in payloads:
             check_payload(payload)
-        return await self._database.run(lambda: self._append(topic, payloads))
+        check_heads(heads, payloads)
+        return await self._database.run(lambda: self._append(topic, payloads, heads))
 
     async def end(self, stream: str) -> None:
         """Nothing will be appended to `stream` (an id, as in `Appended`) any more.
@@ -266,8 +274,8 @@ class PostgresStreamStore:
                     "lasts": [high for _, high in wanted],
                     "room": ANSWER_MAX,
                 }
-                for part, payload in connection.execute(READ, values):
-                    payloads[part - 1].append(payload)
+                for part, payload, head in connection.execute(READ, values):
+                    payloads[part - 1].append((payload, head))
         batches = [
             self._batch(known.get(stream, NOTHING), one, len(read))
             for stream, one, read in zip(ids, request.slices, payloads, strict=True)
@@ -292,10 +300,10 @@ class PostgresStreamStore:
 
     # -- writing, in the worker ---------------------------------------------------------------------------------
 
-    def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+    def _append(self, topic: str, payloads: Sequence[bytes], heads: Heads) -> Appended:
         attempt = Attempt(uuid.uuid4())
         try:
-            self._try_append(topic, payloads, attempt)
+            self._try_append(topic, payloads, heads, attempt)
         except DBAPIError as error:
             if not error.connection_invalidated:
                 raise
@@ -304,7 +312,7 @@ class PostgresStreamStore:
                 raise self._database.is_not_written(error) from error
         return Appended(0, attempt.id, attempt.first, attempt.first + len(payloads) - 1)
 
-    def _try_append(self, topic: str, payloads: Sequence[bytes], attempt: Attempt) -> None:
+    def _try_append(self, topic: str, payloads: Sequence[bytes], heads: Heads, attempt: Attempt) -> None:
         with self._database.transaction() as connection:
             connection.execute(SHARE)
             generation, _ = connection.execute(GENERATION).one()
@@ -325,7 +333,8 @@ class PostgresStreamStore:
             attempt.stream, attempt.first = grown[0], grown[1] - len(payloads)
             base = (attempt.stream << OFFSET_BITS) + attempt.first
             if payloads:
-                connection.execute(ADD, {"base": base, "payloads": list(payloads)})
+                given = {"base": base, "payloads": list(payloads)}
+                connection.execute(*((ADD_HEADED, given | {"heads": list(heads)}) if heads else (ADD, given)))
             attempt.time_ns = self._database.stamp(connection)
             note = {"stream": attempt.stream, "time_ns": attempt.time_ns, "first": attempt.first, "mark": attempt.mark}
             connection.execute(NOTE, note)

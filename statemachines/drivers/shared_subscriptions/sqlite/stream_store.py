@@ -6,6 +6,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Sequence
+from itertools import count as count_from
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +15,18 @@ from statemachines.drivers.shared_subscriptions.sqlite.tables import LAYOUT
 from statemachines.drivers.shared_subscriptions.store import (
     ANSWER_MAX,
     OFFSET_BITS,
+    Heads,
     Payloads,
+    StoredPayload,
     agree_on_shards,
+    check_heads,
     check_payload,
     check_shards,
     has_ended,
     has_no_stream,
     ids_of,
     literal_prefix,
+    size_of,
 )
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
 from statemachines.drivers.sql.sqlite import Database
@@ -55,7 +60,10 @@ LIST: Final = """
 
 SIZE: Final = "SELECT count, ended FROM streams WHERE id = ?"
 
-READ: Final = "SELECT payload FROM messages WHERE place BETWEEN ? AND ? ORDER BY place"
+READ: Final = "SELECT payload, head FROM messages WHERE place BETWEEN ? AND ? ORDER BY place"
+
+ADD: Final = "INSERT INTO messages (place, payload) VALUES (?, ?)"
+ADD_HEADED: Final = "INSERT INTO messages VALUES (?, ?, ?)"
 
 logger = logging.getLogger("gapless")
 
@@ -96,16 +104,18 @@ class SqliteStreamStore:
             logger.warning("stream store: %s", error)
             return FetchFailed(request.n), []
 
-    async def append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+    async def append(self, topic: str, payloads: Sequence[bytes], heads: Heads = ()) -> Appended:
         """Append to the topic's current stream, all or nothing; committed when this returns.
 
-        Raises `ConfigurationError` for a payload above 1 MiB, a topic that is none, or one that has ended;
+        Raises `ConfigurationError` for a payload above 1 MiB, a head that is none, a topic that is none, or one that
+        has ended;
         `StoreUnavailable` where the database was busy for too long (nothing was written).
         """
         check_topic(topic)
         for payload in payloads:
             check_payload(payload)
-        return await self._database.run(lambda: self._append(topic, payloads))
+        check_heads(heads, payloads)
+        return await self._database.run(lambda: self._append(topic, payloads, heads))
 
     async def end(self, stream: str) -> None:
         """Nothing will be appended to `stream` (an id, as in `Appended`) any more.
@@ -175,17 +185,17 @@ class SqliteStreamStore:
         with self._database.snapshot():
             for one in request.slices:
                 batch, read = self._batch(one, room)
-                room -= sum(map(len, read))
+                room -= sum(map(size_of, read))
                 batches.append(batch)
                 payloads.append(read)
         return Fetched(request.n, tuple(batches)), payloads
 
-    def _batch(self, one: Slice, room: int) -> tuple[Batch, list[bytes]]:
+    def _batch(self, one: Slice, room: int) -> tuple[Batch, list[StoredPayload]]:
         """The messages of a slice until there is no more room; the last one may be larger than what was left."""
         connection = self._database.connection
         known = connection.execute("SELECT number, count, ended FROM streams WHERE id = ?", (one.stream,)).fetchone()
         number, count, ended = known or (0, 0, 0)
-        payloads: list[bytes] = []
+        payloads: list[StoredPayload] = []
         last = min(count, one.first + one.limit) - 1
         if one.first <= last:
             base = number << OFFSET_BITS
@@ -194,17 +204,17 @@ class SqliteStreamStore:
         ends = bool(ended) and last + 1 == count
         return Batch(one.stream, one.grant, one.first, max(last, one.first - 1), ends), payloads
 
-    def _payloads(self, first: int, last: int, room: int) -> list[bytes]:
-        payloads: list[bytes] = []
+    def _payloads(self, first: int, last: int, room: int) -> list[StoredPayload]:
+        payloads: list[StoredPayload] = []
         if room > 0:
-            for (payload,) in self._database.connection.execute(READ, (first, last)):
-                payloads.append(payload)
-                room -= len(payload)
+            for found in self._database.connection.execute(READ, (first, last)):
+                payloads.append(found)
+                room -= size_of(found)
                 if room <= 0:
                     break
         return payloads
 
-    def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+    def _append(self, topic: str, payloads: Sequence[bytes], heads: Heads) -> Appended:
         with self._database.transaction() as connection:
             (generation,) = connection.execute("SELECT generation FROM store").fetchone()
             stream = stream_id(topic, self._shards, generation)
@@ -215,7 +225,10 @@ class SqliteStreamStore:
             if ended:
                 raise has_ended(topic)
             base = (number << OFFSET_BITS) + first
-            connection.executemany("INSERT INTO messages VALUES (?, ?)", enumerate(payloads, base))
+            if heads:
+                connection.executemany(ADD_HEADED, zip(count_from(base), payloads, heads, strict=False))
+            else:
+                connection.executemany(ADD, enumerate(payloads, base))
             connection.execute("INSERT INTO appends VALUES (?, ?, ?)", (number, self._database.stamp(), first))
             connection.execute("UPDATE streams SET count = ? WHERE number = ?", (first + len(payloads), number))
         return Appended(0, stream, first, first + len(payloads) - 1)
