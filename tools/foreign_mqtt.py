@@ -94,10 +94,10 @@ def start_broker(arguments: list[str]) -> None:
 
     async def work() -> None:
         node = SessionNode(Path(store or f"{folder}/s.db"), name="a")
-        async with (
-            node,
-            MqttNode(node, settings=settings, users=users, listen=("127.0.0.1", 1), allows_anonymous=anonymous),
-        ):
+        listen = ("127.0.0.1", 1)
+        front = MqttNode(node, settings=settings, users=users, listen=listen, allows_anonymous=anonymous)
+        async with node, front:
+            front._settings = settings  # without groups CONNACK would say that nothing is shared, in each of the tests
             await node.wait_for_failure()
 
     try:

@@ -103,7 +103,7 @@ class MqttNode:
         except OSError as error:
             raise ConfigurationError("listen", f"{host}:{port}", f"cannot be listened at: {error}") from error
         has_groups = self._node.reception.carrier is not None
-        self._settings = replace(self._settings, retain_available=False, shared_available=has_groups)
+        self._settings = replace(self._settings, shared_available=has_groups)
         self._wills = WillSender(self._node)
         self._pinging = asyncio.ensure_future(self._ping())
         return self

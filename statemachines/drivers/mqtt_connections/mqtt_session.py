@@ -13,15 +13,28 @@ from typing import Any, Final
 
 from statemachines.drivers.lives import chance_bits
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
+from statemachines.drivers.mqtt_connections.message_properties import (
+    NO_OPTIONS,
+    SubscriptionOptions,
+    read_message,
+    write_head,
+)
 from statemachines.drivers.mqtt_connections.password_file import PasswordFile
 from statemachines.drivers.mqtt_connections.will_sender import WillSender
+from statemachines.drivers.persistent_sessions.front_message import (
+    FrontPublish,
+    FrontSubscribe,
+    OptionsFound,
+    OptionsWanted,
+    PublishUnmatched,
+    RetainHandling,
+)
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
 from statemachines.kernel import ConfigurationError, Event, Message
 from statemachines.mqtt_codec.codec_error import ReasonCode
-from statemachines.mqtt_codec.packet import PublishPacket, WillMessage
-from statemachines.mqtt_codec.packet_property import NO_PROPERTIES, PacketProperties
+from statemachines.mqtt_codec.packet import WillMessage
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import OPENING
 from statemachines.persistent_sessions.client_message import (
@@ -31,7 +44,6 @@ from statemachines.persistent_sessions.client_message import (
     LeaveWanted,
     Ping,
     PublishStored,
-    PublishWanted,
     Refused,
     Subscribed,
     SubscribeWanted,
@@ -108,8 +120,10 @@ class MqttSession:
         self._changes: dict[int, tuple[FilterChange, int]] = {}
         """Number of a filter that the node was asked for -> its change, and its place in it."""
         self._waiting: deque[tuple[SubscribeWanted | UnsubscribeWanted, FilterChange, int]] = deque()
-        self._identifiers: dict[str, int] = {}
-        """Filter -> its subscription identifier."""
+        self._options: dict[str, SubscriptionOptions] = {}
+        """Filter that the session subscribes -> its options."""
+        self._deliveries: list[Delivered | Pubrel] | None = None
+        """What waits until the options are known; None: they are."""
         self._expected: dict[int, str] = {}
         """Packet id of a message of the node -> the answer of the client that is the next; "refused": it was."""
         self._tells: dict[type[Event], Callable[[Any], None]] = {
@@ -127,6 +141,8 @@ class MqttSession:
             Delivered: self._deliver,
             Pubrel: self._deliver_release,
             PublishStored: self._note_stored,
+            PublishUnmatched: self._note_unmatched,
+            OptionsFound: self._take_options,
             Subscribed: self._note_change,
             Refused: self._note_refusal,
             Farewell: self._note_end,
@@ -183,7 +199,18 @@ class MqttSession:
 
     def _welcome(self, message: Welcome) -> None:
         self._wills.settle(self._client_id, not message.present)
-        self._stream.feed(s.MqttSessionOpened(self._client_id, message.present))
+        if message.present:
+            self._deliveries = []
+            self._say(OptionsWanted(0))
+        else:
+            self._stream.feed(s.MqttSessionOpened(self._client_id, False))
+
+    def _take_options(self, message: OptionsFound) -> None:
+        self._options = {one: SubscriptionOptions.of(number) for one, number in message.filters.items()}
+        self._stream.feed(s.MqttSessionOpened(self._client_id, True))
+        deliveries, self._deliveries = self._deliveries or [], None
+        for one in deliveries:
+            self._take_message(one)
 
     def _note_end(self, message: Farewell) -> None:
         why = message.why
@@ -220,6 +247,12 @@ class MqttSession:
         except ConfigurationError:
             self._answer_publish(packet.packet_id, ReasonCode.TOPIC_NAME_INVALID)
             return
+        publisher = self._client_id if any(one.no_local for one in self._options.values()) else ""
+        try:
+            head = write_head(packet, publisher)
+        except ConfigurationError:
+            self._answer_publish(packet.packet_id, ReasonCode.QUOTA_EXCEEDED)
+            return
         self._count += 1
         size = len(packet.payload) + len(packet.topic)
         self._publishing[self._count] = (packet.packet_id, size)
@@ -228,10 +261,14 @@ class MqttSession:
             self._stream.room.clear()
         expiry = packet.properties.message_expiry
         expiry_ms = None if expiry is None else max(1, expiry * 1_000)
-        self._say(PublishWanted(self._count, packet.topic, packet.payload, packet.qos, expiry_ms))
+        given = (self._count, packet.topic, packet.payload, packet.qos, expiry_ms, head or b"", packet.retain)
+        self._say(FrontPublish(*given))
 
     def _has_room(self) -> bool:
         return len(self._publishing) < PUBLISHING_MAX and self._publishing_bytes < PUBLISHING_BYTES_MAX
+
+    def _note_unmatched(self, message: PublishUnmatched) -> None:
+        self._end_publish(message.n, ReasonCode.NO_MATCHING_SUBSCRIBERS)
 
     def _note_stored(self, message: PublishStored) -> None:
         self._end_publish(message.n, ReasonCode.SUCCESS)
@@ -259,13 +296,13 @@ class MqttSession:
             if code:
                 self._settle(change, place, code)
                 continue
-            if event.subscription_id is None:
-                self._identifiers.pop(one.filter, None)
-            else:
-                self._identifiers[one.filter] = event.subscription_id
+            options = SubscriptionOptions(one.no_local, one.retain_as_published, event.subscription_id or 0)
+            self._options[one.filter] = options
             change.codes[place] = one.qos
             self._count += 1
-            self._waiting.append((SubscribeWanted(self._count, one.filter, one.qos), change, place))
+            handling = RetainHandling(one.retain_handling)
+            wanted = FrontSubscribe(self._count, one.filter, one.qos, options.number, handling)
+            self._waiting.append((wanted, change, place))
         self._ask_changes()
 
     def _refuse_filter(self, topic_filter: str) -> int:
@@ -281,7 +318,9 @@ class MqttSession:
     def _unsubscribe(self, event: s.FiltersUnwanted) -> None:
         change = FilterChange(event.packet_id, len(event.filters), False)
         for place, one in enumerate(event.filters):
-            self._identifiers.pop(one, None)
+            if self._options.pop(one, None) is None:
+                self._settle(change, place, ReasonCode.NO_SUBSCRIPTION_EXISTED)
+                continue
             self._count += 1
             self._waiting.append((UnsubscribeWanted(self._count, one), change, place))
         self._ask_changes()
@@ -321,27 +360,22 @@ class MqttSession:
     # -- what is delivered ----------------------------------------------------------------------------------------
 
     def _deliver(self, message: Delivered) -> None:
-        packet = PublishPacket(
-            message.topic,
-            message.payload,
-            message.qos if message.packet else 0,
-            False,
-            message.dup,
-            message.packet,
-            self._properties_of(message),
-        )
+        if self._deliveries is not None:
+            self._deliveries.append(message)
+            return
+        options = self._options.get(message.filter, NO_OPTIONS)
+        packet, publisher = read_message(message, options)
         if message.packet:
             self._expected[message.packet] = "puback" if message.qos == 1 else "pubrec"
-        self._stream.feed(s.DeliveryReady(packet))
-
-    def _properties_of(self, message: Delivered) -> PacketProperties:
-        identifier = self._identifiers.get(message.filter)
-        if identifier is None and message.expiry_ms is None:
-            return NO_PROPERTIES
-        expiry = None if message.expiry_ms is None else -(-message.expiry_ms // 1_000)
-        return PacketProperties(message_expiry=expiry, subscription_ids=() if identifier is None else (identifier,))
+        if options.no_local and publisher == self._client_id:
+            self._drop(s.DeliveryDropped(message.packet))
+        else:
+            self._stream.feed(s.DeliveryReady(packet))
 
     def _deliver_release(self, message: Pubrel) -> None:
+        if self._deliveries is not None:
+            self._deliveries.append(message)
+            return
         packet_id = message.packet
         if self._expected.get(packet_id) == "refused":
             del self._expected[packet_id]

@@ -11,12 +11,14 @@ from collections import deque
 from typing import Final
 
 from statemachines.drivers.clock import steady_ns
+from statemachines.drivers.mqtt_connections.message_properties import write_will_head
+from statemachines.drivers.persistent_sessions.front_message import FrontPublish
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
 from statemachines.drivers.persistent_sessions.rate_limited_log import RateLimitedLog
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.kernel import Message
 from statemachines.mqtt_codec.packet import WillMessage
-from statemachines.persistent_sessions.client_message import Ping, PublishStored, PublishWanted, Refused
+from statemachines.persistent_sessions.client_message import Ping, PublishStored, Refused
 
 logger = logging.getLogger("gapless")
 
@@ -86,7 +88,8 @@ class WillSender:
             self._count += 1
             expiry = will.properties.message_expiry
             expiry_ms = None if expiry is None else max(1, expiry * 1_000)
-            self._link.say(PublishWanted(self._count, will.topic, will.payload, will.qos, expiry_ms))
+            given = (self._count, will.topic, will.payload, will.qos, expiry_ms, write_will_head(will), will.retain)
+            self._link.say(FrontPublish(*given))
 
     def _take_message(self, message: Message) -> None:
         if not isinstance(message, PublishStored | Refused):
