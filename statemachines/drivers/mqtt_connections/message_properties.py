@@ -38,9 +38,7 @@ PROPERTIES: Final = "mqtt.properties"
 """The header of all properties that are no headers."""
 RETAIN: Final = "mqtt.retain"
 """The header of a message that was published to be retained."""
-PUBLISHER: Final = "mqtt.publisher"
-"""The header of the client id of a publisher that does not want its own messages."""
-OURS: Final = frozenset((PROPERTIES, RETAIN, PUBLISHER, FROM_STORE))
+OURS: Final = frozenset((PROPERTIES, RETAIN, FROM_STORE))
 RESERVED: Final = 64
 """Bytes of a head that are kept free for the mark of a retained message."""
 
@@ -67,7 +65,7 @@ class SubscriptionOptions(NamedTuple):
 NO_OPTIONS: Final = SubscriptionOptions()
 
 
-def write_head(packet: PublishPacket, publisher: str = "") -> bytes:
+def write_head(packet: PublishPacket) -> bytes:
     """The head of a message of a client; empty: it has none.
 
     Raises:
@@ -84,8 +82,6 @@ def write_head(packet: PublishPacket, publisher: str = "") -> bytes:
             headers.append((PROPERTIES, write_properties(properties, PacketType.PUBLISH)))
     if packet.retain:
         headers.append((RETAIN, b""))
-    if publisher:
-        headers.append((PUBLISHER, publisher.encode()))
     head = encode_head(MessageHead(tuple(headers))) or b""
     if len(head) > HEAD_MAX - RESERVED:
         raise ConfigurationError("properties", f"{len(head)} bytes", f"at most {HEAD_MAX - RESERVED} are kept")
@@ -109,14 +105,13 @@ def _are_headers(pairs: tuple[tuple[str, str], ...]) -> bool:
     )
 
 
-def read_message(message: Delivered, options: SubscriptionOptions) -> tuple[PublishPacket, str]:
-    """The packet for the client, and the client id of its publisher, where that is known."""
-    properties, retain, publisher = NO_PROPERTIES, False, ""
+def read_message(message: Delivered, options: SubscriptionOptions) -> PublishPacket:
+    """The packet for the client."""
+    properties, retain = NO_PROPERTIES, False
     if message.head is not None:
         headers = decode_head(message.head).headers
         ours = {name: value for name, value in headers if name in OURS}
         retain = FROM_STORE in ours or (options.retain_as_published and RETAIN in ours)
-        publisher = ours.get(PUBLISHER, b"").decode(errors="replace")
         properties = _read_properties(ours.get(PROPERTIES, b""), headers)
     if options.subscription_id or message.expiry_ms is not None:
         properties = replace(
@@ -125,8 +120,7 @@ def read_message(message: Delivered, options: SubscriptionOptions) -> tuple[Publ
             subscription_ids=(options.subscription_id,) if options.subscription_id else (),
         )
     qos = message.qos if message.packet else 0
-    packet = PublishPacket(message.topic, message.payload, qos, retain, message.dup, message.packet, properties)
-    return packet, publisher
+    return PublishPacket(message.topic, message.payload, qos, retain, message.dup, message.packet, properties)
 
 
 def _read_properties(encoded: bytes, headers: tuple[Header, ...]) -> PacketProperties:

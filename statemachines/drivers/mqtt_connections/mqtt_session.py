@@ -34,9 +34,9 @@ from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
 from statemachines.kernel import ConfigurationError, Event, Message
 from statemachines.mqtt_codec.codec_error import ReasonCode
-from statemachines.mqtt_codec.packet import WillMessage
+from statemachines.mqtt_codec.packet import MqttVersion, WillMessage
 from statemachines.mqtt_connections import session_event as s
-from statemachines.mqtt_connections.connection_record import OPENING
+from statemachines.mqtt_connections.connection_record import OPENING, IncomingStage
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
@@ -122,6 +122,8 @@ class MqttSession:
         self._waiting: deque[tuple[SubscribeWanted | UnsubscribeWanted, FilterChange, int]] = deque()
         self._options: dict[str, SubscriptionOptions] = {}
         """Filter that the session subscribes -> its options."""
+        self._not_local: frozenset[str] = frozenset()
+        """Filters by which the client does not get its own messages."""
         self._deliveries: list[Delivered | Pubrel] | None = None
         """What waits until the options are known; None: they are."""
         self._expected: dict[int, str] = {}
@@ -206,7 +208,8 @@ class MqttSession:
             self._stream.feed(s.MqttSessionOpened(self._client_id, False))
 
     def _take_options(self, message: OptionsFound) -> None:
-        self._options = {one: SubscriptionOptions.of(number) for one, number in message.filters.items()}
+        for topic_filter, number in message.filters.items():
+            self._set_options(topic_filter, SubscriptionOptions.of(number))
         self._stream.feed(s.MqttSessionOpened(self._client_id, True))
         deliveries, self._deliveries = self._deliveries or [], None
         for one in deliveries:
@@ -247,9 +250,12 @@ class MqttSession:
         except ConfigurationError:
             self._answer_publish(packet.packet_id, ReasonCode.TOPIC_NAME_INVALID)
             return
-        publisher = self._client_id if any(one.no_local for one in self._options.values()) else ""
+        if packet.topic.startswith("$SYS/"):  # it is the server's; 3.1.1 acknowledges what it does not take (3.3.5)
+            is_5 = self._stream.record.version is MqttVersion.V5
+            self._answer_publish(packet.packet_id, ReasonCode.NOT_AUTHORIZED if is_5 else ReasonCode.SUCCESS)
+            return
         try:
-            head = write_head(packet, publisher)
+            head = write_head(packet)
         except ConfigurationError:
             self._answer_publish(packet.packet_id, ReasonCode.QUOTA_EXCEEDED)
             return
@@ -261,14 +267,17 @@ class MqttSession:
             self._stream.room.clear()
         expiry = packet.properties.message_expiry
         expiry_ms = None if expiry is None else max(1, expiry * 1_000)
-        given = (self._count, packet.topic, packet.payload, packet.qos, expiry_ms, head or b"", packet.retain)
-        self._say(FrontPublish(*given))
+        given = (self._count, packet.topic, packet.payload, packet.qos, expiry_ms, head, packet.retain)
+        self._say(FrontPublish(*given, self._not_local))
 
     def _has_room(self) -> bool:
         return len(self._publishing) < PUBLISHING_MAX and self._publishing_bytes < PUBLISHING_BYTES_MAX
 
     def _note_unmatched(self, message: PublishUnmatched) -> None:
-        self._end_publish(message.n, ReasonCode.NO_MATCHING_SUBSCRIBERS)
+        """PUBACK may say so; for PUBREC that would be one more code that refuses nothing."""
+        packet_id, _ = self._publishing[message.n]
+        is_qos_1 = self._stream.record.incoming.get(packet_id) is IncomingStage.STORING_1
+        self._end_publish(message.n, ReasonCode.NO_MATCHING_SUBSCRIBERS if is_qos_1 else ReasonCode.SUCCESS)
 
     def _note_stored(self, message: PublishStored) -> None:
         self._end_publish(message.n, ReasonCode.SUCCESS)
@@ -297,13 +306,20 @@ class MqttSession:
                 self._settle(change, place, code)
                 continue
             options = SubscriptionOptions(one.no_local, one.retain_as_published, event.subscription_id or 0)
-            self._options[one.filter] = options
+            self._set_options(one.filter, options)
             change.codes[place] = one.qos
             self._count += 1
             handling = RetainHandling(one.retain_handling)
             wanted = FrontSubscribe(self._count, one.filter, one.qos, options.number, handling)
             self._waiting.append((wanted, change, place))
         self._ask_changes()
+
+    def _set_options(self, topic_filter: str, options: SubscriptionOptions) -> None:
+        self._options[topic_filter] = options
+        if options.no_local:
+            self._not_local |= {topic_filter}
+        else:
+            self._not_local -= {topic_filter}
 
     def _refuse_filter(self, topic_filter: str) -> int:
         """The code for a filter that the node cannot have; 0: it can."""
@@ -321,6 +337,7 @@ class MqttSession:
             if self._options.pop(one, None) is None:
                 self._settle(change, place, ReasonCode.NO_SUBSCRIPTION_EXISTED)
                 continue
+            self._not_local -= {one}
             self._count += 1
             self._waiting.append((UnsubscribeWanted(self._count, one), change, place))
         self._ask_changes()
@@ -363,14 +380,10 @@ class MqttSession:
         if self._deliveries is not None:
             self._deliveries.append(message)
             return
-        options = self._options.get(message.filter, NO_OPTIONS)
-        packet, publisher = read_message(message, options)
+        packet = read_message(message, self._options.get(message.filter, NO_OPTIONS))
         if message.packet:
             self._expected[message.packet] = "puback" if message.qos == 1 else "pubrec"
-        if options.no_local and publisher == self._client_id:
-            self._drop(s.DeliveryDropped(message.packet))
-        else:
-            self._stream.feed(s.DeliveryReady(packet))
+        self._stream.feed(s.DeliveryReady(packet))
 
     def _deliver_release(self, message: Pubrel) -> None:
         if self._deliveries is not None:

@@ -32,6 +32,8 @@ class FrontPublish(PublishWithHead, frozen=True, gc=False):
     payload delete that.  `PublishStored` or `PublishUnmatched` answers."""
 
     retain: bool = False
+    not_by: frozenset[str] = frozenset()
+    """Filters by which it does not come to the publisher's own session (No Local)."""
 
 
 class FrontSubscribe(SubscribeWanted, frozen=True, gc=False):

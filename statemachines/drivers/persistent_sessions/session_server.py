@@ -500,6 +500,8 @@ class SessionServer:
             self._answer(life, visitor, asked)
 
         def take(routes: Routes) -> None:
+            if isinstance(asked, FrontPublish) and asked.not_by:
+                routes = self._leave_out(visitor, routes, asked.not_by)
             if not routes:
                 self._answer(life, visitor, asked, is_matched=False)
                 return
@@ -507,6 +509,14 @@ class SessionServer:
             self.hand(message, Unstored(Payload(asked.topic, asked.payload, head), stored), handed)
 
         self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain), take)
+
+    def _leave_out(self, visitor: ClientConnection, routes: Routes, filters: frozenset[str]) -> Routes:
+        """The routes without those by which the session of this client is not to have its own message."""
+        node = self._host.nodes.get(life_of_owner(visitor.owner)) if visitor.owner else None
+        if node is None:
+            return routes
+        session = node.record.session
+        return tuple(one for one in routes if one.session != session or one.filter not in filters)
 
     def new_message(self) -> str:
         """The id of the next message that is stored here."""

@@ -128,7 +128,8 @@ def test_options_and_identifiers_of_a_subscription_hold_over_a_reconnect(store):
                 await subscribe(client, no_local=True, retain_as_published=True, identifier=(77,))
             async with MqttSocket(node.address) as client:
                 assert (await client.connect(clean_start=False, properties=KEPT)).session_present
-                await publish(client, b"mine")
+                await publish(client, b"mine", code=0x10)
+                await publish(client, b"ours", topic="$SYS/x", code=0x87)
                 await publish(other, b"theirs", retain=True)
                 packet = await receive(client)
                 assert (packet.payload, packet.retain) == (b"theirs", True)
@@ -161,7 +162,7 @@ def test_properties_come_back_as_they_were():
     for properties in (PROPERTIES, wide, PacketProperties()):
         head = write_head(PublishPacket("t", b"", properties=properties))
         message = Delivered(1, "t", b"", "t", 1, False, 1_500, head or None)
-        packet, _ = read_message(message, SubscriptionOptions(subscription_id=3))
+        packet = read_message(message, SubscriptionOptions(subscription_id=3))
         assert packet.properties.message_expiry == 2
         assert packet.properties.subscription_ids == (3,)
         assert packet.properties.user_properties == properties.user_properties
