@@ -10,8 +10,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
+from uuid import uuid4
 
-from statemachines.drivers.lives import chance_bits
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
 from statemachines.drivers.mqtt_connections.message_properties import (
     NO_OPTIONS,
@@ -22,6 +22,7 @@ from statemachines.drivers.mqtt_connections.message_properties import (
 from statemachines.drivers.mqtt_connections.password_file import PasswordFile
 from statemachines.drivers.mqtt_connections.will_sender import WillSender
 from statemachines.drivers.persistent_sessions.front_message import (
+    FRONT_INSTANCE,
     FrontPublish,
     FrontSubscribe,
     OptionsFound,
@@ -188,15 +189,14 @@ class MqttSession:
     def _connect(self, event: s.SessionWanted) -> None:
         if self._stream.record.status is not OPENING:
             return
-        self._client_id = event.client_id or f"auto-{chance_bits():016x}"
+        self._client_id = event.client_id or f"auto-{uuid4()}"
         if len(self._client_id.encode()) > CLIENT_ID_MAX:
             self._stream.feed(s.SessionRefused(ReasonCode.CLIENT_ID_INVALID))
             return
         self._will = event.will
         self._link = NodeLink.local(self._node, self._take_message, lambda: None)
-        wanted = ConnectWanted(
-            self._client_id, event.clean_start, milliseconds_of(event.expiry_s), event.receive_maximum
-        )
+        expiry_ms, instance = milliseconds_of(event.expiry_s), f"{FRONT_INSTANCE}{uuid4()}"
+        wanted = ConnectWanted(self._client_id, event.clean_start, expiry_ms, event.receive_maximum, instance)
         self._say(wanted)
 
     def _welcome(self, message: Welcome) -> None:
@@ -234,8 +234,10 @@ class MqttSession:
         self._stream.room.set()
         is_stopping = event.reason_code == ReasonCode.SERVER_SHUTTING_DOWN
         if self._will is not None and event.sends_will and not is_stopping:
+            # At takeover a session without expiry is over, and its will is due; another's is if it has no delay.
             delay_s = min(self._will.properties.will_delay or 0, event.expiry_s)
-            if event.reason_code != ReasonCode.SESSION_TAKEN_OVER or not delay_s:
+            is_taken = event.reason_code == ReasonCode.SESSION_TAKEN_OVER
+            if not is_taken or not delay_s:
                 self._wills.send(self._client_id, self._will, delay_s)
         if link is not None:
             link.say(LeaveWanted(milliseconds_of(event.expiry_s)))

@@ -19,6 +19,10 @@ FROM_STORE: Final = "mqtt.retained"
 """The header of a message that a subscriber gets since it was retained."""
 
 
+FRONT_INSTANCE: Final = "front:"
+"""How the instance of a client begins that connects by a front."""
+
+
 class RetainHandling(IntEnum):
     """Which retained messages a subscription brings, as MQTT 5 numbers it (3.8.3.1)."""
 

@@ -500,10 +500,11 @@ class SessionServer:
             self._answer(life, visitor, asked)
 
         def take(routes: Routes) -> None:
+            is_matched = bool(routes)
             if isinstance(asked, FrontPublish) and asked.not_by:
                 routes = self._leave_out(visitor, routes, asked.not_by)
             if not routes:
-                self._answer(life, visitor, asked, is_matched=False)
+                self._answer(life, visitor, asked, is_matched=is_matched)
                 return
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
             self.hand(message, Unstored(Payload(asked.topic, asked.payload, head), stored), handed)

@@ -95,7 +95,23 @@ def test_MQ_55_another_connection_takes_the_session(store):
     run(main())
 
 
-def test_a_retained_message_comes_to_who_subscribes_later_also_at_another_node(store):
+def test_PS_440_a_session_without_expiry_is_over_for_the_connection_that_takes_its_place(store):
+    async def main():
+        async with (
+            mqtt_node(store) as one,
+            mqtt_node(store, "b") as other,
+            MqttSocket(one.address, 4) as older,
+            MqttSocket(other.address, 4) as newer,
+        ):
+            await older.connect(clean_start=True)
+            await subscribe(older)
+            assert not (await newer.connect(clean_start=False)).session_present
+            assert await older.read() is None
+
+    run(main())
+
+
+def test_PS_441_PS_442_a_retained_message_comes_to_who_subscribes_later_also_at_another_node(store):
     async def main():
         async with mqtt_node(store) as one, mqtt_node(store, "b") as other, MqttSocket(one.address) as publisher:
             await publisher.connect("w")
@@ -119,7 +135,7 @@ def test_a_retained_message_comes_to_who_subscribes_later_also_at_another_node(s
     run(main())
 
 
-def test_options_and_identifiers_of_a_subscription_hold_over_a_reconnect(store):
+def test_PS_443_options_and_identifiers_of_a_subscription_hold_over_a_reconnect(store):
     async def main():
         async with mqtt_node(store) as node, MqttSocket(node.address) as other:
             await other.connect("other")
@@ -128,7 +144,7 @@ def test_options_and_identifiers_of_a_subscription_hold_over_a_reconnect(store):
                 await subscribe(client, no_local=True, retain_as_published=True, identifier=(77,))
             async with MqttSocket(node.address) as client:
                 assert (await client.connect(clean_start=False, properties=KEPT)).session_present
-                await publish(client, b"mine", code=0x10)
+                await publish(client, b"mine")
                 await publish(client, b"ours", topic="$SYS/x", code=0x87)
                 await publish(other, b"theirs", retain=True)
                 packet = await receive(client)
