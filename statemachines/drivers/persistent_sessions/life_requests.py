@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.abandon import abandon
-from statemachines.drivers.persistent_sessions.front_message import FRONT_INSTANCE
 from statemachines.drivers.persistent_sessions.session_row import PUT_SESSION, SessionRow, session_of
 from statemachines.drivers.persistent_sessions.sql import Sql, one
 from statemachines.kernel import Answer, Request, life_number, life_of, node_of
@@ -89,15 +88,7 @@ def look_up(sql: Sql, asked: LookUp) -> Answer:
         return ClientFound("", False, "")
     is_live = found.is_live(sql.now_ns, asked.dead_ms) and not has_ended(sql, found.connection)
     live = found.connection.decode() if is_live else ""
-    is_over = found.is_over(sql, asked.dead_ms) or (found.expiry_ms == 0 and _is_of_front(sql, client))
-    return ClientFound(found.session.decode(), is_over, live)
-
-
-def _is_of_front(sql: Sql, client: bytes) -> bool:
-    """A front has the lock: for its clients a session without expiry ends with its connection, so a connection that
-    takes its place finds none (PS-440)."""
-    found = one(sql, LAST, client=client)
-    return found is not None and (found[3] or b"").startswith(FRONT_INSTANCE.encode())
+    return ClientFound(found.session.decode(), found.is_over(sql, asked.dead_ms) or found.ends_for_front, live)
 
 
 def open_session(sql: Sql, asked: OpenSession) -> Answer:
