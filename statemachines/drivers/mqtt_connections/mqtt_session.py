@@ -20,6 +20,7 @@ from statemachines.drivers.mqtt_connections.message_properties import (
     write_head,
 )
 from statemachines.drivers.mqtt_connections.password_file import PasswordFile
+from statemachines.drivers.mqtt_connections.received_ids import ReceivedIds
 from statemachines.drivers.mqtt_connections.will_sender import WillSender
 from statemachines.drivers.persistent_sessions.front_message import (
     FRONT_INSTANCE,
@@ -94,6 +95,7 @@ class MqttSession:
         node: that owns sessions.
         stream: of the client.
         wills: sends the client's will when the client is lost.
+        received: packet ids of QoS 2 that earlier connections received.
         users: checks user names and passwords; None: there are none.
         allows_anonymous: a client without a user name may connect.
     """
@@ -103,12 +105,14 @@ class MqttSession:
         node: SessionNode,
         stream: ClientStream,
         wills: WillSender,
+        received: ReceivedIds,
         users: PasswordFile | None,
         allows_anonymous: bool,
     ) -> None:
         self._node = node
         self._stream = stream
         self._wills = wills
+        self._received = received
         self._will: WillMessage | None = None
         self._users = users
         self._allows_anonymous = allows_anonymous
@@ -205,12 +209,13 @@ class MqttSession:
             self._deliveries = []
             self._say(OptionsWanted(0))
         else:
+            self._received.take(self._client_id)
             self._stream.feed(s.MqttSessionOpened(self._client_id, False))
 
     def _take_options(self, message: OptionsFound) -> None:
         for topic_filter, number in message.filters.items():
             self._set_options(topic_filter, SubscriptionOptions.of(number))
-        self._stream.feed(s.MqttSessionOpened(self._client_id, True))
+        self._stream.feed(s.MqttSessionOpened(self._client_id, True, self._received.take(self._client_id)))
         deliveries, self._deliveries = self._deliveries or [], None
         for one in deliveries:
             self._take_message(one)
@@ -232,6 +237,8 @@ class MqttSession:
         """The session is left, and lives on for as long as the client said."""
         link, self._link = self._link, None
         self._stream.room.set()
+        if link is not None and event.expiry_s:
+            self._received.keep(self._client_id, self._stream.record.incoming)
         is_stopping = event.reason_code == ReasonCode.SERVER_SHUTTING_DOWN
         if self._will is not None and event.sends_will and not is_stopping:
             # At takeover a session without expiry is over, and its will is due; another's is if it has no delay.

@@ -49,7 +49,8 @@ def session_of(sql: Sql, client: bytes) -> SessionRow | None:
     found = one(
         sql,
         "SELECT sessions.session, sessions.connection, sessions.expiry_ms, sessions.seen_ns, clients.instance"
-        " FROM @clients AS clients JOIN @sessions AS sessions ON sessions.session = clients.session WHERE clients.client = :client",
+        " FROM @clients AS clients JOIN @sessions AS sessions ON sessions.session = clients.session"
+        " WHERE clients.client = :client",
         client=client,
     )
     return None if found is None else SessionRow(*found)

@@ -84,6 +84,24 @@ def test_qos_2_goes_through_all_its_packets_and_a_session_is_present_again(store
     run(main())
 
 
+def test_an_id_of_qos_2_is_known_to_the_next_connection_at_the_same_node(store):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as reader:
+            await reader.connect("reader")
+            await subscribe(reader)
+            async with MqttSocket(node.address) as client:
+                await client.connect(clean_start=False, properties=KEPT)
+                assert await client.ask(PublishPacket("t/1", b"x", 2, packet_id=5)) == PubrecPacket(5)
+            async with MqttSocket(node.address) as client:
+                await client.connect(clean_start=False, properties=KEPT)
+                assert await client.ask(PublishPacket("t/1", b"x", 2, packet_id=5, dup=True)) == PubrecPacket(5)
+                assert await client.ask(PubrelPacket(5)) == PubcompPacket(5)
+                await publish(client, b"end")
+            assert [(await receive(reader)).payload for _ in range(2)] == [b"x", b"end"]
+
+    run(main())
+
+
 def test_MQ_55_another_connection_takes_the_session(store):
     async def main():
         async with mqtt_node(store) as node, MqttSocket(node.address) as older, MqttSocket(node.address) as newer:
