@@ -30,6 +30,9 @@ READ_SIZE: Final = 65_536
 BUFFER_MAX: Final = 2**20
 """Bytes that wait for a client; beyond, messages of QoS 0 are dropped, and nothing is read from the client."""
 
+CONNECT_MAX: Final = 2**18
+"""Bytes of the longest CONNECT: a stranger does not fill more memory."""
+
 CLOSE_S: Final = 5.0
 """A client that does not read its last packet is cut off after so long."""
 
@@ -64,7 +67,7 @@ class ClientStream:
         self.take_tell: Callable[[Event], None] = lambda event: None
         """Takes what the machine tells the session."""
         self._reader, self._writer = reader, writer
-        self._decoder = Decoder(max_packet=settings.max_packet)
+        self._decoder = Decoder(max_packet=min(settings.max_packet, CONNECT_MAX))
         self._events: deque[Event] = deque()
         self._is_feeding = False
         self._is_paused = False
@@ -147,6 +150,7 @@ class ClientStream:
                 return
             if packet is None:
                 return
+            self._decoder.max_packet = self.record.settings.max_packet  # a CONNECT is there: the next may be longer
             self._opened.clear()
             self.feed(wrap_packet(packet))
             await self._opened.wait()

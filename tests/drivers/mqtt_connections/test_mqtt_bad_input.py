@@ -89,6 +89,18 @@ def test_MQ_07_a_client_that_never_says_connect_is_closed(store):
     run(main())
 
 
+def test_a_connect_that_is_too_long_is_not_read(store):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            client.writer.write(b"\x10\xff\xff\x3f" + bytes(1_000))
+            assert await client.read() is None
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect()
+            assert await client.ask(PublishPacket("t", bytes(2**19), 1, packet_id=1)) == PubackPacket(1, 0x10)
+
+    run(main())
+
+
 def test_beyond_the_bound_of_those_before_connect_one_more_is_turned_away(store, monkeypatch, caplog):
     monkeypatch.setattr(module, "CONNECTING_MAX", 3)
 
