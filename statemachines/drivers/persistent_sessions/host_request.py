@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
+from statemachines.drivers.persistent_sessions.front_message import RetainHandling
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
 from statemachines.kernel import Answer
@@ -24,6 +27,34 @@ class Subscribe(HostRequest, frozen=True):
     qos: int
 
 
+class SubscribeFront(Subscribe, frozen=True):
+    """As `Subscribe`, of a front: `options` stay with the filter.  Answered with `FrontSubscribed`."""
+
+    options: int
+    handling: RetainHandling
+
+
+class RetainedMessage(NamedTuple):
+    """A retained message; `until_ns`: from when on it is over (0: it does not expire)."""
+
+    payload: Payload
+    qos: int
+    until_ns: int
+
+
+class FrontSubscribed(NamedTuple):
+    """`done`, as `Subscribe` is answered; the retained messages that the subscription brings."""
+
+    done: bool | None
+    retained: tuple[RetainedMessage, ...] = ()
+
+
+class ReadOptions(HostRequest, frozen=True):
+    """Which filters does the session subscribe?  Answered with filter -> its options."""
+
+    session: str
+
+
 class Unsubscribe(HostRequest, frozen=True):
     """As `Subscribe`."""
 
@@ -42,6 +73,8 @@ class PutMessage(HostRequest, frozen=True):
     qos: int
     expiry_ms: int | None = None
     head: bytes | None = None
+    retain: bool = False
+    """Keep it as the retained message of its topic."""
 
 
 class ReadGroups(HostRequest, frozen=True):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from statemachines.drivers.persistent_sessions.front_message import RetainHandling
 from statemachines.drivers.persistent_sessions.group_rows import count_waiting, group_filters
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
     DropRows,
+    FrontSubscribed,
     HostRequest,
     LagAnswer,
     Look,
@@ -19,10 +21,13 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadGroups,
     ReadMessages,
     ReadNodes,
+    ReadOptions,
+    RetainedMessage,
     Routes,
     ShowMarker,
     Shown,
     Subscribe,
+    SubscribeFront,
     Unsubscribe,
     Watched,
 )
@@ -34,7 +39,15 @@ from statemachines.drivers.persistent_sessions.machine_requests import (
     to_queued,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
-from statemachines.drivers.persistent_sessions.route_rows import has_room, list_filters, put_route, remove_route
+from statemachines.drivers.persistent_sessions.retained_rows import find_retained, put_retained
+from statemachines.drivers.persistent_sessions.route_rows import (
+    has_room,
+    list_filters,
+    put_options,
+    put_route,
+    read_options,
+    remove_route,
+)
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
@@ -46,7 +59,7 @@ LOOK: Final = 1_000
 READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
-READS: Final = (ReadMessages, ReadNodes, ReadFilters, ReadGroups, CountWaiting, Look)
+READS: Final = (ReadMessages, ReadOptions, ReadNodes, ReadFilters, ReadGroups, CountWaiting, Look)
 """What changes nothing."""
 
 PUT_MESSAGE: Final = (
@@ -78,6 +91,8 @@ class HostRequests:
         """In the transaction that is open."""
         self._kinds: dict[type[HostRequest], Callable[[Sql, Any], Any]] = {
             Subscribe: self._subscribe,
+            SubscribeFront: self._subscribe_front,
+            ReadOptions: self._read_options,
             Unsubscribe: self._unsubscribe,
             PutMessage: self._put_message,
             PutCarried: self._put_carried,
@@ -117,6 +132,23 @@ class HostRequests:
         put_route(sql, session, asked.filter.encode(), asked.qos)
         return True
 
+    def _subscribe_front(self, sql: Sql, asked: SubscribeFront) -> FrontSubscribed:
+        session, topic_filter = asked.session.encode(), asked.filter.encode()
+        is_new = asked.filter not in read_options(sql, session)
+        done = self._subscribe(sql, asked)
+        if not done:
+            return FrontSubscribed(done)
+        put_options(sql, session, topic_filter, asked.options)
+        is_wanted = asked.handling is RetainHandling.ALWAYS or (asked.handling is RetainHandling.IF_NEW and is_new)
+        return FrontSubscribed(True, tuple(self._copy_retained(sql, asked)) if is_wanted else ())
+
+    def _copy_retained(self, sql: Sql, asked: SubscribeFront) -> list[RetainedMessage]:
+        """The retained messages for the subscription, each of the lower quality of both."""
+        return [one._replace(qos=min(one.qos, asked.qos)) for one in find_retained(sql, asked.filter)]
+
+    def _read_options(self, sql: Sql, asked: ReadOptions) -> dict[str, int]:
+        return read_options(sql, asked.session.encode())
+
     def _unsubscribe(self, sql: Sql, asked: Unsubscribe) -> bool:
         session = asked.session.encode()
         if not is_owned(sql, session, asked.token):
@@ -153,6 +185,9 @@ class HostRequests:
         routes = [tuple(self.trie.match(one.topic)) for one in messages]
         found = [one for one, its in zip(messages, routes, strict=True) if its]
         put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one in found])
+        for each in messages:
+            if each.retain:
+                put_retained(sql, each)
         return [self._with_end(sql, one, its) for one, its in zip(messages, routes, strict=True)]
 
     def _put_message(self, sql: Sql, asked: PutMessage) -> Routes:

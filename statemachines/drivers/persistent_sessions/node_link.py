@@ -73,7 +73,8 @@ class NodeLink:
     def __init__(self, say: Callable[[Any], bool], transport: TcpTransport | None, leave: Callable[[], None]) -> None:
         self._say = say
         self._transport = transport
-        self._leave = leave
+        self.leave = leave
+        """The client is gone; of a link within the process nothing is left then."""
 
     def say(self, message: Message) -> bool:
         """To the node; False: there was no room for it, and the connection is of no use any more."""
@@ -81,7 +82,7 @@ class NodeLink:
 
     async def close(self) -> None:
         """End it; what was said before still goes out."""
-        self._leave()
+        self.leave()
         if self._transport is not None:
             await self._transport.__aexit__(None, None, None)
 

@@ -17,16 +17,26 @@ from statemachines.drivers.identity import Identity
 from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
+from statemachines.drivers.persistent_sessions.front_message import (
+    FrontPublish,
+    FrontSubscribe,
+    OptionsFound,
+    OptionsWanted,
+    PublishUnmatched,
+)
 from statemachines.drivers.persistent_sessions.host_request import (
+    FrontSubscribed,
     HostRequest,
     Page,
     PutMessage,
     ReadFilters,
     ReadGroups,
+    ReadOptions,
     ReadPage,
     Routes,
     StoreRows,
     Subscribe,
+    SubscribeFront,
     Unsubscribe,
 )
 from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
@@ -210,6 +220,9 @@ class SessionServer:
         self._kinds: dict[type[Message], Callable[[str, ClientConnection, Any], None]] = {
             ConnectWanted: self._connect,
             SubscribeWanted: self._subscribe,
+            FrontSubscribe: self._subscribe,
+            OptionsWanted: self._find_options,
+            FrontPublish: self._publish,
             UnsubscribeWanted: self._unsubscribe,
             PublishWanted: self._publish,
             PublishWithHead: self._publish,
@@ -513,7 +526,10 @@ class SessionServer:
                 self.carrier.subscribe(visitor.owner, request, take, lambda why: refuse(at, why))
             else:
                 check_private(asked.filter)
-                self._desk.give(request, take)
+                if isinstance(asked, FrontSubscribe):
+                    self._subscribe_front(request, asked, take)
+                else:
+                    self._desk.give(request, take)
 
         def refuse(at: LifeRecord, why: str) -> None:
             visitor.changes -= 1
@@ -528,6 +544,24 @@ class SessionServer:
             return
         refused = Refused(asked.n, f"the filter {NOT_ALLOWED}")
         visitor.rights.ask("subscribe", asked.filter, act, lambda: self._tell(life, refused))
+
+    def _subscribe_front(self, asked: Subscribe, wanted: FrontSubscribe, take: Callable[[bool | None], None]) -> None:
+        def take_all(found: FrontSubscribed) -> None:
+            take(found.done)
+            for one in found.retained:
+                message = self.new_message()
+                handed = Handed(asked.session, asked.filter, one.qos, one.until_ns)
+                self.hand(message, Unstored(one.payload, lambda: None), [handed])
+
+        given = (asked.session, asked.token, asked.filter, asked.qos)
+        self._desk.give(SubscribeFront(*given, wanted.options, wanted.handling), take_all)
+
+    def _find_options(self, life: str, visitor: ClientConnection, asked: OptionsWanted) -> None:
+        node = self._host.nodes.get(life_of_owner(visitor.owner))
+        if node is None:
+            self._tell(life, Refused(asked.n, "no session is connected here"))
+            return
+        self._desk.give(ReadOptions(node.record.session), lambda found: self._tell(life, OptionsFound(asked.n, found)))
 
     def _unsubscribe(self, life: str, visitor: ClientConnection, asked: UnsubscribeWanted) -> None:
         def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
@@ -571,7 +605,7 @@ class SessionServer:
         try:
             check_topic(asked.topic)
             if isinstance(asked, PublishWithHead):
-                decode_head(asked.head)
+                decode_head(asked.head or None)
         except ConfigurationError as error:
             self._tell(life, Refused(asked.n, str(error)))
             return
@@ -589,19 +623,31 @@ class SessionServer:
 
     def _store(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
         message = self.new_message()
-        head = asked.head if isinstance(asked, PublishWithHead) else None
+        head = (asked.head or None) if isinstance(asked, PublishWithHead) else None
+        retain = isinstance(asked, FrontPublish) and asked.retain
 
         def stored() -> None:
             self._answer(life, visitor, asked)
 
         def take(routes: Routes) -> None:
+            is_matched = bool(routes)
+            if isinstance(asked, FrontPublish) and asked.not_by:
+                routes = self._leave_out(visitor, routes, asked.not_by)
             if not routes:
-                stored()
+                self._answer(life, visitor, asked, is_matched=is_matched)
                 return
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
             self.hand(message, Unstored(Payload(asked.topic, asked.payload, head), stored), handed)
 
-        self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head), take)
+        self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain), take)
+
+    def _leave_out(self, visitor: ClientConnection, routes: Routes, filters: frozenset[str]) -> Routes:
+        """The routes without those by which the session of this client is not to have its own message."""
+        node = self._host.nodes.get(life_of_owner(visitor.owner)) if visitor.owner else None
+        if node is None:
+            return routes
+        session = node.record.session
+        return tuple(one for one in routes if one.session != session or one.filter not in filters)
 
     def new_message(self) -> str:
         """The id of the next message that is stored here."""
@@ -639,10 +685,11 @@ class SessionServer:
                 payloads[row.message] = found.payload
         return StoreRows(request, payloads) if payloads else request
 
-    def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
+    def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted, *, is_matched: bool = True) -> None:
         """It is stored, or nobody is there that it is for."""
         self._count(visitor, -1, -size_of(asked))
-        self._tell(life, PublishStored(asked.n))
+        is_told = isinstance(asked, FrontPublish) and not is_matched
+        self._tell(life, PublishUnmatched(asked.n) if is_told else PublishStored(asked.n))
 
     def _has_room(self, visitor: ClientConnection, size: int) -> bool:
         """Whether a payload may be on its way as well: of this publisher, and of all."""

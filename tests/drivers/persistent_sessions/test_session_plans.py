@@ -28,6 +28,7 @@ from statemachines.drivers.persistent_sessions import (
     state_rows,
     store,
 )
+from statemachines.drivers.persistent_sessions.front_message import RetainHandling
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
@@ -43,6 +44,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ShowMarker,
     StoreRows,
     Subscribe,
+    SubscribeFront,
     Unsubscribe,
     Watched,
 )
@@ -127,6 +129,7 @@ async def drive(opened, clock, steady):
     token = session.token
     for topic_filter in ("a/+", "b", "$share/g/x"):
         await do(Subscribe("s1", token, topic_filter, 1))
+        await do(SubscribeFront("s1", token, topic_filter, 1, 0, RetainHandling.NEVER))
     await do(Unsubscribe("s1", token, "b"))
     for number in range(1, 5):
         await do(PutMessage(f"m{number}", "a/x", b"x", 1, None if number % 2 else 60_000))

@@ -662,7 +662,7 @@ def test_a_store_of_another_version_is_refused_by_name(url):
             connection.execute("PRAGMA user_version = 7")
     else:
         run_sql(url, "UPDATE gapless_sessions.store SET version = 7")
-    with pytest.raises(ConfigurationError, match="version 7, and this gapless reads version 5"):
+    with pytest.raises(ConfigurationError, match="version 7, and this gapless reads version 6"):
         open_session_store(url)
 
 
