@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,24 @@ class Columns:
     def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name]
 
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray], texts: dict[str, list[str]]) -> Self:
+        """Columns of these integers, without data; the code behind the last text of a column says: none."""
+        columns = cls.__new__(cls)
+        columns.rows = len(arrays["run"])
+        columns.texts, columns.data = texts, None
+        columns._arrays, columns._rows_of = arrays, {}
+        return columns
+
+    def select(self, rows: np.ndarray) -> Columns:
+        """Some of the rows, in order, with the texts that they use; without data."""
+        arrays, texts = {}, {}
+        for name, array in self._arrays.items():
+            arrays[name] = array[rows]
+            if name in self.texts:
+                arrays[name], texts[name] = _use_texts(arrays[name], self.texts[name])
+        return Columns.of_arrays(arrays, texts)
+
     def text(self, name: str, row: int) -> str:
         """The text of a column in a row; "" where there is none."""
         code, texts = self._arrays[name][row], self.texts[name]
@@ -81,6 +99,30 @@ class Columns:
         chunks = column.unify_dictionaries().chunks
         self.texts[name] = chunks[0].dictionary.to_pylist() if chunks else []
         return _numbers([chunk.indices for chunk in chunks], np.int32, len(self.texts[name]))
+
+
+def join_columns(first: Columns, second: Columns) -> Columns:
+    """The rows of one behind those of another, with the columns of the first; without data."""
+    arrays, texts = {}, {}
+    for name, array in first._arrays.items():
+        other = second[name]
+        if name in first.texts:
+            codes = {text: code for code, text in enumerate(dict.fromkeys([*first.texts[name], *second.texts[name]]))}
+            texts[name] = list(codes)
+            array = np.append(np.arange(len(first.texts[name]), dtype=np.int32), np.int32(len(codes)))[array]
+            other = np.array([*(codes[text] for text in second.texts[name]), len(codes)], np.int32)[other]
+        arrays[name] = np.concatenate((array, other))
+    return Columns.of_arrays(arrays, texts)
+
+
+def _use_texts(codes: np.ndarray, texts: list[str]) -> tuple[np.ndarray, list[str]]:
+    """The codes of those texts alone that are used, and these."""
+    is_used = np.zeros(len(texts) + 1, bool)
+    is_used[codes] = True
+    kept = np.flatnonzero(is_used[:-1]).tolist()
+    again = np.full(len(texts) + 1, len(kept), np.int32)
+    again[kept] = np.arange(len(kept))
+    return again[codes], [texts[code] for code in kept]
 
 
 class Steps:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ from statemachines_reports.neutral.message_check import messages_check
 from statemachines_reports.neutral.replay_check import replay_check
 from statemachines_reports.neutral.step_checks import CONTINUITY, ROWS
 from statemachines_reports.neutral.turn_check import turns_check
-from statemachines_reports.protocol import Finding, ReportProtocol, Verdict, reports_of
+from statemachines_reports.protocol import Check, Finding, ReportProtocol, Verdict, reports_of
 from statemachines_reports.trace_set import RunParameters, TraceSet
 
 FAULT, NOTE = "fault", "note"
@@ -147,20 +147,26 @@ class Judges:
 
     def judge(self, segment: Segment, waived: Mapping[str, frozenset[int]]) -> Iterator[Result]:
         """All results of a segment; `waived`: check as shown -> runs that do not promise it."""
-        columns, steps = segment.columns, segment.steps
+        yield from self.conclude(segment, waived, lambda shown, check: check.judge(segment))
+        yield from (("", one) for one in count_rows(segment))
+        yield from (("", one) for one in list_used_pairs(segment.steps, segment.lookup))
+        yield from (("", one) for one in counts(row_counts(segment.columns), segment))
+
+    def conclude(
+        self,
+        segment: Segment,
+        waived: Mapping[str, frozenset[int]],
+        verdict_of: Callable[[str, Check], Verdict],
+    ) -> Iterator[Result]:
+        """What is found in a segment, but for what is counted; `verdict_of`: that of a check, by its name as shown."""
         absent = self._absent(segment)
         for shown, protocol, check in self.checks:
-            verdict = check.judge(segment)
+            verdict = verdict_of(shown, check)
             partial = [one.run for name, one in absent if name in ("", protocol)]
             if check.whole and partial:
                 verdict = _without(verdict, partial)
             yield from (("", one) for one in _split(shown, verdict, waived.get(shown, frozenset())))
         yield from absent
-        yield from (("", RunRows(run, rows)) for run, rows in columns.runs())
-        yield from (("", Unjudged(missing, count)) for missing, count in steps.unjudged.items() if count)
-        yield from (("", one) for one in list_used_rows(steps, segment.lookup))
-        yield from (("", one) for one in list_used_pairs(steps, segment.lookup))
-        yield from (("", one) for one in counts(columns, segment.parameters))
         for name, report in self.reports.items():
             yield from ((name, one) for one in report.find(segment))
 
@@ -172,6 +178,18 @@ class Judges:
         told = [(name, one) for name, report in self.reports.items() for one in report.absent(segment)]
         found = dict.fromkeys([*(("", one) for one in (*silent, *cut)), *told])
         return [(name, Absent(run, log)) for name, (run, log) in found]
+
+    def list_speakers(self, segment: Segment) -> np.ndarray:
+        """The rows of a run that say whose logs are there, and whose messages came; the first row and the last."""
+        columns = segment.columns
+        unlogged = tuple(event for report in self.reports.values() for event in report.unlogged)
+        own = np.setdiff1d(np.arange(columns.rows), columns.rows_of("fault"))
+        came = columns.rows_of("deliver")
+        came = came[~columns.is_one_of("event", unlogged, came)]
+        firsts = [
+            rows[np.unique(columns[name][rows], return_index=True)[1]] for name, rows in (("node", own), ("peer", came))
+        ]
+        return np.concatenate((*firsts, [0, columns.rows - 1]))
 
     def judge_path(
         self, path: Path, waived: Mapping[str, frozenset[int]], begin: int = 0, end: int | None = None
@@ -277,23 +295,31 @@ def list_used_pairs(steps: Steps, lookup: Lookup) -> list[Pair]:
     ]
 
 
-def counts(columns: Columns, parameters_of: Callable[[int], Mapping[str, Any]]) -> Iterator[Count]:
-    """How many rows of each kind and event each run has, steps and questions to stores left out.
+def count_rows(segment: Segment) -> Iterator[msgspec.Struct]:
+    """What adds up: rows of each run, rows of machines that were taken, steps that cannot be judged."""
+    yield from (RunRows(run, rows) for run, rows in segment.columns.runs())
+    yield from (Unjudged(missing, count) for missing, count in segment.steps.unjudged.items() if count)
+    yield from list_used_rows(segment.steps, segment.lookup)
+
+
+def counts(found: Iterable[Count], segment: Segment) -> Iterator[Count]:
+    """How many rows of each kind and event each run has (`found`), steps and questions to stores left out.
 
     How many faults a simulated run had its parameters say, as they took effect: what its rows note besides (a node that
     joins, a subscription that its load changes) is none.
     """
-    said = {run: faults for run, _ in columns.runs() if isinstance(faults := parameters_of(run).get("faults"), dict)}
+    runs = [run for run, _ in segment.columns.runs()]
+    said = {run: faults for run in runs if isinstance(faults := segment.parameters(run).get("faults"), dict)}
     for run, faults in said.items():
         yield from (Count(run, FAULT, str(kind), count) for kind, count in faults.items() if isinstance(count, int))
-    for one in row_counts(columns):
+    for one in found:
         is_fault = one.kind == FAULT and one.run not in said and not one.event.startswith("end_")
         is_fault = is_fault and one.event not in NO_FAULTS
         yield one if is_fault or one.kind != FAULT else msgspec.structs.replace(one, kind=NOTE)
 
 
 def row_counts(columns: Columns) -> Iterator[Count]:
-    """The same, row by row."""
+    """How many rows of each kind and event each run has, as its rows say."""
     events = [*columns.texts["event"], ""]
     others = np.flatnonzero(~columns.is_one_of("kind", (*STEPS, "ask")))
     yield from count_of(

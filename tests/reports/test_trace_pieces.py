@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from statemachines.kernel import ConfigurationError
 from statemachines.trace.parquet import DELTA, TEXTS
-from statemachines_reports.columns import read_columns
+from statemachines_reports.columns import Segment, columns_of_run, read_columns
 from statemachines_reports.judge import SHOWN, Judges
+from statemachines_reports.run_summary import finish, merge, summarize
 from statemachines_reports.tables import FINDINGS, Results, duckdb_tables, join_results
 from statemachines_reports.trace_piece import TracePiece, cut_file, plan_jobs
 from statemachines_reports.trace_set import RunParameters, TraceSet
@@ -47,6 +49,30 @@ def judge_pieces(trace, pieces):
     return join_results(trace, judges, batches)
 
 
+def judge_parts(trace, cuts_of, chance):
+    """The tables by summaries of parts of each run, which neighbours merge in a random tree."""
+    judges = Judges(trace.protocols, trace.missing)
+    results, waived = Results(judges), judges.list_waived_runs(trace)
+    parameters = trace.parameters.__getitem__
+    (path,) = trace.files
+    batches = []
+    for run in sorted(trace.runs):
+        columns = columns_of_run(path, run)
+        parts = [
+            summarize(judges, Segment(columns.select(np.arange(begin, end)), judges.lookup, parameters))
+            for begin, end in pairwise(cuts_of(columns.rows))
+        ]
+        while len(parts) > 1:
+            place = chance.randrange(len(parts) - 1)
+            parts[place : place + 2] = [merge(judges, *parts[place : place + 2], parameters)]
+        batches.append(results.batch(finish(judges, parts[0], waived, parameters)))
+    return join_results(trace, judges, batches)
+
+
+def draw_cuts(chance, count, rows):
+    return sorted({0, rows, *(chance.randrange(rows) for _ in range(count))})
+
+
 def judge_whole(trace):
     return duckdb_tables(trace, Judges(trace.protocols, trace.missing))
 
@@ -68,6 +94,43 @@ def test_cut_at_every_row_group_and_at_random_rows_the_tables_are_the_same(trace
         chance.shuffle(pieces)
         assert judge_pieces(trace, pieces) == whole
     assert len(whole["runs"]) == 2
+
+
+@pytest.mark.parametrize("kind", [None, "row-removed", "row-repeated", "rows-swapped"])
+def test_summaries_of_parts_of_a_run_make_the_same_tables_in_any_tree(trace, kind):
+    (path,) = trace.files
+    chance = random.Random(kind)
+    right = pq.read_table(path)
+    try:
+        if kind is not None:
+            rewrite(path, lambda table: spoil(table, kind, chance))
+        whole = judge_whole(trace)
+        for count in (1, 30):
+            assert judge_parts(trace, lambda rows, count=count: draw_cuts(chance, count, rows), chance) == whole
+    finally:
+        rewrite(path, lambda _: right)
+
+
+def spoil(table, kind, chance):
+    """The trace, wrong in five places of each kind of row."""
+    rows = [*range(table.num_rows)]
+    kinds = table["kind"].to_pylist()
+    places = [
+        place for one in sorted({*kinds}) for place in chance.choices([*filter(lambda n: kinds[n] == one, rows)], k=5)
+    ]
+    numbers = table["seq"], table["run"]
+    for place in places:
+        if kind == "row-removed":
+            rows[place] = None
+        elif kind == "row-repeated":
+            rows[min(place + 3, table.num_rows - 1)] = place
+        elif place and numbers[1][place - 1] == numbers[1][place]:
+            rows[place - 1], rows[place] = rows[place], rows[place - 1]
+    kept = [place for place, row in enumerate(rows) if row is not None]
+    spoiled = table.take([row for row in rows if row is not None])
+    for name, column in zip(("seq", "run"), numbers, strict=True):
+        spoiled = spoiled.set_column(spoiled.column_names.index(name), table.schema.field(name), column.take(kept))
+    return spoiled
 
 
 @pytest.fixture
