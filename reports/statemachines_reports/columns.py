@@ -16,6 +16,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.trace import COLUMNS
 from statemachines.trace.parquet import ROWS_PER_GROUP, TEXTS
 from statemachines_reports.lookup import Lookup, code_column
+from statemachines_reports.trace_footer import find_run_begin
 
 STEPS = ("step", "timer")
 """The kinds of rows that are steps."""
@@ -260,41 +261,12 @@ def read_columns(
         with reading(path):
             first, latest = find_run_begin(file, begin)
             last, _ = find_run_begin(file, file.metadata.num_rows if end is None else end)
-        for table in _whole_runs(path, file, wanted, first, last):
+        for table in read_tables(path, file, wanted, first, last):
             with reading(path):
                 columns = Columns(table)
-            _check_order(path, columns, latest)
+            check_order(path, columns, latest)
             latest = int(columns["run"][-1])
             yield columns
-
-
-def find_run_begin(file: Any, row: int) -> tuple[int, int]:
-    """The first row from `row` on in which a run begins (the number of rows: in none), and the run before it (-1:
-    none).  It follows from the file and the row alone, so pieces of a file that are cut at any rows share its runs."""
-    if row <= 0 or row >= file.metadata.num_rows:
-        return max(0, min(row, file.metadata.num_rows)), -1
-    place, latest = 0, None
-    for group in range(file.num_row_groups):
-        about = file.metadata.row_group(group)
-        rows = about.num_rows
-        if place + rows >= row and not _has_one_run(about, latest):
-            run = file.read_row_group(group, columns=["run"]).column("run").fill_null(-1).to_numpy()
-            if latest is None:
-                latest = int(run[row - 1 - place])
-            others = np.flatnonzero(run[max(row - place, 0) :] != latest)
-            if len(others):
-                return max(row, place) + int(others[0]), latest
-        place += rows
-    return place, -1 if latest is None else latest
-
-
-def _has_one_run(about: Any, run: int | None) -> bool:
-    """The statistics of a row group say that all of its rows are of this run."""
-    if run is None:
-        return False
-    names = [about.column(place).path_in_schema for place in range(about.num_columns)]
-    statistics = about.column(names.index("run")).statistics
-    return statistics is not None and statistics.has_min_max and statistics.min == statistics.max == run
 
 
 def columns_of_run(path: Path, run: int) -> Columns:
@@ -304,9 +276,11 @@ def columns_of_run(path: Path, run: int) -> Columns:
     return Columns(_with_dictionaries(table))
 
 
-def _whole_runs(path: Path, file: Any, wanted: tuple[str, ...], begin: int, end: int) -> Iterator[pa.Table]:
-    """The rows from `begin` to `end`, where runs begin, row group by row group: put together, and cut again where a run
-    ends."""
+def read_tables(
+    path: Path, file: Any, wanted: tuple[str, ...], begin: int, end: int, is_cut: bool = False
+) -> Iterator[pa.Table]:
+    """The rows from `begin` to `end`, row group by row group: put together, and cut again where a run ends.  One run of
+    `SEGMENT` rows and more is cut, too, if `is_cut`."""
     parts: list[pa.Table] = []
     place = 0
     for group in range(file.num_row_groups):
@@ -323,6 +297,8 @@ def _whole_runs(path: Path, file: Any, wanted: tuple[str, ...], begin: int, end:
             run = table.column("run").to_numpy()
             last_run = np.flatnonzero(run != run[-1])
             cut = int(last_run[-1]) + 1 if len(last_run) else 0
+            if not cut and is_cut:
+                cut = table.num_rows
             if cut:
                 yield table.slice(0, cut)
             parts = [table.slice(cut)]
@@ -338,7 +314,7 @@ def _with_dictionaries(table: pa.Table) -> pa.Table:
     return table
 
 
-def _check_order(path: Path, columns: Columns, latest: int) -> None:
+def check_order(path: Path, columns: Columns, latest: int) -> None:
     """What is judged relies on it: whole runs one after the other, each in the order of seq."""
     run, seq = columns["run"], columns["seq"]
     later = (run[1:] > run[:-1]) | ((run[1:] == run[:-1]) & (seq[1:] > seq[:-1]))

@@ -7,7 +7,6 @@ the protocols.  Nothing here looks at single rows in Python except those that ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -15,7 +14,7 @@ import numpy as np
 
 from statemachines import catalogue, registry
 from statemachines.kernel import Protocol, name_of, node_of
-from statemachines_reports.columns import STEPS, Columns, Segment, Steps, read_columns
+from statemachines_reports.columns import STEPS, Columns, Segment, Steps
 from statemachines_reports.lookup import Lookup
 from statemachines_reports.neutral.clock_check import CLOCKS
 from statemachines_reports.neutral.fault_check import faults_check
@@ -24,7 +23,7 @@ from statemachines_reports.neutral.replay_check import replay_check
 from statemachines_reports.neutral.step_checks import CONTINUITY, ROWS
 from statemachines_reports.neutral.turn_check import turns_check
 from statemachines_reports.protocol import Check, Finding, ReportProtocol, Verdict, reports_of
-from statemachines_reports.trace_set import RunParameters, TraceSet
+from statemachines_reports.trace_set import TraceSet
 
 FAULT, NOTE = "fault", "note"
 NO_FAULTS = ("heal", "restart", "resume", "join")
@@ -95,7 +94,17 @@ class Count(msgspec.Struct, frozen=True):
     count: int
 
 
-NEUTRAL: Final = (RunRows, Found, Finding, Unjudged, Absent, Used, Pair, Count)
+class RunPart(msgspec.Struct, frozen=True):
+    """What a piece of a trace file has of a run that goes on before it or behind it: from which row of the file on, and
+    its summary."""
+
+    run: int
+    file: str
+    begin: int
+    summary: bytes
+
+
+NEUTRAL: Final = (RunRows, Found, Finding, Unjudged, Absent, Used, Pair, Count, RunPart)
 """What is found in a trace of any protocol."""
 
 Result = tuple[str, msgspec.Struct]
@@ -190,14 +199,6 @@ class Judges:
             rows[np.unique(columns[name][rows], return_index=True)[1]] for name, rows in (("node", own), ("peer", came))
         ]
         return np.concatenate((*firsts, [0, columns.rows - 1]))
-
-    def judge_path(
-        self, path: Path, waived: Mapping[str, frozenset[int]], begin: int = 0, end: int | None = None
-    ) -> Iterator[Result]:
-        """All results of one file, or of its runs that begin from row `begin` on and before row `end`."""
-        parameters_of = RunParameters(path)
-        for columns in read_columns(path, begin=begin, end=end):
-            yield from self.judge(Segment(columns, self.lookup, parameters_of), waived)
 
 
 def find_lacking_logs(segment: Segment, unlogged: tuple[str, ...]) -> Iterator[tuple[int, str]]:

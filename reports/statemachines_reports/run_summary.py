@@ -14,6 +14,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
+from statemachines.kernel import ConfigurationError
 from statemachines_reports.columns import Columns, Segment, join_columns
 from statemachines_reports.judge import (
     SHOWN,
@@ -102,7 +103,7 @@ class RunSummary:
 
     `joints`: (check as shown, number of its joint) -> what it settled and keeps; `rows`: those that checks without
     joints look at, and all that is measured; `ends`: the first and last step of each instance that took a row; `totals`
-    and `pairs`: what adds up.
+    and `pairs`: what adds up; `seqs`: the first and the last.
     """
 
     def __init__(
@@ -113,8 +114,10 @@ class RunSummary:
         ends: Columns,
         totals: Counter[msgspec.Struct],
         pairs: Counter[msgspec.Struct],
+        seqs: tuple[int, int],
     ) -> None:
         self.run = run
+        self.seqs = seqs
         self.joints = joints
         self.rows = rows
         self.ends = ends
@@ -132,11 +135,19 @@ def summarize(judges: Judges, segment: Segment) -> RunSummary:
     totals = _add_up([*count_rows(segment), *row_counts(segment.columns)])
     pairs = _add_up(list_used_pairs(segment.steps, segment.lookup))
     rows = columns.select(np.unique(np.concatenate(needed)))
-    return RunSummary(int(columns["run"][0]), joints, rows, columns.select(_find_ends(segment)), totals, pairs)
+    ends = columns.select(_find_ends(segment))
+    seqs = int(columns["seq"][0]), int(columns["seq"][-1])
+    return RunSummary(int(columns["run"][0]), joints, rows, ends, totals, pairs, seqs)
 
 
 def merge(judges: Judges, first: RunSummary, second: RunSummary, parameters: Parameters) -> RunSummary:
-    """The summary of two parts of a run, of which one lies behind the other."""
+    """The summary of two parts of a run, of which one lies behind the other.
+
+    Raises `ConfigurationError` where it does not.
+    """
+    if second.seqs[0] <= first.seqs[1]:
+        rule = f"is not sorted by (run, seq) at run {second.run} seq {second.seqs[0]}: sort it, then judge it"
+        raise ConfigurationError("trace", f"run {second.run}", rule)
     joints = {
         key: first.joints[key].join(joint, second.joints[key], judges, parameters) for key, joint in _joints_of(judges)
     }
@@ -146,7 +157,8 @@ def merge(judges: Judges, first: RunSummary, second: RunSummary, parameters: Par
         pairs -= _pairs_of(Segment(one.ends, judges.lookup, parameters), judges)
     rows = join_columns(first.rows, second.rows)
     kept = ends.columns.select(_find_ends(ends))
-    return RunSummary(first.run, joints, rows, kept, first.totals + second.totals, pairs)
+    seqs = first.seqs[0], second.seqs[1]
+    return RunSummary(first.run, joints, rows, kept, first.totals + second.totals, pairs, seqs)
 
 
 def finish(judges: Judges, summary: RunSummary, waived: Waived, parameters: Parameters) -> Iterator[Result]:

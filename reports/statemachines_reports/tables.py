@@ -8,15 +8,18 @@ only; `unit_ns` of a run is what the protocol says by its parameters.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, get_args
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statemachines.kernel import ConfigurationError, name_of
-from statemachines_reports.judge import FAULT, NEUTRAL, Judges, Result
+from statemachines_reports.judge import FAULT, NEUTRAL, Judges, Result, RunPart
+from statemachines_reports.piece_judge import judge_parts, judge_piece
 from statemachines_reports.protocol import Amount, Latency, Records, Tables, Tally
+from statemachines_reports.trace_piece import TracePiece
 from statemachines_reports.trace_set import TraceSet
 
 FINDINGS: Final = 40
@@ -135,9 +138,9 @@ def _arrow(kind: type[msgspec.Struct], field: Any) -> Any:
     hint = field.type
     if isinstance(hint, types.UnionType):
         (hint,) = (one for one in get_args(hint) if one is not type(None))
-    found = {int: pa.int64(), str: pa.string(), bool: pa.bool_()}.get(hint)
+    found = {int: pa.int64(), str: pa.string(), bool: pa.bool_(), bytes: pa.binary()}.get(hint)
     if found is None:
-        rule = "must be int, str or bool (or one of these or None), to stand in a table"
+        rule = "must be int, str, bytes or bool (or one of these or None), to stand in a table"
         raise ConfigurationError(f"result {kind.__name__}", field.name, rule)
     return found
 
@@ -165,6 +168,18 @@ class Results:
             rows.append({"what": shape.what, "protocol": protocol, **cells})
         columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in self.schema]
         return pa.record_batch(columns, schema=self.schema)
+
+    def shape(self, kind: type[msgspec.Struct]) -> Shape:
+        """How results of a type stand in the table."""
+        return self._shapes[kind]
+
+    def parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[RunPart]:
+        """The parts of runs in such batches."""
+        shape = self._shapes[RunPart]
+        names = {shape.column(name): name for name in shape.fields}
+        for batch in batches:
+            found = batch.filter(pc.equal(batch["what"], shape.what)).select([*names])
+            yield from (RunPart(**{names[name]: value for name, value in line.items()}) for line in found.to_pylist())
 
 
 def settings_of(trace: TraceSet, judges: Judges) -> pa.Table:
@@ -261,7 +276,7 @@ def judge_interruptibly(trace: TraceSet, judges: Judges, results: Results, partl
     batches: list[pa.RecordBatch] = []
     try:
         for path in trace.files:
-            batches.append(results.batch(judges.judge_path(path, waived)))
+            batches.append(results.batch(judge_piece(judges, TracePiece(path, 0, sum(trace.groups[path])), waived)))
     except KeyboardInterrupt:
         if not partly or not batches:
             raise
@@ -278,8 +293,11 @@ def join_results(trace: TraceSet, judges: Judges, batches: list[pa.RecordBatch])
     """The tables of a trace, by DuckDB, from what was found in its pieces: in any order, however it was cut."""
     import duckdb
 
+    results = Results(judges)
+    parts = list(results.parts(batches))
+    whole = results.batch(judge_parts(judges, parts, judges.list_waived_runs(trace) if parts else {}))
     with duckdb.connect() as connection:
-        connection.register("result", pa.Table.from_batches(batches, Results(judges).schema))
+        connection.register("result", pa.Table.from_batches([*batches, whole], results.schema))
         connection.register("settings", settings_of(trace, judges))
         for macro in MACROS:
             connection.execute(f"CREATE MACRO {macro}")

@@ -137,7 +137,9 @@ def _find_unasked(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray
     asks = columns.rows_of("ask")
     steps = columns.rows_of(*STEPS)
     steps = steps[columns.is_one_of("event", tuple(answered), steps)]
-    steps = steps[np.isin(columns["instance"][steps], np.unique(columns["instance"][asks]))]
+    codes = len(columns.texts["instance"]) + 1
+    asking = columns["run"][asks] * codes + columns["instance"][asks]
+    steps = steps[np.isin(columns["run"][steps] * codes + columns["instance"][steps], asking)]
     others = tuple(set(columns.texts["event"]) - asked), tuple(answered - grouped)
     for some, answers in (*groups, others):
         asks_here = asks[columns.is_one_of("event", tuple(some), asks)]
