@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
+from statemachines.kernel import Protocol
 from statemachines_reports.columns import Columns, Segment
 from statemachines_reports.judge import Judges, Result, RunPart
 from statemachines_reports.part_reader import read_parts
 from statemachines_reports.run_summary import Parameters, RunSummary, Waived, finish, merge, summarize
 from statemachines_reports.trace_piece import TracePiece
-from statemachines_reports.trace_set import RunParameters
+from statemachines_reports.trace_set import RunParameters, TraceSet
 
 
 class OpenRun:
@@ -111,3 +113,23 @@ def judge_parts(judges: Judges, parts: Iterable[RunPart], waived: Waived) -> Ite
         for part in sorted(some, key=lambda part: part.begin):
             run.add(pickle.loads(part.summary))
         yield from finish(judges, run.total(), waived, parameters)
+
+
+Given = tuple[tuple[Protocol, ...], tuple[str, ...], Waived]
+"""What another process judges with: protocols, names of those that are not installed, runs that do not promise a
+check."""
+
+
+def give_judges(trace: TraceSet, judges: Judges) -> bytes:
+    """What another process makes the judges of."""
+    waived = {check: runs for check, runs in judges.list_waived_runs(trace).items() if runs}
+    given: Given = tuple(judges.protocols.values()), judges.missing, waived
+    return pickle.dumps(given)
+
+
+@lru_cache(1)
+def make_judges(given: bytes) -> tuple[Judges, Waived]:
+    """The judges of a process that judges one piece after the other.  Nothing of a protocol may be registered there: it
+    is given what registers it."""
+    protocols, missing, waived = pickle.loads(given)
+    return Judges(protocols, missing), waived

@@ -18,10 +18,11 @@ from statemachines.trace.parquet import describe_table
 from statemachines.whole_file import check_folder, make_folder, whole_file, write_whole
 from statemachines_reports.coverage import Coverage, coverage_of, list_untaken
 from statemachines_reports.judge import MONITORS, Judges
+from statemachines_reports.local_engine import duckdb_tables
 from statemachines_reports.neutral.replay_check import LEVEL as REPLAY
 from statemachines_reports.protocol import Records, Tables
 from statemachines_reports.session import Session
-from statemachines_reports.tables import amounts_of, duckdb_tables, name_tables
+from statemachines_reports.tables import amounts_of, name_tables
 from statemachines_reports.trace_set import TraceSet
 
 HELD: Final = "held"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache, reduce
+from collections.abc import Callable, Iterator
+from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
 
-from statemachines.kernel import Protocol
 from statemachines.registry import check_importable
 from statemachines.spark.spark_session import SharedSpark, refusals
 from statemachines.spark.spark_task import make_task
 from statemachines_reports.judge import Judges, RunPart
-from statemachines_reports.piece_judge import judge_parts, judge_piece
+from statemachines_reports.piece_judge import give_judges, judge_parts, judge_piece, make_judges
 from statemachines_reports.protocol import Records, Tables
 from statemachines_reports.tables import Results, make_tables, settings_of
 from statemachines_reports.trace_piece import ROWS_PER_TASK, Pieces, count_task_rows, piece_of, plan_jobs, table_of
@@ -22,13 +20,11 @@ from statemachines_reports.trace_set import TraceSet
 
 TYPES: Final = {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean", pa.binary(): "binary"}
 
-Given = tuple[tuple[Protocol, ...], tuple[str, ...], Mapping[str, frozenset[int]]]
-"""What a task judges with: protocols, names of those that are not installed, runs that do not promise a check."""
-
 
 def judge_units(batches: Iterator[pa.RecordBatch], given: bytes) -> Iterator[pa.RecordBatch]:
     """What is found in each unit, a piece of a trace file; a task runs it."""
-    judges, results, waived = make_judges(given)
+    judges, waived = make_judges(given)
+    results = Results(judges)
     for batch in batches:
         for unit in batch.to_pylist():
             yield results.batch(judge_piece(judges, piece_of(unit), waived))
@@ -36,24 +32,9 @@ def judge_units(batches: Iterator[pa.RecordBatch], given: bytes) -> Iterator[pa.
 
 def join_units(batches: Iterator[pa.RecordBatch], given: bytes) -> Iterator[pa.RecordBatch]:
     """What is found in runs, from all of their parts; a task runs it."""
-    judges, results, waived = make_judges(given)
+    judges, waived = make_judges(given)
+    results = Results(judges)
     yield results.batch(judge_parts(judges, results.parts(batches), waived))
-
-
-@lru_cache(1)
-def make_judges(given: bytes) -> tuple[Judges, Results, Mapping[str, frozenset[int]]]:
-    """The judges of a process of Python, which runs one task after the other.  Nothing of a protocol may be registered
-    there: it is given what registers it."""
-    protocols, missing, waived = pickle.loads(given)
-    judges = Judges(protocols, missing)
-    return judges, Results(judges), waived
-
-
-def give_judges(trace: TraceSet, judges: Judges) -> bytes:
-    """What a task makes the judges of."""
-    waived = {check: runs for check, runs in judges.list_waived_runs(trace).items() if runs}
-    given: Given = tuple(judges.protocols.values()), judges.missing, waived
-    return pickle.dumps(given)
 
 
 def shape_of(judges: Judges) -> str:

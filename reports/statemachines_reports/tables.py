@@ -17,9 +17,7 @@ import pyarrow.compute as pc
 
 from statemachines.kernel import ConfigurationError, name_of
 from statemachines_reports.judge import FAULT, NEUTRAL, Judges, Result, RunPart
-from statemachines_reports.piece_judge import judge_parts, judge_piece
 from statemachines_reports.protocol import Amount, Latency, Records, Tables, Tally
-from statemachines_reports.trace_piece import TracePiece
 from statemachines_reports.trace_set import TraceSet
 
 FINDINGS: Final = 40
@@ -39,14 +37,6 @@ def _spread(value: str, suffix: str) -> str:
     shown = [f"percentile({value}, {share}) AS {name}_{suffix}" for name, share in _PERCENTS.items()]
     return ", ".join([*shown, f"max({value}) AS max_{suffix}"])
 
-
-MACROS: Final = (
-    """interpolated(found, place) AS found[floor(place)::bigint + 1]::double + (place - floor(place))
-       * (found[ceil(place)::bigint + 1]::double - found[floor(place)::bigint + 1]::double)""",
-    """percentile(x, share) AS interpolated(list_sort(list(x) FILTER (x IS NOT NULL)),
-       (count(x) - 1)::double * share::double)""",
-)
-"""`percentile` in DuckDB, with the arithmetic of Spark's: to the last bit the same."""
 
 SPREAD: Final = f"{_spread('value_ns', 'ns')}, {_spread('value_ns / unit_ns', 'units')}"
 
@@ -268,43 +258,3 @@ def _amounts(table: str, judges: Judges) -> dict[str, str]:
 
 def _quoted(known: dict[tuple[str, str], str], protocol: str, amount: str) -> str:
     return f'"{known[protocol, amount]}"'
-
-
-def judge_interruptibly(trace: TraceSet, judges: Judges, results: Results, partly: bool) -> list[pa.RecordBatch]:
-    """Of each file what its judges found; where Ctrl-C comes and some are done, of those alone (`partly`)."""
-    waived = judges.list_waived_runs(trace)
-    batches: list[pa.RecordBatch] = []
-    try:
-        for path in trace.files:
-            batches.append(results.batch(judge_piece(judges, TracePiece(path, 0, sum(trace.groups[path])), waived)))
-    except KeyboardInterrupt:
-        if not partly or not batches:
-            raise
-        trace.stop_at([path.name for path in trace.files[: len(batches)]])
-    return batches
-
-
-def duckdb_tables(trace: TraceSet, judges: Judges, *, partly: bool = False) -> Tables:
-    """Judge the trace in this process, file after file, and make the tables with DuckDB."""
-    return join_results(trace, judges, judge_interruptibly(trace, judges, Results(judges), partly))
-
-
-def join_results(trace: TraceSet, judges: Judges, batches: list[pa.RecordBatch]) -> Tables:
-    """The tables of a trace, by DuckDB, from what was found in its pieces: in any order, however it was cut."""
-    import duckdb
-
-    results = Results(judges)
-    parts = list(results.parts(batches))
-    whole = results.batch(judge_parts(judges, parts, judges.list_waived_runs(trace) if parts else {}))
-    with duckdb.connect() as connection:
-        connection.register("result", pa.Table.from_batches([*batches, whole], results.schema))
-        connection.register("settings", settings_of(trace, judges))
-        for macro in MACROS:
-            connection.execute(f"CREATE MACRO {macro}")
-
-        def sql(query: str) -> Records:
-            done = connection.execute(query)
-            names = [column[0] for column in done.description or ()]
-            return [dict(zip(names, line, strict=True)) for line in done.fetchall()]
-
-        return make_tables(sql, judges)

@@ -13,9 +13,10 @@ from statemachines.kernel import ConfigurationError
 from statemachines.trace.parquet import DELTA, TEXTS
 from statemachines_reports.columns import Segment, columns_of_run, read_columns
 from statemachines_reports.judge import SHOWN, Judges
+from statemachines_reports.local_engine import duckdb_tables, join_results
 from statemachines_reports.piece_judge import judge_piece
 from statemachines_reports.run_summary import finish, merge, summarize
-from statemachines_reports.tables import FINDINGS, Results, duckdb_tables, join_results
+from statemachines_reports.tables import FINDINGS, Results
 from statemachines_reports.trace_piece import TracePiece, cut_file, plan_jobs
 from statemachines_reports.trace_set import RunParameters, TraceSet
 from statemachines_sim.campaign import campaign
