@@ -101,6 +101,8 @@ class Check(msgspec.Struct, frozen=True):
     promised: Callable[[Parameters], bool] = always
     whole: bool = False
     joints: tuple[Joint, ...] = ()
+    stepped: bool = False
+    """A run without any step says nothing of it: its joints do not ask, so whoever joins them does."""
     rows: Callable[[Segment], np.ndarray] = all_rows
 
 

@@ -22,6 +22,8 @@ from statemachines_reports.judge import (
     Judges,
     Result,
     RunRows,
+    Unjudged,
+    Used,
     count_rows,
     counts,
     list_used_pairs,
@@ -166,13 +168,15 @@ def finish(judges: Judges, summary: RunSummary, waived: Waived, parameters: Para
     for key, joint in _joints_of(judges):
         summary.joints[key].end(joint, judges, parameters)
     segment = Segment(summary.rows, judges.lookup, parameters)
+    totals = list(_amounts(summary.totals))
+    has_steps = any(isinstance(one, Used | Unjudged) for one in totals)
 
     def verdict_of(shown: str, check: Check) -> Verdict:
         found = [summary.joints[shown, number] for number in range(len(check.joints))]
-        return _join_verdicts(summary.run, found) if found else check.judge(segment)
+        is_silent = check.stepped and not has_steps
+        return _join_verdicts(summary.run, [] if is_silent else found) if found else check.judge(segment)
 
     yield from judges.conclude(segment, waived, verdict_of)
-    totals = list(_amounts(summary.totals))
     yield from (("", one) for one in totals if not isinstance(one, Count))
     yield from (("", one) for one in counts([one for one in totals if isinstance(one, Count)], segment))
     yield from (("", one) for one in _amounts(summary.pairs))
@@ -186,11 +190,11 @@ def _joints_of(judges: Judges) -> Iterator[tuple[tuple[str, int], Joint]]:
 
 def _join_verdicts(run: int, found: list[JointSummary]) -> Verdict:
     """The verdict of a check: a row is wrong once, in the words of the last joint that says so."""
-    seq = np.unique(np.concatenate([one.seq for one in found]))
+    seq = np.unique(np.concatenate([np.zeros(0, np.int64), *(one.seq for one in found)]))
     words: dict[int, str] = {}
     for one in found:
         words |= one.words
-    return Verdict(found[0].checked, np.full(len(seq), run), seq, lambda place: words[int(seq[place])])
+    return Verdict(found[0].checked if found else 0, np.full(len(seq), run), seq, lambda place: words[int(seq[place])])
 
 
 def _find_ends(segment: Segment) -> np.ndarray:
