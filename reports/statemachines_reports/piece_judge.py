@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 
 from statemachines.kernel import Protocol
-from statemachines_reports.columns import Columns, Segment
+from statemachines_reports.columns import Columns, Segment, columns_of_run
 from statemachines_reports.judge import Judges, Result, RunPart
 from statemachines_reports.part_reader import read_parts
 from statemachines_reports.run_summary import Parameters, RunSummary, Waived, finish, merge, summarize
@@ -86,7 +86,8 @@ class PieceJudge:
             return
         summary = self._open.total()
         if is_ended and not self._open.begins_amid:
-            yield from finish(self._judges, summary, self._waived, self._parameters)
+            read_run = partial(columns_of_run, self._piece.path, summary.run)
+            yield from finish(self._judges, summary, self._waived, self._parameters, read_run)
         else:
             yield "", RunPart(summary.run, str(self._piece.path), self._piece.begin, pickle.dumps(summary))
         self._open = None
@@ -107,12 +108,12 @@ def judge_parts(judges: Judges, parts: Iterable[RunPart], waived: Waived) -> Ite
     runs: dict[tuple[str, int], list[RunPart]] = {}
     for part in parts:
         runs.setdefault((part.file, part.run), []).append(part)
-    for (file, _), some in sorted(runs.items()):
+    for (file, number), some in sorted(runs.items()):
         parameters = RunParameters(Path(file))
         run = OpenRun(judges, parameters)
         for part in sorted(some, key=lambda part: part.begin):
             run.add(pickle.loads(part.summary))
-        yield from finish(judges, run.total(), waived, parameters)
+        yield from finish(judges, run.total(), waived, parameters, partial(columns_of_run, Path(file), number))
 
 
 Given = tuple[tuple[Protocol, ...], tuple[str, ...], Waived]

@@ -28,6 +28,7 @@ import numpy as np
 from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
 from statemachines_reports.columns import Columns, Segment
+from statemachines_reports.sealed_numbers import SealedNumbers
 from statemachines_reports.trace_roles import NO_ROLES, TraceRoles
 
 __all__ = ["Amount", "Chart", "Check", "Drawing", "FaultColumns", "Finding", "Latency", "Measure", "Ratio",
@@ -68,15 +69,30 @@ class KeptRows(NamedTuple):
     context: np.ndarray
 
 
+def seal_nothing(segment: Segment) -> np.ndarray:
+    """No number is done with."""
+    return np.zeros(0, np.int64)
+
+
+def can_forget(segment: Segment, sealed: SealedNumbers) -> bool:
+    """Whatever is sealed stays so."""
+    return True
+
+
 class Joint(NamedTuple):
     """How (a part of) a check judges a run that is cut.
 
     `judge` looks back only: a row that `keep` does not leave open is judged in the first part that has it, and an open
     one among the kept rows of the parts, as soon as these do not leave it open any more.
+
+    `seal`: numbers, such as of messages, whose rows are forgotten since no other should follow.  `is_sealed(segment,
+    numbers)`: kept rows do not say that they must be known again.  If they do, the check is judged by the whole run.
     """
 
     judge: Callable[[Segment], Verdict]
     keep: Callable[[Segment], KeptRows]
+    seal: Callable[[Segment], np.ndarray] = seal_nothing
+    is_sealed: Callable[[Segment, SealedNumbers], bool] = can_forget
 
 
 def all_rows(segment: Segment) -> np.ndarray:

@@ -30,6 +30,7 @@ from statemachines_reports.judge import (
     row_counts,
 )
 from statemachines_reports.protocol import Check, Joint, Verdict
+from statemachines_reports.sealed_numbers import SealedNumbers
 
 Waived = Mapping[str, frozenset[int]]
 """Check, as shown -> runs that do not promise it."""
@@ -39,7 +40,8 @@ Parameters = Callable[[int], Mapping[str, Any]]
 
 class JointSummary:
     """A joint of a check in a part of a run: the rows it keeps, which of them are open, and what it found wrong: `seq`
-    of all of it, and the words of the first."""
+    of all of it, and the words of the first.  `sealed`: numbers whose rows are forgotten; `is_lost`: some of them must
+    be known again, so the whole run has to be judged."""
 
     def __init__(self, columns: Columns, is_open: np.ndarray, checked: int) -> None:
         self.columns = columns
@@ -47,6 +49,8 @@ class JointSummary:
         self.checked = checked
         self.seq = np.zeros(0, np.int64)
         self.words: dict[int, str] = {}
+        self.sealed = SealedNumbers.of(self.seq)
+        self.is_lost = False
 
     @classmethod
     def of(cls, joint: Joint, segment: Segment) -> Self:
@@ -62,7 +66,9 @@ class JointSummary:
         is_open = np.concatenate((self.is_open, later.is_open))
         both = JointSummary(columns, is_open, self.checked + later.checked)
         both._add(np.concatenate((self.seq, later.seq)), self.words | later.words)
-        if columns.rows:
+        both.sealed = self.sealed.join(later.sealed)
+        both.is_lost = self.is_lost or later.is_lost or self.sealed.has_common(later.sealed)
+        if columns.rows and not both.is_lost:
             segment = Segment(columns, judges.lookup, parameters)
             both._settle(joint, segment, joint.judge(segment))
         return both
@@ -75,6 +81,10 @@ class JointSummary:
 
     def _settle(self, joint: Joint, segment: Segment, verdict: Verdict) -> None:
         """Open rows that the joint does not leave open are judged; of the rest what it keeps stays."""
+        if not joint.is_sealed(segment, self.sealed):
+            self.is_lost = True
+            return
+        self.sealed = self.sealed.join(SealedNumbers.of(joint.seal(segment)))
         kept = joint.keep(segment)
         stays = np.zeros(len(self.is_open), bool)
         stays[kept.open] = True
@@ -163,8 +173,11 @@ def merge(judges: Judges, first: RunSummary, second: RunSummary, parameters: Par
     return RunSummary(first.run, joints, rows, kept, first.totals + second.totals, pairs, seqs)
 
 
-def finish(judges: Judges, summary: RunSummary, waived: Waived, parameters: Parameters) -> Iterator[Result]:
-    """All results of a run, from the summary of all of its rows."""
+def finish(
+    judges: Judges, summary: RunSummary, waived: Waived, parameters: Parameters, read_run: Callable[[], Columns]
+) -> Iterator[Result]:
+    """All results of a run, from the summary of all of its rows; `read_run` reads these again, for a check that has
+    forgotten too much of them."""
     for key, joint in _joints_of(judges):
         summary.joints[key].end(joint, judges, parameters)
     segment = Segment(summary.rows, judges.lookup, parameters)
@@ -173,6 +186,8 @@ def finish(judges: Judges, summary: RunSummary, waived: Waived, parameters: Para
 
     def verdict_of(shown: str, check: Check) -> Verdict:
         found = [summary.joints[shown, number] for number in range(len(check.joints))]
+        if any(one.is_lost for one in found):
+            return check.judge(Segment(read_run(), judges.lookup, parameters))
         is_silent = check.stepped and not has_steps
         return _join_verdicts(summary.run, [] if is_silent else found) if found else check.judge(segment)
 

@@ -67,7 +67,7 @@ def judge_parts(trace, cuts_of, chance):
         while len(parts) > 1:
             place = chance.randrange(len(parts) - 1)
             parts[place : place + 2] = [merge(judges, *parts[place : place + 2], parameters)]
-        batches.append(results.batch(finish(judges, parts[0], waived, parameters)))
+        batches.append(results.batch(finish(judges, parts[0], waived, parameters, lambda columns=columns: columns)))
     return join_results(trace, judges, batches)
 
 
