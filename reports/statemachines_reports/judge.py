@@ -215,19 +215,20 @@ def unheard(columns: Columns, unlogged: tuple[str, ...] = ()) -> Iterator[tuple[
     life of a node is none of ours: a source of zenoh, say."""
     rows = columns.rows_of("deliver")
     rows = rows[~columns.is_one_of("event", unlogged, rows)]
-    texts, nodes = columns.texts["peer"], len(columns.texts["node"]) + 1
     number = {name: place for place, name in enumerate(columns.texts["node"])}
-    peers, where = np.unique(columns["peer"][rows], return_inverse=True)
-    parties = [texts[code] if code < len(texts) and "~" in texts[code] else "" for code in peers.tolist()]
-    own = np.setdiff1d(np.arange(len(columns["run"])), columns.rows_of("fault"))
-    known = np.unique(columns["run"][own] * nodes + columns["node"][own])
-    node = np.array([number.get(node_of(party), -1) for party in parties], np.int64)[where]
-    run = columns["run"][rows]
-    unknown = (node < 0) | ~np.isin(run * nodes + node, known)
-    found = {
-        (one, node_of(parties[at])) for one, at in zip(run[unknown].tolist(), where[unknown].tolist(), strict=True)
-    }
-    yield from sorted(one for one in found if one[1])
+    nodes = [node_of(text) if "~" in text else "" for text in columns.texts["peer"]] + [""]
+    rows = rows[np.array([bool(name) for name in nodes])[columns["peer"][rows]]]
+    place = np.zeros(columns.rows, np.int64)
+    place[1:] = np.cumsum(columns["run"][1:] != columns["run"][:-1])
+    is_known = np.zeros((int(place[-1]) + 1, len(number) + 1), bool)
+    is_own = np.ones(columns.rows, bool)
+    is_own[columns.rows_of("fault")] = False
+    is_known[place[is_own], columns["node"][is_own]] = True
+    is_known[:, -1] = False
+    sender = np.array([number.get(name, -1) for name in nodes])[columns["peer"][rows]]
+    unknown = rows[~is_known[place[rows], sender]]
+    pairs = zip(columns["run"][unknown].tolist(), columns["peer"][unknown].tolist(), strict=True)
+    yield from sorted({(run, nodes[code]) for run, code in pairs})
 
 
 def _without(verdict: Verdict, runs: list[int]) -> Verdict:
