@@ -11,10 +11,6 @@ from statemachines.trace.parquet import ROWS_PER_GROUP
 SMALL: Final = 4 * ROWS_PER_GROUP
 """A file of no more rows is not cut within a run."""
 
-EMPTY_BYTES: Final = 256
-"""A column of a row group is empty if it takes no more than that and a bit for some rows: which rows are null."""
-
-
 def find_run_begin(file: Any, row: int) -> tuple[int, int]:
     """The first row from `row` on in which a run begins (the number of rows: in none), and the run before it (-1:
     none).  It follows from the file and the row alone, so pieces of a file that are cut at any rows share its runs."""
@@ -64,7 +60,8 @@ def find_long_runs(file: Any) -> list[tuple[int, int]]:
 
 
 def has_data(file: Any) -> bool:
-    """Rows of the file have the fields of events: level `replay` steps through a run from its begin to its end."""
+    """Steps of the file have the fields of their events: level `replay` steps through a run from its begin to its end.
+    Faults alone may have data in any trace."""
     metadata = file.metadata
     if metadata.num_rows <= SMALL:
         return True  # it is read as a whole
@@ -73,7 +70,8 @@ def has_data(file: Any) -> bool:
 
 
 def _has_values(chunk: Any) -> bool:
+    """Many rows have data: one in eight, or where no statistics say so, a byte a row and more."""
     statistics = chunk.statistics
     if statistics is not None and statistics.has_null_count:
-        return bool(statistics.null_count < chunk.num_values)
-    return bool(chunk.total_uncompressed_size > EMPTY_BYTES + chunk.num_values // 64)
+        return bool((chunk.num_values - statistics.null_count) * 8 > chunk.num_values)
+    return bool(chunk.total_uncompressed_size > chunk.num_values)
