@@ -11,6 +11,7 @@ from statemachines.trace.parquet import ROWS_PER_GROUP
 SMALL: Final = 4 * ROWS_PER_GROUP
 """A file of no more rows is not cut within a run."""
 
+
 def find_run_begin(file: Any, row: int) -> tuple[int, int]:
     """The first row from `row` on in which a run begins (the number of rows: in none), and the run before it (-1:
     none).  It follows from the file and the row alone, so pieces of a file that are cut at any rows share its runs."""

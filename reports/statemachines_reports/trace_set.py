@@ -20,7 +20,7 @@ from statemachines.trace.log import find_unended, find_unlogged, find_unsent, me
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.trace.tables import check_tables, join_fingerprints
-from statemachines.whole_file import check_name
+from statemachines.whole_file import check_name, local_path
 from statemachines_reports.columns import open_trace, read_run, reading
 from statemachines_reports.trace_footer import find_long_runs, has_data
 
@@ -40,6 +40,7 @@ class TraceSet:
 
     def __init__(self, directory: Path, out: Path) -> None:
         check_name(directory, "trace")
+        directory = local_path(directory, "trace")
         if not directory.is_dir():
             raise ConfigurationError("trace", str(directory), "is no directory")
         self.torn = 0

@@ -208,9 +208,16 @@ def test_a_trace_without_a_step_is_inconclusive(tmp_path, capsys):
         return table.filter(pc.invert(pc.is_in(kinds, pa.array(["step", "timer"]))))
 
     trace = spoilt(tmp_path, without_steps)
-    arguments = ["analyze", str(trace), "--out", str(tmp_path / "out"), "--no-spark"]
+    arguments = ["analyze", f"file://{trace}", "--out", f"file:{tmp_path}/out", "--no-spark"]
     assert cli.run(arguments) == cli.Exit.INCONCLUSIVE
     assert "no step in this trace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "hdfs", "abfss", "gs"])
+def test_an_address_that_is_not_read_is_named(tmp_path, capsys, scheme):
+    for trace, out in ((f"{scheme}://bucket/trace", str(tmp_path)), (str(tmp_path), f"{scheme}://bucket/out")):
+        assert cli.run(["analyze", trace, "--out", out, "--engine", "spark"]) == cli.Exit.USAGE
+        assert f"is an address of {scheme}, which is not read; mount it, or copy it" in capsys.readouterr().err
 
 
 def test_a_log_that_is_missing_is_named_and_the_verdict_is_neither(tmp_path, capsys):
