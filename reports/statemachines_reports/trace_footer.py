@@ -11,6 +11,9 @@ from statemachines.trace.parquet import ROWS_PER_GROUP
 SMALL: Final = 4 * ROWS_PER_GROUP
 """A file of no more rows is not cut within a run."""
 
+EMPTY_BYTES: Final = 256
+"""So much a column of a row group takes at most in which every row is null."""
+
 
 def find_run_begin(file: Any, row: int) -> tuple[int, int]:
     """The first row from `row` on in which a run begins (the number of rows: in none), and the run before it (-1:
@@ -71,8 +74,8 @@ def has_data(file: Any) -> bool:
 
 
 def _has_values(chunk: Any) -> bool:
-    """Many rows have data: one in eight, or where no statistics say so, a byte a row and more."""
+    """Many rows have data: one in eight, or where no statistics say so, more than a byte a row."""
     statistics = chunk.statistics
     if statistics is not None and statistics.has_null_count:
         return bool((chunk.num_values - statistics.null_count) * 8 > chunk.num_values)
-    return bool(chunk.total_uncompressed_size > chunk.num_values)
+    return bool(chunk.total_uncompressed_size > EMPTY_BYTES + chunk.num_values)

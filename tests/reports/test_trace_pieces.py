@@ -11,6 +11,8 @@ import pytest
 
 from statemachines.kernel import ConfigurationError
 from statemachines.trace.parquet import DELTA, TEXTS
+from statemachines_reports import columns as columns_module
+from statemachines_reports import local_engine, part_reader, piece_judge, trace_footer
 from statemachines_reports.columns import Segment, columns_of_run, read_columns
 from statemachines_reports.judge import SHOWN, Judges
 from statemachines_reports.local_engine import duckdb_tables, join_results
@@ -97,12 +99,10 @@ def test_cut_at_every_row_group_and_at_random_rows_the_tables_are_the_same(trace
     assert judge_pieces(trace, groups) == whole
     assert judge_pieces(trace, cut_amid(groups)) == whole
     chance = random.Random(1)
-    for count in (1, 6):
-        cuts = sorted({0, trace.rows, *(chance.randrange(trace.rows) for _ in range(count))})
-        pieces = cut_at(path, cuts)
-        chance.shuffle(pieces)
-        assert judge_pieces(trace, pieces) == whole
-        assert judge_pieces(trace, cut_amid(cut_at(path, cuts))) == whole
+    cuts = sorted({0, trace.rows, *(chance.randrange(trace.rows) for _ in range(6))})
+    pieces = cut_at(path, cuts)
+    chance.shuffle(pieces)
+    assert judge_pieces(trace, pieces) == whole
     assert len(whole["runs"]) == 2
 
 
@@ -115,7 +115,7 @@ def test_summaries_of_parts_of_a_run_make_the_same_tables_in_any_tree(trace):
         for kind in ("row-removed", "row-repeated", "rows-swapped"):
             rewrite(path, lambda table, kind=kind: spoil(table, kind, chance))
         whole = judge_whole(trace)
-        for count in (1, 20):
+        for count in (1, 12):
             assert judge_parts(trace, lambda rows, count=count: draw_cuts(chance, count, rows), chance) == whole
         wrong = {line["check"] for line in whole["verdicts"] if line["wrong"]}
         assert {"continuity", "turns", "clocks"} <= wrong
@@ -155,7 +155,7 @@ def quiet(tmp_path):
 
     campaign(find_scenario("quiet"), range(2), out=tmp_path, processes=1)
     (path,) = tmp_path.glob("trace-*")
-    rewrite(path, lambda table: spoil(table).cast(table.schema), statistics=False)
+    rewrite(path, lambda table: spoil(table).cast(table.schema), statistics=["run"])
     return TraceSet(tmp_path, tmp_path / "out")
 
 
@@ -168,6 +168,27 @@ def test_the_findings_that_are_kept_are_the_first_ones_however_a_file_is_cut(qui
     assert SHOWN >= FINDINGS
     for cuts in ([0, 1, quiet.rows], [0, quiet.rows // 2, quiet.rows], range(0, quiet.rows + 1, quiet.rows)):
         assert judge_pieces(quiet, cut_at(path, list(cuts))) == whole
+
+
+def test_a_long_run_is_judged_by_parts_in_one_process_and_in_several(quiet, monkeypatch):
+    """Here a part has 2 000 rows, and each piece 10 000 of a run of 27 000."""
+    whole = judge_whole(quiet)
+    read = []
+    for module, name, value in (
+        (trace_footer, "SMALL", 0),
+        (columns_module, "SEGMENT", 2_000),
+        (part_reader, "SEGMENT", 2_000),
+    ):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(piece_judge, "summarize", lambda *given: read.append(given) or summarize(*given))
+    assert judge_whole(quiet) == whole
+    assert len(read) > quiet.rows // 2_000 // 2
+    cut = TraceSet(quiet.files[0].parent, quiet.files[0].parent / "out")
+    monkeypatch.setattr(local_engine, "PARALLEL_ROWS", 0)
+    monkeypatch.setattr(local_engine, "count_task_rows", lambda *_: 10_000)
+    monkeypatch.setattr(local_engine.os, "cpu_count", lambda: 2)
+    assert len([piece for piece in local_engine.list_pieces(cut, 2) if piece.begins_amid]) > 2
+    assert judge_whole(cut) == whole
 
 
 def test_a_piece_within_a_run_has_no_run(trace):
