@@ -17,6 +17,7 @@ from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
 from statemachines.trace import RUN_COLUMNS, TraceRow
 from statemachines.trace.log import find_unended, find_unlogged, find_unsent, merge, read_logs
+from statemachines.trace.log_segments import list_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.trace.tables import check_tables, join_fingerprints
@@ -39,7 +40,8 @@ class TraceSet:
             raise ConfigurationError("trace", str(directory), "is no directory")
         self.torn = 0
         self.left: list[Path] = []
-        logs, tables = (sorted(directory.glob(pattern)) for pattern in ("*.ndjson", "trace-*.parquet"))
+        logs = [path for paths in list_logs(directory).values() for path in paths]
+        tables = sorted(directory.glob("trace-*.parquet"))
         if logs and tables:
             rule = f"holds logs ({logs[0].name}) beside a trace ({tables[0].name}): give each a folder of its own"
             raise ConfigurationError("trace", str(directory), rule)
