@@ -247,8 +247,7 @@ def _latest(lives: Iterable[str], most: int | None = None) -> list[str]:
 def _is_of_run(path: Path, head: Head) -> bool:
     """Whether the log in `path` has a head of the same run and stores; one that cannot be read has not."""
     try:
-        with path.open("rb") as file:
-            found = _head(path, file.readline(LINE_MAX))
+        found = read_head(path)
     except (OSError, ConfigurationError):
         return False
     return (found.run, found.stores) == (head.run, head.stores)
@@ -337,6 +336,12 @@ def _other_line(line: bytes) -> End | Stores | None:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return msgspec.json.decode(line, type=kind)  # type: ignore[return-value]
     return None
+
+
+def read_head(path: Path) -> Head:
+    """The head of a log, from its first file; raises `ConfigurationError` where there is none."""
+    with naming(path), path.open("rb") as file:
+        return _head(path, file.readline(LINE_MAX))
 
 
 def _head(path: Path, line: bytes) -> Head:
