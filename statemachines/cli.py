@@ -25,6 +25,7 @@ from statemachines.commands import (
     conform,
     damage,
     demo,
+    environment,
     export,
     itf,
     judge,
@@ -260,6 +261,7 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 app.command()(simulation.simulate)
 app.command()(simulation.replay)
 app.command()(campaign.campaign)
+app.command("env-archive")(environment.write_archive)
 app.command()(analysis.analyze)
 app.command()(damage.damage)
 app.command()(export.export)

@@ -58,8 +58,8 @@ class SparkCluster:
         log = self._start(name, "worker.Worker", *options, "--work-dir", str(self.folder / name), self.master)
         wait_for(log, "Successfully registered with master")
 
-    def list_options(self) -> list[str]:
-        """What the command line needs to run on it."""
+    def list_options(self, archive: Path | None = None) -> list[str]:
+        """What the command line needs to run on it; `archive`: of an environment, with the Python of the executors."""
         settings = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.memory": "512m",
@@ -67,6 +67,8 @@ class SparkCluster:
             "spark.pyspark.python": str(self.python),
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
+        if archive is not None:
+            settings |= {"spark.archives": f"{archive}#environment", "spark.pyspark.python": "./environment/bin/python"}
         conf = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
         return ["--engine", "spark", "--master", self.master, *conf]
 
