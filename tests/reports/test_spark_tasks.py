@@ -57,7 +57,10 @@ def test_an_executor_that_is_not_like_the_driver_is_refused_in_one_line(monkeypa
     assert "and the driver 9.9: install the same" in refusal_of(spark_task.make_task(f"{__name__}:refuse_nothing", b""))
     monkeypatch.undo()
     said = refusal_of(spark_task.make_task("no_such_package.tasks:judge", b""))
-    assert "has no package no_such_package: install it there, or ship an environment (spark.archives)" in said
+    assert (
+        "has no package no_such_package: install it there, or ship an environment (gapless env-archive, spark.archives)"
+        in said
+    )
 
 
 def test_what_a_task_refuses_is_one_line():
@@ -71,6 +74,8 @@ def test_what_a_task_refuses_is_one_line():
     assert str(spark_task.find_refusal(Exception(mismatch))).endswith(
         "than 3.11: set PYSPARK_PYTHON to the same version"
     )
+    lacking = str(spark_task.find_refusal(Exception("ModuleNotFoundError: No module named 'pyarrow'")))
+    assert lacking.startswith("the executors have no package pyarrow: install it there")
     started = str(spark_task.find_refusal(Exception('java.io.IOException: Cannot run program "python9": error=2')))
     assert started == "the executors have no Python 'python9': set PYSPARK_PYTHON or spark.pyspark.python"
 
@@ -94,7 +99,6 @@ def test_the_code_is_a_zip_with_the_packages_of_strangers(tmp_path):
         (("--conf", "x=1"), "is no setting of Spark: give spark.KEY=VALUE"),
         (("--conf", "spark.x=1", "--conf", "spark.x=2"), "gives spark.x a second value, after '1'"),
         (("--conf", "spark.sql.ansi.enabled=false"), "must be true for our queries"),
-        (("--master", "sc://host"), "is Spark Connect"),
         (("--master", "local[1]", "--conf", "spark.master=yarn"), "is not that of --conf spark.master=yarn"),
         (("--engine", "local", "--master", "local[1]"), "is not on Spark, so it has no --master and no --conf"),
         (("--engine", "local", "--spark"), "contradicts --spark or --no-spark"),

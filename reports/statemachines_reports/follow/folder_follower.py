@@ -10,8 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from statemachines.kernel import ConfigurationError
+from statemachines.spark.spark_link import find_client
 from statemachines.spark.spark_session import refusals
-from statemachines.spark.spark_settings import SparkSettings
+from statemachines.spark.spark_settings import SparkSettings, is_connect
 from statemachines.trace.log_segments import RUN_END
 from statemachines.whole_file import check_folder, check_name
 from statemachines_reports.follow.batch_ledger import Batch, BatchLedger, join_files, join_lives
@@ -66,6 +67,9 @@ def follow(
     if not directory.is_dir():
         raise ConfigurationError("trace", str(directory), "is no directory")
     check_folder(out, "--out")
+    if is_connect(settings.master) or find_client() is not None:
+        rule = "is Spark Connect, whose batches are judged at the server; name a master that has its driver here"
+        raise ConfigurationError("--master", settings.master or "sc://", rule)
     ledger = BatchLedger(out / "batches")
     is_stopped = False
     with Session(settings) as session, refusals():
