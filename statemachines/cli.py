@@ -54,6 +54,7 @@ EXTRAS: Final = {
     "pyspark": "reports",
     "pandas": "reports",
     "jinja2": "reports",
+    "grpc": "connect",
     "polars": "bench",
     "duckdb": "bench",
     "redis": "bench",

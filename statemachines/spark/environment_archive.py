@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -66,7 +67,7 @@ def write_environment(path: Path, names: Iterable[str] = ()) -> ArchiveContent:
         raise ConfigurationError("FILE", str(path), f"must end in {' or '.join(ENDINGS)}, by which Spark unpacks it")
     check_folder(path.absolute().parent, "FILE")
     found = find_distributions([*ROOTS, *names])
-    entries = [*list_interpreter(), *(entry for one in found.values() for entry in list_installed(one))]
+    entries = [*(entry for one in found.values() for entry in list_installed(one)), *list_interpreter()]
     script = SCRIPT.replace("NAME", interpreter_name()).encode()
     with whole_file(path) as partial, tarfile.open(partial, "w:gz", compresslevel=LEVEL) as archive:
         about = tarfile.TarInfo("bin/python")
@@ -104,10 +105,11 @@ def list_interpreter() -> Iterator[Entry]:
         yield library, f"lib/{shared}"
     stdlib = Path(sysconfig.get_path("stdlib"))
     place = stdlib.relative_to(base).as_posix() if stdlib.is_relative_to(base) else f"lib/{interpreter_name()}"
-    for path in stdlib.rglob("*"):
-        parts = path.relative_to(stdlib).parts
-        if path.is_file() and not any(one in LEFT_OUT or one.startswith("config-") for one in parts):
-            yield path, f"{place}/{'/'.join(parts)}"
+    for folder, inner, files in os.walk(stdlib):
+        inner[:] = sorted(one for one in inner if one not in LEFT_OUT and not one.startswith("config-"))
+        for file in files:
+            path = Path(folder, file)
+            yield path, f"{place}/{path.relative_to(stdlib).as_posix()}"
 
 
 def find_distributions(names: Iterable[str]) -> dict[str, Distribution]:

@@ -25,6 +25,7 @@ print(json.dumps([list(sys.version_info[:3]), sys.prefix, msgspec.__file__]))
 def test_the_interpreter_of_an_archive_runs_where_it_is_unpacked(tmp_path, monkeypatch):
     """With few libraries: the whole is for a cluster, which has a test of its own."""
     monkeypatch.setattr(environment_archive, "ROOTS", ("immutables",))
+    monkeypatch.setattr(environment_archive, "LEVEL", 0)
     content = write_environment(tmp_path / "small.tgz", ["Msgspec"])
     assert sorted(content.versions) == ["immutables", "msgspec"]
     there = tmp_path / "elsewhere"
