@@ -26,6 +26,7 @@ from statemachines.commands import (
     conform,
     damage,
     demo,
+    environment,
     export,
     itf,
     judge,
@@ -54,6 +55,7 @@ EXTRAS: Final = {
     "pyspark": "reports",
     "pandas": "reports",
     "jinja2": "reports",
+    "grpc": "connect",
     "polars": "bench",
     "duckdb": "bench",
     "redis": "bench",
@@ -281,6 +283,7 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 app.command()(simulation.simulate)
 app.command()(simulation.replay)
 app.command()(campaign.campaign)
+app.command("env-archive")(environment.write_archive)
 app.command()(analysis.analyze)
 app.command()(damage.damage)
 app.command()(export.export)

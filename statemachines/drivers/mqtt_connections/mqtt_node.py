@@ -24,8 +24,8 @@ from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
 from statemachines.drivers.mqtt_connections.password_file import PasswordFile
 from statemachines.drivers.mqtt_connections.received_ids import ReceivedIds
 from statemachines.drivers.mqtt_connections.will_sender import WillSender
-from statemachines.drivers.persistent_sessions.rate_limited_log import RateLimitedLog
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
+from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.tcp import Address
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec.codec_error import ReasonCode

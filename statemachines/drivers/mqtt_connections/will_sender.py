@@ -14,8 +14,8 @@ from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.mqtt_connections.message_properties import write_will_head
 from statemachines.drivers.persistent_sessions.front_message import FrontPublish
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
-from statemachines.drivers.persistent_sessions.rate_limited_log import RateLimitedLog
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
+from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.kernel import Message
 from statemachines.mqtt_codec.packet import WillMessage
 from statemachines.persistent_sessions.client_message import Ping, PublishStored, Refused
