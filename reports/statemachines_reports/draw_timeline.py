@@ -15,6 +15,9 @@ from statemachines_reports.run_story import DeliveredRange, RunStory
 WIDTH, LEFT, RIGHT, LANE, RATE, ROWS = 1060, 150, 14, 18, 70, 3
 """Of the picture; `ROWS` of names of faults."""
 
+NAME: Final = 7.0
+"""So wide is a letter of a name."""
+
 MOST_STREAMS: Final = 14
 """The streams with the most deliveries are drawn."""
 
@@ -32,7 +35,7 @@ def draw(story: RunStory, broken_ns: int | None = None) -> Drawing | None:
         return None
     streams = Counter[str]()
     for one in story.deliveries:
-        streams[one.stream] += one.count
+        streams[one.stream] += one.messages
     shown = sorted(name for name, _ in streams.most_common(MOST_STREAMS))
     nodes = sorted({one.node for one in story.deliveries})
     picture = _Timeline(story, nodes)
@@ -46,10 +49,13 @@ def draw(story: RunStory, broken_ns: int | None = None) -> Drawing | None:
         f"; {len(streams) - len(shown)} streams with fewer deliveries are left out" if len(streams) > len(shown) else ""
     )
     caption = (
-        f"{duration(story.end_ns - story.begin_ns)} from left to right. A lane is a stream, and its colour the node that "
-        f"delivered it; the bars are deliveries a second. A mark is a fault{left}."
+        f"{duration(story.end_ns - story.begin_ns)} from left to right. A lane is a stream, and its colour the node "
+        f"that delivered it; the bars are deliveries a second. A mark is a fault{left}."
     )
     return Drawing("Who delivered what, and when", caption, picture.finish())
+
+
+END: Final = ' style="text-anchor:end"'
 
 
 class _Timeline:
@@ -90,10 +96,11 @@ class _Timeline:
             row = next((number for number, end in enumerate(ends) if end <= x), None)
             self.marks.append(f'<line class="when" x1="{x:.1f}" x2="{x:.1f}" y1="{self.top - 4}" y2="BOTTOM"/>')
             self.marks.append(
-                f'<g class="fault"><circle cx="{x:.1f}" cy="{self.top - 4}" r="3.5"/><title>{escape(text)} at {at}</title>'
+                f'<g class="fault"><circle cx="{x:.1f}" cy="{self.top - 4}" r="3.5"/>'
+                f"<title>{escape(text)} at {at}</title>"
             )
-            if row is not None and x + 6 * len(text) < WIDTH:
-                ends[row] = x + 6.4 * len(text) + 10
+            if row is not None and x + NAME * len(text) < WIDTH and not fault.kind.startswith("end_"):
+                ends[row] = x + NAME * len(text) + 12
                 self.marks.append(f'<text class="name" x="{x + 5:.1f}" y="{28 + 13 * row}">{escape(text)}</text>')
             self.marks.append("</g>")
 
@@ -111,7 +118,7 @@ class _Timeline:
         for node, pixels in groupby(sorted(by_pixel), lambda place: place[1]):
             run = list(pixels)
             first, last = by_pixel[run[0]][0], by_pixel[run[-1]][-1]
-            count = sum(one.count for place in run for one in by_pixel[place])
+            count = sum(one.messages for place in run for one in by_pixel[place])
             begin, end = self.x(first.t_ns), self.x(last.t_ns)
             colour = self.nodes.index(node) % COLOURS
             said = f"{name}: {node}, {count:,} deliveries from {self._since(first)} to {self._since(last)}"
@@ -131,7 +138,7 @@ class _Timeline:
         bars = 100
         counts = [0] * bars
         for one in self.story.deliveries:
-            counts[min(bars - 1, (one.t_ns - self.story.begin_ns) * bars // self.span)] += one.count
+            counts[min(bars - 1, (one.t_ns - self.story.begin_ns) * bars // self.span)] += one.messages
         seconds = self.span / 1e9 / bars
         most = max(counts)
         self.y += 8
@@ -160,7 +167,8 @@ class _Timeline:
         """All of it."""
         bottom = self.y + 18
         ticks = "".join(
-            f'<text class="tick" x="{LEFT + PIXELS * part / 5:.0f}" y="{bottom + 12}">{duration(self.span * part / 5)}</text>'
+            f'<text class="tick" x="{LEFT + PIXELS * part / 5:.0f}" y="{bottom + 12}"{END if part == 5 else ""}>'
+            f"{duration(self.span * part / 5)}</text>"
             for part in range(6)
         )
         marks = "".join(self.marks).replace('"BOTTOM"', f'"{self.y}"')

@@ -20,7 +20,7 @@ MOST_VIOLATIONS: Final = 30
 
 
 class PageHead(msgspec.Struct, frozen=True):
-    """`verdict`: HELD, VIOLATED or INCONCLUSIVE; `sentence`: of what; `facts`: (what, value); `settings`: key -> value."""
+    """`verdict`: HELD, VIOLATED or INCONCLUSIVE; `sentence`: of what; `facts`: (what, value); `settings` by key."""
 
     verdict: str
     sentence: str

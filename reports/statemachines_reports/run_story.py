@@ -1,4 +1,4 @@
-"""Run story: what one run comes to, in the order in which it happened: deliveries, faults, and why something came twice."""
+"""Run story: one run in the order in which it happened: deliveries, faults, and why something came twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DeliveredRange(NamedTuple):
     last: int
 
     @property
-    def count(self) -> int:
+    def messages(self) -> int:
         """How many messages it is."""
         return 1 if self.first < 0 else max(1, self.last - self.first + 1)
 
@@ -81,7 +81,7 @@ def _deliveries(columns: Columns, roles: TraceRoles) -> Iterable[DeliveredRange]
 
 def _repeated(deliveries: list[DeliveredRange], faults: list[FaultMark]) -> dict[str, int] | None:
     """The last fault between two deliveries of a message is what the second is counted under."""
-    if sum(one.count for one in deliveries) > MOST_NUMBERS:
+    if sum(one.messages for one in deliveries) > MOST_NUMBERS:
         return None
     rows = [fault.row for fault in faults]
     latest: dict[tuple[str, int], int] = {}

@@ -16,8 +16,8 @@ from statemachines_reports.run_story import RunStory, read_story, time_of
 
 
 class ShownRun(msgspec.Struct):
-    """`name`: which run it is, in words; `violations`: what is wrong in it, in its order, each with the time at which it
-    was; `repeated`: cause -> messages that were delivered again."""
+    """`name`: which run it is, in words; `violations`: what is wrong in it, in its order, each with its time;
+    `repeated`: cause -> messages that were delivered again."""
 
     name: str
     violations: list[dict[str, Any]] = []
