@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import typer
 
@@ -41,7 +41,7 @@ EXTRAS: Final = {
 }
 """Package that is imported -> the extra of this distribution that brings it."""
 
-UsageError: Final = typer.BadParameter.__mro__[1]
+UsageError: Final = cast("type[Exception]", typer.BadParameter.__mro__[1])
 """What every wrong use of a command is; typer gives its parts alone a public name."""
 
 app = typer.Typer(

@@ -56,6 +56,10 @@ COMMANDS: Final = {
         "statemachines.commands.check:check",
         "Explore a protocol exhaustively: every interleaving, loss, copy and fault within bounds that are printed.",
     ),
+    "explore": ListedCommand(
+        "statemachines.commands.explore:explore",
+        "Write a page on which a reader steps through a system: its parties, what can happen now, click, back.",
+    ),
     "itf": ListedCommand(
         "statemachines.commands.itf:itf",
         "Follow a trace of Quint or Apalache (ITF) in a closed system, or judge it by the table of a machine.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,6 +22,9 @@ def show(
     graphviz: Annotated[bool, typer.Option("--graphviz", help="A Graphviz digraph.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="The table in Markdown.")] = False,
     graphml: Annotated[bool, typer.Option("--graphml", help="The table as a graph in GraphML.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page there, on which one clicks through the machine.")
+    ] = None,
     json: JSON = False,
 ) -> None:
     """Show a machine: its table, its timers, and the clauses that its rows carry out."""
@@ -38,6 +42,9 @@ def show(
     drawings = [draw for wanted, draw in drawn if wanted]
     if drawings and not machine:
         raise typer.BadParameter("a diagram needs a MACHINE; `gapless show` lists them")
+    if html is not None:
+        _write_page(html, machine)
+        return
     process = catalogue.find_process(machine) if machine and ":" not in machine else None
     if process is not None:
         if drawings and not mermaid:
@@ -56,6 +63,18 @@ def show(
         _print_json(shown.description_json(machine) if machine else shown.listing_json())
     else:
         shown.write(shown.description(machine) if machine else shown.listing())
+
+
+def _write_page(path: Path, machine: str) -> None:
+    from statemachines import catalogue
+    from statemachines.step_page import write_step_page
+    from statemachines_reports.machine_page import make_page
+
+    if not machine:
+        raise typer.BadParameter("a page needs a MACHINE; `gapless show` lists them")
+    fsm = catalogue.machine(machine)
+    write_step_page(path, make_page(fsm, catalogue.summary(machine)))
+    print(f"page: {path}")
 
 
 def _print_json(text: bytes) -> None:
