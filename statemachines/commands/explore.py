@@ -29,7 +29,7 @@ def explore(
 ) -> None:
     """Write a page on which a reader steps through a system: its parties, what can happen now, click, back.
 
-        gapless explore sequence_windows --system rotation --html rotation.html
+        gapless explore mine:PROTOCOL --system NAME --html page.html
 
     Where a property breaks within the bounds, the page marks a shortest run to it, step by step.  Each state says which
     properties hold in it.  The page is one file, needs nothing else, and holds the states of the counterexample and
