@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from statemachines.whole_file import write_whole
+
+T = TypeVar("T")
 
 BEYOND: Final = -2
 """Leads to a state that the page does not hold."""
@@ -44,14 +46,15 @@ class PageStep(msgspec.Struct, frozen=True):
 
 
 class StepPage(msgspec.Struct, frozen=True):
-    """All that the page has.  State 0 is the first; `picture` is SVG that is safe to put there."""
+    """All that the page has.  State 0 is the first; `picture` is SVG that is safe to put there.  An event is
+    who takes it, and what it is; a kind says what happens, with {to} and {event} for these."""
 
     name: str
     about: str
     components: list[str]
     texts: list[str]
     kinds: list[str]
-    events: list[str]
+    events: list[tuple[str, str]]
     states: list[PageState]
     properties: list[dict[str, str]] = []
     path: list[PageStep] = []
@@ -73,9 +76,9 @@ def write_step_page(path: Path, page: StepPage) -> None:
     write_whole(path, template.replace("DATA", data, 1).encode())
 
 
-class TextNumbers(dict[str, int]):
-    """Text -> its place in a list in which each stands once."""
+class EntryNumbers(dict[T, int]):
+    """Entry -> its place in a list in which each stands once."""
 
-    def __missing__(self, text: str) -> int:
-        self[text] = number = len(self)
+    def __missing__(self, entry: T) -> int:
+        self[entry] = number = len(self)
         return number

@@ -12,14 +12,20 @@ from statemachines_reports.draw_histogram import duration
 from statemachines_reports.protocol import Drawing
 from statemachines_reports.run_story import DeliveredRange, RunStory
 
-WIDTH, LEFT, RIGHT, LANE, RATE, ROWS = 1060, 150, 14, 18, 70, 3
+WIDTH, LEFT, RIGHT, LANE, RATE, ROWS = 1060, 200, 14, 18, 70, 3
 """Of the picture; `ROWS` of names of faults."""
 
 NAME: Final = 7.0
 """So wide is a letter of a name."""
 
+LABEL: Final = 30
+"""Letters of the name of a stream."""
+
 MOST_STREAMS: Final = 14
 """The streams with the most deliveries are drawn."""
+
+MOST_COLUMNS: Final = 1_500
+"""Of all lanes together: within a column only one mark of a node is drawn, so that the picture stays small."""
 
 MOST_FAULTS: Final = 300
 
@@ -38,7 +44,7 @@ def draw(story: RunStory, broken_ns: int | None = None) -> Drawing | None:
         streams[one.stream] += one.messages
     shown = sorted(name for name, _ in streams.most_common(MOST_STREAMS))
     nodes = sorted({one.node for one in story.deliveries})
-    picture = _Timeline(story, nodes)
+    picture = _Timeline(story, nodes, len(streams))
     picture.draw_faults()
     for name in shown:
         picture.draw_stream(name)
@@ -61,7 +67,7 @@ END: Final = ' style="text-anchor:end"'
 class _Timeline:
     """The picture so far; `y`: where the next lane begins."""
 
-    def __init__(self, story: RunStory, nodes: list[str]) -> None:
+    def __init__(self, story: RunStory, nodes: list[str], streams: int) -> None:
         self.story = story
         self.nodes = nodes
         self.span = max(1, story.end_ns - story.begin_ns)
@@ -69,6 +75,7 @@ class _Timeline:
         self.y = 16 + ROWS * 13 + 6
         self.top = self.y
         self.marks: list[str] = []
+        self.column = max(1.0, PIXELS * min(MOST_STREAMS, streams) / MOST_COLUMNS)
         self._legend()
 
     def x(self, t_ns: int) -> float:
@@ -105,16 +112,16 @@ class _Timeline:
             self.marks.append("</g>")
 
     def draw_stream(self, name: str) -> None:
-        """A lane: runs of pixels in which the same node delivered last."""
+        """A lane: runs of columns in which the same node delivered last."""
         mine = [one for one in self.story.deliveries if one.stream == name]
-        label = name if len(name) <= 20 else f"…{name[-19:]}"
+        label = name if len(name) <= LABEL else f"{name[: LABEL // 3]}…{name[1 - 2 * LABEL // 3 :]}"
         self.parts.append(f'<text class="lane" x="{LEFT - 8}" y="{self.y + 12}">{escape(label)}</text>')
         self.parts.append(
             f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{self.y + LANE - 1}" y2="{self.y + LANE - 1}"/>'
         )
         by_pixel: dict[tuple[int, str], list[DeliveredRange]] = {}
         for one in mine:
-            by_pixel.setdefault((int(self.x(one.t_ns)), one.node), []).append(one)
+            by_pixel.setdefault((int(self.x(one.t_ns) / self.column), one.node), []).append(one)
         for node, pixels in groupby(sorted(by_pixel), lambda place: place[1]):
             run = list(pixels)
             first, last = by_pixel[run[0]][0], by_pixel[run[-1]][-1]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from statemachines import diagrams
 from statemachines.kernel import Fsm
-from statemachines.step_page import PageMove, PageState, StepPage, TextNumbers
+from statemachines.step_page import EntryNumbers, PageMove, PageState, StepPage
 from statemachines_reports.coverage import describe_line, takeable
 from statemachines_reports.draw_machine import draw
 
@@ -19,19 +19,19 @@ def make_page(fsm: Fsm[Any], about: str) -> StepPage:
     """The page of a machine; state 0 is its first."""
     first = str(fsm.initial.value)
     names = [first, *(str(one.value) for one in fsm.states if str(one.value) != first)]
-    events = TextNumbers()
+    events = EntryNumbers[tuple[str, str]]()
     moves: dict[str, list[PageMove]] = {name: [] for name in names}
     for line in takeable(fsm):
         said = describe_line(line)
         words = [said["event"], f"[{said['guard']}]" if said["guard"] else "", f"/ {said['action']}"]
         shown = " ".join(word for word in (*words[:2], words[2] if said["action"] else "") if word)
-        event = events[f"{shown}  ({line.number}: {said['clause']})"]
+        event = events["", f"{shown} ({line.number}: {said['clause']})"]
         for source in (str(one.value) for one in line.sources):
             dest = source if line.dest is None else str(line.dest.value)
             moves[source].append(PageMove(0, event, names.index(dest)))
     picture = TIPS + str(draw(fsm, {}, {edge: _label(rows) for edge, rows in diagrams.arrows(fsm).items()}))
     states = [PageState([number], moves[name]) for number, name in enumerate(names)]
-    return StepPage(fsm.full_name, about, ["state"], names, [""], list(events), states, picture=picture)
+    return StepPage(fsm.full_name, about, ["state"], names, ["{event}"], list(events), states, picture=picture)
 
 
 def _label(rows: Sequence[diagrams.Cells]) -> str:

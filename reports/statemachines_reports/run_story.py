@@ -26,6 +26,7 @@ class DeliveredRange(NamedTuple):
     node: str
     first: int
     last: int
+    is_keyed: bool = True
 
     @property
     def messages(self) -> int:
@@ -62,7 +63,8 @@ def read_story(columns: Columns, roles: Iterable[TraceRoles]) -> RunStory:
         for row in columns.rows_of("fault").tolist()
     ]
     begin, end = (int(times.min()), int(times.max())) if columns.rows else (0, 0)
-    return RunStory(begin, end, deliveries, faults, _repeated(deliveries, faults))
+    # Without a key a protocol's deliveries say what became of messages, and no second one of the same number is again.
+    return RunStory(begin, end, deliveries, faults, _repeated([one for one in deliveries if one.is_keyed], faults))
 
 
 def _deliveries(columns: Columns, roles: TraceRoles) -> Iterable[DeliveredRange]:
@@ -76,7 +78,9 @@ def _deliveries(columns: Columns, roles: TraceRoles) -> Iterable[DeliveredRange]
             stream = (
                 stream.rpartition(roles.stream_end)[0] if roles.stream_end in stream and roles.stream_end else stream
             )
-            yield DeliveredRange(row, int(columns["t_ns"][row]), stream, columns.text("node", row), first, last)
+            yield DeliveredRange(
+                row, int(columns["t_ns"][row]), stream, columns.text("node", row), first, last, bool(roles.key)
+            )
 
 
 def _repeated(deliveries: list[DeliveredRange], faults: list[FaultMark]) -> dict[str, int] | None:

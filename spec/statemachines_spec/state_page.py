@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from statemachines.step_page import BEYOND, NOWHERE, PageMove, PageState, PageStep, StepPage, TextNumbers
+from statemachines.step_page import BEYOND, NOWHERE, EntryNumbers, PageMove, PageState, PageStep, StepPage
 from statemachines_spec.explorer.counterexample import describe_event
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.moves import Move, Moves, State
@@ -17,7 +17,7 @@ from statemachines_spec.itf.state_values import StateValues
 STATES_SHOWN: Final = 2_000
 """A page holds at most so many states: the counterexample's, then those nearest to the first."""
 
-KINDS: Final = ("", "takes", "takes a copy of", "is lost:")
+KINDS: Final = ("{to}: {event}", "{to} takes {event}", "{to} takes a copy of {event}", "{event} to {to} is lost")
 
 
 def make_page(system: System, run: Run | None, about: str, states_max: int = STATES_SHOWN) -> StepPage:
@@ -49,8 +49,8 @@ class _Graph:
         self.moves: Moves = self.values.moves
         self.components = self.values.components
         self.states_max = states_max
-        self.texts = TextNumbers()
-        self.events = TextNumbers()
+        self.texts = EntryNumbers[str]()
+        self.events = EntryNumbers[tuple[str, str]]()
         self.numbers: dict[State, int] = {self.moves.first(): 0}
         self.expanded: dict[State, list[Move]] = {}
         self.hits = [combinations(one) for one in system.over_states]
@@ -109,7 +109,7 @@ class _Graph:
 
     def _event(self, number: int) -> int:
         envelope = self.entries.envelopes[number]
-        return self.events[f"{envelope.to}: {describe_event(envelope)}"]
+        return self.events[envelope.to, describe_event(envelope)]
 
     def _judge(self, state: State) -> str:
         """A letter for each property over states, as it stands."""

@@ -10,10 +10,11 @@ import pytest
 
 from statemachines import __version__
 from statemachines.trace.parquet import TraceWriter
+from statemachines_reports.draw_timeline import MOST_FAULTS, draw
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.page_head import head_of, list_violations
 from statemachines_reports.pipeline import analyze
-from statemachines_reports.run_story import NO_FAULT, DeliveredRange, FaultMark, _repeated
+from statemachines_reports.run_story import NO_FAULT, DeliveredRange, FaultMark, RunStory, _repeated
 from statemachines_sim.campaign import run_row
 from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
@@ -99,3 +100,14 @@ def test_what_comes_again_is_counted_under_the_last_fault_between():
     assert _repeated(deliveries, faults) == {"pause of b": 3, "kill of a": 2, NO_FAULT: 1, "loss": 1}
     assert _repeated([deliveries[0]._replace(last=10**9)], faults) is None
     assert np.sum([one.messages for one in deliveries]) == 5 + 1 + 2 + 3 + 5 + 2
+
+
+def test_a_timeline_stays_small_and_says_what_it_leaves_out():
+    deliveries = [DeliveredRange(row, row * 1000, f"s{row % 20}", f"n{row % 3}", row, row) for row in range(30_000)]
+    faults = [FaultMark(row, row * 1000, "kill", f"n{row % 3}") for row in range(0, 30_000, 10)]
+    drawn = draw(RunStory(0, 30_000_000, deliveries, faults, {}), 15_000_000)
+    assert len(drawn.svg) < 900_000
+    assert "6 streams with fewer deliveries are left out" in drawn.caption
+    assert "first violation, 15 ms" in drawn.svg
+    assert drawn.svg.count("<circle") == MOST_FAULTS
+    assert draw(RunStory(0, 0, [], [], {})) is None
