@@ -9,7 +9,7 @@ JOBS ?= 3
 # Hundreds of processes are begun by the tests; each would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test pythons orders lint docs clauses bench soak lock clean
+.PHONY: help setup demo test pythons orders lint docs release clauses bench soak lock clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -38,6 +38,9 @@ lint: setup  ## ruff, mypy strict, import contracts
 docs: setup  ## build the documentation site into out/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo out/site/index.html
+
+release: setup  ## build the source distribution and the wheel into dist/, and try the wheel in a fresh environment
+	$(BIN)/python tools/release.py
 
 clauses: setup  ## take each clause away: does a test named after it fail?
 	$(BIN)/python tools/clauses.py
