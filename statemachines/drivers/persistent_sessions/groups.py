@@ -14,7 +14,6 @@ from statemachines.drivers.shared_subscriptions.node_commands import read_config
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
 from statemachines.shared_subscriptions.configuration import Configuration
 
-
 BYTES_MAX: Final = 2**30
 """Bytes of messages that all sessions of a node may have in hand of their groups: one that is slow keeps its share, and
 others need room beside it."""
