@@ -3,7 +3,9 @@
     alice:scrypt:16384:8:1:0pOfHZuc6uHnKmcVyvCt4g==:7Xk3...      # gapless password alice >> users.txt
 
     users = PasswordFile("users.txt")
-    await users.verify("alice", "correct horse")
+    await users.check_password("alice", b"correct horse")
+
+Lines of `mosquitto_passwd` (`alice:$7$101$SALT$HASH`, and the older `$6$`) are taken too.
 
 A hash costs 16 MB and some 50 ms of a processor, in a thread.  An unknown user costs as much as a known one.
 """
@@ -17,6 +19,7 @@ import hashlib
 import hmac
 import logging
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import Final
@@ -54,15 +57,23 @@ WAITING_MAX: Final = 64
 
 
 class PasswordHash(msgspec.Struct, frozen=True):
-    """A line of the file, without its user: scrypt's parameters, salt and result."""
+    """A line of the file, without its user: scrypt's parameters, salt and result.  A cost of one number: iterations of
+    PBKDF2 with SHA-512, or (0) SHA-512 alone, as `mosquitto_passwd` has them."""
 
-    cost: tuple[int, int, int]
+    cost: tuple[int, ...]
     salt: bytes
     digest: bytes
 
     def is_of(self, password: bytes) -> bool:
         """Whether it is the hash of this password."""
-        return hmac.compare_digest(_digest(password, self.salt, self.cost, len(self.digest)), self.digest)
+        size = len(self.digest)
+        if len(self.cost) > 1:
+            found = _digest(password, self.salt, self.cost, size)
+        elif self.cost[0]:
+            found = hashlib.pbkdf2_hmac("sha512", password, self.salt, self.cost[0], size)
+        else:
+            found = hashlib.sha512(password + self.salt).digest()
+        return hmac.compare_digest(found, self.digest)
 
 
 class PasswordFile:
@@ -88,22 +99,19 @@ class PasswordFile:
         logger.info("%s was read again", self._path)
         return True
 
-    async def verify(self, user: str, password: str | bytes) -> bool:
-        """Whether it is the password of this user."""
-        try:
-            given = password.encode() if isinstance(password, str) else password
-        except UnicodeEncodeError:
-            return False
+    async def check_password(self, user: str | None, password: bytes | None) -> bool:
+        """Whether it is the password of this user (None: none was given)."""
+        given = password or b""
         if len(given) > PASSWORD_MAX or self._waiting >= WAITING_MAX:
             return False
-        kept = self._users.get(user)
+        kept = None if user is None else self._users.get(user)
         self._waiting += 1
         try:
             async with self._turn:
                 is_right = await asyncio.to_thread((kept or self._nobody).is_of, given)
         finally:
             self._waiting -= 1
-        return is_right and kept is not None
+        return is_right and kept is not None and password is not None
 
 
 def hash_password(user: str, password: str) -> str:
@@ -123,7 +131,7 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _digest(password: bytes, salt: bytes, cost: tuple[int, int, int], size: int) -> bytes:
+def _digest(password: bytes, salt: bytes, cost: tuple[int, ...], size: int) -> bytes:
     n, r, p = cost
     return hashlib.scrypt(password, salt=salt, n=n, r=r, p=p, maxmem=2 * MEMORY_MAX, dklen=size)
 
@@ -134,7 +142,9 @@ def _read(path: Path) -> dict[str, PasswordHash]:
         user, _, rest = line.partition(":")
         found = _parse(rest)
         if found is None or not user:
-            raise bad_line(KEY, path, number, "is no line of `gapless password USER`; make it anew")
+            raise bad_line(
+                KEY, path, number, "is no line of `gapless password USER`, nor of mosquitto_passwd; make it anew"
+            )
         if user in users:
             raise bad_line(KEY, path, number, f"has the user {user[:40]!r} once more; keep one line")
         users[user] = found
@@ -143,16 +153,32 @@ def _read(path: Path) -> dict[str, PasswordHash]:
 
 def _parse(text: str) -> PasswordHash | None:
     """None: it is no hash that we take."""
+    if text.startswith("$"):
+        return _parse_mosquitto(text.split("$")[1:])
     parts = text.split(":")
     if len(parts) != 6 or parts[0] != KIND or not all(one.isascii() and one.isdigit() for one in parts[1:4]):
         return None
     n, r, p = (int(one) if len(one) <= 9 else 0 for one in parts[1:4])
     if n < 2 or n & (n - 1) or not r or not p or 128 * n * r > MEMORY_MAX or n * r * p > WORK_MAX:
         return None
-    try:
-        salt, digest = (base64.b64decode(one, validate=True) for one in parts[4:])
-    except binascii.Error:
-        return None
+    salt, digest = _bytes(parts[4]), _bytes(parts[5])
     if len(salt) < SALT_SIZE or not SALT_SIZE <= len(digest) <= 64:
         return None
     return PasswordHash((n, r, p), salt, digest)
+
+
+def _parse_mosquitto(parts: list[str]) -> PasswordHash | None:
+    if len(parts) == 3 and parts[0] == "6":
+        parts = ["7", "0", *parts[1:]]
+    elif len(parts) != 4 or parts[0] != "7" or not re.fullmatch(r"[1-9][0-9]{0,6}", parts[1]):
+        return None
+    salt, digest = _bytes(parts[2]), _bytes(parts[3])
+    return PasswordHash((int(parts[1]),), salt, digest) if salt and len(digest) == 64 else None
+
+
+def _bytes(text: str) -> bytes:
+    """Of base64; none where it is not."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""

@@ -168,14 +168,15 @@ def test_PS_458_a_user_is_who_knows_the_password(tmp_path, monkeypatch):
     file = PasswordFile(users(tmp_path / "users.txt", "# users", line))
 
     async def main():
-        assert await file.verify("alice", "correct horse")
-        assert await file.verify("alice", b"correct horse")
-        assert not await file.verify("alice", "correct horse ")
-        assert not await file.verify("bob", "correct horse")
-        assert not await file.verify("", "")
-        assert not await file.verify("alice", "\ud800")
-        assert not await file.verify("alice", "a" * 10_000)
-        crowd = await asyncio.gather(*(file.verify("alice", "correct horse") for _ in range(5)))
+        assert await file.check_password("alice", b"correct horse")
+        assert await file.check_password("alice", b"correct horse")
+        assert not await file.check_password("alice", b"correct horse ")
+        assert not await file.check_password("bob", b"correct horse")
+        assert not await file.check_password("", b"")
+        assert not await file.check_password("alice", None)
+        assert not await file.check_password(None, b"correct horse")
+        assert not await file.check_password("alice", b"a" * 10_000)
+        crowd = await asyncio.gather(*(file.check_password("alice", b"correct horse") for _ in range(5)))
         assert crowd == [True] * 3 + [False] * 2
 
     asyncio.run(main())
@@ -216,7 +217,7 @@ def test_PS_458_gapless_password_prints_a_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("sys.stdin", io.StringIO("correct horse\n"))
     assert cli.run(["password", "alice"]) == 0
     file = PasswordFile(users(tmp_path / "users.txt", capsys.readouterr().out))
-    assert asyncio.run(file.verify("alice", "correct horse"))
+    assert asyncio.run(file.check_password("alice", b"correct horse"))
     for user in ("", "*", "a b", "a:b", "#a", "a/b", "{user}", "a\n", "a" * 300):
         monkeypatch.setattr("sys.stdin", io.StringIO("correct horse\n"))
         assert cli.run(["password", "--", user]) == 2

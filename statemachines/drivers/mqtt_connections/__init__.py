@@ -12,7 +12,7 @@ from statemachines.drivers.protocol import DriverProtocol
 
 if TYPE_CHECKING:
     from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode as MqttNode
-    from statemachines.drivers.mqtt_connections.password_file import PasswordFile as PasswordFile
+    from statemachines.drivers.password_file import PasswordFile as PasswordFile
     from statemachines.mqtt_connections.connection_record import MqttSettings as MqttSettings
 
 DRIVERS: Final = DriverProtocol(roles={"mqtt": f"{__name__}.node_commands:mqtt"})
@@ -21,7 +21,7 @@ __getattr__ = import_lazily(
     __name__,
     {
         f"{__name__}.mqtt_node": ("MqttNode",),
-        f"{__name__}.password_file": ("PasswordFile",),
+        "statemachines.drivers.password_file": ("PasswordFile",),
         "statemachines.mqtt_connections.connection_record": ("MqttSettings",),
     },
 )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from statemachines.drivers.clock import steady_ns
+from statemachines.drivers.credentials import names_in
 from statemachines.kernel import Effect, Event, Send, SetTimer, Tell
 from statemachines.mqtt_codec import Decoder, PacketError, encode
 from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
@@ -56,6 +57,8 @@ class ClientStream:
     def __init__(
         self, name: str, settings: MqttSettings, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        self.certified = names_in(writer.get_extra_info("peercert"))
+        """The names of the client's certificate; none where it has shown none."""
         self.dropped = 0
         """Messages of QoS 0 that the client was too slow for."""
         self.error: PacketError | None = None

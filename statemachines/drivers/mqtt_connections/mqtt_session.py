@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import uuid4
 
+from statemachines.drivers.identity import Identity
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
 from statemachines.drivers.mqtt_connections.message_properties import (
     NO_OPTIONS,
@@ -19,9 +20,9 @@ from statemachines.drivers.mqtt_connections.message_properties import (
     read_message,
     write_head,
 )
-from statemachines.drivers.mqtt_connections.password_file import PasswordFile
 from statemachines.drivers.mqtt_connections.received_ids import ReceivedIds
 from statemachines.drivers.mqtt_connections.will_sender import WillSender
+from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.front_message import (
     FRONT_INSTANCE,
     FrontPublish,
@@ -33,6 +34,7 @@ from statemachines.drivers.persistent_sessions.front_message import (
 )
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
+from statemachines.drivers.persistent_sessions.session_server import NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
 from statemachines.kernel import ConfigurationError, Event, Message
 from statemachines.mqtt_codec.codec_error import ReasonCode
@@ -69,6 +71,7 @@ REFUSALS: Final = {
     "refused": (ReasonCode.CLIENT_ID_INVALID, ReasonCode.PROTOCOL_ERROR),
     "full": (ReasonCode.QUOTA_EXCEEDED, ReasonCode.QUOTA_EXCEEDED),
     "closing": (ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_SHUTTING_DOWN),
+    "denied": (ReasonCode.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED),
     "no_store": (ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_SHUTTING_DOWN),
 }
 """Why a session ends -> what CONNACK says, and DISCONNECT.  Any other is 0x88 and 0x80."""
@@ -118,6 +121,7 @@ class MqttSession:
         self._allows_anonymous = allows_anonymous
         self._link: NodeLink | None = None
         self._client_id = ""
+        self._identity = Identity()
         self._count = 0
         self._publishing: dict[int, tuple[int, int]] = {}
         """Number of a message -> its packet id, and its bytes."""
@@ -198,7 +202,9 @@ class MqttSession:
             self._stream.feed(s.SessionRefused(ReasonCode.CLIENT_ID_INVALID))
             return
         self._will = event.will
-        self._link = NodeLink.local(self._node, self._take_message, lambda: None)
+        names = frozenset() if event.user_name is None or self._users is None else frozenset({event.user_name})
+        self._identity = Identity(names | self._stream.certified, bool(self._stream.certified))
+        self._link = NodeLink.local(self._node, self._take_message, lambda: None, self._identity)
         expiry_ms, instance = milliseconds_of(event.expiry_s), f"{FRONT_INSTANCE}{uuid4()}"
         wanted = ConnectWanted(self._client_id, event.clean_start, expiry_ms, event.receive_maximum, instance)
         self._say(wanted)
@@ -245,10 +251,19 @@ class MqttSession:
             delay_s = min(self._will.properties.will_delay or 0, event.expiry_s)
             is_taken = event.reason_code == ReasonCode.SESSION_TAKEN_OVER
             if not is_taken or not delay_s:
-                self._wills.send(self._client_id, self._will, delay_s)
+                self._send_will(self._will, delay_s)
         if link is not None:
             link.say(LeaveWanted(milliseconds_of(event.expiry_s)))
             close(link)
+
+    def _send_will(self, will: WillMessage, delay_s: int) -> None:
+        """If the client may publish it (PS-450)."""
+
+        def take(is_allowed: bool) -> None:
+            if is_allowed:
+                self._wills.send(self._client_id, will, delay_s)
+
+        self._node.authority.check(self._identity, "publish", self._client_id, will.topic, take)
 
     # -- what the client publishes --------------------------------------------------------------------------------
 
@@ -369,11 +384,12 @@ class MqttSession:
     def _note_refusal(self, message: Refused) -> None:
         if message.n in self._publishing:
             code = ReasonCode.QUOTA_EXCEEDED if message.why == "busy" else ReasonCode.UNSPECIFIED_ERROR
-            self._end_publish(message.n, code)
+            self._end_publish(message.n, ReasonCode.NOT_AUTHORIZED if NOT_ALLOWED in message.why else code)
             return
         change, place = self._changes.pop(message.n)
         has_quota = message.why == "busy" or "may not have more" in message.why
-        self._settle(change, place, ReasonCode.QUOTA_EXCEEDED if has_quota else ReasonCode.UNSPECIFIED_ERROR)
+        code = ReasonCode.QUOTA_EXCEEDED if has_quota else ReasonCode.UNSPECIFIED_ERROR
+        self._settle(change, place, ReasonCode.NOT_AUTHORIZED if NOT_ALLOWED in message.why else code)
         self._ask_changes()
 
     def _settle(self, change: FilterChange, place: int, code: int) -> None:

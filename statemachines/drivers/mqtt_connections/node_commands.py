@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,14 +17,9 @@ from statemachines.drivers.options import (
     Trace,
     read_credentials,
 )
-from statemachines.drivers.persistent_sessions.node_commands import NodeSecretFile, Store
-from statemachines.drivers.signals import run_until_signal
+from statemachines.drivers.persistent_sessions.node_commands import NodeSecretFile, Permissions, Store
+from statemachines.drivers.signals import on_hangup, run_until_signal
 from statemachines.kernel import ConfigurationError
-
-if TYPE_CHECKING:
-    from statemachines.drivers.mqtt_connections.password_file import PasswordFile
-
-logger = logging.getLogger("gapless")
 
 
 def mqtt(
@@ -80,6 +72,7 @@ def mqtt(
     marker: Annotated[
         int, typer.Option("--marker-ms", min=1, max=MS_MAX, help="A writer that does not answer for so long is fenced.")
     ] = 3_000,
+    permissions: Permissions = None,
     trace: Trace = None,
     secret_file: SecretFile = None,
     node_secret_file: NodeSecretFile = None,
@@ -102,7 +95,8 @@ def mqtt(
             --peers 127.0.0.1:7601
     """
     from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
-    from statemachines.drivers.mqtt_connections.password_file import PasswordFile
+    from statemachines.drivers.password_file import PasswordFile
+    from statemachines.drivers.permission_file import PermissionFile
     from statemachines.drivers.persistent_sessions.node_roles import NODE
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.tcp import parse_address
@@ -123,6 +117,7 @@ def mqtt(
         lease_ms=lease,
         look_ms=look,
         credentials=credentials,
+        authorize=None if permissions is None else PermissionFile(permissions),
         trace=trace,
     )
     known = None if users is None else PasswordFile(users)
@@ -143,22 +138,9 @@ def mqtt(
 
     async def work() -> None:
         async with node, front:
-            if known is not None:
-                reload_at_signal(known)
+            on_hangup(lambda: [one.reload() for one in (known, node.authority) if one is not None])
             host, port = front.address
             print(f"listening on {host}:{port}", flush=True)
             await node.wait_for_failure()
 
     run_until_signal(work())
-
-
-def reload_at_signal(users: PasswordFile) -> None:
-    """SIGHUP has the file of users read again; a file that is wrong changes nothing."""
-
-    def reload() -> None:
-        try:
-            users.reload()
-        except ConfigurationError as error:
-            logger.warning("%s; the users of before stay", error)
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)

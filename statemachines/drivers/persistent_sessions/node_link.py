@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.identity import Identity
 from statemachines.drivers.lives import chance_bits, chance_name
 from statemachines.drivers.persistent_sessions.node_roles import CLIENT
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
@@ -87,8 +88,10 @@ class NodeLink:
             await self._transport.__aexit__(None, None, None)
 
     @classmethod
-    def local(cls, node: SessionNode, hear: Hear, ended: Callable[[], None]) -> NodeLink:
-        """To a node of this process."""
+    def local(
+        cls, node: SessionNode, hear: Hear, ended: Callable[[], None], identity: Identity | None = None
+    ) -> NodeLink:
+        """To a node of this process, for a client of this `identity` (None: it may do everything)."""
         reception, life = node.reception, incarnation(chance_name("local"), 1)
         left = False
 
@@ -101,7 +104,7 @@ class NodeLink:
             left = True
             reception.lose(life)
 
-        reception.enter(life, Lane(hear).say)
+        reception.enter(life, Lane(hear).say, identity)
         return cls(Lane(hear_there).say, None, leave)
 
     @classmethod

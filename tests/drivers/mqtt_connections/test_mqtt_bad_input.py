@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import random
@@ -12,7 +13,9 @@ from mqtt_socket import MqttSocket, mqtt_node, run
 
 from statemachines.drivers.mqtt_connections import MqttNode, MqttSettings, PasswordFile, mqtt_session
 from statemachines.drivers.mqtt_connections import mqtt_node as module
-from statemachines.drivers.mqtt_connections.password_file import hash_password
+from statemachines.drivers.password_file import hash_password
+from statemachines.drivers.permission_file import PermissionFile
+from statemachines.drivers.persistent_sessions import SessionNode
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec import (
     ConnectPacket,
@@ -26,6 +29,7 @@ from statemachines.mqtt_codec import (
     TopicSubscription,
     encode,
 )
+from statemachines.mqtt_codec.packet import WillMessage
 
 
 @pytest.mark.parametrize(
@@ -144,7 +148,8 @@ def test_an_answer_of_the_wrong_kind_ends_the_connection_and_the_message_comes_a
 def test_users_of_a_file_connect_and_nobody_else(store, tmp_path, monkeypatch):
     monkeypatch.setattr(mqtt_session, "WRONG_PASSWORD_S", 0.01)
     path = tmp_path / "users"
-    path.write_text(hash_password("ann", b"secret") + "\n")
+    path.touch(0o600)
+    path.write_text(hash_password("ann", "secret") + "\n")
 
     async def main():
         users = PasswordFile(path)
@@ -157,7 +162,7 @@ def test_users_of_a_file_connect_and_nobody_else(store, tmp_path, monkeypatch):
             ]:
                 async with MqttSocket(node.address) as client:
                     assert (await client.connect(**given)).reason_code == code
-            path.write_text(hash_password("bob", b"secret"))
+            path.write_text(hash_password("bob", "secret"))
             users.reload()
             async with MqttSocket(node.address) as client:
                 assert (await client.connect(user_name="bob", password=b"secret")).reason_code == 0
@@ -165,9 +170,42 @@ def test_users_of_a_file_connect_and_nobody_else(store, tmp_path, monkeypatch):
     run(main())
 
 
+def test_PS_450_an_mqtt_client_does_what_it_may_and_its_will_too(store, tmp_path):
+    path = tmp_path / "rights"
+    path.write_text("ann connect tablet\n* subscribe a/#\n* publish a/{client}/#\n")
+    users = tmp_path / "users"
+    users.touch(0o600)
+    users.write_text(hash_password("ann", "secret"))
+    ann = {"user_name": "ann", "password": b"secret"}
+
+    async def main():
+        async with (
+            SessionNode(store, name="a", authorize=PermissionFile(path)) as sessions,
+            MqttNode(sessions, listen=("127.0.0.1", 0), users=PasswordFile(users), allows_anonymous=True) as node,
+        ):
+            for given, client_id, code in [(ann, "other", 0x87), ({}, "tablet", 0x87), (ann, "tablet", 0)]:
+                async with MqttSocket(node.address) as client:
+                    assert (await client.connect(client_id=client_id, **given)).reason_code == code
+            async with MqttSocket(node.address) as client:
+                await client.connect(client_id="tablet", **ann)
+                wanted = SubscribePacket(1, (TopicSubscription("#", 1), TopicSubscription("a/+", 1)))
+                assert (await client.ask(wanted)).reason_codes == (0x87, 1)
+                for topic, code in [("a/other/x", 0x87), ("a/tablet/x", 0x10)]:
+                    client.send(PublishPacket(topic, b"", 1, packet_id=2))
+                    assert (await client.read()).reason_code == code
+            before = sessions.authority.refused
+            async with MqttSocket(node.address) as client:
+                await client.connect(client_id="tablet", will=WillMessage("b", b"gone"), **ann)
+            while sessions.authority.refused == before:
+                await asyncio.sleep(0.01)
+
+    run(main())
+
+
 @pytest.mark.parametrize("line", ["ann", "ann:secret", "ann:$7$x$eA==$eA==", ":$7$1$eA==$eA==", "ann:$7$1$?$eA=="])
 def test_a_line_that_is_none_is_named(tmp_path, line):
     path = tmp_path / "users"
+    path.touch(0o600)
     path.write_text(f"# people\n{line}\n")
     with pytest.raises(ConfigurationError, match=r"line 2.*mosquitto_passwd"):
         PasswordFile(path)
