@@ -62,8 +62,8 @@ class StreamStore(Protocol):
         """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged)."""
         ...
 
-    async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
-        """The answer, and beside it the payloads of each batch; no more than fits into 16 MiB, but always some."""
+    async def fetch(self, request: Fetch, room: int = ANSWER_MAX) -> tuple[Fetched | FetchFailed, Payloads]:
+        """The answer, and beside it the payloads of each batch; no more than `room` bytes, but always some."""
         ...
 
     async def append(self, topic: str, payloads: Sequence[bytes], heads: Heads = ()) -> Appended:

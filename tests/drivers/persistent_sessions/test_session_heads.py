@@ -173,3 +173,30 @@ def test_PS_430_a_message_of_a_group_keeps_its_head_in_the_session(tmp_path):
             assert (message.payload, message.headers, message.key) == (b"1", HEAD.headers, HEAD.key)
 
     run(main())
+
+
+def test_PS_434_messages_of_qos_0_that_wait_for_the_application_are_bounded_in_bytes(store):
+    async def main():
+        async with (
+            node_of(store) as node,
+            SessionPublisher(node=node) as publisher,
+            PersistentSession("tablet", node=node, buffer_bytes=3_000) as session,
+        ):
+            await session.subscribe("t", 1)
+            for number in range(6):
+                await publisher.publish("t", b"%d" % number + b"x" * 899, qos=0, headers={"h": b"y" * 90})
+            await publisher.publish("t", b"last", qos=1)
+            await until(lambda: session._waiting and session._waiting[-1].payload == b"last")
+            found = [await anext(session) for _ in range(4)]
+            assert [one.payload[:1] for one in found] == [b"0", b"1", b"2", b"l"]
+            await publisher.publish("t", b"x" * 10_000, qos=0)
+            assert len((await anext(session)).payload) == 10_000
+            assert session._waiting_bytes == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("most", [0, True, 1.5])
+def test_PS_434_a_bound_that_is_none_is_refused(most):
+    with pytest.raises(ConfigurationError, match=r"must be a number of bytes, at least 1"):
+        PersistentSession("tablet", nodes=["127.0.0.1:1"], buffer_bytes=most)

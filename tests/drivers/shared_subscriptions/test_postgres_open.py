@@ -288,14 +288,13 @@ def test_what_was_refused_writes_nothing_and_time_goes_on(postgres):
     ][0], "it is the server's time"
 
 
-def test_a_fetch_answers_with_what_fits_and_the_rest_comes_later(postgres, monkeypatch):
-    monkeypatch.setattr(streams_on_postgres, "ANSWER_MAX", 25)
+def test_a_fetch_answers_with_what_fits_and_the_rest_comes_later(postgres):
     store = PostgresStreamStore(postgres.url)
     other = stream_id("b", 4, 0)
 
     async def fetch(first, first_of_other):
         request = Fetch(1, (Slice(STREAM, 1, first, 9), Slice(other, 1, first_of_other, 9)))
-        fetched, payloads = await store.fetch(request)
+        fetched, payloads = await store.fetch(request, 25)
         return [(batch.first, batch.last, batch.ended) for batch in fetched.batches], [len(each) for each in payloads]
 
     async def test():

@@ -168,14 +168,13 @@ def test_the_end_of_a_stream(path):
     run(test(), store)
 
 
-def test_a_fetch_answers_with_what_fits_and_the_rest_comes_later(path, monkeypatch):
-    monkeypatch.setattr(streams_on_sqlite, "ANSWER_MAX", 25)
+def test_a_fetch_answers_with_what_fits_and_the_rest_comes_later(path):
     store = SqliteStreamStore(path)
     other = stream_id("b", 4, 0)
 
     async def fetch(first, first_of_other):
         request = Fetch(1, (Slice(STREAM, 1, first, 9), Slice(other, 1, first_of_other, 9)))
-        fetched, payloads = await store.fetch(request)
+        fetched, payloads = await store.fetch(request, 25)
         return [(batch.first, batch.last, batch.ended) for batch in fetched.batches], [len(each) for each in payloads]
 
     async def test():

@@ -161,10 +161,10 @@ class PostgresStreamStore:
             logger.warning("stream store: %s", error)
             return (FetchFailed(request.n),)
 
-    async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
-        """The answer, and beside it the payloads of each batch; no more than fits into 16 MiB, but always some."""
+    async def fetch(self, request: Fetch, room: int = ANSWER_MAX) -> tuple[Fetched | FetchFailed, Payloads]:
+        """The answer, and beside it the payloads of each batch; no more than `room` bytes, but always some."""
         try:
-            return await self._database.run(lambda: self._fetch(request))
+            return await self._database.run(lambda: self._fetch(request, room))
         except StoreUnavailable as error:
             logger.warning("stream store: %s", error)
             return FetchFailed(request.n), []
@@ -260,7 +260,7 @@ class PostgresStreamStore:
         sizes = sorted((stream.decode(), count, ended) for stream, _, count, ended in rows)
         return Measured(request.n, tuple(StreamSize(*size) for size in sizes), oldest)
 
-    def _fetch(self, request: Fetch) -> tuple[Fetched, Payloads]:
+    def _fetch(self, request: Fetch, room: int) -> tuple[Fetched, Payloads]:
         """Messages below a count that was read are there for ever, so two statements see one state."""
         ids = [one.stream.encode() for one in request.slices]
         payloads: Payloads = [[] for _ in ids]
@@ -272,7 +272,7 @@ class PostgresStreamStore:
                 values = {
                     "firsts": [low for low, _ in wanted],
                     "lasts": [high for _, high in wanted],
-                    "room": ANSWER_MAX,
+                    "room": room,
                 }
                 for part, payload, head in connection.execute(READ, values):
                     payloads[part - 1].append((payload, head))

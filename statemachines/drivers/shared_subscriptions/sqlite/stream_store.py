@@ -96,10 +96,10 @@ class SqliteStreamStore:
             logger.warning("stream store: %s", error)
             return (FetchFailed(request.n),)
 
-    async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
-        """The answer, and beside it the payloads of each batch; no more than fits into 16 MiB, but always some."""
+    async def fetch(self, request: Fetch, room: int = ANSWER_MAX) -> tuple[Fetched | FetchFailed, Payloads]:
+        """The answer, and beside it the payloads of each batch; no more than `room` bytes, but always some."""
         try:
-            return await self._database.run(lambda: self._fetch(request))
+            return await self._database.run(lambda: self._fetch(request, room))
         except StoreUnavailable as error:
             logger.warning("stream store: %s", error)
             return FetchFailed(request.n), []
@@ -179,8 +179,7 @@ class SqliteStreamStore:
         sizes = tuple(StreamSize(stream, size[0], bool(size[1])) for stream, size in found if size is not None)
         return Measured(request.n, sizes, oldest)
 
-    def _fetch(self, request: Fetch) -> tuple[Fetched, Payloads]:
-        room = ANSWER_MAX
+    def _fetch(self, request: Fetch, room: int) -> tuple[Fetched, Payloads]:
         batches, payloads = [], []
         with self._database.snapshot():
             for one in request.slices:
