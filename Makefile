@@ -45,8 +45,9 @@ release: setup  ## build the source distribution and the wheel into dist/, and t
 clauses: setup  ## take each clause away: does a test named after it fail?
 	$(BIN)/python tools/clauses.py
 
-bench: setup  ## measure against the baselines
-	$(BIN)/gapless bench
+bench: setup  ## measure against the baselines; each row is kept in out/bench.json (RESUME=1: only those that are not there yet)
+	@mkdir -p out
+	$(BIN)/gapless bench --save out/bench.json $(if $(RESUME),--resume)
 
 soak: setup  ## explore every certificate again, run the long tests, let implementations of others pass 1 000 seeds and find what is planted in them, then run for long under failures (MINUTES=10; 60: sessions hurt a thousand times in a run)
 	$(BIN)/gapless check --certificates --jobs 2

@@ -35,6 +35,7 @@ EXTRAS: Final = {
     "pyspark": "reports",
     "pandas": "reports",
     "jinja2": "reports",
+    "grpc": "connect",
     "polars": "bench",
     "duckdb": "bench",
     "redis": "bench",

@@ -40,6 +40,10 @@ COMMANDS: Final = {
         "statemachines.commands.campaign:campaign",
         "Run many seeds of a scenario over local processes or on Spark, and print what they came to.",
     ),
+    "env-archive": ListedCommand(
+        "statemachines.commands.environment:write_archive",
+        "Write an archive of this environment with its interpreter, for executors without the driver's Python.",
+    ),
     "analyze": ListedCommand(
         "statemachines.commands.analysis:analyze",
         "Judge every step of a trace; measure it, and write tables (Parquet), summary.json and a page (index.html).",
@@ -83,6 +87,10 @@ COMMANDS: Final = {
     "schema": ListedCommand(
         "statemachines.commands.conform:schema",
         "Print the JSON Schema of the lines that `gapless conform` speaks, for the roles of a protocol.",
+    ),
+    "password": ListedCommand(
+        "statemachines.commands.password:password",
+        "Print a line for a password file: the user, and a hash of the password.",
     ),
     "node": ListedCommand(
         "statemachines.commands.node:app",

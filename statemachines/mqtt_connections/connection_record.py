@@ -56,6 +56,8 @@ class MqttSettings(msgspec.Struct, frozen=True, gc=False):
     """The expiry of a session of 3.1.1 without Clean Session."""
     connect_timeout_s: Annotated[int, msgspec.Meta(ge=1, le=3_600)] = 10
     """From the first byte to CONNACK."""
+    retain_available: bool = True
+    shared_available: bool = True
 
 
 class MqttConnectionRecord(msgspec.Struct, frozen=True, gc=False):

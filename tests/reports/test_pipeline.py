@@ -19,12 +19,14 @@ from statemachines.kernel import GaplessError
 from statemachines.spark import spark_start
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.parquet import TraceWriter
-from statemachines_reports import session
+from statemachines_reports import session, trace_footer
 from statemachines_reports.foreign_log import judge_files
 from statemachines_reports.foreign_log.log_mapping import parse_mapping
 from statemachines_reports.judge import NEUTRAL_CHECKS
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
+from statemachines_reports.trace_piece import plan_jobs
+from statemachines_reports.trace_set import TraceSet
 from statemachines_sim.campaign import campaign, run_row
 from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import find_scenario
@@ -45,11 +47,18 @@ def spark_kept():
 
 @pytest.fixture(scope="module")
 def simulated(spark_kept, tmp_path_factory):
-    """Two files of runs, their analysis, and where it was written."""
+    """Two files of runs, their analysis, and where it was written.  Each run is cut for several tasks."""
     directory, out = tmp_path_factory.mktemp("trace"), tmp_path_factory.mktemp("out")
     campaign(find_scenario("storm"), range(2), out=directory, processes=1)
     campaign(find_scenario("kills"), range(2), out=directory, processes=1, first_run=100)
-    return directory, out, analyze(directory, out, spark=True)
+    for path in directory.glob("trace-*"):
+        pq.write_table(pq.read_table(path), path, row_group_size=2_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace_footer, "SMALL", 0)
+        patch.setattr(session, "count_task_rows", lambda *_: 10_000)
+        tasks = [task for job in plan_jobs(TraceSet(directory, out), 10_000) for task in job]
+        assert len([task for task in tasks if task[0].begins_amid]) > 4
+        return directory, out, analyze(directory, out, spark=True)
 
 
 def test_spark_judges_whole_files_and_sql_makes_the_tables(simulated):
@@ -210,9 +219,16 @@ def test_a_trace_without_a_step_is_inconclusive(tmp_path, capsys):
         return table.filter(pc.invert(pc.is_in(kinds, pa.array(["step", "timer"]))))
 
     trace = spoilt(tmp_path, without_steps)
-    arguments = ["analyze", str(trace), "--out", str(tmp_path / "out"), "--no-spark"]
+    arguments = ["analyze", f"file://{trace}", "--out", f"file:{tmp_path}/out", "--no-spark"]
     assert cli.run(arguments) == cli.Exit.INCONCLUSIVE
     assert "no step in this trace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "hdfs", "abfss", "gs"])
+def test_an_address_that_is_not_read_is_named(tmp_path, capsys, scheme):
+    for trace, out in ((f"{scheme}://bucket/trace", str(tmp_path)), (str(tmp_path), f"{scheme}://bucket/out")):
+        assert cli.run(["analyze", trace, "--out", out, "--engine", "spark"]) == cli.Exit.USAGE
+        assert f"is an address of {scheme}, which is not read; mount it, or copy it" in capsys.readouterr().err
 
 
 def test_a_log_that_is_missing_is_named_and_the_verdict_is_neither(tmp_path, capsys):
