@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import copy
 
+import pytest
 from store_programs import OPEN, process, tell
 
 from statemachines.shared_subscriptions.group_store import Commit, Committed, Scan
@@ -121,6 +122,7 @@ def play(child, number):
     return [int(line) for line in lines[:-1]], lines[-1] == "killed"
 
 
+@pytest.mark.parametrize("new_database", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True)
 def test_a_store_killed_at_every_write_loses_nothing_committed(new_database):
     wanted = list(states())
     reached = []

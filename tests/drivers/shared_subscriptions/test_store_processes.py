@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from store_programs import OPEN, process, tell
 
 from statemachines.shared_subscriptions.group_store import Claim, Read
@@ -88,6 +89,7 @@ async def look(database):
     return [stored.value for stored in read.records], numbers
 
 
+@pytest.mark.parametrize("new_database", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True)
 def test_a_sigkill_loses_nothing_that_was_acknowledged_and_leaves_nothing_half_written(new_database):
     acknowledged = []
     for kill in range(10):
