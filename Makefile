@@ -9,7 +9,7 @@ JOBS ?= 3
 # Hundreds of processes are begun by the tests; each would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test pythons orders lint docs clauses bench soak lock clean
+.PHONY: help setup demo test pythons orders lint docs release clauses bench soak lock clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -21,7 +21,7 @@ demo: setup  ## show what it does (INPUT=file: on that file; STORE=postgres: on 
 	$(BIN)/gapless demo $(if $(INPUT),--input '$(INPUT)') $(if $(STORE),--store '$(STORE)')
 
 test: setup  ## prove it
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile --no-loadscope-reorder
 
 pythons: setup  ## the tests on every Python from 3.11 to 3.14 that is there, each in out/pythons/VERSION (TESTS=tests/kernel PYTHONS=3.13 JOBS=2: only those)
 	@PYTHONS='$(PYTHONS)' JOBS='$(JOBS)' tools/pythons.sh $(TESTS)
@@ -39,14 +39,19 @@ docs: setup  ## build the documentation site into out/site; a broken link is an 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo out/site/index.html
 
+release: setup  ## build the source distribution and the wheel into dist/, and try the wheel in a fresh environment
+	$(BIN)/python tools/release.py
+
 clauses: setup  ## take each clause away: does a test named after it fail?
 	$(BIN)/python tools/clauses.py
 
-bench: setup  ## measure against the baselines
-	$(BIN)/gapless bench
+bench: setup  ## measure against the baselines; each row is kept in out/bench.json (RESUME=1: only those that are not there yet)
+	@mkdir -p out
+	$(BIN)/gapless bench --save out/bench.json $(if $(RESUME),--resume)
 
-soak: setup  ## explore every certificate again, let implementations of others pass 1 000 seeds and find what is planted in them, then run for long under failures (MINUTES=10; 60: sessions hurt a thousand times in a run)
+soak: setup  ## explore every certificate again, run the long tests, let implementations of others pass 1 000 seeds and find what is planted in them, then run for long under failures (MINUTES=10; 60: sessions hurt a thousand times in a run)
 	$(BIN)/gapless check --certificates --jobs 2
+	$(BIN)/python -m pytest -m long -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python tools/soak_foreign.py
 	$(BIN)/python tools/soak.py --minutes $(MINUTES)
 

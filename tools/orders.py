@@ -63,7 +63,7 @@ def play(run: Run, tests: Sequence[str], seed: int) -> Verdicts:
     report = OUT / f"{run.name}.xml"
     report.unlink(missing_ok=True)
     arguments = [one.format(seed=seed) for one in run.arguments]
-    command = [sys.executable, "-m", "pytest", "-q", *arguments, "--junitxml", str(report), *tests]
+    command = [sys.executable, "-m", "pytest", "-m", "not long", "-q", *arguments, "--junitxml", str(report), *tests]
     with (OUT / f"{run.name}.txt").open("w") as said:
         subprocess.run(command, stdout=said, stderr=said, check=False)
     return read(report) if report.exists() else {}

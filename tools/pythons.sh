@@ -38,7 +38,7 @@ for version in ${PYTHONS:-3.11 3.12 3.13 3.14}; do
   if [ "$(cat "$place/.made" 2> /dev/null || true)" != "$sum" ] && ! make_place "$python" "$place" "$sum"; then
     echo "Python $version: NOT INSTALLED"
     failed="$failed $version"
-  elif "$place/bin/python" -m pytest -n "${JOBS:-3}" --dist loadfile --no-loadscope-reorder "$@"; then
+  elif "$place/bin/python" -m pytest -m "not long" -n "${JOBS:-3}" --dist loadfile --no-loadscope-reorder "$@"; then
     echo "Python $version: passed"
   else
     echo "Python $version: FAILED"

@@ -10,9 +10,9 @@ publishers go on, on SQLite and on PostgreSQL by turns, the more often the longe
 streams of groups, in storms and in the calm behind them; cuts members off the host that leads; lets processes at a
 queue in shared memory be killed and stopped before chosen accesses, breaks calls at it off, and lets a crowd of them
 come and go; cuts a link between sessions of zenoh, which comes back slow; starts a group on 70 000 topics beside busy
-processes; kills workers of a Spark cluster amid a campaign and an analysis; and fuzzes what reads frames. It appends a
-line of JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the
-same.
+processes; kills workers of a Spark cluster amid a campaign and an analysis, and a driver that follows one; and fuzzes
+what reads frames. It appends a line of JSON with what it did to out/soak.jsonl; the number of lines is the seed of the
+next round, so no two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
@@ -40,13 +40,14 @@ from soak_processes import (
     crash_queues,
     crowd_queue,
     cut_off,
+    kill_mqtt_nodes,
     kill_nodes,
     share_streams,
     slow_link,
     start_many_topics,
 )
 from soak_real_round import play_real
-from soak_spark import run_on_cluster
+from soak_spark import run_followed, run_on_cluster, run_on_connect
 from soak_totals import Totals
 
 from statemachines.kernel import GaplessError
@@ -62,14 +63,19 @@ COUNTS = {
     "frames": (50_000, "fuzzed inputs"),
     "inputs": (100_000, "inputs of declared processes, which are made anew from their value before each"),
     "examples": (200, "groups, and runs of a closed system"),
+    "managers": (7, "resource managers of two-phase commit (7: 300 000 states); every eighth round has ten"),
     "crashes": (100, "crash runs of the queue"),
     "lives": (600, "processes that come to a queue"),
     "slow-samples": (3_000, "samples of zenoh that are put while a link is cut, which comes back with 200 kB/s"),
+    "breaks": (2_000, "calls at a queue that are broken off amid an instruction"),
     "twice": (12, "scenarios that two judges see; eight rounds go through all of them"),
     "damages": (10, "times that each kind of damage is done to a trace"),
     "states": (10_000_000, "states at most, of a system that is explored again"),
     "topics": (70_000, "topics of a group that starts at once"),
-    "cluster": (200, "runs of a campaign on a cluster of Spark, and of its analysis; 0: none"),
+    "cluster": (
+        200,
+        "runs of a campaign on a cluster of Spark, and of its analysis; then followed, and over Spark Connect; 0: none",
+    ),
 }
 """Option -> how many in a round, and of what."""
 
@@ -78,12 +84,10 @@ HURTS_MIN, HURTS_MAX = 30, 1_000
 """Faults in a run of sessions (nodes that are killed or stopped, or kept from their store), for each minute that the
 soak lasts: a fault takes a second or more, so a run takes a third of it.  An hour has runs of a thousand."""
 STORMS_A_MINUTE = 0.3
-COMMIT_LARGE, COMMIT_SMALL, COMMIT_ROUNDS = 10, 7, 8
-"""Resource managers of two-phase commit: in one round of eight 62 million states, else 300 000."""
+COMMIT_LARGE, COMMIT_ROUNDS = 10, 8
+"""Resource managers of two-phase commit in one round of eight: 62 million states."""
 BACKLOG, BACKLOG_MINUTES = 1_000_000, 30
 """Messages that wait for a session which resumes before the first round, and how long a soak lasts that begins so."""
-BREAKS = 2_000
-"""Calls at a queue in a round that are broken off amid an instruction."""
 SERVED = 20
 """So many times each member that is cut off the leading host is to get messages."""
 
@@ -100,19 +104,22 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         queues = tuple(list_shipped_with(QUEUE))
         simulate(done, f"{QUEUE}/{queues[seed % len(queues)]}", given.seeds)
         explore_again(done, given.states)
-        explore_commit(done, COMMIT_LARGE if seed % COMMIT_ROUNDS == 0 else COMMIT_SMALL)
+        explore_commit(done, COMMIT_LARGE if seed % COMMIT_ROUNDS == 0 else given.managers)
         judge_twice(done, given.twice)
         damage_traces(done, given.damages)
         crash_queues(done, given.crashes)
-        break_off(done, BREAKS)
+        break_off(done, given.breaks)
         crowd_queue(done, given.lives)
         slow_link(done, given.slow_samples)
         kill_nodes(done, given.hurts)
+        kill_mqtt_nodes(done, given.hurts // 3)
         share_streams(done, given.storm)
         start_many_topics(done, given.topics)
         cut_off(done, SERVED)
         play_real(done)
         run_on_cluster(done, given.cluster)
+        run_on_connect(done, given.cluster // 4)
+        run_followed(done, given.cluster)
     except GaplessError as error:
         done.count_violations(f"round {seed}: {error}")
     return done

@@ -17,29 +17,38 @@ from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
 from statemachines.trace import RUN_COLUMNS, TraceRow
 from statemachines.trace.log import find_unended, find_unlogged, find_unsent, merge, read_logs
+from statemachines.trace.log_segments import list_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.trace.tables import check_tables, join_fingerprints
-from statemachines.whole_file import check_name
+from statemachines.whole_file import check_name, local_path
 from statemachines_reports.columns import open_trace, read_run, reading
+from statemachines_reports.trace_footer import find_long_runs, has_data
+
+RowSpan = tuple[int, int]
+"""Rows of a file from the first up to the second, without that."""
 
 
 class TraceSet:
-    """`files`: the trace files by name; `groups`: file -> the rows of each of its row groups; `runs`: run -> its line
+    """`files`: the trace files by name; `groups`: file -> the rows of each of its row groups; `long_runs`: file -> rows
+    that are surely of one run, where it can be cut; `runs`: run -> its line
     of the table; `torn`: cut last lines of logs; `left`: files that nobody came to judge;
     `protocols` of its machines that are installed here, and the names of those that are not (`missing`).
 
     `directory` holds Parquet files as the simulator writes them, or the logs of one real run, which are merged into
-    `out` first.  Raises `ConfigurationError` for whatever does not fit together.
+    `out` first.  `names`: of those trace files alone, each with its own table of runs (`runs-NAME.parquet`) beside it.
+    Raises `ConfigurationError` for whatever does not fit together.
     """
 
-    def __init__(self, directory: Path, out: Path) -> None:
+    def __init__(self, directory: Path, out: Path, names: Collection[str] | None = None) -> None:
         check_name(directory, "trace")
+        directory = local_path(directory, "trace")
         if not directory.is_dir():
             raise ConfigurationError("trace", str(directory), "is no directory")
         self.torn = 0
         self.left: list[Path] = []
-        logs, tables = (sorted(directory.glob(pattern)) for pattern in ("*.ndjson", "trace-*.parquet"))
+        logs = [path for paths in list_logs(directory).values() for path in paths]
+        tables = sorted(directory.glob("trace-*.parquet"))
         if logs and tables:
             rule = f"holds logs ({logs[0].name}) beside a trace ({tables[0].name}): give each a folder of its own"
             raise ConfigurationError("trace", str(directory), rule)
@@ -47,10 +56,14 @@ class TraceSet:
             self.torn = merge_logs(directory, out / "merged")
             directory = out / "merged"
         self.files = sorted(directory.glob("trace-*.parquet"))
+        if names is not None:
+            self.files = [directory / name for name in sorted(names)]
         if not self.files:
             raise ConfigurationError("trace", str(directory), "holds no trace (trace-*.parquet, or *.ndjson)")
-        self.groups = {path: _count_rows(path) for path in self.files}
-        self.runs = read_runs(directory)
+        footers = {path: _read_footer(path) for path in self.files}
+        self.groups = {path: groups for path, (groups, _) in footers.items()}
+        self.long_runs = {path: spans for path, (_, spans) in footers.items()}
+        self.runs = read_runs(directory) if names is None else read_run_files(map(find_runs_beside, self.files))
         self._protocols = {number: fingerprints_of(run) for number, run in self.runs.items()}
         self.protocols, self.missing = find_installed(
             str(directory), join_fingerprints(str(directory), self._protocols.values())
@@ -90,10 +103,12 @@ class TraceSet:
                 raise ConfigurationError("run", min(missing), rule)
 
 
-def _count_rows(path: Path) -> tuple[int, ...]:
-    """The rows of each row group of a trace file; raises `ConfigurationError` for any other file."""
+def _read_footer(path: Path) -> tuple[tuple[int, ...], list[RowSpan]]:
+    """The rows of each row group of a trace file, and those of them that are of one run: (begin, end).  A file whose
+    rows have data has none of these.  Raises `ConfigurationError` for any other file."""
     with open_trace(path) as file:
-        return tuple(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
+        groups = tuple(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
+        return groups, [] if has_data(file) else find_long_runs(file)
 
 
 def parameters(run: Run) -> dict[str, Any]:
@@ -139,7 +154,7 @@ class RunParameters:
 
     def __call__(self, run: int) -> dict[str, Any]:
         if run not in self._found:
-            beside = self._path.with_name(self._path.name.replace("trace", "runs", 1))
+            beside = find_runs_beside(self._path)
             runs = read_run_files([beside]) if beside.is_file() and not self._found else {}
             if run not in runs:
                 runs = read_runs(self._path.parent)
@@ -147,6 +162,11 @@ class RunParameters:
                 raise ConfigurationError("run", run, f"of {self._path.name} is in no table of runs (runs-*.parquet)")
             self._found |= {number: parameters(one) for number, one in runs.items()}
         return self._found[run]
+
+
+def find_runs_beside(path: Path) -> Path:
+    """The table of the runs in a trace file, where it is written with the file."""
+    return path.with_name(path.name.replace("trace", "runs", 1))
 
 
 def read_runs(directory: Path) -> dict[int, Run]:

@@ -6,6 +6,7 @@ behind the message; a database that holds both stores writes the letter and the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Final
 
 import msgspec
@@ -80,28 +81,16 @@ class DeadLettersRefused(Event, frozen=True, gc=False):
     topic: str
 
 
-def wrap_letter(letter: DeadLetter, payload: bytes) -> bytes:
-    """The payload behind a line for each header and an empty line."""
-    lines = [name.encode() + b": " + value + b"\n" for name, value in letter.as_headers().items()]
-    return b"".join((*lines, b"\n", payload))
-
-
-def read_dead_letter(payload: bytes) -> tuple[DeadLetter, bytes]:
-    """What a dead letter says, and the payload of its message.
+def read_dead_letter(headers: Iterable[tuple[str, bytes]]) -> DeadLetter:
+    """What the headers of a dead letter say.
 
     Raises:
-        ConfigurationError: this is no dead letter.
+        ConfigurationError: they are not those of a dead letter.
     """
-    said: dict[str, str] = {}
-    rest = payload
-    for name in DeadLetter.__struct_fields__:
-        line, _, rest = rest.partition(b"\n")
-        said[name] = line.removeprefix(f"{PREFIX}{name}: ".encode()).decode(errors="replace")
-        if not line.startswith(f"{PREFIX}{name}: ".encode()):
-            break
+    ours = [(name.removeprefix(PREFIX), value) for name, value in headers if name.startswith(PREFIX)]
+    said = {name: value.decode(errors="replace") for name, value in ours}
     try:
-        letter = msgspec.convert(said, DeadLetter, strict=False)
+        return msgspec.convert(said, DeadLetter, strict=False)
     except msgspec.ValidationError as error:
-        rule = f"is no dead letter ({error}); read messages of a dead-letter topic"
-        raise ConfigurationError("payload", payload[:40], rule) from error
-    return letter, rest.removeprefix(b"\n")
+        rule = f"are not those of a dead letter ({error}); read messages of a dead-letter topic"
+        raise ConfigurationError("headers", sorted(said), rule) from error

@@ -9,6 +9,12 @@ import pytest
 from statemachines.kernel import Node
 from statemachines_bench import Size, judging, stormy, table
 
+LONG = {
+    "analyze-20m-spark", "campaign-persistent-sessions", "conform-lockstep", "dispatch-hand", "hypothesis-steps",
+    "idle", "judge-steps-duckdb", "resume-scale-postgres", "session-failover-kill-resume", "session-failover-stop",
+    "session-failover-stop-resume", "step-scale", "step-scale-leader",
+}  # fmt: skip
+
 
 @pytest.fixture
 def _nothing_is_kept():
@@ -17,8 +23,17 @@ def _nothing_is_kept():
     judging.end_session()
 
 
+def list_rows():
+    """Every row, as a case; what takes long even in little is a long test."""
+    return [pytest.param(row, id=row.name, marks=[pytest.mark.long] * (row.name in LONG)) for row in table.all_rows()]
+
+
+def test_the_long_rows_are_rows():
+    assert {row.name for row in table.all_rows()} > LONG
+
+
 @pytest.mark.usefixtures("_nothing_is_kept")
-@pytest.mark.parametrize("row", table.all_rows(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", list_rows())
 def test_a_row_gives_values(row):
     pair = row.prepare(Size.SMALL)
     for value in (pair.ours(), pair.baseline()):

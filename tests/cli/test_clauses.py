@@ -16,7 +16,7 @@ from statemachines import catalogue
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tools" / "clauses.py"
 PROTOCOLS = ("cursor_recovery", "missed_samples", "persistent_sessions", "sequence_windows", "shared_subscriptions")
-SLICE = "2/40"
+SLICE = "2/80"
 """What of it `make test` repeats; `make clauses` asks them all, in half a minute."""
 
 

@@ -12,7 +12,7 @@ from carried_run import play
 from statemachines.testing.postgres import PostgresServer
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def stores(request, tmp_path):
     """Of sessions and of streams."""
     if request.param == "sqlite":

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SOAK = Path(__file__).resolve().parents[2] / "tools" / "soak.py"
 
 
+@pytest.mark.long
 def test_one_round_does_something_of_everything_and_goes_on_from_the_last(tmp_path):
     log = tmp_path / "out" / "soak.jsonl"
     log.parent.mkdir()
@@ -17,7 +20,7 @@ def test_one_round_does_something_of_everything_and_goes_on_from_the_last(tmp_pa
     command = [sys.executable, str(SOAK), "--minutes", "0", "--seeds", "1", "--frames", "500", "--inputs", "200",
                "--examples", "2", "--crashes", "2", "--lives", "20", "--states", "5000", "--twice", "1",
                "--damages", "1", "--hurts", "2", "--storm", "1", "--slow-samples", "0", "--topics", "50",
-               "--cluster", "0"]  # fmt: skip
+               "--cluster", "0", "--managers", "3", "--breaks", "200"]  # fmt: skip
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "0 violations" in ended.stdout

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import msgspec
 
+from statemachines.drivers.message_head import Header, decode_head
 from statemachines.kernel import GaplessError
 
 if TYPE_CHECKING:
@@ -42,6 +43,26 @@ class Delivered(msgspec.Struct, frozen=True, eq=False):
     delivery_count: int = 1
     """How often it was handed over so far, by any member; known of the first message of a stream that is not
     acknowledged, of others at least."""
+    head: bytes | None = None
+    """Its headers, key and timestamp, encoded (`message_head`)."""
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        """Names and values, in the order in which they were published: `dict(message.headers)`.
+
+        Raises `ConfigurationError`, as `key` and `timestamp` do, where the store holds something else.
+        """
+        return decode_head(self.head).headers
+
+    @property
+    def key(self) -> bytes | None:
+        """What it is about, if its publisher said so."""
+        return decode_head(self.head).key
+
+    @property
+    def timestamp(self) -> float | None:
+        """Seconds since the epoch, if its publisher said so."""
+        return decode_head(self.head).timestamp
 
     @property
     def redelivered(self) -> bool:

@@ -34,6 +34,7 @@ from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.payload_buffer import PayloadBuffer
 from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.shared_subscriptions.bytes_in_hand import IN_HAND_MAX, BytesInHand
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
 from statemachines.drivers.shared_subscriptions.deliveries import DeliveryRevoked as DeliveryRevoked
@@ -45,11 +46,29 @@ from statemachines.drivers.shared_subscriptions.open_stores import (
     open_store_patiently,
     open_stores,
 )
+from statemachines.drivers.shared_subscriptions.rebalance_callbacks import (
+    GRANTED,
+    LOST,
+    REVOKED,
+    Callback,
+    RebalanceCallbacks,
+)
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
-from statemachines.drivers.shared_subscriptions.store import Payloads
+from statemachines.drivers.shared_subscriptions.store import ANSWER_MAX, Payloads, StoredPayload
 from statemachines.drivers.tcp import Address, parse_address
-from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map, Outgoing, node_of
+from statemachines.kernel import (
+    Answer,
+    ConfigurationError,
+    Event,
+    LocalProtocolError,
+    Map,
+    Node,
+    Outgoing,
+    Step,
+    node_of,
+)
+from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.agent_record import Private, Shared
 from statemachines.shared_subscriptions.configuration import MS, Configuration
@@ -65,6 +84,7 @@ from statemachines.shared_subscriptions.standby import DeliveriesRevoked, Resume
 from statemachines.shared_subscriptions.stream_store import (
     Fetch,
     Fetched,
+    FetchFailed,
     ListStreams,
     check_filter,
     parse_filter,
@@ -125,8 +145,10 @@ class SharedSession:
     life, if it has a name (default: beside the store's file, or the current one); `trace`: directory for its log;
     `buffer`: messages of a stream that may be fetched ahead of what is acknowledged; `stall_warning_s`: a stream whose
     next message is in hand, and not acknowledged, for so many seconds is named in the log; `ack_wait`: seconds that a
-    message may be in hand, before the streams go to other members (default: for ever); `number`: for messages
-    in traces, if two nodes' should clash; `credentials`: what leader hosts must prove, and what we show them;
+    message may be in hand, before the streams go to other members (default: for ever); `buffer_bytes`: bytes of
+    messages of all streams that may be in hand, fetched and not acknowledged; `on_granted`, `on_revoked`, `on_lost`:
+    are called with the streams that come and go (`RebalanceCallbacks`), sync or async; `number`: for messages in
+    traces, if two nodes' should clash; `credentials`: what leader hosts must prove, and what we show them;
     `environment`: what the node lives in, if not this machine.
     """
 
@@ -140,8 +162,12 @@ class SharedSession:
         trace: str | Path | None = None,
         configuration: Configuration | None = None,
         buffer: int = 256,
+        buffer_bytes: int = IN_HAND_MAX,
         stall_warning_s: float = STALL_WARNING_S,
         ack_wait: float | None = None,
+        on_granted: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
         number: int | None = None,
         credentials: Credentials = NONE,
         environment: Environment = REAL,
@@ -164,8 +190,13 @@ class SharedSession:
         self._declaring: dict[str, str] = {}
         self._refused: dict[str, DeclarationRefused] = {}
         self._progress: dict[str, dict[str, int]] = {}
-        self._locker: PayloadBuffer[bytes] = PayloadBuffer()
+        self._locker: PayloadBuffer[StoredPayload] = PayloadBuffer()
         self._stalled = StalledStreams(stall_warning_s, environment.steady_ns, self._reading_of)
+        self._is_failing = False
+        """The last read of the store has failed."""
+        self._in_hand = BytesInHand(buffer_bytes, lambda: self._host.reads.readings, stall_warning_s)
+        callbacks = {GRANTED: on_granted, REVOKED: on_revoked, LOST: on_lost}
+        self._rebalance = RebalanceCallbacks(callbacks, self.configuration.revoke_timeout_ms / 1_000)
         self._acks: dict[tuple[str, str, int], list[list[int]]] = {}
         self._ready = asyncio.Event()
         self._answer_came = asyncio.Event()
@@ -196,7 +227,7 @@ class SharedSession:
             number=self._number,
         )
         life = self._life.life
-        self.node = self._stalled.node = node_of(life.name)
+        self.node = self._stalled.node = self._rebalance.node = self._in_hand.node = node_of(life.name)
         self._log = life.log
         lease_ns = self.configuration.lease_ms * MS
         self._standing = LoopWatchdog(self.node, lease_ns, environment.steady_ns, LET_IT_TURN)
@@ -211,7 +242,7 @@ class SharedSession:
             log=self._log,
             clock=environment.steady_ns,
             offset_ns=environment.time_ns() - environment.steady_ns(),
-            observe=environment.observe,
+            observe=observe_both(environment.observe, self._rebalance),
             refused=environment.refused,
             standing=self._standing,
         )
@@ -236,7 +267,9 @@ class SharedSession:
     ) -> None:
         """Say what is known and go: the streams are free for others at once."""
         self._flush_acks()
+        self._rebalance.is_leaving = True
         self._runtime.run(self._host.leave_all)
+        await self._rebalance.settle()
         await self._life.give_back()
         await self.abort()
 
@@ -244,6 +277,7 @@ class SharedSession:
         """Stop as if the process had died: nothing is said to anybody.  In place of leaving the `async with`."""
         self._stalled.close()
         self._durable.close()
+        await self._rebalance.close()
         await self._life.end()
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
@@ -366,6 +400,9 @@ class SharedSession:
         while True:
             self._ready.clear()
             self._raise_failure()
+            if not self._rebalance.is_settled:
+                await self._rebalance.settle()
+                continue
             batch = self._take(limit)
             if batch:
                 yield batch
@@ -437,11 +474,12 @@ class SharedSession:
         key = reading_key(taken.owner, taken.stream)
         payloads = self._locker.take(key, taken.grant, taken.first, taken.last)
         subscription = self._names[self._host.subscription_of(taken.owner)]
+        self._in_hand.note_change()  # where handing it over acknowledges it
         self._stalled.hand_over(key)
         owner, stream, grant = taken.owner, taken.stream, taken.grant
         messages = [
-            Delivered(self, subscription, owner, stream, grant, offset, payload)
-            for offset, payload in enumerate(payloads, taken.first)
+            Delivered(self, subscription, owner, stream, grant, offset, payload, 1, head)
+            for offset, (payload, head) in enumerate(payloads, taken.first)
         ]
         if taken.failed or taken.handed:
             counts = [1 + (message.offset < taken.handed) for message in messages]
@@ -483,6 +521,7 @@ class SharedSession:
             for first, last in ranges:
                 self._runtime.act(partial(self._host.acknowledge, owner, stream, grant, first, last))
             self._stalled.acknowledge(reading_key(owner, stream), self._buffer)
+        self._in_hand.note_change()
 
     def _fail(self) -> None:
         self._durable.close()
@@ -533,7 +572,10 @@ class SharedSession:
     async def _read(self, party: str, request: ListStreams | Fetch, feed: Feed) -> None:
         """The stream store, as the service of the session and of private subscriptions."""
         if isinstance(request, Fetch):
-            answer, payloads = await self._store.fetch(request)
+            # Whether the store answers again is not known by waiting: one message more is read.
+            room = 1 if self._is_failing else await self._in_hand.wait_room()
+            answer, payloads = await self._store.fetch(request, min(room, ANSWER_MAX))
+            self._is_failing = isinstance(answer, FetchFailed)
             if isinstance(answer, Fetched):
                 self._runtime.act(partial(self._take_in, answer, payloads))
             else:
@@ -549,6 +591,7 @@ class SharedSession:
         out, counted = self._host.take_in(answer, now_ns)
         for one in counted:
             self._locker.put(one.key, one.grant, one.first, payloads[one.part])
+            self._in_hand.put(one.key, one.grant, one.first, payloads[one.part])
         self._locker.forget(self._host.reads.readings)
         return out
 
@@ -556,6 +599,18 @@ class SharedSession:
         out = self._host.feed(party, answer, now_ns)
         self._answer_came.set()
         return out
+
+
+def observe_both(observe: Observer | None, rebalance: RebalanceCallbacks) -> Observer | None:
+    """Both of them, where the application wants to hear of its streams."""
+    if not rebalance or observe is None:
+        return rebalance.observe if rebalance else observe
+
+    def both(node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        observe(node, event, before, step, now_ns)
+        rebalance.observe(node, event, before, step, now_ns)
+
+    return both
 
 
 class SharedSubscription(SharedSession):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from statemachines.drivers.message_head import decode_head
 from statemachines.kernel import Answer, ConfigurationError
 from statemachines.shared_subscriptions.dead_letter import DeadLetter, StoreLetter
 from statemachines.shared_subscriptions.group_store import Commit, Read, Scan
@@ -24,8 +25,14 @@ ANSWER_MAX: Final = 16 * 2**20
 OFFSET_BITS: Final = 36
 """A message's place: its offset in the low bits, the number of its stream above (27 bits are left)."""
 
-Payloads = list[list[bytes]]
+StoredPayload = tuple[bytes, bytes | None]
+"""The payload of a message, and its encoded head (None: it has none)."""
+
+Payloads = list[list[StoredPayload]]
 """For each slice of a fetch, the messages."""
+
+Heads = Sequence[bytes | None]
+"""Encoded heads of the messages of an append, one each; empty: none has one."""
 
 
 class GroupStore(Protocol):
@@ -59,14 +66,15 @@ class StreamStore(Protocol):
         A dead letter and the progress of its group are one batch: both are written, or `LetterRefused` says why not."""
         ...
 
-    async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
-        """The answer, and beside it the payloads of each batch; no more than fits into 16 MiB, but always some."""
+    async def fetch(self, request: Fetch, room: int = ANSWER_MAX) -> tuple[Fetched | FetchFailed, Payloads]:
+        """The answer, and beside it the payloads of each batch; no more than `room` bytes, but always some."""
         ...
 
-    async def append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+    async def append(self, topic: str, payloads: Sequence[bytes], heads: Heads = ()) -> Appended:
         """Append to the topic's current stream, all or nothing; committed when this returns.
 
-        Raises `ConfigurationError` for a payload above 1 MiB, a topic that is none, or one that has ended;
+        Raises `ConfigurationError` for a payload above 1 MiB, a head that is none, a topic that is none, or one that
+        has ended;
         `StoreUnavailable` where nothing was written, `OutcomeOpen` where that is not known.
         """
         ...
@@ -114,6 +122,21 @@ def check_payload(payload: bytes) -> None:
     if len(payload) > PAYLOAD_MAX:
         rule = f"must have at most {PAYLOAD_MAX} bytes; split it, or store it elsewhere and publish where"
         raise ConfigurationError("payload", f"{len(payload)} bytes", rule)
+
+
+def check_heads(heads: Heads, payloads: Sequence[bytes]) -> None:
+    """Raises `ConfigurationError` unless there is one for each payload, or none at all, and each is the head of a
+    message."""
+    if heads and len(heads) != len(payloads):
+        raise ConfigurationError("heads", f"{len(heads)} heads", f"must be one for each of {len(payloads)} payloads")
+    for head in heads:
+        decode_head(head)
+
+
+def size_of(message: StoredPayload) -> int:
+    """Bytes of its payload and head."""
+    payload, head = message
+    return len(payload) + (len(head) if head else 0)
 
 
 def has_ended(topic: str) -> ConfigurationError:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from test_given_back import TEN, seen
 from test_nodes import CALM, Place, read, run
 
+from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.shared_subscriptions.groups import declare
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteStreamStore
@@ -53,7 +54,8 @@ def test_SS_347_a_letter_and_the_progress_are_one_batch_on_every_database(new_da
             assert await read_values(groups) == [2, None]
         assert await streams.ask(StoreLetter(4, "dead", replace(LETTER, offset=0))) == (LetterStored(4, False),)
         _, ((payload,),) = await streams.fetch(Fetch(5, (Slice("0.0/dead", 1, 0, 9),)))
-        assert read_dead_letter(payload) == (LETTER, b"one")
+        (stored, head) = payload
+        assert (stored, read_dead_letter(decode_head(head).headers)) == (b"one", LETTER)
 
         await streams.end("0.0/dead")
         (refused,) = await streams.ask(StoreLetter(6, "dead", replace(LETTER, offset=2)))
@@ -78,7 +80,7 @@ def test_SS_346_SS_350_what_fails_too_often_goes_to_the_dead_letter_topic_and_is
             options = {"leader": place.leader, "store": place.store, "configuration": place.times}
             async with SharedSubscription("$shared/h/$dead/#", start="beginning", **options) as dead:
                 (letter,) = await read(dead, 1)
-        said, payload = read_dead_letter(letter.payload)
+        said, payload = read_dead_letter(letter.headers), letter.payload
         assert said == DeadLetter("g", "#", "0.0/orders", 1, 2, REASONS[False])
         assert payload == b"1"
 

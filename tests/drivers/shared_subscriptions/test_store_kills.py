@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import copy
 
+import pytest
 from store_programs import OPEN, process, tell
 
 from statemachines.shared_subscriptions.group_store import Commit, Committed, Scan
@@ -98,6 +99,7 @@ async def look(database):
     (listed,) = await streams.ask(ListStreams(2, "#", 0, "", 100))
     names = [one.stream for one in listed.streams]
     fetched, payloads = await streams.fetch(Fetch(3, tuple(Slice(name, 1, 0, 100) for name in names)))
+    payloads = [[payload for payload, _ in one] for one in payloads]
     topics = [name.partition("/")[2] for name in names]
     ended = {topic for topic, batch in zip(topics, fetched.batches, strict=True) if batch.ended}
     found = [{key: stored.value for key, stored in scanned.records}, dict(zip(topics, payloads, strict=True)), ended]
@@ -121,6 +123,7 @@ def play(child, number):
     return [int(line) for line in lines[:-1]], lines[-1] == "killed"
 
 
+@pytest.mark.parametrize("new_database", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True)
 def test_a_store_killed_at_every_write_loses_nothing_committed(new_database):
     wanted = list(states())
     reached = []

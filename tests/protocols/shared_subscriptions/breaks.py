@@ -8,11 +8,21 @@ from unittest.mock import patch
 from msgspec.structs import replace
 from mutants import swap, without_choice, wrap
 
-from statemachines.drivers import greeting, loop_watchdog, tcp
+from statemachines.drivers import greeting, loop_watchdog, message_head, tcp
 from statemachines.drivers.greeting import Greeting
-from statemachines.drivers.shared_subscriptions import leader_node, old_keys, open_stores, shared_session
+from statemachines.drivers.message_head import EMPTY
+from statemachines.drivers.shared_subscriptions import (
+    deliveries,
+    leader_node,
+    old_keys,
+    open_stores,
+    rebalance_callbacks,
+    shared_session,
+)
+from statemachines.drivers.shared_subscriptions.bytes_in_hand import BytesInHand
 from statemachines.drivers.shared_subscriptions.durable_progress import DurableProgress
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
+from statemachines.drivers.shared_subscriptions.rebalance_callbacks import RebalanceCallbacks
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
@@ -362,6 +372,14 @@ BREAKS = {
     "SS-350": swap(dead_letter_queue, "REASONS", {False: "", True: ""}),
     "SS-354": swap(shared_session, "REVOKED_MAX", 0),
     "SS-355": swap(shared_session, "ACK_WAIT_MAX_S", float("inf")),
+    "SS-380": swap(deliveries, "decode_head", lambda encoded: EMPTY),
+    "SS-381": swap(sqlite_streams, "ADD", "INSERT INTO messages VALUES (?, ?, x'90')"),
+    "SS-382": swap(message_head, "check_head", lambda head: head),
+    "SS-383": swap(sqlite_streams, "LAYOUT", sqlite_tables.LAYOUT._replace(upgrades={})),
+    "SS-384": swap(RebalanceCallbacks, "is_settled", True),
+    "SS-385": swap(RebalanceCallbacks, "_note_end", lambda self, before, owner, stream: None),
+    "SS-386": swap(rebalance_callbacks, "CUT_OFF", rebalance_callbacks.WAITS),
+    "SS-387": swap(BytesInHand, "_find_room", lambda self: self._most),
     "SS-184": swap(loop_watchdog, "SAY_AGAIN_NS", 0),
     "SS-210": swap(Configuration, "_less", lambda self, *relation: None),
     "SS-211": swap(configuration, "_stretch", lambda duration_ns, drift: duration_ns),

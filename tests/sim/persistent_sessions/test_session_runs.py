@@ -23,6 +23,10 @@ SAFETY_S = {"resumed_at_once": 4.0, "small_buffers": 5.0}
 """What has a heavy load is shorter here than the others."""
 
 
+def mark_long(names, *long):
+    return [pytest.param(one, marks=[pytest.mark.long] * (one in long)) for one in names]
+
+
 def short(schedule=(), seed=1, **keys):
     scenario = replace(SHORT, own=replace(SHORT.own, **keys))
     return World(scenario, seed, schedule=schedule)
@@ -32,7 +36,7 @@ def count(world, kind, name=""):
     return sum(row[4] == kind and row[5] == name for row in world.rows)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mark_long(NAMES, "resumed_at_once"))
 def test_every_scenario_of_sessions_holds(name):
     scenario = find_scenario(f"{SIM.name}/{name}")
     safety_s = SAFETY_S.get(name, 9.0)
