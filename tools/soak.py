@@ -10,9 +10,9 @@ publishers go on, on SQLite and on PostgreSQL by turns, the more often the longe
 streams of groups, in storms and in the calm behind them; cuts members off the host that leads; lets processes at a
 queue in shared memory be killed and stopped before chosen accesses, breaks calls at it off, and lets a crowd of them
 come and go; cuts a link between sessions of zenoh, which comes back slow; starts a group on 70 000 topics beside busy
-processes; kills workers of a Spark cluster amid a campaign and an analysis; and fuzzes what reads frames. It appends a
-line of JSON with what it did to out/soak.jsonl; the number of lines is the seed of the next round, so no two are the
-same.
+processes; kills workers of a Spark cluster amid a campaign and an analysis, and a driver that follows one; and fuzzes
+what reads frames. It appends a line of JSON with what it did to out/soak.jsonl; the number of lines is the seed of the
+next round, so no two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
@@ -40,13 +40,14 @@ from soak_processes import (
     crash_queues,
     crowd_queue,
     cut_off,
+    kill_mqtt_nodes,
     kill_nodes,
     share_streams,
     slow_link,
     start_many_topics,
 )
 from soak_real_round import play_real
-from soak_spark import run_on_cluster
+from soak_spark import run_followed, run_on_cluster, run_on_connect
 from soak_totals import Totals
 
 from statemachines.kernel import GaplessError
@@ -71,7 +72,10 @@ COUNTS = {
     "damages": (10, "times that each kind of damage is done to a trace"),
     "states": (10_000_000, "states at most, of a system that is explored again"),
     "topics": (70_000, "topics of a group that starts at once"),
-    "cluster": (200, "runs of a campaign on a cluster of Spark, and of its analysis; 0: none"),
+    "cluster": (
+        200,
+        "runs of a campaign on a cluster of Spark, and of its analysis; then followed, and over Spark Connect; 0: none",
+    ),
 }
 """Option -> how many in a round, and of what."""
 
@@ -108,11 +112,14 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         crowd_queue(done, given.lives)
         slow_link(done, given.slow_samples)
         kill_nodes(done, given.hurts)
+        kill_mqtt_nodes(done, given.hurts // 3)
         share_streams(done, given.storm)
         start_many_topics(done, given.topics)
         cut_off(done, SERVED)
         play_real(done)
         run_on_cluster(done, given.cluster)
+        run_on_connect(done, given.cluster // 4)
+        run_followed(done, given.cluster)
     except GaplessError as error:
         done.count_violations(f"round {seed}: {error}")
     return done

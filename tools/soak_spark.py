@@ -13,12 +13,14 @@ import pyarrow.parquet as pq
 from soak_totals import Totals, empty_folder
 
 from statemachines.kernel import GaplessError
-from statemachines.testing.spark_cluster import LOOPBACK, SparkCluster, kill_session
+from statemachines.testing.spark_cluster import LOOPBACK, SparkCluster, SparkConnectServer, kill_session
+from statemachines.trace.log_segments import end_run
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import find_scenario
 
 PATIENCE_S = 1_800
+GAPLESS = (sys.executable, "-m", "statemachines")
 ROWS_PER_TASK = 100_000
 SCENARIO = "shared_subscriptions/storm"
 
@@ -46,6 +48,61 @@ def run_on_cluster(totals: Totals, seeds: int) -> None:
         totals.count_violations(f"the tables of {report} are not those of a local analysis")
     totals.on_cluster += seeds
     totals.workers_killed += 2
+
+
+def run_on_connect(totals: Totals, seeds: int) -> None:
+    """A server of Spark Connect, which has none of our packages: files and tables are those of this process."""
+    if not seeds:
+        return
+    folder = empty_folder("connect")
+    first = totals.seed * seeds
+    server = SparkConnectServer(empty_folder("connect/server"))
+    there = ("--engine", "spark", "--master", server.address)
+    try:
+        command = ["campaign", SCENARIO, "--seeds", str(seeds), "--from", str(first), "--trace", str(folder / "trace")]
+        subprocess.run([*GAPLESS, *command, *there], check=True, timeout=PATIENCE_S)
+        command = ["analyze", str(folder / "trace"), "--out", str(folder / "report")]
+        subprocess.run([*GAPLESS, *command, *there], check=False, timeout=PATIENCE_S)
+    finally:
+        server.stop()
+    campaign(find_scenario(SCENARIO), range(first, first + seeds), out=folder / "trace-here")
+    if list_contents(folder / "trace") != list_contents(folder / "trace-here"):
+        totals.count_violations(f"the files of {folder / 'trace'} are not those of a local campaign")
+    analyze(folder / "trace", folder / "report-here", spark=False)
+    if read_tables(folder / "report") != read_tables(folder / "report-here"):
+        totals.count_violations(f"the tables of {folder / 'report'} are not those of a local analysis")
+
+
+def run_followed(totals: Totals, seeds: int) -> None:
+    """A campaign is followed by a driver that is killed after every second file: the tables are those of a batch."""
+    if not seeds:
+        return
+    folder = empty_folder("followed")
+    trace, report = folder / "trace", folder / "report"
+    campaign(find_scenario(SCENARIO), range(totals.seed * seeds, (totals.seed + 1) * seeds), out=trace)
+    end_run(trace)
+    command = [*GAPLESS, "analyze", "--follow", str(trace), "--out", str(report), "--lateness", "0"]
+    command += ["--master", "local[2]", "--conf", "spark.gapless.filesPerBatch=1"]
+    until = time.monotonic() + PATIENCE_S
+    kills = 0
+    while True:
+        driver = subprocess.Popen(command, start_new_session=True)
+        try:
+            done = len(list(report.glob("batches/batch-*.json")))
+            while driver.poll() is None and len(list(report.glob("batches/batch-*.json"))) < done + 2:
+                if time.monotonic() > until:
+                    raise GaplessError(f"{report} does not come to its end")
+                time.sleep(0.2)
+            if driver.poll() is not None:
+                break
+        finally:
+            kill_session(driver.pid)
+            driver.wait()
+        kills += 1
+    print(f"followed to its end after {kills} kills of the driver")
+    analyze(trace, folder / "report-here", spark=False)
+    if read_tables(report) != read_tables(folder / "report-here"):
+        totals.count_violations(f"the tables of {report} are not those of a batch analysis")
 
 
 def run_hurt(cluster: SparkCluster, command: list[str], is_amid: Callable[[], bool]) -> None:

@@ -60,7 +60,7 @@ class Session(SharedSpark):
     def plan(self, trace: TraceSet) -> list[list[Pieces]]:
         """The jobs of an analysis, their tasks, and the pieces of each."""
         named = self._spark.conf.get(ROWS_PER_TASK, "")
-        return plan_jobs(trace, count_task_rows(trace.rows, self._spark.sparkContext.defaultParallelism, named))
+        return plan_jobs(trace, count_task_rows(trace.rows, self.link.count_cores(), named))
 
     def _judge_jobs(self, trace: TraceSet, jobs: list[list[Pieces]], results: list[Any], partly: bool) -> list[Any]:
         """Results of the jobs that have ended: of all, or of those before Ctrl-C."""

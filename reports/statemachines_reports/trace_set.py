@@ -17,6 +17,7 @@ from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
 from statemachines.trace import RUN_COLUMNS, TraceRow
 from statemachines.trace.log import find_unended, find_unlogged, find_unsent, merge, read_logs
+from statemachines.trace.log_segments import list_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.trace.tables import check_tables, join_fingerprints
@@ -35,17 +36,19 @@ class TraceSet:
     `protocols` of its machines that are installed here, and the names of those that are not (`missing`).
 
     `directory` holds Parquet files as the simulator writes them, or the logs of one real run, which are merged into
-    `out` first.  Raises `ConfigurationError` for whatever does not fit together.
+    `out` first.  `names`: of those trace files alone, each with its own table of runs (`runs-NAME.parquet`) beside it.
+    Raises `ConfigurationError` for whatever does not fit together.
     """
 
-    def __init__(self, directory: Path, out: Path) -> None:
+    def __init__(self, directory: Path, out: Path, names: Collection[str] | None = None) -> None:
         check_name(directory, "trace")
         directory = local_path(directory, "trace")
         if not directory.is_dir():
             raise ConfigurationError("trace", str(directory), "is no directory")
         self.torn = 0
         self.left: list[Path] = []
-        logs, tables = (sorted(directory.glob(pattern)) for pattern in ("*.ndjson", "trace-*.parquet"))
+        logs = [path for paths in list_logs(directory).values() for path in paths]
+        tables = sorted(directory.glob("trace-*.parquet"))
         if logs and tables:
             rule = f"holds logs ({logs[0].name}) beside a trace ({tables[0].name}): give each a folder of its own"
             raise ConfigurationError("trace", str(directory), rule)
@@ -53,12 +56,14 @@ class TraceSet:
             self.torn = merge_logs(directory, out / "merged")
             directory = out / "merged"
         self.files = sorted(directory.glob("trace-*.parquet"))
+        if names is not None:
+            self.files = [directory / name for name in sorted(names)]
         if not self.files:
             raise ConfigurationError("trace", str(directory), "holds no trace (trace-*.parquet, or *.ndjson)")
         footers = {path: _read_footer(path) for path in self.files}
         self.groups = {path: groups for path, (groups, _) in footers.items()}
         self.long_runs = {path: spans for path, (_, spans) in footers.items()}
-        self.runs = read_runs(directory)
+        self.runs = read_runs(directory) if names is None else read_run_files(map(find_runs_beside, self.files))
         self._protocols = {number: fingerprints_of(run) for number, run in self.runs.items()}
         self.protocols, self.missing = find_installed(
             str(directory), join_fingerprints(str(directory), self._protocols.values())
@@ -149,7 +154,7 @@ class RunParameters:
 
     def __call__(self, run: int) -> dict[str, Any]:
         if run not in self._found:
-            beside = self._path.with_name(self._path.name.replace("trace", "runs", 1))
+            beside = find_runs_beside(self._path)
             runs = read_run_files([beside]) if beside.is_file() and not self._found else {}
             if run not in runs:
                 runs = read_runs(self._path.parent)
@@ -157,6 +162,11 @@ class RunParameters:
                 raise ConfigurationError("run", run, f"of {self._path.name} is in no table of runs (runs-*.parquet)")
             self._found |= {number: parameters(one) for number, one in runs.items()}
         return self._found[run]
+
+
+def find_runs_beside(path: Path) -> Path:
+    """The table of the runs in a trace file, where it is written with the file."""
+    return path.with_name(path.name.replace("trace", "runs", 1))
 
 
 def read_runs(directory: Path) -> dict[int, Run]:

@@ -52,7 +52,7 @@ def run_campaign(
     with refusals():
         protocol = scenario.protocol
         session.ship_code([registry.protocol(protocol)] if isinstance(protocol, str) else [])
-        size = TASKS_A_CORE * session.spark.sparkContext.defaultParallelism
+        size = TASKS_A_CORE * session.link.count_cores()
         parts = [range(begin, min(begin + size, len(jobs))) for begin in range(0, len(jobs), size)]
         for _, lines in session.run_jobs([_collect(session, {n: jobs[n] for n in part}) for part in parts]):
             for line in sorted(lines):

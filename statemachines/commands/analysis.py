@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from statemachines.commands.exits import Exit
+from statemachines.commands.following import follow_one
 from statemachines.drivers.plain_text import plain_json, plain_line
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
@@ -65,6 +66,16 @@ def analyze(
             help="Of a protocol that no package registers, or a factory of adopted machines: module:ATTRIBUTE.",
         ),
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Judge files on Spark as they come into DIR, until DIR/run.end is there.")
+    ] = False,
+    idle: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="With --follow: end when no file has come for so long."),
+    ] = None,
+    lateness: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="With --follow: so long after run.end files may come.")
+    ] = 5.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")] = False,
 ) -> None:
     """Judge every step of a trace; measure it, and write tables (Parquet), summary.json and a page (index.html).
@@ -85,6 +96,10 @@ def analyze(
         gapless campaign storm --set configuration.exclusive=false --trace out/off
         gapless analyze out/on out/off
 
+    With `--follow` violations are printed as their files come, and are final.  What needs the logs of other nodes is
+    judged when `run.end` is there; without it the logs of a cluster are inconclusive.  The same command with the same
+    `--out` goes on where it was, even after a kill (docs/follow.md).
+
     Exit code 1 if anything does not hold; what a configuration does not promise is shown, and is no failure.  Exit code
     3 if all else holds and the trace has machines of a protocol that is not installed: their steps cannot be judged.
     Ctrl-C ends it with what is judged by then (exit code 130): of several traces those that are done, and of
@@ -102,14 +117,18 @@ def analyze(
     names = side_names(traces)
     single = len(traces) == 1
     places = [out] if single else [out / name.replace("/", "_") for name in names]
-    analyses = analyze_all(
-        list(zip(traces, places, strict=True)),
-        progress=_progress,
-        spark=chosen,
-        settings=settings,
-        partly=True,
-        named=named,
-    )
+    is_stopped = False
+    if follow:
+        chosen, analyses, is_stopped = True, *follow_one(traces, out, chosen, settings, (lateness, idle), json)
+    else:
+        analyses = analyze_all(
+            list(zip(traces, places, strict=True)),
+            progress=_progress,
+            spark=chosen,
+            settings=settings,
+            partly=True,
+            named=named,
+        )
     if not analyses:
         print("interrupted: nothing is judged yet, and nothing is written", file=sys.stderr)
         raise typer.Exit(Exit.INTERRUPTED)
@@ -133,6 +152,8 @@ def analyze(
         _print(sides, comparison, analyses[0].judges)
         print(f"tables: {', '.join(str(place / 'tables') for place in places[: len(analyses)])}; page: {page}")
     _say_interrupted(analyses, len(traces))
+    if is_stopped:
+        raise typer.Exit(Exit.INTERRUPTED)
     _exit(analyses)
 
 

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from statemachines.kernel import ConfigurationError, incarnation, node_of
 from statemachines.trace import fingerprints
 from statemachines.trace.log import FORMAT, Head, TraceLog
+from statemachines.trace.log_segments import find_segments
 
 RUN_VARIABLE: Final = "GAPLESS_RUN"
 """In the environment: what the run is called, in the heads of logs."""
@@ -134,8 +135,9 @@ def begin_log(
     number: int | None = None,
 ) -> TraceLog:
     """The log of a life, in `directory`; its head names the tables of `protocols`, the `stores` (protocol -> identity),
-    and the run, where the environment does (`GAPLESS_RUN`).  Raises as `TraceLog` does."""
+    and the run, where the environment does (`GAPLESS_RUN`).  The environment also says whether the log is written in
+    segments (`log_segments`).  Raises as `TraceLog` does."""
     run = os.environ.get(RUN_VARIABLE, "").encode(errors="replace").decode()
     number = node_number(life) if number is None else number
     head = Head(FORMAT, node_of(life), life, number, fingerprints(protocols), {}, run, dict(stores or {}))
-    return TraceLog(directory, head)
+    return TraceLog(directory, head, find_segments())

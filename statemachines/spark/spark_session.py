@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -16,13 +15,14 @@ import pyarrow as pa
 
 from statemachines.kernel import Protocol
 from statemachines.spark.code_archive import write_code
+from statemachines.spark.spark_link import ConnectLink, DriverLink, SparkLink, find_client, open_client
 from statemachines.spark.spark_settings import (
     NEEDED,
     NO_SETTINGS,
     SESSION_DEFAULTS,
     SparkSettings,
     describe_conflict,
-    is_local,
+    is_connect,
 )
 from statemachines.spark.spark_start import check_java, quiet_start, start_spark, whole_start
 from statemachines.spark.spark_task import find_refusal, make_task
@@ -46,6 +46,8 @@ class SharedSpark:
 
     def __init__(self, settings: SparkSettings = NO_SETTINGS) -> None:
         self._settings = settings
+        self._sent: set[str] = set()
+        self._link: SparkLink
 
     @property
     def spark(self) -> Any:
@@ -53,11 +55,16 @@ class SharedSpark:
         return self._spark
 
     @property
-    def is_local(self) -> bool:
-        """Tasks run in the environment of this process."""
-        return is_local(self._spark.sparkContext.master)
+    def link(self) -> SparkLink:
+        """What differs between a driver of its own and Spark Connect."""
+        return self._link
 
     def __enter__(self) -> Self:
+        if is_connect(self._settings.master) or (not self._settings.master and find_client() is not None):
+            self._spark = open_client(self._settings)
+            self._link = ConnectLink(self._spark)
+            self._directory = tempfile.mkdtemp(prefix="gapless-spark-")
+            return self
         check_java()
         from pyspark import SparkContext
 
@@ -71,6 +78,7 @@ class SharedSpark:
             raise
         if not SharedSpark._open:
             SharedSpark._started = not there
+        self._link = DriverLink(self._spark)
         SharedSpark._open.append(self)
         SharedSpark._directories.append(self._directory)
         return self
@@ -91,6 +99,10 @@ class SharedSpark:
         return beside
 
     def __exit__(self, *_: object) -> None:
+        if self not in SharedSpark._open:
+            self._spark.stop()
+            shutil.rmtree(self._directory, ignore_errors=True)
+            return
         SharedSpark._open.remove(self)
         if SharedSpark._open:
             return
@@ -101,43 +113,39 @@ class SharedSpark:
 
     def ship_code(self, protocols: Iterable[Protocol]) -> None:
         """Executors elsewhere import our packages, and those of the protocols, as they are here."""
-        if self.is_local:
+        if self._link.is_local:
             return
-        before = list(sys.path)
-        self._spark.sparkContext.addPyFile(str(write_code(Path(tempfile.mkdtemp(dir=self._directory)), protocols)))
-        sys.path[:] = before  # the driver goes on with what it has
+        code = write_code(Path(tempfile.mkdtemp(dir=self._directory)), protocols)
+        if code.name not in self._sent:
+            self._link.send_code(code)
+            self._sent.add(code.name)
 
     def map_tasks(self, units: Sequence[pa.Table], place: str, given: bytes, shape: str) -> Any:
         """A DataFrame: what the function at `place` (`module:FUNCTION`) makes of each table of units, a task a table.
 
         A task is what a partition of the range is, and the units come to it by a join without a shuffle.
         """
-        from pyspark.sql import functions
-
         parts = [
             one.append_column("task", pa.repeat(pa.scalar(n, pa.int64()), len(one))) for n, one in enumerate(units)
         ]
         named = self._spark.createDataFrame(pa.concat_tables(parts)).withColumnRenamed("task", "of")
         tasks = self._spark.range(0, len(units), 1, len(units)).withColumnRenamed("id", "task")
-        joined = tasks.join(functions.broadcast(named), tasks.task == named.of).drop("task", "of")
+        joined = tasks.join(named.hint("broadcast"), tasks.task == named.of).drop("task", "of")
         return joined.mapInArrow(make_task(place, given), shape)
 
     def run_jobs(self, jobs: Sequence[Callable[[], T]]) -> Iterator[tuple[int, T]]:
         """What the jobs give, each with its number, as they end.  Who leaves early cancels the others."""
-        context, tag = self._spark.sparkContext, f"gapless-{uuid4().hex}"
-
-        def run_job(job: Callable[[], T]) -> T:
-            context.addJobTag(tag)
-            return job()
-
+        link, tag = self._link, f"gapless-{uuid4().hex}"
         with ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
-            numbers: dict[Future[T], int] = {pool.submit(run_job, job): number for number, job in enumerate(jobs)}
+            numbers: dict[Future[T], int] = {
+                pool.submit(link.run_job, tag, job): number for number, job in enumerate(jobs)
+            }
             try:
                 for future in as_completed(numbers):
                     yield numbers[future], future.result()
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                context.cancelJobsWithTag(tag)
+                link.cancel_jobs(tag)
                 raise
 
 

@@ -35,7 +35,7 @@ NO_SETTINGS: Final = SparkSettings()
 
 def read_settings(master: str, conf: Iterable[str]) -> SparkSettings:
     """The settings of a command line; raises `ConfigurationError` for a `conf` that is not KEY=VALUE, for a key that
-    is no setting of Spark, and for Spark Connect."""
+    is no setting of Spark."""
     found: dict[str, str] = {}
     for one in conf:
         key, equals, value = one.partition("=")
@@ -46,13 +46,15 @@ def read_settings(master: str, conf: Iterable[str]) -> SparkSettings:
     for key in NEEDED.keys() & found.keys():
         if found[key] != NEEDED[key]:
             raise ConfigurationError("--conf", f"{key}={found[key]}", f"must be {NEEDED[key]} for our queries")
-    if master.startswith("sc://"):
-        rule = "is Spark Connect, which has no way to cache results and cancel jobs; name the cluster's master"
-        raise ConfigurationError("--master", master, rule)
     if found.get("spark.master", master) != master and master:
         rule = f"is not that of --conf spark.master={found['spark.master']}: leave one out"
         raise ConfigurationError("--master", master, rule)
     return SparkSettings(master, found)
+
+
+def is_connect(master: str) -> bool:
+    """It is a server of Spark Connect."""
+    return master.startswith("sc://")
 
 
 def is_local(master: str) -> bool:

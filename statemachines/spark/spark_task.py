@@ -14,6 +14,8 @@ from statemachines.kernel import GaplessError
 Batches = Iterator[Any]
 """Record batches of Arrow."""
 
+SHIP: Final = "install it there, or ship an environment (gapless env-archive, spark.archives)"
+
 REFUSAL: Final = "gapless refuses: "
 """Begins the line that a task raises."""
 
@@ -21,7 +23,7 @@ REFUSAL: Final = "gapless refuses: "
 def make_task(place: str, given: bytes) -> Callable[[Batches], Batches]:
     """A function for `mapInArrow`: on an executor it calls the function at `place` (`module:FUNCTION`) with the batches
     and `given`.  Nothing of ours is imported to read the task itself, so an executor that lacks us can say so."""
-    python, gapless, refusal = sys.version_info[:2], version("gapless"), REFUSAL
+    python, gapless, refusal, mend = sys.version_info[:2], version("gapless"), REFUSAL, SHIP
 
     def task(batches: Batches) -> Batches:
         import importlib
@@ -39,7 +41,6 @@ def make_task(place: str, given: bytes) -> Callable[[Batches], Batches]:
             function = getattr(importlib.import_module(module), name)
         except ImportError as error:
             lacking = error.name or str(error)
-            mend = "install it there, or ship an environment (spark.archives)"
             raise RuntimeError(f"{refusal}{where} has no package {lacking}: {mend}") from error
         if other != gapless:
             raise RuntimeError(f"{refusal}{where} has gapless {other}, and the driver {gapless}: install the same")
@@ -64,6 +65,9 @@ def find_refusal(error: Exception) -> GaplessError | None:
     said = re.findall(r"PYTHON_VERSION_MISMATCH\] (.*?), PySpark cannot", str(error))
     if said:
         return GaplessError(f"{said[-1]}: set PYSPARK_PYTHON to the same version")
+    said = re.findall(r"ModuleNotFoundError: No module named '([\w.]+)'", str(error))
+    if said:
+        return GaplessError(f"the executors have no package {said[-1]}: {SHIP}")
     if "Cannot run program" in str(error):
         (program,) = re.findall(r'Cannot run program "([^"]*)"', str(error))[:1]
         return GaplessError(f"the executors have no Python {program!r}: set PYSPARK_PYTHON or spark.pyspark.python")

@@ -1,4 +1,5 @@
-"""A standalone cluster of Spark on this machine: a master and workers, each in a session of processes of its own."""
+"""A standalone cluster of Spark on this machine: a master and workers, each in a session of processes of its own; and a
+server of Spark Connect."""
 
 from __future__ import annotations
 
@@ -9,14 +10,26 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from statemachines.kernel import GaplessError
 
 CLASSES: Final = "org.apache.spark.deploy"
 SMALL: Final = ("-Xmx160m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+CONNECT: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+OPENED: Final = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "sun.nio.ch",
+    "sun.util.calendar",
+)
 LOOPBACK: Final = {"SPARK_LOCAL_IP": "127.0.0.1"}
 START_S: Final = 120
 """So long a process may take to start, on however busy a machine."""
@@ -34,10 +47,7 @@ class SparkCluster:
         self.folder = folder
         self.home = Path(pyspark.__file__).parent
         self.processes: list[subprocess.Popen[bytes]] = []
-        self.python = folder / "python"
-        script = f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{self.home.parent}" exec {sys.executable} -S "$@"\n'
-        self.python.write_text(script)
-        self.python.chmod(0o755)
+        self.python = write_python(folder, self.home.parent)
         try:
             log = self._start("master", "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
             self.master = wait_for(log, r"Starting Spark master at (spark://[\d.:]+)")
@@ -58,8 +68,8 @@ class SparkCluster:
         log = self._start(name, "worker.Worker", *options, "--work-dir", str(self.folder / name), self.master)
         wait_for(log, "Successfully registered with master")
 
-    def list_options(self) -> list[str]:
-        """What the command line needs to run on it."""
+    def list_options(self, archive: Path | None = None) -> list[str]:
+        """What the command line needs to run on it; `archive`: of an environment, with the Python of the executors."""
         settings = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.memory": "512m",
@@ -67,6 +77,8 @@ class SparkCluster:
             "spark.pyspark.python": str(self.python),
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
+        if archive is not None:
+            settings |= {"spark.archives": f"{archive}#environment", "spark.pyspark.python": "./environment/bin/python"}
         conf = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
         return ["--engine", "spark", "--master", self.master, *conf]
 
@@ -78,17 +90,61 @@ class SparkCluster:
 
     def _start(self, name: str, kind: str, *options: str) -> Path:
         """The log of a process that was started."""
-        java = shutil.which("java")
-        if java is None:
-            raise GaplessError("Spark needs Java 17 or later: install default-jre-headless (Debian's name)")
-        command = [java, *SMALL, "-cp", f"{self.home}/jars/*", f"{CLASSES}.{kind}", *options]
-        environment = {**os.environ, "SPARK_HOME": str(self.home), "SPARK_SCALA_VERSION": "2.13", **LOOPBACK}
         log = self.folder / f"{name}.log"
-        with log.open("wb") as file:
-            self.processes.append(
-                subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
-            )
+        self.processes.append(start_java(self.home, log, [*SMALL], [f"{CLASSES}.{kind}", *options]))
         return log
+
+
+class SparkConnectServer:
+    """A server of Spark Connect with one core; `address`: its URL.  Its tasks find no package of ours here."""
+
+    def __init__(self, folder: Path) -> None:
+        import pyspark
+
+        home = Path(pyspark.__file__).parent
+        settings = {
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": "0",
+            "spark.ui.enabled": "false",
+            "spark.local.dir": str(folder),
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        }
+        conf = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+        options = ["-Xmx512m", *SMALL[1:], *(f"--add-opens=java.base/{one}=ALL-UNNAMED" for one in OPENED)]
+        what = [f"{CLASSES}.SparkSubmit", "--master", "local[1]", *conf, "--class", CONNECT, "spark-internal"]
+        log = folder / "connect.log"
+        self.process = start_java(home, log, options, what, {"PYSPARK_PYTHON": str(write_python(folder, home.parent))})
+        try:
+            self.address = f"sc://127.0.0.1:{wait_for(log, r'server started at: .*?:([0-9]+)')}"
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Nothing of it is left.  Sessions end first: a client whose server is gone waits for it."""
+        kill_session(self.process.pid)
+        self.process.wait()
+
+
+def write_python(folder: Path, libraries: Path) -> Path:
+    """A Python that finds the libraries of this one, and not our packages."""
+    path = folder / "python"
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{libraries}" exec {sys.executable} -S "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def start_java(
+    home: Path, log: Path, options: list[str], what: list[str], given: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[bytes]:
+    """A process of Spark, in a session of its own; what it says goes to the log."""
+    java = shutil.which("java")
+    if java is None:
+        raise GaplessError("Spark needs Java 17 or later: install default-jre-headless (Debian's name)")
+    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.13", **LOOPBACK, **given}
+    with log.open("wb") as file:
+        command = [java, *options, "-cp", f"{home}/jars/*", *what]
+        return subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
 
 
 def wait_for(log: Path, pattern: str) -> str:

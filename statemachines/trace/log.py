@@ -1,8 +1,8 @@
 """Log: what a real node appends to a trace while it lives, and how the logs of a run become one trace.
 
-One file per life of a node, `NODE~NUMBER.ndjson`: a head line that names the run, the node, its tables and its stores,
-then a line per row, then an end line.  The rows of a step reach the operating system before any of its effects is
-performed, so a SIGKILL loses none of them; a torn last line is dropped and counted.
+One file per life of a node, `NODE~NUMBER.ndjson`, or several (`log_segments`): a head line that names the run, the
+node, its tables and its stores, then a line per row, then an end line.  The rows of a step reach the operating system
+before any of its effects is performed, so a SIGKILL loses none of them; a torn last line is dropped and counted.
 
 A log without an end line is whole only where another log says how long it was: the head of the node's next life, or
 the row of whoever killed the node (`kill_row`).  Otherwise it may have been cut.
@@ -15,16 +15,19 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from heapq import heapify, heappop, heappush
 from pathlib import Path
+from threading import RLock, Timer
 from types import TracebackType
 from typing import Any, Final, Self
+from zlib import crc32
 
 import msgspec
 
 from statemachines.kernel import ConfigurationError, GaplessError, life_number, life_of, node_of
 from statemachines.trace.append_whole import append_whole
+from statemachines.trace.log_segments import LogSegments, SegmentName, check_complete, list_logs, read_lines
 from statemachines.trace.row import COLUMNS, ROW, Column, TraceRow, fault_row
 from statemachines.trace.tables import join_fingerprints
 from statemachines.whole_file import make_folder, naming
@@ -59,10 +62,13 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     """The life of the node before this one -> the size of its log when this one began."""
 
 
-class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The last line of a log that was closed: how many rows it has."""
+class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The last line of a log that was closed."""
 
     end: int
+    """So many rows are before it."""
+    crc32: int | None = None
+    """The checksum of all bytes before it."""
 
 
 class Stores(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,25 +106,31 @@ _FIELDS: Final = tuple(_ORDER.index(place) for place in range(len(ROW)))
 
 class TraceLog:
     """The log of one life of a node; `with` closes it, and so does the end of a process that forgot to.
-    `earlier_bytes` of its head are found in the directory.
+    `earlier_bytes` of its head are found in the directory.  With `segments` it is several files; `path` is the one that
+    is written, or was last.
 
     Raises `ConfigurationError` where the life has a log already, or the directory cannot be written.
     """
 
-    def __init__(self, directory: Path, head: Head) -> None:
+    def __init__(self, directory: Path, head: Head, segments: LogSegments | None = None) -> None:
         make_folder(directory, "trace")
-        self.path = directory / f"{head.life}.ndjson"
+        self._directory = directory
+        self._segments = segments
+        self._name = SegmentName(head.life, 1 if segments else 0, segments is not None)
+        self.path = directory / self._name.file_name
         self._encoder = msgspec.json.Encoder()
         self._pid = os.getpid()
+        self._lock = RLock()
+        self._timer: Timer | None = None
         self._rows = 0
+        self._crc32 = 0
         self._is_whole = True
+        self._is_closed = False
+        self._size_bytes = 0
+        if there := list_logs(directory).get(head.life):
+            raise self._refuse_file(there[0], "is there")
         head = msgspec.structs.replace(head, earlier_bytes=_measure_earlier(directory, head))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-        try:
-            self._file = os.open(self.path, flags, 0o600)
-        except OSError as error:
-            rule = f"cannot be created ({error.strerror}); every life of a node needs a number of its own"
-            raise ConfigurationError("trace log", str(self.path), rule) from error
+        self._file = self._create()
         atexit.register(self.close)
         self._append(self._encoder.encode(head) + b"\n")
 
@@ -142,67 +154,121 @@ class TraceLog:
 
     def close(self) -> None:
         """Append the end line: no more rows come.  A log that a full disk has cut, or of another process, gets none."""
-        if self._file < 0:
+        if self._is_closed:
             return
-        if self._is_whole and os.getpid() == self._pid:
-            with suppress(GaplessError):
-                self._append(self._encoder.encode(End(self._rows)) + b"\n")
-        os.close(self._file)
-        self._file = -1
+        self._is_closed = True
+        if os.getpid() != self._pid:  # a lock may be held there, by a thread that is not here
+            if self._file >= 0:
+                os.close(self._file)
+            return
+        with self._lock:
+            if self._is_whole:
+                with suppress(GaplessError):
+                    self._append(self._encoder.encode(End(self._rows, self._crc32)) + b"\n")
+            self._close_file()
         atexit.unregister(self.close)
 
-    def _append(self, data: bytes) -> None:
+    def close_segment(self) -> None:
+        """Give the segment its name, if it has a line; the next line begins the next one."""
+        with self._lock:
+            if self._segments is not None and self._file >= 0 and os.getpid() == self._pid:
+                self._close_file()
+
+    def _close_file(self) -> None:
+        """Close the file that is open; a segment that is whole gets its name."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+            if self._name.is_open and self._is_whole:
+                whole = msgspec.structs.replace(self._name, is_open=False)
+                self.path = self.path.rename(self._directory / whole.file_name)
+
+    def _create(self) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         try:
-            append_whole(self._file, self.path, data)
-        except BaseException:
-            self._is_whole = False
-            raise
+            return os.open(self.path, flags, 0o600)
+        except OSError as error:
+            raise self._refuse_file(self.path, error.strerror) from error
+
+    def _refuse_file(self, path: Path, why: str | None) -> ConfigurationError:
+        rule = f"cannot be created ({why}); every life of a node needs a number of its own"
+        return ConfigurationError("trace log", str(path), rule)
+
+    def _append(self, data: bytes) -> None:
+        with self._lock:
+            try:
+                if self._file < 0 and self._segments is not None:
+                    self._begin_segment()
+                append_whole(self._file, self.path, data)
+            except BaseException:
+                self._is_whole = False
+                raise
+            self._crc32 = crc32(data, self._crc32)
+            self._size_bytes += len(data)
+            if self._segments is None or self._is_closed:
+                return
+            if self._size_bytes >= self._segments.size_bytes:
+                self._close_file()
+            elif self._timer is None:
+                self._timer = Timer(self._segments.seconds, self.close_segment)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _begin_segment(self) -> None:
+        self._name = msgspec.structs.replace(self._name, number=self._name.number + 1)
+        self.path = self._directory / self._name.file_name
+        self._size_bytes = 0
+        self._file = self._create()
 
 
 def _measure_earlier(directory: Path, head: Head) -> dict[str, int]:
     """The life of the node before this one, of the same run and stores -> the size of its log, where there is one."""
-    earlier = [path for path in _logs_of(directory, head.node) if path.stem != head.life]
+    logs = _logs_of(directory, head.node)
     with suppress(ValueError):  # a life without a number
         number = life_number(head.life)
-        return _measure(path for path in _latest(earlier, number) if _is_of_run(path, head))
+        earlier = _latest((life for life in logs if life != head.life), number)
+        return _measure({life: logs[life] for life in earlier if _is_of_run(logs[life][0], head)})
     return {}
 
 
-def _logs_of(directory: Path, node: str) -> list[Path]:
-    """The logs of all lives of a node."""
-    return [path for path in directory.glob("*.ndjson") if node_of(path.stem) == node]
+def _logs_of(directory: Path, node: str) -> dict[str, list[Path]]:
+    """Life -> its log, of all lives of a node."""
+    return {life: paths for life, paths in list_logs(directory).items() if node_of(life) == node}
 
 
-def _latest(paths: Iterable[Path], most: int | None = None) -> list[Path]:
-    """Of logs of a node those of the life with the greatest number, `most` at most; lives of one number that differ in
-    their bits of chance are several."""
-    numbers: dict[Path, int] = {}
-    for path in paths:
+def _latest(lives: Iterable[str], most: int | None = None) -> list[str]:
+    """Of lives of a node the one with the greatest number, `most` at most; lives of one number that differ in their
+    bits of chance are several."""
+    numbers: dict[str, int] = {}
+    for life in lives:
         with suppress(ValueError):
-            numbers[path] = life_number(path.stem)
+            numbers[life] = life_number(life)
     last = max((number for number in numbers.values() if most is None or number <= most), default=0)
-    return [path for path, number in numbers.items() if number == last]
+    return [life for life, number in numbers.items() if number == last]
 
 
 def _is_of_run(path: Path, head: Head) -> bool:
     """Whether the log in `path` has a head of the same run and stores; one that cannot be read has not."""
     try:
-        with path.open("rb") as file:
-            found = _head(path, file.readline(LINE_MAX))
+        found = read_head(path)
     except (OSError, ConfigurationError):
         return False
     return (found.run, found.stores) == (head.run, head.stores)
 
 
-def _measure(paths: Iterable[Path]) -> dict[str, int]:
+def _measure(logs: dict[str, list[Path]]) -> dict[str, int]:
     """Life -> size of its log in bytes."""
-    return {path.stem: path.stat().st_size for path in sorted(paths)}
+    return {life: sum(path.stat().st_size for path in logs[life]) for life in sorted(logs)}
 
 
 def kill_row(now_ns: int, node: str, directory: Path) -> TraceRow:
     """The row of a SIGKILL that `node` has died of: it says how long the log of its last life in `directory` is, so
     that a log which is cut afterwards is told from one that is whole.  Call it when the process is gone."""
-    sizes = _measure(_latest(_logs_of(directory, node)))
+    logs = _logs_of(directory, node)
+    sizes = _measure({life: logs[life] for life in _latest(logs)})
     return fault_row(now_ns, node, "kill", data=msgspec.json.encode(LogSizes(sizes)).decode())
 
 
@@ -221,41 +287,58 @@ class Log(msgspec.Struct, frozen=True):
     """Protocol -> identities of the stores that it names."""
 
 
-def read_log(path: Path) -> Log:
-    """The whole of a log; raises `ConfigurationError` where a line that is not the last is not a row, or rows are
-    missing or repeated by what its end says."""
-    with naming(path), path.open("rb") as file:
-        head = _head(path, file.readline(LINE_MAX))
+def read_log(path: Path, *segments: Path) -> Log:
+    """The whole of a log, in one file or in `segments`; raises `ConfigurationError` where a line that is not the last
+    is not a row, or rows are missing, repeated or changed by what its end says."""
+    lines = read_lines((path, *segments), LINE_MAX)
+    with closing(lines), naming(path):
+        first = next(lines, b"")
+        head, checksum = _head(path, first), crc32(first)
+        size_bytes = len(first)
         stores = {protocol: [store] for protocol, store in head.stores.items()}
         decoder = msgspec.json.Decoder(LogRow)
         rows: list[TraceRow] = []
         torn = 0
         end: End | None = None
-        for number, line in enumerate(iter(lambda: file.readline(LINE_MAX), b""), 2):
+        for number, line in enumerate(lines, 2):
+            size_bytes += len(line)
+            if torn:
+                raise ConfigurationError("trace log", str(path), f"line {number - 1} is cut, and more follow it")
             if not line.endswith(b"\n"):
                 torn += 1
-                break
+                continue
             if end is not None:
                 raise ConfigurationError("trace log", str(path), f"line {number} comes after the end; cut it off there")
-            try:
-                row = msgspec.structs.astuple(decoder.decode(line))
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                other = _other_line(line)
-                if other is None:
-                    rule = f"line {number} is not a row of a trace: {error}; cut the file before it"
-                    raise ConfigurationError("trace log", str(path), rule) from error
-                if isinstance(other, End):
-                    end = other
-                else:
-                    for protocol, store in other.stores.items():
-                        stores.setdefault(protocol, []).append(store)
+            found = decode_line(path, number, line, decoder)
+            if isinstance(found, tuple):
+                rows.append(found)
+            elif isinstance(found, End):
+                end = found
                 continue
-            rows.append(tuple(row[field] for field in _FIELDS))
-        size_bytes = file.tell()
+            else:
+                for protocol, store in found.stores.items():
+                    stores.setdefault(protocol, []).append(store)
+            checksum = crc32(line, checksum)
     if end is not None and end.end != len(rows):
         rule = f"has {len(rows)} rows, and {end.end} by its end: restore it from a copy, or take it out"
         raise ConfigurationError("trace log", str(path), rule)
+    if end is not None and end.crc32 not in (None, checksum):
+        rule = "has other bytes than when it was closed (CRC-32): restore it from a copy, or take it out"
+        raise ConfigurationError("trace log", str(path), rule)
     return Log(str(path), head, rows, torn, end is not None or head.gapless_log == WITHOUT_END, size_bytes, stores)
+
+
+def decode_line(path: Path, number: int, line: bytes, decoder: Any) -> TraceRow | End | Stores:
+    """A line of a log behind its head; raises `ConfigurationError` for any other."""
+    try:
+        row = msgspec.structs.astuple(decoder.decode(line))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        other = _other_line(line)
+        if other is None:
+            rule = f"line {number} is not a row of a trace: {error}; cut the file before it"
+            raise ConfigurationError("trace log", str(path), rule) from error
+        return other
+    return tuple(row[field] for field in _FIELDS)
 
 
 def _other_line(line: bytes) -> End | Stores | None:
@@ -264,6 +347,12 @@ def _other_line(line: bytes) -> End | Stores | None:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return msgspec.json.decode(line, type=kind)  # type: ignore[return-value]
     return None
+
+
+def read_head(path: Path) -> Head:
+    """The head of a log, from its first file; raises `ConfigurationError` where there is none."""
+    with naming(path), path.open("rb") as file:
+        return _head(path, file.readline(LINE_MAX))
 
 
 def _head(path: Path, line: bytes) -> Head:
@@ -281,10 +370,12 @@ def _head(path: Path, line: bytes) -> Head:
 
 def read_logs(directory: Path) -> list[Log]:
     """Every log in a directory, by name; all must be of one run, and of the same tables of a protocol."""
-    paths = sorted(directory.glob("*.ndjson"))
+    paths = list_logs(directory).values()
     if not paths:
         raise ConfigurationError("trace", str(directory), "holds no logs (*.ndjson)")
-    logs = [read_log(path) for path in paths]
+    for one in paths:
+        check_complete(one)
+    logs = [read_log(*one) for one in paths]
     join_fingerprints(str(directory), (log.head.fingerprints for log in logs))
     check_run(directory, logs)
     numbers: dict[int, str] = {}
@@ -297,6 +388,7 @@ def read_logs(directory: Path) -> list[Log]:
         if other != log.head.life:
             rule = f"is used by {other} and {log.head.life}; give one of them another --number"
             raise ConfigurationError("node number", log.head.number, rule)
+    check_lives(directory, logs)
     return logs
 
 
@@ -317,6 +409,26 @@ def check_run(directory: Path, logs: list[Log]) -> None:
                 works.setdefault(min(named) if store in named else store, []).append(log)
         if len(works) > 1:
             _refuse_runs(directory, {f"store {store} of {protocol}": some for store, some in works.items()})
+
+
+def check_lives(directory: Path, logs: list[Log]) -> None:
+    """A later life of a node began beside the log of an earlier one.  Raises `ConfigurationError` for a log that did
+    not, where neither a run nor a store says that both are of one run: somebody has put two folders together."""
+    nodes: dict[str, list[tuple[int, Log]]] = {}
+    for log in logs:
+        if log.head.gapless_log == FORMAT and not log.head.run and not log.stores:
+            with suppress(ValueError):  # a life without a number
+                nodes.setdefault(log.head.node, []).append((life_number(log.head.life), log))
+    for lives in nodes.values():
+        known = {life for _, log in lives for life in log.head.earlier_bytes}
+        for number, log in lives:
+            earlier = [other for before, other in lives if before <= number and other is not log]
+            if earlier and not log.head.earlier_bytes and log.head.life not in known:
+                rule = (
+                    f"holds {_names_of([log])}, which began where {_names_of(earlier)} was not: are these two runs? "
+                    "give each a folder of its own, or name the run (GAPLESS_RUN) before its nodes start"
+                )
+                raise ConfigurationError("trace", str(directory), rule)
 
 
 def _refuse_runs(directory: Path, runs: dict[str, list[Log]]) -> None:

@@ -93,14 +93,9 @@ class TraceWriter:
         """One whole run; the rows get their `seq` in this order."""
         for begin in range(0, len(rows), ROWS_PER_GROUP):
             part = rows[begin : begin + ROWS_PER_GROUP]
-            columns = _columns_of(part)
-            head = [
-                pa.repeat(pa.scalar(run.run, pa.int64()), len(part)),
-                _counted(begin, begin + len(part)),
-            ]
-            body = [_array(cells, column.kind) for cells, column in zip(columns, ROW, strict=True)]
+            batch = make_batch(run.run, _counted(begin, begin + len(part)), part)
             with naming(self._path):
-                self._writer.write_batch(pa.record_batch([*head, *body], schema=SCHEMA))
+                self._writer.write_batch(batch)
         self._runs.append(run)
         self.rows += len(rows)
 
@@ -115,6 +110,13 @@ class TraceWriter:
         with whole_file(self._path):
             self._writer.close()
             write_runs(self._runs_path, self._runs)
+
+
+def make_batch(run: int, seq: Any, rows: list[TraceRow]) -> Any:
+    """Rows of a run as a batch of columns; `seq`: an Arrow array of their numbers."""
+    head = [pa.repeat(pa.scalar(run, pa.int64()), len(rows)), seq]
+    body = [_array(cells, column.kind) for cells, column in zip(_columns_of(rows), ROW, strict=True)]
+    return pa.record_batch([*head, *body], schema=SCHEMA)
 
 
 def write_runs(path: Path, runs: list[Run]) -> None:

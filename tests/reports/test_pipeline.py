@@ -85,11 +85,21 @@ def test_without_spark_everything_is_the_same(simulated, tmp_path):
     assert {line["machine"]: line["rows"] for line in summary["coverage"]}["shared_subscriptions/borrower"] > 50
 
 
+FRAME = """<div id="width"></div><div id="page"></div><iframe src="{page}" style="width:400px" onload="
+const root = this.contentDocument.documentElement;
+document.getElementById('width').textContent = 'too wide by ' + (root.scrollWidth - root.clientWidth);
+document.getElementById('page').innerHTML = root.innerHTML;"></iframe>"""
+"""The page as a telephone shows it."""
+
+
 def dom(page):
     """What a browser makes of the page."""
     chromium = shutil.which("chromium")
     assert chromium, "the set-up installs chromium"
-    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", page.as_uri()]
+    frame = page.with_name("frame.html")
+    frame.write_text(FRAME.format(page=page.name))
+    files = "--allow-file-access-from-files"
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", files, "--dump-dom", frame.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
@@ -100,11 +110,12 @@ def test_the_page_opens_in_a_browser_and_shows_everything(simulated, tmp_path):
     text = page.read_text(encoding="utf-8")
     assert not re.search(r'(src|href)="(?!#)', text), "nothing is loaded from elsewhere"
     shown = dom(page)
+    assert "too wide by 0<" in shown, "nothing but tables and pictures in their own frames is wider than the screen"
     assert "A &lt;trace&gt; &amp; more" in shown
     assert shown.count("<td>rows</td>") >= 1
     assert shown.count('<svg class="machine"') == len(catalogue.machines("shared_subscriptions"))
     assert shown.count('<svg class="chart"') == 3
-    assert shown.count('<svg class="sequence"') == 1
+    assert shown.count('<svg class="sequence"') == shown.count('<svg class="timeline"') == 1
     assert 'class="edge unused"' in shown
     assert "Fail-over" in shown
     assert "pairs of consecutive rows" in shown

@@ -14,6 +14,7 @@ import pytest
 from test_any_protocol import made
 
 from statemachines import cli
+from statemachines.spark import environment_archive
 from statemachines.testing.spark_cluster import LOOPBACK, START_S, SparkCluster, kill_session, list_session
 
 HERE = Path(__file__).parent
@@ -95,11 +96,17 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def test_a_campaign_on_the_cluster_is_the_local_one_byte_for_byte(cluster, tmp_path, capsys):
-    """Two files; what is printed is the same, too."""
+def test_a_campaign_on_the_cluster_is_the_local_one_byte_for_byte(cluster, tmp_path, capsys, monkeypatch):
+    """Two files; what is printed is the same, too.  The executors run with the interpreter of an archive: there is no
+    other Python under its name."""
+    archive = tmp_path / "environment.tgz"
+    monkeypatch.setattr(environment_archive, "LEVEL", 0)
+    assert cli.run(["env-archive", str(archive)]) == 0
+    assert f"spark.archives={archive}#environment" in capsys.readouterr().out
     given = ["campaign", "quiet", "--seeds", "25", "--set", "shared_subscriptions.load.messages=20", "--trace"]
-    code, said, errors = end(begin(*given, tmp_path / "spark", *cluster.list_options()))
+    code, said, errors = end(begin(*given, tmp_path / "spark", *cluster.list_options(archive)))
     assert cli.run([*given, str(tmp_path / "local")]) == code == 0, errors
     assert said == capsys.readouterr().out
     assert len(contents(tmp_path / "local")) == 4
     assert contents(tmp_path / "spark") == contents(tmp_path / "local")
+    assert sorted(cluster.folder.glob("worker-*/app-*/*/environment/bin/python"))

@@ -9,12 +9,15 @@ import zipfile
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from statemachines import registry
 from statemachines.cli import Exit, run
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.spark import spark_task
 from statemachines.spark.code_archive import write_code
+from statemachines.spark.spark_link import ConnectLink, set_value
+from statemachines.spark.spark_session import SharedSpark
 from statemachines.spark.spark_settings import NO_SETTINGS, SparkSettings, is_local, read_settings
 from statemachines_reports.pipeline import LOCAL, SPARK, SPARK_ROWS, choose_engine
 from statemachines_reports.trace_piece import count_task_rows
@@ -57,7 +60,10 @@ def test_an_executor_that_is_not_like_the_driver_is_refused_in_one_line(monkeypa
     assert "and the driver 9.9: install the same" in refusal_of(spark_task.make_task(f"{__name__}:refuse_nothing", b""))
     monkeypatch.undo()
     said = refusal_of(spark_task.make_task("no_such_package.tasks:judge", b""))
-    assert "has no package no_such_package: install it there, or ship an environment (spark.archives)" in said
+    assert (
+        "has no package no_such_package: install it there, or ship an environment (gapless env-archive, spark.archives)"
+        in said
+    )
 
 
 def test_what_a_task_refuses_is_one_line():
@@ -71,6 +77,8 @@ def test_what_a_task_refuses_is_one_line():
     assert str(spark_task.find_refusal(Exception(mismatch))).endswith(
         "than 3.11: set PYSPARK_PYTHON to the same version"
     )
+    lacking = str(spark_task.find_refusal(Exception("ModuleNotFoundError: No module named 'pyarrow'")))
+    assert lacking.startswith("the executors have no package pyarrow: install it there")
     started = str(spark_task.find_refusal(Exception('java.io.IOException: Cannot run program "python9": error=2')))
     assert started == "the executors have no Python 'python9': set PYSPARK_PYTHON or spark.pyspark.python"
 
@@ -94,7 +102,6 @@ def test_the_code_is_a_zip_with_the_packages_of_strangers(tmp_path):
         (("--conf", "x=1"), "is no setting of Spark: give spark.KEY=VALUE"),
         (("--conf", "spark.x=1", "--conf", "spark.x=2"), "gives spark.x a second value, after '1'"),
         (("--conf", "spark.sql.ansi.enabled=false"), "must be true for our queries"),
-        (("--master", "sc://host"), "is Spark Connect"),
         (("--master", "local[1]", "--conf", "spark.master=yarn"), "is not that of --conf spark.master=yarn"),
         (("--engine", "local", "--master", "local[1]"), "is not on Spark, so it has no --master and no --conf"),
         (("--engine", "local", "--spark"), "contradicts --spark or --no-spark"),
@@ -154,3 +161,50 @@ def test_spark_keeps_what_the_user_has_set(tmp_path):
     environment = {**os.environ, "SPARK_CONF_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", SHOW], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [str(["local[1]", "mine", "5", "true", "127.0.0.1", "false"]), "kept"]
+
+
+def test_packages_of_spark_connect_that_are_not_here_are_named(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "pyspark.sql.connect.session", None)
+    with pytest.raises(GaplessError, match=r"Spark Connect needs .*: install gapless\[connect\]"):
+        SharedSpark(SparkSettings("sc://127.0.0.1:1")).__enter__()
+
+
+class Client:
+    """A session of Spark Connect that takes settings of a session alone."""
+
+    def __init__(self):
+        self.values = {}
+        self.conf = self
+        self.sent, self.ended = [], []
+
+    def set(self, key, value):
+        if key == "spark.executor.memory":
+            raise AnalysisException("static")
+        self.values[key] = value
+
+    def get(self, key, default):
+        return self.values.get(key, default)
+
+    def addArtifacts(self, path, pyfile):
+        self.sent.append((path, pyfile))
+
+    def addTag(self, tag):
+        self.tag = tag
+
+    def interruptTag(self, tag):
+        self.ended.append(tag)
+
+
+def test_a_client_of_spark_connect_sends_code_sets_its_session_and_cancels_by_tag(tmp_path):
+    client = Client()
+    set_value(client, "spark.sql.ansi.enabled", "true", is_needed=True)
+    set_value(client, "spark.executor.memory", "3g", is_needed=False)
+    assert client.values == {"spark.sql.ansi.enabled": "true"}
+    with pytest.raises(ConfigurationError, match="'3g': cannot be set"):
+        set_value(client, "spark.executor.memory", "3g", is_needed=True)
+    link = ConnectLink(client)
+    link.send_code(tmp_path / "code.zip")
+    assert client.sent == [(str(tmp_path / "code.zip"), True)]
+    assert link.run_job("mine", lambda: 7) == 7
+    link.cancel_jobs("mine")
+    assert (client.tag, client.ended, link.is_local) == ("mine", ["mine"], False)

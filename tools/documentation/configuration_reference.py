@@ -40,6 +40,8 @@ ENVIRONMENT = """
 | `GAPLESS_SECRET` | The secret of all nodes, instead of `--secret-file`. |
 | `GAPLESS_NODE_SECRET` | The secret of session nodes alone, instead of `--node-secret-file`. |
 | `GAPLESS_RUN` | The name of the run in the heads of trace logs. |
+| `GAPLESS_SEGMENT_SECONDS` | Logs are written in segments, each closed so many seconds after its first row (10). |
+| `GAPLESS_SEGMENT_BYTES` | Logs are written in segments, each closed by the row that makes it so long (16 MiB). |
 
 """
 

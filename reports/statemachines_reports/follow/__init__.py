@@ -1,0 +1,1 @@
+"""Follow: a folder that traces or logs still come into is judged as they come, by Structured Streaming."""
