@@ -9,7 +9,7 @@ JOBS ?= 3
 # Hundreds of processes are begun by the tests; each would compile all that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test pythons orders lint docs clauses bench soak lock clean
+.PHONY: help setup demo test pythons orders lint docs release clauses bench soak lock clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -39,11 +39,15 @@ docs: setup  ## build the documentation site into out/site; a broken link is an 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo out/site/index.html
 
+release: setup  ## build the source distribution and the wheel into dist/, and try the wheel in a fresh environment
+	$(BIN)/python tools/release.py
+
 clauses: setup  ## take each clause away: does a test named after it fail?
 	$(BIN)/python tools/clauses.py
 
-bench: setup  ## measure against the baselines
-	$(BIN)/gapless bench
+bench: setup  ## measure against the baselines; each row is kept in out/bench.json (RESUME=1: only those that are not there yet)
+	@mkdir -p out
+	$(BIN)/gapless bench --save out/bench.json $(if $(RESUME),--resume)
 
 soak: setup  ## explore every certificate again, run the long tests, let implementations of others pass 1 000 seeds and find what is planted in them, then run for long under failures (MINUTES=10; 60: sessions hurt a thousand times in a run)
 	$(BIN)/gapless check --certificates --jobs 2

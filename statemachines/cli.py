@@ -11,34 +11,15 @@ import sys
 import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, cast
 
 import typer
 
 from statemachines import __version__
-from statemachines.commands import (
-    adopt,
-    analysis,
-    campaign,
-    check,
-    conform,
-    damage,
-    demo,
-    environment,
-    export,
-    itf,
-    judge,
-    mutate,
-    node,
-    simulation,
-)
 from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
-from statemachines.drivers.plain_text import plain_lines
-from statemachines.interrupts import INTERRUPTED, begin_work, end_on_sigterm, leave_threads
-from statemachines.kernel import ConfigurationError, GaplessError, InvariantViolated, Superseded
-from statemachines.whole_file import write_whole
+from statemachines.interrupts import INTERRUPTED, end_on_sigterm, leave_threads
+from statemachines.kernel import GaplessError, InvariantViolated, Superseded
 
 EXTRAS: Final = {
     "simpy": "sim",
@@ -61,18 +42,19 @@ EXTRAS: Final = {
 }
 """Package that is imported -> the extra of this distribution that brings it."""
 
+UsageError: Final = cast("type[Exception]", typer.BadParameter.__mro__[1])
+"""What every wrong use of a command is; typer gives its parts alone a public name."""
+
 app = typer.Typer(
     name="gapless",
     cls=ProtocolCommands,
-    add_completion=False,
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="State machines of protocols that deliver without gaps: look at them, run them, check them, judge traces.",
     epilog="Exit codes: 0 held, 1 violated, 2 wrong usage, 3 inconclusive.",
 )
-
-JSON = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 
 
 def main() -> None:
@@ -97,9 +79,12 @@ def print_anything() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command (`sys.argv` without arguments); its exit code."""
     try:
-        app(args=arguments, prog_name="gapless")
+        ended = app(args=arguments, prog_name="gapless", standalone_mode=False)
+        return ended if isinstance(ended, int) else Exit.HELD
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else Exit.HELD
+    except UsageError as error:
+        return _refuse_usage(error)
     except ImportError as error:
         return _missing(error)
     except InvariantViolated as error:
@@ -113,7 +98,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception:
         traceback.print_exc()
         return _fail("this is a mistake of gapless itself; nothing has been decided", Exit.INCONCLUSIVE)
-    return Exit.HELD
 
 
 MENDS: Final = {
@@ -131,7 +115,22 @@ def _of_system(error: OSError) -> str:
     return f"{where}{f'; {mend}' if mend else ''}"
 
 
+def _refuse_usage(error: Any) -> int:
+    """A command that was given wrongly: one line says what was wrong, and where all is said that it takes.  A command
+    that takes something and was given nothing prints its help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return Exit.USAGE
+    where = error.ctx.command_path if error.ctx else "gapless"
+    said = " ".join(error.format_message().split()).rstrip(".")
+    return _fail(f"{said}; see `{where} -h`", Exit.USAGE)
+
+
 def _fail(text: str, code: Exit) -> int:
+    from statemachines.drivers.plain_text import (
+        plain_lines,  # brings the drivers, which a list of commands does not need
+    )
+
     print(f"error: {plain_lines(text)}", file=sys.stderr)
     return code
 
@@ -159,118 +158,3 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-@app.command()
-def show(
-    machine: Annotated[
-        str,
-        typer.Argument(
-            metavar="MACHINE",
-            help="A machine: its name, protocol/name, or module:ATTRIBUTE; a process; or a protocol; without one, all.",
-        ),
-    ] = "",
-    mermaid: Annotated[bool, typer.Option("--mermaid", help="A Mermaid state diagram.")] = False,
-    graphviz: Annotated[bool, typer.Option("--graphviz", help="A Graphviz digraph.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="The table in Markdown.")] = False,
-    graphml: Annotated[bool, typer.Option("--graphml", help="The table as a graph in GraphML.")] = False,
-    json: JSON = False,
-) -> None:
-    """Show a machine: its table, its timers, and the clauses that its rows carry out."""
-    from statemachines import catalogue, diagrams, registry
-    from statemachines import show as shown
-
-    drawn = (
-        (mermaid, diagrams.mermaid),
-        (graphviz, diagrams.graphviz),
-        (markdown, diagrams.markdown),
-        (graphml, diagrams.graphml),
-    )
-    if mermaid + graphviz + markdown + graphml + json > 1:
-        raise typer.BadParameter("choose one of --mermaid, --graphviz, --markdown, --graphml, --json")
-    drawings = [draw for wanted, draw in drawn if wanted]
-    if drawings and not machine:
-        raise typer.BadParameter("a diagram needs a MACHINE; `gapless show` lists them")
-    process = catalogue.find_process(machine) if machine and ":" not in machine else None
-    if process is not None:
-        if drawings and not mermaid:
-            raise typer.BadParameter("a process has a Mermaid diagram, or JSON; its machine is shown with it")
-        if mermaid:
-            print(diagrams.mermaid_process(process), end="")
-        elif json:
-            _print_json(shown.describe_process_json(process))
-        else:
-            shown.write(shown.describe_process(process))
-    elif drawings:
-        print(drawings[0](catalogue.machine(machine)), end="")
-    elif machine in registry.names():
-        _print_json(shown.overview_json(machine)) if json else shown.write(shown.overview(machine))
-    elif json:
-        _print_json(shown.description_json(machine) if machine else shown.listing_json())
-    else:
-        shown.write(shown.description(machine) if machine else shown.listing())
-
-
-@app.command()
-def bench(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Rows; default all.")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the rows; measure nothing.")] = False,
-    save: Annotated[Path | None, typer.Option(metavar="PATH", help="Also write the results there, as JSON.")] = None,
-    json: JSON = False,
-) -> None:
-    """Measure against baselines, in turns; exit code 1 if a target is missed.
-
-    One row, one baseline: targets are ratios, since absolute times are those of this machine.  Benchmarks come with a
-    checkout, and not with the package that pip installs.
-    """
-    try:
-        import statemachines_bench as benchmarks
-    except ModuleNotFoundError as error:
-        if error.name != "statemachines_bench":
-            raise
-        rule = "come with a checkout alone; run `make bench` in one"
-        raise ConfigurationError("benchmarks", "not installed", rule) from error
-    from statemachines import show as shown
-
-    chosen = benchmarks.choose(names or [])
-    begin_work()
-    if listed:
-        _print_json(benchmarks.list_json(chosen)) if json else shown.write(benchmarks.list_rows(chosen))
-        return
-    results = benchmarks.measure_all(chosen, progress=_progress)
-    if save is not None:
-        write_whole(save, benchmarks.results_json(results) + b"\n")
-    if json:
-        _print_json(benchmarks.results_json(results))
-    else:
-        shown.write(benchmarks.render_results(results))
-    if not all(result.holds for result in results):
-        raise typer.Exit(Exit.VIOLATED)
-
-
-def _print_json(text: bytes) -> None:
-    print(text.decode())
-
-
-def _progress(text: str) -> None:
-    """Only where somebody is looking."""
-    if sys.stderr.isatty():
-        print(text, file=sys.stderr)
-
-
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(demo.demo)
-app.command()(simulation.simulate)
-app.command()(simulation.replay)
-app.command()(campaign.campaign)
-app.command("env-archive")(environment.write_archive)
-app.command()(analysis.analyze)
-app.command()(damage.damage)
-app.command()(export.export)
-app.command()(check.check)
-app.command()(itf.itf)
-app.command()(mutate.mutate)
-app.command()(adopt.adopt)
-app.command()(judge.judge)
-app.command()(conform.conform)
-app.command()(conform.schema)
-app.add_typer(node.app, name="node")

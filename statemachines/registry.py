@@ -21,6 +21,11 @@ from statemachines.kernel.protocol import AREAS, GROUP
 
 T = TypeVar("T")
 
+LISTED_NAMES: Final = 60
+"""Of more names than this an error shows only the nearest."""
+
+NEAREST_NAMES: Final = 8
+
 _REGISTERED: Final[dict[str, Protocol]] = {}
 
 
@@ -136,7 +141,11 @@ def unknown(kind: str, name: str, known: Iterable[str], also: str = "") -> Confi
     close = get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     end = f"; {also}" if also else ""
-    return ConfigurationError(kind, name, f"unknown; {hint}there are: {', '.join(known)}{end}")
+    listed = f"there are: {', '.join(known)}"
+    if len(known) > LISTED_NAMES:
+        nearest = get_close_matches(name, known, n=NEAREST_NAMES, cutoff=0.0)
+        listed = f"there are {len(known)}, such as {', '.join(nearest)}"
+    return ConfigurationError(kind, name, f"unknown; {hint}{listed}{end}")
 
 
 @cache

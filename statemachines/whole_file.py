@@ -68,6 +68,17 @@ def check_folder(path: Path, key: str) -> None:
         raise _unusable(path, key, f"this user may not write to {there}")
 
 
+def local_path(path: Path, key: str) -> Path:
+    """The path, without `file:` before it; raises `ConfigurationError` for an address of another store, such as s3:."""
+    scheme, colon, rest = str(path).partition(":/")
+    if not colon or not scheme.isalnum() or len(scheme) == 1:
+        return path
+    if scheme != "file":
+        rule = f"is an address of {scheme}, which is not read; mount it, or copy it, and give a path or file:"
+        raise ConfigurationError(key, str(path), rule)
+    return Path("/" + rest.lstrip("/"))
+
+
 def check_name(path: Path, key: str) -> None:
     """Libraries that write files for us know names as UTF-8; raises `ConfigurationError` for one that is none here."""
     try:

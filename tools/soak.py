@@ -40,6 +40,7 @@ from soak_processes import (
     crash_queues,
     crowd_queue,
     cut_off,
+    kill_mqtt_nodes,
     kill_nodes,
     share_streams,
     slow_link,
@@ -111,6 +112,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         crowd_queue(done, given.lives)
         slow_link(done, given.slow_samples)
         kill_nodes(done, given.hurts)
+        kill_mqtt_nodes(done, given.hurts // 3)
         share_streams(done, given.storm)
         start_many_topics(done, given.topics)
         cut_off(done, SERVED)

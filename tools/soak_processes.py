@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import subprocess
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "real"))
 
 import carried_run
 import many_topics_run
+import mqtt_run
 import sessions_run
 import unreachable_run
 
@@ -69,6 +71,20 @@ def kill_nodes(totals: Totals, faults: int) -> None:
     again += " --store URL" * on_postgres
     totals.count_violations(
         *(f"sessions, seed {totals.seed}: {one}; files are in {folder}" for one in wrong), again=again
+    )
+
+
+def kill_mqtt_nodes(totals: Totals, faults: int) -> None:
+    """An MQTT client of others keeps its process while the nodes that it is at are killed; each kind has its round."""
+    folder = empty_folder("mqtt")
+    client = mqtt_run.CLIENTS[totals.seed % len(mqtt_run.CLIENTS)]
+    played = mqtt_run.play(folder, str(folder / "sessions.db"), client, totals.seed, faults)
+    wrong, met, count, _ = asyncio.run(played)
+    totals.mqtt_nodes_killed += met
+    totals.through_mqtt += count
+    again = f"python tests/real/mqtt_run.py --client {client} --seed {totals.seed} --faults {faults}"
+    totals.count_violations(
+        *(f"{client}, seed {totals.seed}: {one}; files are in {folder}" for one in wrong), again=again
     )
 
 

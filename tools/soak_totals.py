@@ -54,6 +54,8 @@ class Totals(msgspec.Struct):
     through_sessions: int = 0
     hurt_on_postgres: int = 0
     hurt_in_a_run: int = 0
+    mqtt_nodes_killed: int = 0
+    through_mqtt: int = 0
     hurt_sharing: int = 0
     calm_moves: int = 0
     through_groups: int = 0
@@ -100,6 +102,8 @@ class Totals(msgspec.Struct):
                 f"killed, {t.through_queue:,} messages came through",
                 f"{t.nodes_hurt:,} faults of nodes of sessions and their store ({t.hurt_on_postgres:,} on PostgreSQL; "
                 f"{t.hurt_in_a_run:,} in one run), {t.through_sessions:,} messages came through",
+                f"{t.mqtt_nodes_killed:,} kills of nodes that MQTT clients were at, {t.through_mqtt:,} messages came "
+                f"through",
                 f"{t.hurt_sharing:,} faults of nodes and stores of sessions that share streams, {t.calm_moves:,} moves "
                 f"in the calm; {t.through_groups:,} messages came through",
                 f"{t.over_slow_link:,} samples came over links that were cut and came back slow",

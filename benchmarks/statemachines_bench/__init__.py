@@ -6,10 +6,13 @@ from statemachines_bench.measure import ns_per_event as ns_per_event
 from statemachines_bench.result import Result as Result
 from statemachines_bench.result import render_results as render_results
 from statemachines_bench.result import results_json as results_json
+from statemachines_bench.result import summarize_result as summarize_result
 from statemachines_bench.row import Pair as Pair
 from statemachines_bench.row import Ratio as Ratio
 from statemachines_bench.row import Row as Row
 from statemachines_bench.row import Size as Size
+from statemachines_bench.saved_results import SavedResults as SavedResults
+from statemachines_bench.saved_results import find_commit as find_commit
 from statemachines_bench.table import choose as choose
 from statemachines_bench.table import list_json as list_json
 from statemachines_bench.table import list_rows as list_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter, perf_counter_ns
 from tracemalloc import get_traced_memory, start, stop
 
@@ -14,17 +14,16 @@ from statemachines_bench.row import Pair, Row, Size
 Progress = Callable[[str], None]
 
 
-def measure_all(rows: Iterable[Row], progress: Progress) -> list[Result]:
-    """Measure each row; `progress` is told what is being done.  A row that fails is a result that says so: the others
-    are measured all the same."""
-    results = []
+def measure_all(rows: Iterable[Row], progress: Progress) -> Iterator[Result]:
+    """Measure each row, and give its result as soon as it is there; `progress` is told what is being done.  A row that
+    fails is a result that says so: the others are measured all the same."""
     for row in rows:
         progress(f"{row.name}: {row.about}")
         try:
-            results.append(measure(row))
+            result = measure(row)
         except Exception as error:
-            results.append(make_failed_result(row, error))
-    return results
+            result = make_failed_result(row, error)
+        yield result
 
 
 def make_failed_result(row: Row, error: Exception) -> Result:

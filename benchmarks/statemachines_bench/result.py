@@ -48,7 +48,7 @@ class Result(msgspec.Struct, frozen=True):
         return not self.error and self.row.holds(self.ratio)
 
 
-class Written(msgspec.Struct, frozen=True):
+class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     """A result as it stands in JSON; of a row that failed the values are null, and `error` says why."""
 
     name: str
@@ -61,10 +61,14 @@ class Written(msgspec.Struct, frozen=True):
     holds: bool
     rounds: int
     error: str | UnsetType = UNSET
+    commit: str | UnsetType = UNSET
+    """What was measured, in a file of results; with it stand the values of all rounds."""
+    ours_rounds: tuple[float, ...] = ()
+    baseline_rounds: tuple[float, ...] = ()
 
 
-def make_written(result: Result) -> Written:
-    """The result as one object, four significant digits."""
+def make_written(result: Result, commit: str = "") -> Written:
+    """The result as one object, four significant digits; with all rounds where a `commit` is given."""
     row = result.row
     return Written(
         row.name,
@@ -77,6 +81,9 @@ def make_written(result: Result) -> Written:
         result.holds,
         len(result.ours_rounds),
         result.error or UNSET,
+        commit or UNSET,
+        result.ours_rounds if commit else (),
+        result.baseline_rounds if commit else (),
     )
 
 
@@ -110,6 +117,14 @@ def render_results(results: Sequence[Result]) -> RenderableType:
     failures = [Text(f"{one.row.name} failed: {one.error}", style="bold red") for one in results if one.error]
     notes = Text("values: median (least - greatest of the rounds); a target is a ratio of medians")
     return Group(table, notes, *failures)
+
+
+def summarize_result(result: Result) -> str:
+    """The row in one line, as it is printed when it ends."""
+    if result.error:
+        return f"{result.row.name}: FAILED: {result.error}"
+    verdict = "holds" if result.holds else "MISSED"
+    return f"{result.row.name}: {result.ratio:.2f} ({result.row.target_text}: {verdict})"
 
 
 def _verdict(result: Result) -> Text:

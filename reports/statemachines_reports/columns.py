@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.trace import COLUMNS
 from statemachines.trace.parquet import ROWS_PER_GROUP, TEXTS
 from statemachines_reports.lookup import Lookup, code_column
+from statemachines_reports.trace_footer import find_run_begin
 
 STEPS = ("step", "timer")
 """The kinds of rows that are steps."""
@@ -50,6 +51,24 @@ class Columns:
     def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name]
 
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray], texts: dict[str, list[str]]) -> Self:
+        """Columns of these integers, without data; the code behind the last text of a column says: none."""
+        columns = cls.__new__(cls)
+        columns.rows = len(arrays["run"])
+        columns.texts, columns.data = texts, None
+        columns._arrays, columns._rows_of = arrays, {}
+        return columns
+
+    def select(self, rows: np.ndarray) -> Columns:
+        """Some of the rows, in order, with the texts that they use; without data."""
+        arrays, texts = {}, {}
+        for name, array in self._arrays.items():
+            arrays[name] = array[rows]
+            if name in self.texts:
+                arrays[name], texts[name] = _use_texts(arrays[name], self.texts[name])
+        return Columns.of_arrays(arrays, texts)
+
     def text(self, name: str, row: int) -> str:
         """The text of a column in a row; "" where there is none."""
         code, texts = self._arrays[name][row], self.texts[name]
@@ -81,6 +100,30 @@ class Columns:
         chunks = column.unify_dictionaries().chunks
         self.texts[name] = chunks[0].dictionary.to_pylist() if chunks else []
         return _numbers([chunk.indices for chunk in chunks], np.int32, len(self.texts[name]))
+
+
+def join_columns(first: Columns, second: Columns) -> Columns:
+    """The rows of one behind those of another, with the columns of the first; without data."""
+    arrays, texts = {}, {}
+    for name, array in first._arrays.items():
+        other = second[name]
+        if name in first.texts:
+            codes = {text: code for code, text in enumerate(dict.fromkeys([*first.texts[name], *second.texts[name]]))}
+            texts[name] = list(codes)
+            array = np.append(np.arange(len(first.texts[name]), dtype=np.int32), np.int32(len(codes)))[array]
+            other = np.array([*(codes[text] for text in second.texts[name]), len(codes)], np.int32)[other]
+        arrays[name] = np.concatenate((array, other))
+    return Columns.of_arrays(arrays, texts)
+
+
+def _use_texts(codes: np.ndarray, texts: list[str]) -> tuple[np.ndarray, list[str]]:
+    """The codes of those texts alone that are used, and these."""
+    is_used = np.zeros(len(texts) + 1, bool)
+    is_used[codes] = True
+    kept = np.flatnonzero(is_used[:-1]).tolist()
+    again = np.full(len(texts) + 1, len(kept), np.int32)
+    again[kept] = np.arange(len(kept))
+    return again[codes], [texts[code] for code in kept]
 
 
 class Steps:
@@ -218,41 +261,12 @@ def read_columns(
         with reading(path):
             first, latest = find_run_begin(file, begin)
             last, _ = find_run_begin(file, file.metadata.num_rows if end is None else end)
-        for table in _whole_runs(path, file, wanted, first, last):
+        for table in read_tables(path, file, wanted, first, last):
             with reading(path):
                 columns = Columns(table)
-            _check_order(path, columns, latest)
+            check_order(path, columns, latest)
             latest = int(columns["run"][-1])
             yield columns
-
-
-def find_run_begin(file: Any, row: int) -> tuple[int, int]:
-    """The first row from `row` on in which a run begins (the number of rows: in none), and the run before it (-1:
-    none).  It follows from the file and the row alone, so pieces of a file that are cut at any rows share its runs."""
-    if row <= 0 or row >= file.metadata.num_rows:
-        return max(0, min(row, file.metadata.num_rows)), -1
-    place, latest = 0, None
-    for group in range(file.num_row_groups):
-        about = file.metadata.row_group(group)
-        rows = about.num_rows
-        if place + rows >= row and not _has_one_run(about, latest):
-            run = file.read_row_group(group, columns=["run"]).column("run").fill_null(-1).to_numpy()
-            if latest is None:
-                latest = int(run[row - 1 - place])
-            others = np.flatnonzero(run[max(row - place, 0) :] != latest)
-            if len(others):
-                return max(row, place) + int(others[0]), latest
-        place += rows
-    return place, -1 if latest is None else latest
-
-
-def _has_one_run(about: Any, run: int | None) -> bool:
-    """The statistics of a row group say that all of its rows are of this run."""
-    if run is None:
-        return False
-    names = [about.column(place).path_in_schema for place in range(about.num_columns)]
-    statistics = about.column(names.index("run")).statistics
-    return statistics is not None and statistics.has_min_max and statistics.min == statistics.max == run
 
 
 def columns_of_run(path: Path, run: int) -> Columns:
@@ -262,9 +276,11 @@ def columns_of_run(path: Path, run: int) -> Columns:
     return Columns(_with_dictionaries(table))
 
 
-def _whole_runs(path: Path, file: Any, wanted: tuple[str, ...], begin: int, end: int) -> Iterator[pa.Table]:
-    """The rows from `begin` to `end`, where runs begin, row group by row group: put together, and cut again where a run
-    ends."""
+def read_tables(
+    path: Path, file: Any, wanted: tuple[str, ...], begin: int, end: int, is_cut: bool = False
+) -> Iterator[pa.Table]:
+    """The rows from `begin` to `end`, row group by row group: put together, and cut again where a run ends.  One run of
+    `SEGMENT` rows and more is cut, too, if `is_cut`."""
     parts: list[pa.Table] = []
     place = 0
     for group in range(file.num_row_groups):
@@ -281,6 +297,8 @@ def _whole_runs(path: Path, file: Any, wanted: tuple[str, ...], begin: int, end:
             run = table.column("run").to_numpy()
             last_run = np.flatnonzero(run != run[-1])
             cut = int(last_run[-1]) + 1 if len(last_run) else 0
+            if not cut and is_cut:
+                cut = table.num_rows
             if cut:
                 yield table.slice(0, cut)
             parts = [table.slice(cut)]
@@ -296,7 +314,7 @@ def _with_dictionaries(table: pa.Table) -> pa.Table:
     return table
 
 
-def _check_order(path: Path, columns: Columns, latest: int) -> None:
+def check_order(path: Path, columns: Columns, latest: int) -> None:
     """What is judged relies on it: whole runs one after the other, each in the order of seq."""
     run, seq = columns["run"], columns["seq"]
     later = (run[1:] > run[:-1]) | ((run[1:] == run[:-1]) & (seq[1:] > seq[:-1]))

@@ -94,7 +94,8 @@ def _state(fsm: Fsm[Any], state: str, place: tuple[float, float], stays: str) ->
     below = f'<text class="small" x="{x + WIDTH / 2}" y="{y + 34}">{escape(stays)}</text>' if stays else ""
     name = y + (19 if stays else 27)
     return (
-        f'<g class="{kind}"><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
+        f'<g class="{kind}" data-state="{escape(state)}">'
+        f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
         f'<text x="{x + WIDTH / 2}" y="{name}">{escape(state)}</text>{below}</g>'
     )
 

@@ -17,6 +17,9 @@ from statemachines_reports.protocol import Story
 ARROWS = 60
 """At most so many messages are drawn."""
 
+MARKS = 150
+"""At most so many arrows and notes together: the picture ends behind them."""
+
 BEFORE, AFTER = 40, 12
 """So many rows before a counterexample the picture begins, and after it it ends."""
 
@@ -138,6 +141,8 @@ class Window:
 
     def add(self, row: dict[str, Any]) -> bool:
         """Draw a row; False: the picture is full."""
+        if len(self.marks) >= MARKS:
+            return False
         if row["kind"] == "send":
             return self._send(row)
         if row["kind"] in ("deliver", "drop"):

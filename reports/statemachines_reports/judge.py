@@ -7,15 +7,15 @@ the protocols.  Nothing here looks at single rows in Python except those that ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from statemachines import catalogue, registry
 from statemachines.kernel import Protocol, name_of, node_of
-from statemachines_reports.columns import STEPS, Columns, Segment, Steps, read_columns
+from statemachines_reports.absent_logs import find_lacking_logs, find_silent_nodes, find_speakers
+from statemachines_reports.columns import STEPS, Columns, Segment, Steps
 from statemachines_reports.lookup import Lookup
 from statemachines_reports.neutral.clock_check import CLOCKS
 from statemachines_reports.neutral.fault_check import faults_check
@@ -23,8 +23,8 @@ from statemachines_reports.neutral.message_check import messages_check
 from statemachines_reports.neutral.replay_check import replay_check
 from statemachines_reports.neutral.step_checks import CONTINUITY, ROWS
 from statemachines_reports.neutral.turn_check import turns_check
-from statemachines_reports.protocol import Finding, ReportProtocol, Verdict, reports_of
-from statemachines_reports.trace_set import RunParameters, TraceSet
+from statemachines_reports.protocol import Check, Finding, ReportProtocol, Verdict, reports_of
+from statemachines_reports.trace_set import TraceSet
 
 FAULT, NOTE = "fault", "note"
 NO_FAULTS = ("heal", "restart", "resume", "join")
@@ -95,7 +95,17 @@ class Count(msgspec.Struct, frozen=True):
     count: int
 
 
-NEUTRAL: Final = (RunRows, Found, Finding, Unjudged, Absent, Used, Pair, Count)
+class RunPart(msgspec.Struct, frozen=True):
+    """What a piece of a trace file has of a run that goes on before it or behind it: from which row of the file on, and
+    its summary."""
+
+    run: int
+    file: str
+    begin: int
+    summary: bytes
+
+
+NEUTRAL: Final = (RunRows, Found, Finding, Unjudged, Absent, Used, Pair, Count, RunPart)
 """What is found in a trace of any protocol."""
 
 Result = tuple[str, msgspec.Struct]
@@ -147,68 +157,45 @@ class Judges:
 
     def judge(self, segment: Segment, waived: Mapping[str, frozenset[int]]) -> Iterator[Result]:
         """All results of a segment; `waived`: check as shown -> runs that do not promise it."""
-        columns, steps = segment.columns, segment.steps
+        yield from self.conclude(segment, waived, lambda shown, check: check.judge(segment))
+        yield from (("", one) for one in count_rows(segment))
+        yield from (("", one) for one in list_used_pairs(segment.steps, segment.lookup))
+        yield from (("", one) for one in counts(row_counts(segment.columns), segment))
+
+    def conclude(
+        self,
+        segment: Segment,
+        waived: Mapping[str, frozenset[int]],
+        verdict_of: Callable[[str, Check], Verdict],
+    ) -> Iterator[Result]:
+        """What is found in a segment, but for what is counted; `verdict_of`: that of a check, by its name as shown."""
         absent = self._absent(segment)
         for shown, protocol, check in self.checks:
-            verdict = check.judge(segment)
+            verdict = verdict_of(shown, check)
             partial = [one.run for name, one in absent if name in ("", protocol)]
             if check.whole and partial:
                 verdict = _without(verdict, partial)
             yield from (("", one) for one in _split(shown, verdict, waived.get(shown, frozenset())))
         yield from absent
-        yield from (("", RunRows(run, rows)) for run, rows in columns.runs())
-        yield from (("", Unjudged(missing, count)) for missing, count in steps.unjudged.items() if count)
-        yield from (("", one) for one in list_used_rows(steps, segment.lookup))
-        yield from (("", one) for one in list_used_pairs(steps, segment.lookup))
-        yield from (("", one) for one in counts(columns, segment.parameters))
         for name, report in self.reports.items():
             yield from ((name, one) for one in report.find(segment))
 
     def _absent(self, segment: Segment) -> list[tuple[str, Absent]]:
         """Whose logs are missing, and for the checks of which protocol ("": of all)."""
-        unlogged = tuple(event for report in self.reports.values() for event in report.unlogged)
-        silent = tuple(unheard(segment.columns, unlogged))
-        cut = (one for one in find_lacking_logs(segment, unlogged) if (one[0], node_of(one[1])) not in silent)
+        silent = tuple(find_silent_nodes(segment.columns, self._unlogged))
+        cut = (one for one in find_lacking_logs(segment, self._unlogged) if (one[0], node_of(one[1])) not in silent)
         told = [(name, one) for name, report in self.reports.items() for one in report.absent(segment)]
         found = dict.fromkeys([*(("", one) for one in (*silent, *cut)), *told])
         return [(name, Absent(run, log)) for name, (run, log) in found]
 
-    def judge_path(
-        self, path: Path, waived: Mapping[str, frozenset[int]], begin: int = 0, end: int | None = None
-    ) -> Iterator[Result]:
-        """All results of one file, or of its runs that begin from row `begin` on and before row `end`."""
-        parameters_of = RunParameters(path)
-        for columns in read_columns(path, begin=begin, end=end):
-            yield from self.judge(Segment(columns, self.lookup, parameters_of), waived)
+    def list_speakers(self, segment: Segment) -> np.ndarray:
+        """The rows of a run that say whose logs are there, and whose messages came."""
+        return find_speakers(segment.columns, self._unlogged)
 
-
-def find_lacking_logs(segment: Segment, unlogged: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """(run, log) of logs that are missing, or a part of which is, as the merged logs of a real run say."""
-    for run, _ in segment.columns.runs():
-        for log, event in segment.parameters(run).get("lacking", ()):
-            if event not in unlogged:
-                yield run, log
-
-
-def unheard(columns: Columns, unlogged: tuple[str, ...] = ()) -> Iterator[tuple[int, str]]:
-    """(run, node) of nodes whose messages came to somebody, and who have no row of their own: one that says what was
-    done to a node is not its own.  Messages that are `unlogged` come from those who keep no log.  A peer that is no
-    life of a node is none of ours: a source of zenoh, say."""
-    rows = columns.rows_of("deliver")
-    rows = rows[~columns.is_one_of("event", unlogged, rows)]
-    texts, nodes = columns.texts["peer"], len(columns.texts["node"]) + 1
-    number = {name: place for place, name in enumerate(columns.texts["node"])}
-    peers, where = np.unique(columns["peer"][rows], return_inverse=True)
-    parties = [texts[code] if code < len(texts) and "~" in texts[code] else "" for code in peers.tolist()]
-    own = np.setdiff1d(np.arange(len(columns["run"])), columns.rows_of("fault"))
-    known = np.unique(columns["run"][own] * nodes + columns["node"][own])
-    node = np.array([number.get(node_of(party), -1) for party in parties], np.int64)[where]
-    run = columns["run"][rows]
-    unknown = (node < 0) | ~np.isin(run * nodes + node, known)
-    found = {
-        (one, node_of(parties[at])) for one, at in zip(run[unknown].tolist(), where[unknown].tolist(), strict=True)
-    }
-    yield from sorted(one for one in found if one[1])
+    @property
+    def _unlogged(self) -> tuple[str, ...]:
+        """Messages of those who keep no log."""
+        return tuple(event for report in self.reports.values() for event in report.unlogged)
 
 
 def _without(verdict: Verdict, runs: list[int]) -> Verdict:
@@ -277,23 +264,31 @@ def list_used_pairs(steps: Steps, lookup: Lookup) -> list[Pair]:
     ]
 
 
-def counts(columns: Columns, parameters_of: Callable[[int], Mapping[str, Any]]) -> Iterator[Count]:
-    """How many rows of each kind and event each run has, steps and questions to stores left out.
+def count_rows(segment: Segment) -> Iterator[msgspec.Struct]:
+    """What adds up: rows of each run, rows of machines that were taken, steps that cannot be judged."""
+    yield from (RunRows(run, rows) for run, rows in segment.columns.runs())
+    yield from (Unjudged(missing, count) for missing, count in segment.steps.unjudged.items() if count)
+    yield from list_used_rows(segment.steps, segment.lookup)
+
+
+def counts(found: Iterable[Count], segment: Segment) -> Iterator[Count]:
+    """How many rows of each kind and event each run has (`found`), steps and questions to stores left out.
 
     How many faults a simulated run had its parameters say, as they took effect: what its rows note besides (a node that
     joins, a subscription that its load changes) is none.
     """
-    said = {run: faults for run, _ in columns.runs() if isinstance(faults := parameters_of(run).get("faults"), dict)}
+    runs = [run for run, _ in segment.columns.runs()]
+    said = {run: faults for run in runs if isinstance(faults := segment.parameters(run).get("faults"), dict)}
     for run, faults in said.items():
         yield from (Count(run, FAULT, str(kind), count) for kind, count in faults.items() if isinstance(count, int))
-    for one in row_counts(columns):
+    for one in found:
         is_fault = one.kind == FAULT and one.run not in said and not one.event.startswith("end_")
         is_fault = is_fault and one.event not in NO_FAULTS
         yield one if is_fault or one.kind != FAULT else msgspec.structs.replace(one, kind=NOTE)
 
 
 def row_counts(columns: Columns) -> Iterator[Count]:
-    """The same, row by row."""
+    """How many rows of each kind and event each run has, as its rows say."""
     events = [*columns.texts["event"], ""]
     others = np.flatnonzero(~columns.is_one_of("kind", (*STEPS, "ask")))
     yield from count_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,15 @@ import msgspec
 from statemachines.drivers.plain_text import plain_lines
 from statemachines.kernel import Fsm
 from statemachines.whole_file import write_whole
-from statemachines_reports import draw_bars, draw_histogram, draw_machine, draw_sequence
-from statemachines_reports.columns import columns_of_run, read_run
+from statemachines_reports import draw_bars, draw_histogram, draw_machine
 from statemachines_reports.comparison import Comparison
 from statemachines_reports.coverage import Coverage, coverage_of, describe_line, takeable
 from statemachines_reports.draw_histogram import duration
 from statemachines_reports.judge import Judges
+from statemachines_reports.page_head import PageHead, head_of
 from statemachines_reports.pipeline import NO_DATA, NO_LOG, NOT_JUDGED, NOT_PROMISED, VIOLATED, Analysis, own_tables
-from statemachines_reports.protocol import Drawing, FaultColumns, Measure, Section, Story, no_pictures
+from statemachines_reports.protocol import FaultColumns, Measure, Section
+from statemachines_reports.shown_run import ShownRun, show_run
 from statemachines_reports.tables import ALL, amounts_of
 
 PERCENTILES = ("p50", "p90", "p99", "max")
@@ -36,8 +38,8 @@ class Part(msgspec.Struct):
     histograms: list[tuple[str, str, Any]]
     unit: str
     sections: list[Section]
-    picture: Any
-    drawings: list[Drawing]
+    head: PageHead
+    shown: ShownRun
 
 
 class Beside(msgspec.Struct):
@@ -51,7 +53,6 @@ class Beside(msgspec.Struct):
 def part_of(name: str, analysis: Analysis) -> Part:
     """Make ready what the page shows of an analysis."""
     reports = analysis.judges.reports
-    picture, drawings = _pictures(analysis)
     return Part(
         name,
         analysis,
@@ -63,8 +64,8 @@ def part_of(name: str, analysis: Analysis) -> Part:
             *(section for name, report in reports.items() for section in report.sections(own_tables(analysis, name))),
             _faults(analysis),
         ],
-        picture,
-        drawings,
+        head_of(analysis),
+        show_run(analysis),
     )
 
 
@@ -81,15 +82,19 @@ def write_page(
     )
     family = {fsm.full_name: fsm for part in parts for fsm in part.analysis.judges.lookup.family}
     short = [fsm.name for fsm in family.values()]
+    machines = [
+        {"name": fsm.name if short.count(fsm.name) == 1 else fsm.full_name, **_machine(fsm, parts)}
+        for fsm in family.values()
+    ]
+    taken = [machine for machine in machines if machine["covered"].taken]
     text = environment.get_template("page.html.j2").render(
         title=title,
         lead=lead,
         parts=parts,
         beside=beside,
-        machines=[
-            {"name": fsm.name if short.count(fsm.name) == 1 else fsm.full_name, **_machine(fsm, parts)}
-            for fsm in family.values()
-        ],
+        machines=taken,
+        idle=[machine for machine in machines if machine not in taken],
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         verdict_class=_verdict_class,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +119,7 @@ def _totals(analysis: Analysis) -> list[tuple[str, str]]:
         if amount.card and amount.scenarios
     ]
     unjudged = [(f"steps of {name}, not judged", f"{count:,}") for name, count in analysis.unjudged_steps.items()]
-    return [
+    found = [
         ("runs", f"{analysis.runs:,}"),
         ("rows of trace", f"{analysis.rows:,}"),
         *cards,
@@ -123,6 +128,7 @@ def _totals(analysis: Analysis) -> list[tuple[str, str]]:
         ("torn lines", f"{analysis.torn:,}"),
         *unjudged,
     ]
+    return [(what, count) for what, count in found if count != "0"]
 
 
 def _measures_of(judges: Judges) -> dict[str, Measure]:
@@ -215,47 +221,6 @@ def _faults(analysis: Analysis) -> Section:
         lines.append(tuple(cells))
     captions = " ".join(columns.caption for columns in more)
     return Section("Faults against outcomes", (*heads, *(head for one in more for head in one.heads)), lines, captions)
-
-
-def _pictures(analysis: Analysis) -> tuple[Any, list[Drawing]]:
-    """Of a failing run if there is one (the shortest), else of a counterexample to what is not promised, else of the
-    first: its messages, and what its protocols draw of it."""
-    trace = analysis.trace
-    findings = analysis.tables["findings"]
-    failing = {line["run"] for line in findings if line["promised"]}
-    failing |= {number for number, run in trace.runs.items() if run.outcome != "held"}
-    number = min(failing, key=lambda run: trace.parameters[run].get("rows", 0)) if failing else min(trace.runs)
-    owners = {shown: protocol for shown, protocol, _ in analysis.judges.checks}
-    counter = [line for line in findings if owners[line["check"]] and line["seq"] >= 0]
-    # What a protocol's own check finds is what its story is told of; the first check, where several find something.
-    counter = [line for line in counter if line["check"] == counter[0]["check"]]
-    if counter and not failing:
-        number = counter[0]["run"]
-    found = next((line for line in counter if line["run"] == number), None)
-    seq = None if found is None else found["seq"]
-    story = _story(analysis, "" if found is None else owners[found["check"]])
-    for path in trace.files:
-        if read_run(path, ["run"], number).num_rows:
-            return draw_sequence.draw(path, number, story, seq), _drawings(analysis, path, number, seq)
-    return None, []
-
-
-def _drawings(analysis: Analysis, path: Path, number: int, seq: int | None) -> list[Drawing]:
-    """What the protocols draw of a run, if any of them draws."""
-    drawing = [report for report in analysis.judges.reports.values() if report.pictures is not no_pictures]
-    if not drawing:
-        return []
-    columns = columns_of_run(path, number)
-    parameters = analysis.trace.parameters[number]
-    return [one for report in drawing for one in report.pictures(columns, parameters, seq)]
-
-
-def _story(analysis: Analysis, protocol: str) -> Story:
-    """Of the protocol whose finding is told, or of the only one there is; several tell everything."""
-    reports = analysis.judges.reports
-    if protocol:
-        return reports[protocol].story
-    return next(iter(reports.values())).story if len(reports) == 1 else Story()
 
 
 def _covered(fsm: Fsm[Any], parts: list[Part]) -> Coverage:

@@ -15,13 +15,14 @@ from statemachines.drivers.plain_text import plain_json
 from statemachines.kernel import ConfigurationError
 from statemachines.spark.spark_settings import NO_SETTINGS, SparkSettings
 from statemachines.trace.parquet import describe_table
-from statemachines.whole_file import check_folder, make_folder, whole_file, write_whole
+from statemachines.whole_file import check_folder, local_path, make_folder, whole_file, write_whole
 from statemachines_reports.coverage import Coverage, coverage_of, list_untaken
 from statemachines_reports.judge import MONITORS, Judges
+from statemachines_reports.local_engine import duckdb_tables
 from statemachines_reports.neutral.replay_check import LEVEL as REPLAY
 from statemachines_reports.protocol import Records, Tables
 from statemachines_reports.session import Session
-from statemachines_reports.tables import amounts_of, duckdb_tables, name_tables
+from statemachines_reports.tables import amounts_of, name_tables
 from statemachines_reports.trace_set import TraceSet
 
 HELD: Final = "held"
@@ -149,6 +150,7 @@ def analyze_all(
     of the last one: files of a trace that are not judged.
     """
     say = progress or (lambda text: None)
+    traces = [(directory, local_path(out, "--out")) for directory, out in traces]
     for _, out in traces:
         check_folder(out, "--out")
     opened = [TraceSet(directory, out) for directory, out in traces]

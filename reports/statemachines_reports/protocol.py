@@ -20,7 +20,7 @@ at rows of its own machines, or at events that nobody else has.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,6 +28,7 @@ import numpy as np
 from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
 from statemachines_reports.columns import Columns, Segment
+from statemachines_reports.sealed_numbers import SealedNumbers
 from statemachines_reports.trace_roles import NO_ROLES, TraceRoles
 
 __all__ = ["Amount", "Chart", "Check", "Drawing", "FaultColumns", "Finding", "Latency", "Measure", "Ratio",
@@ -60,10 +61,54 @@ def always(parameters: Parameters) -> bool:
     return True
 
 
+class KeptRows(NamedTuple):
+    """What a part of a run leaves for what comes before and after it: `open` rows are judged once more is known of what
+    is before them; `context` are rows that later ones are judged against."""
+
+    open: np.ndarray
+    context: np.ndarray
+
+
+def seal_nothing(segment: Segment) -> np.ndarray:
+    """No number is done with."""
+    return np.zeros(0, np.int64)
+
+
+def can_forget(segment: Segment, sealed: SealedNumbers) -> bool:
+    """Whatever is sealed stays so."""
+    return True
+
+
+class Joint(NamedTuple):
+    """How (a part of) a check judges a run that is cut.
+
+    `judge` looks back only: a row that `keep` does not leave open is judged in the first part that has it, and an open
+    one among the kept rows of the parts, as soon as these do not leave it open any more.
+
+    `seal`: numbers, such as of messages, whose rows are forgotten since no other should follow.  `is_sealed(segment,
+    numbers)`: kept rows do not say that they must be known again.  If they do, the check is judged by the whole run.
+    """
+
+    judge: Callable[[Segment], Verdict]
+    keep: Callable[[Segment], KeptRows]
+    seal: Callable[[Segment], np.ndarray] = seal_nothing
+    is_sealed: Callable[[Segment, SealedNumbers], bool] = can_forget
+
+
+def all_rows(segment: Segment) -> np.ndarray:
+    """Every row is looked at."""
+    return np.arange(segment.columns.rows)
+
+
 class Check(msgspec.Struct, frozen=True):
     """One check: its `claim` in words, how a segment is judged, and whether a run with such parameters promises it:
     where it does not, what is found is a counterexample and no violation.  `whole`: it holds against each other what
-    several processes wrote, so a run of which a log is missing is not judged by it."""
+    several processes wrote, so a run of which a log is missing is not judged by it.
+
+    `joints`: how a run is judged that is cut; their verdicts together are that of `judge`, and the first one counts
+    what is checked.  Without joints the check is judged when the whole run is known, from `rows` that every part of it
+    keeps (for a check of a protocol: those that `ReportProtocol.rows` keeps).
+    """
 
     name: str
     claim: str
@@ -71,6 +116,10 @@ class Check(msgspec.Struct, frozen=True):
     level: str = "properties"
     promised: Callable[[Parameters], bool] = always
     whole: bool = False
+    joints: tuple[Joint, ...] = ()
+    stepped: bool = False
+    """A run without any step says nothing of it: its joints do not ask, so whoever joins them does."""
+    rows: Callable[[Segment], np.ndarray] = all_rows
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -202,7 +251,8 @@ class ReportProtocol(msgspec.Struct, frozen=True):
     `latency`, `count` and `finding` beside them.  `unit_ns(parameters)`: the time in which latencies are told too,
     `unit` its words.  `absent(segment)`: (run, whose log it is) of logs that are missing, beyond those of nodes that
     somebody heard from; `unlogged`: messages of those who keep no log, and to them: nobody is missed for these.
-    `roles`: what neutral code must know of its rows.
+    `roles`: what neutral code must know of its rows.  `rows(segment)`: those that its checks, `find` and `absent` look
+    at, of a run that is cut; a part of the run keeps them, in order, and all else is forgotten.
     """
 
     checks: tuple[Check, ...] = ()
@@ -225,6 +275,7 @@ class ReportProtocol(msgspec.Struct, frozen=True):
     charts: tuple[Chart, ...] = ()
     story: Story = Story()
     roles: TraceRoles = NO_ROLES
+    rows: Callable[[Segment], np.ndarray] = all_rows
 
 
 NONE: Final = ReportProtocol()

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache, reduce
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
 
-from statemachines.kernel import Protocol
 from statemachines.registry import check_importable
 from statemachines.spark.spark_session import SharedSpark, refusals
-from statemachines_reports.judge import Judges
+from statemachines.spark.spark_task import make_task
+from statemachines_reports.judge import Judges, RunPart
+from statemachines_reports.piece_judge import give_judges, judge_parts, judge_piece, make_judges
 from statemachines_reports.protocol import Records, Tables
 from statemachines_reports.tables import Results, make_tables, settings_of
-from statemachines_reports.trace_piece import ROWS_PER_TASK, Pieces, count_task_rows, plan_jobs, table_of
+from statemachines_reports.trace_piece import ROWS_PER_TASK, Pieces, count_task_rows, piece_of, plan_jobs, table_of
 from statemachines_reports.trace_set import TraceSet
 
-TYPES: Final = {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean"}
-
-Given = tuple[tuple[Protocol, ...], tuple[str, ...], Mapping[str, frozenset[int]]]
-"""What a task judges with: protocols, names of those that are not installed, runs that do not promise a check."""
+TYPES: Final = {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean", pa.binary(): "binary"}
 
 
 def judge_units(batches: Iterator[pa.RecordBatch], given: bytes) -> Iterator[pa.RecordBatch]:
-    """What is found in each unit (path, begin, end); a task runs it."""
-    judges, results, waived = make_judges(given)
+    """What is found in each unit, a piece of a trace file; a task runs it."""
+    judges, waived = make_judges(given)
+    results = Results(judges)
     for batch in batches:
         for unit in batch.to_pylist():
-            yield results.batch(judges.judge_path(Path(unit["path"]), waived, unit["begin"], unit["end"]))
+            yield results.batch(judge_piece(judges, piece_of(unit), waived))
 
 
-@lru_cache(1)
-def make_judges(given: bytes) -> tuple[Judges, Results, Mapping[str, frozenset[int]]]:
-    """The judges of a process of Python, which runs one task after the other.  Nothing of a protocol may be registered
-    there: it is given what registers it."""
-    protocols, missing, waived = pickle.loads(given)
-    judges = Judges(protocols, missing)
-    return judges, Results(judges), waived
+def join_units(batches: Iterator[pa.RecordBatch], given: bytes) -> Iterator[pa.RecordBatch]:
+    """What is found in runs, from all of their parts; a task runs it."""
+    judges, waived = make_judges(given)
+    results = Results(judges)
+    yield results.batch(judge_parts(judges, results.parts(batches), waived))
+
+
+def shape_of(judges: Judges) -> str:
+    """The columns of results, as Spark has them."""
+    return ", ".join(f"`{field.name}` {TYPES[field.type]}" for field in Results(judges).schema)
 
 
 class Session(SharedSpark):
@@ -53,7 +53,8 @@ class Session(SharedSpark):
             jobs = self.plan(trace)
             results = [self.judge(trace, judges, job).cache() for job in jobs]
             judged = self._judge_jobs(trace, jobs, results, partly)
-            reduce(lambda one, other: one.union(other), judged).createOrReplaceTempView("result")
+            found = reduce(lambda one, other: one.union(other), judged)
+            found.union(self.join_runs(found, trace, judges)).createOrReplaceTempView("result")
             return self._make_tables(trace, judges)
 
     def plan(self, trace: TraceSet) -> list[list[Pieces]]:
@@ -82,11 +83,15 @@ class Session(SharedSpark):
         """A DataFrame of results, of tasks that each have some pieces."""
         for one in judges.protocols.values():
             check_importable(one, "analyze without Spark (--engine local)")
-        waived = {check: runs for check, runs in judges.list_waived_runs(trace).items() if runs}
-        given: Given = tuple(judges.protocols.values()), judges.missing, waived
-        shape = ", ".join(f"`{field.name}` {TYPES[field.type]}" for field in Results(judges).schema)
         units = [table_of(pieces) for pieces in tasks]
-        return self.map_tasks(units, f"{__name__}:judge_units", pickle.dumps(given), shape)
+        return self.map_tasks(units, f"{__name__}:judge_units", give_judges(trace, judges), shape_of(judges))
+
+    def join_runs(self, found: Any, trace: TraceSet, judges: Judges) -> Any:
+        """A DataFrame of results, of runs that several tasks have parts of: a task has all parts of some."""
+        part = Results(judges).shape(RunPart)
+        parts = found.where(f"what = '{part.what}'").repartition(part.column("run")).cache()
+        task = make_task(f"{__name__}:join_units", give_judges(trace, judges))
+        return parts.mapInArrow(task, shape_of(judges)).cache()
 
     def sql(self, query: str) -> Records:
         """The lines of a query."""

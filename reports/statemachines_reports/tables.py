@@ -8,14 +8,15 @@ only; `unit_ns` of a run is what the protocol says by its parameters.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, get_args
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statemachines.kernel import ConfigurationError, name_of
-from statemachines_reports.judge import FAULT, NEUTRAL, Judges, Result
+from statemachines_reports.judge import FAULT, NEUTRAL, Judges, Result, RunPart
 from statemachines_reports.protocol import Amount, Latency, Records, Tables, Tally
 from statemachines_reports.trace_set import TraceSet
 
@@ -36,14 +37,6 @@ def _spread(value: str, suffix: str) -> str:
     shown = [f"percentile({value}, {share}) AS {name}_{suffix}" for name, share in _PERCENTS.items()]
     return ", ".join([*shown, f"max({value}) AS max_{suffix}"])
 
-
-MACROS: Final = (
-    """interpolated(found, place) AS found[floor(place)::bigint + 1]::double + (place - floor(place))
-       * (found[ceil(place)::bigint + 1]::double - found[floor(place)::bigint + 1]::double)""",
-    """percentile(x, share) AS interpolated(list_sort(list(x) FILTER (x IS NOT NULL)),
-       (count(x) - 1)::double * share::double)""",
-)
-"""`percentile` in DuckDB, with the arithmetic of Spark's: to the last bit the same."""
 
 SPREAD: Final = f"{_spread('value_ns', 'ns')}, {_spread('value_ns / unit_ns', 'units')}"
 
@@ -135,9 +128,9 @@ def _arrow(kind: type[msgspec.Struct], field: Any) -> Any:
     hint = field.type
     if isinstance(hint, types.UnionType):
         (hint,) = (one for one in get_args(hint) if one is not type(None))
-    found = {int: pa.int64(), str: pa.string(), bool: pa.bool_()}.get(hint)
+    found = {int: pa.int64(), str: pa.string(), bool: pa.bool_(), bytes: pa.binary()}.get(hint)
     if found is None:
-        rule = "must be int, str or bool (or one of these or None), to stand in a table"
+        rule = "must be int, str, bytes or bool (or one of these or None), to stand in a table"
         raise ConfigurationError(f"result {kind.__name__}", field.name, rule)
     return found
 
@@ -165,6 +158,18 @@ class Results:
             rows.append({"what": shape.what, "protocol": protocol, **cells})
         columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in self.schema]
         return pa.record_batch(columns, schema=self.schema)
+
+    def shape(self, kind: type[msgspec.Struct]) -> Shape:
+        """How results of a type stand in the table."""
+        return self._shapes[kind]
+
+    def parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[RunPart]:
+        """The parts of runs in such batches."""
+        shape = self._shapes[RunPart]
+        names = {shape.column(name): name for name in shape.fields}
+        for batch in batches:
+            found = batch.filter(pc.equal(batch["what"], shape.what)).select([*names])
+            yield from (RunPart(**{names[name]: value for name, value in line.items()}) for line in found.to_pylist())
 
 
 def settings_of(trace: TraceSet, judges: Judges) -> pa.Table:
@@ -253,40 +258,3 @@ def _amounts(table: str, judges: Judges) -> dict[str, str]:
 
 def _quoted(known: dict[tuple[str, str], str], protocol: str, amount: str) -> str:
     return f'"{known[protocol, amount]}"'
-
-
-def judge_interruptibly(trace: TraceSet, judges: Judges, results: Results, partly: bool) -> list[pa.RecordBatch]:
-    """Of each file what its judges found; where Ctrl-C comes and some are done, of those alone (`partly`)."""
-    waived = judges.list_waived_runs(trace)
-    batches: list[pa.RecordBatch] = []
-    try:
-        for path in trace.files:
-            batches.append(results.batch(judges.judge_path(path, waived)))
-    except KeyboardInterrupt:
-        if not partly or not batches:
-            raise
-        trace.stop_at([path.name for path in trace.files[: len(batches)]])
-    return batches
-
-
-def duckdb_tables(trace: TraceSet, judges: Judges, *, partly: bool = False) -> Tables:
-    """Judge the trace in this process, file after file, and make the tables with DuckDB."""
-    return join_results(trace, judges, judge_interruptibly(trace, judges, Results(judges), partly))
-
-
-def join_results(trace: TraceSet, judges: Judges, batches: list[pa.RecordBatch]) -> Tables:
-    """The tables of a trace, by DuckDB, from what was found in its pieces: in any order, however it was cut."""
-    import duckdb
-
-    with duckdb.connect() as connection:
-        connection.register("result", pa.Table.from_batches(batches, Results(judges).schema))
-        connection.register("settings", settings_of(trace, judges))
-        for macro in MACROS:
-            connection.execute(f"CREATE MACRO {macro}")
-
-        def sql(query: str) -> Records:
-            done = connection.execute(query)
-            names = [column[0] for column in done.description or ()]
-            return [dict(zip(names, line, strict=True)) for line in done.fetchall()]
-
-        return make_tables(sql, judges)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from statemachines.kernel import ConfigurationError
 from statemachines_reports.columns import SEGMENT
-from statemachines_reports.trace_set import TraceSet
+from statemachines_reports.trace_set import RowSpan, TraceSet
 
 ROWS_PER_TASK: Final = "spark.gapless.rowsPerTask"
 """The setting of Spark by which a user says how many rows a task has."""
@@ -25,15 +25,28 @@ TASKS_A_CORE: Final = 3
 MOST_JOBS: Final = 8
 """The tasks of an analysis are so many jobs.  What an interruption leaves is what whole jobs have judged."""
 
-UNITS: Final = pa.schema([("path", pa.string()), ("begin", pa.int64()), ("end", pa.int64())])
+UNITS: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("begin", pa.int64()),
+        ("end", pa.int64()),
+        ("begins_amid", pa.bool_()),
+        ("ends_amid", pa.bool_()),
+    ]
+)
 
 
 class TracePiece(NamedTuple):
-    """The runs of a file that begin from row `begin` on and before row `end`."""
+    """The runs of a file that begin from row `begin` on and before row `end`.
+
+    A long run is cut.  Then the piece `begins_amid` or `ends_amid` it, and has those of its rows that lie between.
+    """
 
     path: Path
     begin: int
     end: int
+    begins_amid: bool = False
+    ends_amid: bool = False
 
 
 Pieces = list[TracePiece]
@@ -49,8 +62,9 @@ def count_task_rows(rows: int, cores: int, named: str = "") -> int:
     return max(SEGMENT, min(MOST_ROWS, rows // (TASKS_A_CORE * cores)))
 
 
-def cut_file(path: Path, groups: Iterable[int], size: int) -> Iterator[TracePiece]:
-    """A file with row groups of so many rows, cut behind a row group wherever a piece has `size` rows."""
+def cut_file(path: Path, groups: Iterable[int], size: int, long_runs: Sequence[RowSpan] = ()) -> Iterator[TracePiece]:
+    """A file with row groups of so many rows, cut behind a row group wherever a piece has `size` rows.  A run of more
+    than `size` rows is cut, too."""
     cuts, end = [0], 0
     for rows in groups:
         end += rows
@@ -58,7 +72,13 @@ def cut_file(path: Path, groups: Iterable[int], size: int) -> Iterator[TracePiec
             cuts.append(end)
     if end > cuts[-1] or len(cuts) == 1:
         cuts.append(end)
-    return (TracePiece(path, first, last) for first, last in pairwise(cuts))
+    long = [span for span in long_runs if span[1] - span[0] >= size]
+    is_amid = [any(first <= cut <= last for first, last in long) for cut in cuts]
+    is_amid[0] = is_amid[-1] = False
+    return (
+        TracePiece(path, first, last, *amid)
+        for (first, last), amid in zip(pairwise(cuts), pairwise(is_amid), strict=True)
+    )
 
 
 def plan_jobs(trace: TraceSet, size: int) -> list[list[Pieces]]:
@@ -68,7 +88,7 @@ def plan_jobs(trace: TraceSet, size: int) -> list[list[Pieces]]:
     pieces: Pieces = []
     rows = done = 0
     for path in trace.files:
-        for number, piece in enumerate(cut_file(path, trace.groups[path], size)):
+        for number, piece in enumerate(cut_file(path, trace.groups[path], size, trace.long_runs[path])):
             more = piece.end - piece.begin
             if pieces and rows + more > size:
                 jobs[-1].append(pieces)
@@ -83,6 +103,10 @@ def plan_jobs(trace: TraceSet, size: int) -> list[list[Pieces]]:
 
 
 def table_of(pieces: Pieces) -> pa.Table:
-    """The pieces of a task as lines (path, begin, end)."""
-    lines = [{"path": str(one.path.resolve()), "begin": one.begin, "end": one.end} for one in pieces]
-    return pa.Table.from_pylist(lines, UNITS)
+    """The pieces of a task as lines; `piece_of` reads one."""
+    return pa.Table.from_pylist([one._asdict() | {"path": str(one.path.resolve())} for one in pieces], UNITS)
+
+
+def piece_of(line: Mapping[str, Any]) -> TracePiece:
+    """The piece of such a line."""
+    return TracePiece(**{**line, "path": Path(line["path"])})

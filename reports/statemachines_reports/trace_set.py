@@ -21,12 +21,17 @@ from statemachines.trace.log_segments import list_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.trace.tables import check_tables, join_fingerprints
-from statemachines.whole_file import check_name
+from statemachines.whole_file import check_name, local_path
 from statemachines_reports.columns import open_trace, read_run, reading
+from statemachines_reports.trace_footer import find_long_runs, has_data
+
+RowSpan = tuple[int, int]
+"""Rows of a file from the first up to the second, without that."""
 
 
 class TraceSet:
-    """`files`: the trace files by name; `groups`: file -> the rows of each of its row groups; `runs`: run -> its line
+    """`files`: the trace files by name; `groups`: file -> the rows of each of its row groups; `long_runs`: file -> rows
+    that are surely of one run, where it can be cut; `runs`: run -> its line
     of the table; `torn`: cut last lines of logs; `left`: files that nobody came to judge;
     `protocols` of its machines that are installed here, and the names of those that are not (`missing`).
 
@@ -37,6 +42,7 @@ class TraceSet:
 
     def __init__(self, directory: Path, out: Path, names: Collection[str] | None = None) -> None:
         check_name(directory, "trace")
+        directory = local_path(directory, "trace")
         if not directory.is_dir():
             raise ConfigurationError("trace", str(directory), "is no directory")
         self.torn = 0
@@ -54,7 +60,9 @@ class TraceSet:
             self.files = [directory / name for name in sorted(names)]
         if not self.files:
             raise ConfigurationError("trace", str(directory), "holds no trace (trace-*.parquet, or *.ndjson)")
-        self.groups = {path: _count_rows(path) for path in self.files}
+        footers = {path: _read_footer(path) for path in self.files}
+        self.groups = {path: groups for path, (groups, _) in footers.items()}
+        self.long_runs = {path: spans for path, (_, spans) in footers.items()}
         self.runs = read_runs(directory) if names is None else read_run_files(map(find_runs_beside, self.files))
         self._protocols = {number: fingerprints_of(run) for number, run in self.runs.items()}
         self.protocols, self.missing = find_installed(
@@ -95,10 +103,12 @@ class TraceSet:
                 raise ConfigurationError("run", min(missing), rule)
 
 
-def _count_rows(path: Path) -> tuple[int, ...]:
-    """The rows of each row group of a trace file; raises `ConfigurationError` for any other file."""
+def _read_footer(path: Path) -> tuple[tuple[int, ...], list[RowSpan]]:
+    """The rows of each row group of a trace file, and those of them that are of one run: (begin, end).  A file whose
+    rows have data has none of these.  Raises `ConfigurationError` for any other file."""
     with open_trace(path) as file:
-        return tuple(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
+        groups = tuple(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
+        return groups, [] if has_data(file) else find_long_runs(file)
 
 
 def parameters(run: Run) -> dict[str, Any]:

@@ -55,9 +55,9 @@ class HeldStore:
             await asyncio.get_running_loop().create_future()
         return await self._carry_out(request)
 
-    async def fetch(self, request: Any) -> Any:
+    async def fetch(self, request: Any, *room: int) -> Any:
         """Messages, at once."""
-        return await self._store.fetch(request)
+        return await self._store.fetch(request, *room)
 
     async def close(self) -> None:
         """No more requests."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from statemachines import registry
 from statemachines.input_file import decode_input, read_input
 from statemachines.kernel import ConfigurationError
 from statemachines.trace import fingerprints
-from statemachines.whole_file import make_folder, write_whole
+from statemachines.whole_file import make_folder, naming, write_whole
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Scenario, check_bounds, check_seeds, from_plain, to_plain
 
@@ -45,8 +46,32 @@ class _Plain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def write(path: Path, run: RunFile) -> None:
     """As indented JSON."""
     make_folder(path.parent, "run file")
+    write_whole(path, encode(run))
+
+
+def encode(run: RunFile) -> bytes:
+    """As it stands in a file."""
     fields = msgspec.structs.asdict(run) | {"scenario": to_plain(run.scenario)}
-    write_whole(path, msgspec.json.format(msgspec.json.encode(_Plain(**fields)), indent=2) + b"\n")
+    return msgspec.json.format(msgspec.json.encode(_Plain(**fields)), indent=2) + b"\n"
+
+
+def keep(folder: Path, run: RunFile) -> Path:
+    """Write it into the folder, under a name of its own: no file that is there is overwritten, and the same run is kept
+    once.  Returns where it is; raises `ConfigurationError` or `OSError` where nothing can be kept."""
+    data = encode(run)
+    make_folder(folder, "run file")
+    for number in count(1):
+        path = folder / f"{run.scenario.name}-{run.seed}{f'.{number}' if number > 1 else ''}.json"
+        if path.is_file() and path.read_bytes() == data:
+            return path
+        try:
+            with naming(path), path.open("xb"):
+                pass
+        except FileExistsError:
+            continue
+        write_whole(path, data)
+        return path
+    raise AssertionError
 
 
 def read(path: Path, data: bytes | None = None) -> RunFile:

@@ -283,7 +283,7 @@ def find_scenario(name: str) -> Scenario:
         return read(known[found[0]])
     names = known if "/" in name else tuple(one.partition("/")[2] for one in known)
     lost = "".join(f"; protocol {one} does not load" for one in registry.find_broken())
-    raise registry.unknown("scenario", name, names, f"or give a .toml file{lost}")
+    raise registry.unknown("scenario", name, names, f"`gapless simulate list` lists them; or give a .toml file{lost}")
 
 
 def _is_input(name: str) -> bool:

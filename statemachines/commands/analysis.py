@@ -15,6 +15,7 @@ from statemachines.drivers.plain_text import plain_json, plain_line
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.spark.spark_settings import SparkSettings, read_settings
+from statemachines.whole_file import local_path
 
 if TYPE_CHECKING:
     from statemachines.kernel import Protocol
@@ -112,6 +113,7 @@ def analyze(
     settings = read_settings(master, conf or ())
     chosen = choose_spark(engine, spark, settings)
     named = [_find_protocol(name).name for name in protocol or ()]
+    traces, out = [local_path(one, "trace") for one in traces], local_path(out, "--out")
     names = side_names(traces)
     single = len(traces) == 1
     places = [out] if single else [out / name.replace("/", "_") for name in names]

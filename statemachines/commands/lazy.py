@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
+from importlib import import_module
 from typing import Any, Final, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from statemachines.commands.command_list import COMMANDS
 from statemachines.kernel import ConfigurationError, GaplessError
 
 COMPLETION: Final = ("install_completion", "show_completion")
 """What typer gives an app of its own, and not a part of one."""
 
 
+OTHER_OPTIONS: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
+"""Of a command that is given options that it does not declare."""
+
+
 class ProtocolCommands(TyperGroup):
-    """Our own commands, and those of protocols; where both have a name, it is ours."""
+    """Our own commands, and those of protocols; where both have a name, it is ours.  Each is imported when it is used:
+    the list of all imports none."""
 
     def invoke(self, ctx: Any) -> Any:
         """A command that is interrupted ends with a word."""
@@ -27,14 +35,26 @@ class ProtocolCommands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Ours first."""
-        own = super().list_commands(ctx)
-        return own + sorted(set(list_contributed_commands()) - set(own))
+        return [*COMMANDS, *sorted(set(list_contributed_commands()) - set(COMMANDS))]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A line for each in the help: what ours do, and whose the others are."""
+        contributed = list_contributed_commands()
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (
+                        name,
+                        COMMANDS[name].summary if name in COMMANDS else f"A command of {', '.join(contributed[name])}.",
+                    )
+                    for name in self.list_commands(ctx)
+                ]
+            )
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """No protocol is looked for where the command is ours."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
+        if cmd_name in COMMANDS:
+            return load_own(cmd_name)
         places = list_contributed_commands().get(cmd_name)
         if places is None:
             return None
@@ -42,6 +62,26 @@ class ProtocolCommands(TyperGroup):
             return load(cmd_name, places)
         except (GaplessError, ImportError) as error:
             return failing(cmd_name, error)
+
+
+@cache
+def load_own(name: str) -> Any:
+    """One of `COMMANDS`."""
+    module, _, attribute = COMMANDS[name].place.partition(":")
+    found = getattr(import_module(module), attribute)
+    app = found if isinstance(found, typer.Typer) else typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    if app is not found:
+        settings = OTHER_OPTIONS if COMMANDS[name].takes_others else {}
+        app.command(name, context_settings=settings)(found)
+    return part_of(app, name)
+
+
+def part_of(app: typer.Typer, name: str) -> Any:
+    """An app as a command of ours: completion is installed for all of them together."""
+    command = typer.main.get_command(app)
+    command.name = name
+    command.params = [one for one in command.params if one.name not in COMPLETION]
+    return command
 
 
 def list_contributed_commands() -> dict[str, dict[str, str]]:
@@ -62,11 +102,7 @@ def load(name: str, places: dict[str, str]) -> Any:
     if len(set(places.values())) > 1:
         raise ConfigurationError("command", name, f"is of several protocols: {', '.join(places)}; remove all but one")
     protocol, place = next(iter(places.items()))
-    app = registry.load(place, typer.Typer, f"{protocol}, command {name}")
-    command = typer.main.get_command(app)
-    command.name = name
-    command.params = [one for one in command.params if one.name not in COMPLETION]
-    return command
+    return part_of(registry.load(place, typer.Typer, f"{protocol}, command {name}"), name)
 
 
 def failing(name: str, error: Exception) -> Any:
@@ -75,6 +111,5 @@ def failing(name: str, error: Exception) -> Any:
     def fail(**given: Any) -> NoReturn:
         raise error
 
-    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
     help_text = f"cannot be loaded: {error}"
-    return TyperCommand(name, callback=fail, help=help_text, add_help_option=False, context_settings=settings)
+    return TyperCommand(name, callback=fail, help=help_text, add_help_option=False, context_settings=OTHER_OPTIONS)

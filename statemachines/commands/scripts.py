@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import typer
@@ -66,7 +67,7 @@ class CounterexampleFiles:
             return
         if script is not None:
             scripts.write(script, made)
-            print(f"script: {script}; repeat it with: gapless replay {script}", file=sys.stderr)
+            print(f"script: {script}; repeat it with: gapless replay {quote(str(script))}", file=sys.stderr)
         if trace is not None:
             replayed = simulate_script(made, "", trace, data=False)
             broke = replayed.broken.get(replayed.name, "it does not break there")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -198,18 +199,22 @@ def keep_failure(scenario: Scenario, failed: Outcome, schedule: tuple[Fault, ...
     print(f"seed {failed.seed}: {failed.monitor}: {failed.detail}", file=sys.stderr)
     with bar("shrinking") as advance:
         schedule, outcome = shrink(scenario, failed, schedule, lambda runs, left: advance(runs, RUNS_MAX))
-    path = KEPT / f"{scenario.name}-{failed.seed}.json"
     tables = runfile.tables(scenario.sim.name)
     kept = runfile.RunFile(scenario, failed.seed, schedule, outcome.monitor, outcome.detail, tables)
-    unkept = ""
+    unkept, path = "", KEPT
     try:
-        runfile.write(path, kept)
+        path = runfile.keep(KEPT, kept)
     except (OSError, ConfigurationError) as error:  # the verdict is what counts
         unkept = f"its run file cannot be kept ({error}); run it again where a file can be written"
     print(f"shrunk to {len(schedule)} faults: {outcome.monitor}: {outcome.detail}", file=sys.stderr)
     for fault in schedule:
         print(f"  {describe(scenario, fault)}", file=sys.stderr)
-    print(unkept or f"repeat it with: gapless replay {path}", file=sys.stderr)
+    print(unkept or f"repeat it with: {replay_line(path)}", file=sys.stderr)
+
+
+def replay_line(path: Path) -> str:
+    """The command that repeats what is in the file, as a shell takes it."""
+    return f"gapless replay {quote(str(path))}"
 
 
 def describe(scenario: Scenario, fault: Fault) -> str:

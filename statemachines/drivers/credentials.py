@@ -135,7 +135,7 @@ def _read(key: str, path: Path) -> bytes:
         raise ConfigurationError(key, str(path), f"cannot be read: {error.strerror}") from error
 
 
-def _read_private(key: str, path: Path) -> bytes:
+def read_private(key: str, path: Path) -> bytes:
     """What only its owner may read; the group too, of a file that is another's (root's, as services are given one)."""
     content = _read(key, path)
     found = path.stat()
@@ -150,7 +150,7 @@ def _secrets(key: str, path: StrPath | None, given: bytes | None) -> tuple[bytes
     if given is not None and path is not None:
         raise ConfigurationError(f"{key}_file", str(path), f"{key} is given as well; give one of the two")
     if path is not None:
-        key, given = f"{key}_file", _read_private(f"{key}_file", Path(path))
+        key, given = f"{key}_file", read_private(f"{key}_file", Path(path))
     if given is None:
         return ()
     value = "..." if path is None else str(path)
@@ -203,7 +203,7 @@ def _check_certificates(key: str, path: Path) -> None:
 
 
 def _load_key(context: ssl.SSLContext, cert: Path, key: Path) -> None:
-    if b"ENCRYPTED" in _read_private("tls_key", key):
+    if b"ENCRYPTED" in read_private("tls_key", key):
         raise ConfigurationError("tls_key", str(key), "is encrypted; give a key without a passphrase")
     try:
         context.load_cert_chain(cert, key, password="")

@@ -12,11 +12,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from statemachines.drivers.clock import LOOK_AGAIN_S, Clock, steady_ns, wall_offset_ns
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.port import Service, Transport
+from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.sql.failure import StoreDamaged
 from statemachines.kernel import (
     Answer,
@@ -41,6 +42,9 @@ from statemachines.trace.log import TraceLog
 from statemachines.wire import Packet, quote_for_log
 
 logger = logging.getLogger("gapless")
+
+DROPPED_LINES: Final = 20
+"""Messages that were dropped, of which the log says so within a minute."""
 
 HEARD_TURNS = 3
 """Timers that have patience fire when the loop has turned so often since they were found due: what was there is heard
@@ -81,6 +85,7 @@ class Runtime:
         standing: LoopWatchdog | None = None,
     ) -> None:
         self._standing = standing
+        self._dropped = RateLimitedLog(clock, burst=DROPPED_LINES)
         self._look_again_s = LOOK_AGAIN_S if standing is None else min(LOOK_AGAIN_S, standing.look_again_s)
         self.came: Callable[[], int] = lambda: 0
         self.taken: Callable[[], int] = lambda: 0
@@ -153,7 +158,9 @@ class Runtime:
         try:
             return self._handle(packet.sender, packet.to, packet.message, now_ns)
         except RemoteProtocolError as error:
-            logger.warning("dropped a message of %s: %s", quote_for_log(packet.sender), quote_for_log(str(error)))
+            if self._dropped.count_event():
+                who, why = quote_for_log(packet.sender), quote_for_log(str(error))
+                logger.warning("dropped a message of %s: %s (%d so far)", who, why, self._dropped.count)
             if self._refused is not None:
                 self._refused(error)
             return []

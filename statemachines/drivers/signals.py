@@ -82,6 +82,11 @@ def _handle(act: Callable[[], object]) -> None:
         signal.signal(number, handler)
 
 
+def on_hangup(act: Callable[[], object]) -> None:
+    """Have every SIGHUP `act` in the running loop: files are to be read again."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, act)
+
+
 def log_plainly() -> None:
     """Log to stderr, with the time, and nothing raw."""
     handler = logging.StreamHandler(sys.stderr)

@@ -20,8 +20,10 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, cast
 
+from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import NONE, Credentials, names_in, tls_reason, units_in
 from statemachines.drivers.greeting import GREETING_MAX, NONCE_SIZE, Greeting, Terms
+from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.role import Role
 from statemachines.kernel import ConfigurationError, life_of, node_of
 from statemachines.wire import (
@@ -42,6 +44,7 @@ BUFFER_MAX = 4 * 2**20
 """Bytes waiting to be sent to one peer; what comes on top is dropped."""
 
 CONNECTIONS_MAX = 1_000
+TOO_MANY = "there are {} connections, which is the most; spread those who dial over more nodes, or allow more"
 HELLO_S = 5.0
 BACKOFF_S = (0.05, 2.0)
 """First and longest pause between attempts to connect."""
@@ -68,6 +71,9 @@ REPEAT_S = 60.0
 
 COMPLAINTS_MAX = 1_000
 """Complaints that are remembered for that."""
+
+LINES_MAX = 100
+"""Complaints that are logged within a minute, about whatever peers."""
 
 Address = tuple[str, int]
 
@@ -97,8 +103,10 @@ class TcpTransport:
     `listen`: where to accept connections (port 0: any, see `address`); `dial`: name -> address of peers to keep
     connected to; a packet may be addressed to such a name or to the node that answered there.  `credentials`: what a
     peer must prove, and what we show it; `store`: the identity of the store that we work on, and every peer must work
-    on the same ("": we have none).  `joined(hello)` hears of peers that can be sent to from now on, `left(hello,
-    dialled)` of connections that are gone behind their greeting (`dialled`: it is one that we made).
+    on the same ("": we have none); `connections_max`: how many there may be at a time.
+
+    `joined(hello)` hears of peers that can be sent to from now on, `left(hello, dialled)` of connections that are gone
+    behind their greeting (`dialled`: it is one that we made), `refused(why)` of peers that refuse us.
     """
 
     def __init__(
@@ -115,6 +123,8 @@ class TcpTransport:
         store: str = "",
         joined: Callable[[Hello], None] | None = None,
         left: Callable[[Hello, bool], None] | None = None,
+        refused: Callable[[str], None] | None = None,
+        connections_max: int | None = None,
     ) -> None:
         self.life = life
         self.store = store
@@ -124,6 +134,8 @@ class TcpTransport:
         self.codec = codec or role.codec()
         self.receive = receive
         self.buffer_max = buffer_max
+        self.connections_max = CONNECTIONS_MAX if connections_max is None else connections_max
+        self.refused = refused
         self.dropped = 0
         self.credentials = credentials
         self.listen_tls = credentials.listening() if listen else None
@@ -131,6 +143,8 @@ class TcpTransport:
         self.prefix = f"{node_of(life)}~"
         """What the id of every party that lives here begins with."""
         self._complaints: dict[tuple[str, str], float] = {}
+        self._complained = RateLimitedLog(steady_ns, LINES_MAX)
+        self._too_many = RateLimitedLog(steady_ns)
         self._listen = listen
         self._dial = dict(dial or {})
         self._peers: dict[str, Connection] = {}
@@ -197,9 +211,10 @@ class TcpTransport:
 
     def add_connection(self, connection: Connection) -> bool:
         """A connection was made; whether it may stay."""
-        if len(self._connections) >= CONNECTIONS_MAX:
-            most = "there are %d connections, which is the most; spread those who dial over more nodes"
-            logger.warning("cut off %s: " + most, connection.peer, CONNECTIONS_MAX)
+        if len(self._connections) >= self.connections_max:
+            if self._too_many.count_event():
+                most = TOO_MANY.format(self.connections_max)
+                logger.warning("cut off %s: %s (%d so far)", connection.peer, most, self._too_many.count)
             return False
         self._connections.add(connection)
         return True
@@ -252,6 +267,12 @@ class TcpTransport:
             if not one.ended
         )
 
+    def names_of(self, party: str) -> frozenset[str]:
+        """The names of the certificate that the party's node has shown; none where it is not connected to us."""
+        connection = self._peers.get(node_of(party))
+        hello = None if connection is None else connection.hello
+        return frozenset() if connection is None or hello is None or hello.life != life_of(party) else connection.names
+
     def complain(self, connection: Connection, what: str) -> None:
         """One line about a peer; not again at once, if it goes on."""
         now = asyncio.get_running_loop().time()
@@ -261,7 +282,10 @@ class TcpTransport:
         if len(self._complaints) >= COMPLAINTS_MAX:
             self._complaints.clear()
         self._complaints[about] = now + REPEAT_S
-        logger.warning("%s %s", connection.peer, what)
+        if self._complained.count_event():
+            logger.warning("%s %s", connection.peer, what)
+        elif not self._complained.count % COMPLAINTS_MAX:
+            logger.warning("complaints about %d peers so far; a minute has %d lines", self._complained.count, LINES_MAX)
 
     def remove_connection(self, connection: Connection) -> None:
         """A connection was lost."""
@@ -323,6 +347,8 @@ class Connection(asyncio.Protocol):
         self.hello: Hello | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.peer = "?"
+        self.names: frozenset[str] = frozenset()
+        """Of its certificate."""
         self._owner = transport
         self._codec = transport.codec
         self._frames = Frames(min(GREETING_MAX, transport.codec.frame_max))
@@ -345,9 +371,12 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         wire = self._wire = cast(asyncio.Transport, transport)
         self.peer = "{}:{}".format(*(wire.get_extra_info("peername") or ("?", "?"))[:2])
-        if self._owner.closing or not self._owner.add_connection(self):
+        if self._owner.closing:
             self.ended = True
             wire.abort()
+            return
+        if not self._owner.add_connection(self):
+            self._turn_away(wire)
             return
         _notice_silence(wire.get_extra_info("socket"))
         self._timer = self._loop.call_later(HELLO_S, self._cut, f"no hello within {HELLO_S:g} s; is it a gapless node?")
@@ -357,6 +386,16 @@ class Connection(asyncio.Protocol):
         else:
             wire.pause_reading()
             self._securing = self._loop.create_task(self._secure(wire, tls))
+
+    def _turn_away(self, wire: asyncio.Transport) -> None:
+        """There are too many; the peer hears it, where it can be told before TLS is spoken."""
+        self.ended = True
+        if self._owner.listen_tls is not None:
+            wire.abort()
+            return
+        wire.write(encode_refusal(TOO_MANY.format(self._owner.connections_max)))
+        wire.close()
+        self._loop.call_later(TELL_S, wire.abort)
 
     def data_received(self, data: bytes) -> None:
         if self.ended:
@@ -378,6 +417,8 @@ class Connection(asyncio.Protocol):
                 self._owner.receive(packet)
         except FrameError as error:
             if why := refusal_in(body):
+                if self._owner.refused is not None:
+                    self._owner.refused(why)
                 self._say(f"refuses this node, of which it says: {why}")
                 self.ended = True
                 self._abort()
@@ -461,6 +502,7 @@ class Connection(asyncio.Protocol):
         credentials = owner.credentials
         nonce = secrets.token_bytes(NONCE_SIZE) if credentials.secrets else b""
         certificate = self._wire.get_extra_info("peercert")
+        self.names = names_in(certificate)
         self._greeting = Greeting(
             hello_of(owner.role.full_name, owner.life, nonce=nonce, mutual=credentials.mutual, store=owner.store),
             *owner.role.peers(bool(self.dialled)),

@@ -65,6 +65,7 @@ STORED: Final = (PublishStoredAs, ReleaseStored, FiltersStored, FiltersRemoved, 
 ROWS: Final[tuple[Row | Ignore, ...]] = (
     #   on                  from       to         do                     when                         clause
     Row(ConnectMessage,     AWAITING,  CLOSED,    a.refuse_method,       r.has_method,                "MQ-03"),
+    Row(ConnectMessage,     AWAITING,  CLOSED,    a.refuse_retain,       r.is_will_retain_refused,    "MQ-60"),
     Row(ConnectMessage,     AWAITING,  OPENING,   a.ask_session,         None,                        "MQ-01"),
     *(Row(kind,             AWAITING,  CLOSED,    e.close_silently,      None,                        "MQ-02")
       for kind in NOT_CONNECT),
@@ -75,6 +76,7 @@ ROWS: Final[tuple[Row | Ignore, ...]] = (
     Row(TransportLost,      AWAITING,  CLOSED,    e.close_silently,      None,                        "MQ-11"),
     Row(ServerStopping,     AWAITING,  CLOSED,    e.close_silently,      None,                        "MQ-11"),
 
+    Row(MqttSessionOpened,      OPENING,   CLOSED,    e.close_silently,      r.is_connack_too_large,      "MQ-59"),
     Row(MqttSessionOpened,      OPENING,   CONNECTED, a.accept,              None,                        "MQ-08"),
     Row(SessionRefused,     OPENING,   CLOSED,    a.refuse,              None,                        "MQ-09"),
     Row(ServerStopping,     OPENING,   CLOSED,    a.refuse_stopping,     None,                        "MQ-56"),
@@ -85,6 +87,7 @@ ROWS: Final[tuple[Row | Ignore, ...]] = (
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_alias,         r.is_alias_beyond,           "MQ-20"),
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_violation,     r.is_alias_unknown,          "MQ-21"),
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_violation,     r.has_subscription_id,       "MQ-22"),
+    Row(PublishMessage,     CONNECTED, CLOSED,    e.close_retain,        r.is_retain_refused,         "MQ-60"),
     Row(PublishMessage,     CONNECTED, STAY,      a.publish_once,        r.is_qos_0,                  "MQ-24"),
     Row(PublishMessage,     CONNECTED, STAY,      a.repeat_received,     r.is_received_again,         "MQ-28"),
     Row(PublishMessage,     CONNECTED, STAY,      a.note_repeat,         r.is_storing_again,          "MQ-28"),

@@ -10,12 +10,11 @@ from statemachines.kernel import Effect, Effects, Event, Message, Send, SetTimer
 from statemachines.kernel.pmap import Map
 from statemachines.mqtt_codec import packet as p
 from statemachines.mqtt_codec.codec_error import ReasonCode
-from statemachines.mqtt_codec.packet_property import PacketProperties
 from statemachines.mqtt_codec.packet_rule import CODES
 from statemachines.mqtt_connections import client_packet as c
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import IncomingStage, MqttConnectionRecord, S
-from statemachines.mqtt_connections.connection_rules import fit_version
+from statemachines.mqtt_connections.connection_rules import build_connack, fit_version
 
 Done = tuple[MqttConnectionRecord, Effects]
 V3: Final = p.MqttVersion.V3_1_1
@@ -73,23 +72,9 @@ def ask_session(record: MqttConnectionRecord, event: c.ConnectMessage, now_ns: i
 
 def accept(record: MqttConnectionRecord, event: s.MqttSessionOpened, now_ns: int) -> Done:
     incoming = Map(dict.fromkeys(event.received, IncomingStage.RECEIVED))
-    properties = _describe_limits(record, event) if record.version is not V3 else PacketProperties()
+    connack = c.ConnackMessage(build_connack(record, event))
     record = replace(record, client_id=event.client_id, incoming=incoming, received_before=len(incoming))
-    connack = c.ConnackMessage(p.ConnackPacket(event.present, 0, properties))
     return record, (_send(record, connack), *_wait(record, now_ns))
-
-
-def _describe_limits(record: MqttConnectionRecord, event: s.MqttSessionOpened) -> PacketProperties:
-    """What CONNACK says of the server, where it is not what a client takes for granted."""
-    settings = record.settings
-    return PacketProperties(
-        session_expiry=record.expiry_s if record.expiry_s != record.asked_expiry_s else None,
-        receive_maximum=settings.receive_maximum,
-        maximum_packet_size=settings.max_packet,
-        assigned_client_id=event.client_id if not record.client_id else None,
-        topic_alias_maximum=settings.topic_alias_maximum,
-        server_keep_alive=record.keep_alive_s if record.keep_alive_s != record.asked_keep_alive_s else None,
-    )
 
 
 def _connack(record: MqttConnectionRecord, reason_code: int) -> Effect:
@@ -111,6 +96,10 @@ def refuse(record: MqttConnectionRecord, event: s.SessionRefused, now_ns: int) -
 
 def refuse_method(record: MqttConnectionRecord, event: c.ConnectMessage, now_ns: int) -> Done:
     return _refuse(record, ReasonCode.BAD_AUTHENTICATION_METHOD, False)
+
+
+def refuse_retain(record: MqttConnectionRecord, event: c.ConnectMessage, now_ns: int) -> Done:
+    return _refuse(replace(record, version=event.packet.version), ReasonCode.RETAIN_NOT_SUPPORTED, False)
 
 
 def refuse_version(record: MqttConnectionRecord, event: c.BrokenPacket, now_ns: int) -> Done:

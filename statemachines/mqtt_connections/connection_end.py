@@ -36,6 +36,10 @@ def close_alias(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done
     return _close(record, ReasonCode.TOPIC_ALIAS_INVALID)
 
 
+def close_retain(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    return _close(record, ReasonCode.RETAIN_NOT_SUPPORTED)
+
+
 def close_quota(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
     return _close(record, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
 

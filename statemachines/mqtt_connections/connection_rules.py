@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from statemachines.mqtt_codec import NO_PROPERTIES, PublishPacket, ReasonCode, encode
-from statemachines.mqtt_codec.packet import MqttVersion
+from statemachines.mqtt_codec import NO_PROPERTIES, PacketProperties, PublishPacket, ReasonCode, encode
+from statemachines.mqtt_codec.decoder import PACKET_MAX
+from statemachines.mqtt_codec.packet import ConnackPacket, MqttVersion
 from statemachines.mqtt_connections.client_packet import (
     BrokenPacket,
     ConnectMessage,
@@ -12,7 +13,12 @@ from statemachines.mqtt_connections.client_packet import (
     PubrelMessage,
 )
 from statemachines.mqtt_connections.connection_record import IncomingStage, MqttConnectionRecord
-from statemachines.mqtt_connections.session_event import DeliveryReady, PublishStoredAs, ReleaseStored
+from statemachines.mqtt_connections.session_event import (
+    DeliveryReady,
+    MqttSessionOpened,
+    PublishStoredAs,
+    ReleaseStored,
+)
 
 WithId = PublishStoredAs | ReleaseStored | PubrelMessage | PublishMessage
 
@@ -96,6 +102,37 @@ def fit_version(record: MqttConnectionRecord, packet: PublishPacket) -> PublishP
 def is_too_large(record: MqttConnectionRecord, event: DeliveryReady) -> bool:
     packet = fit_version(record, event.packet)
     return 0 < record.max_packet < len(encode(packet, record.version))
+
+
+def build_connack(record: MqttConnectionRecord, event: MqttSessionOpened) -> ConnackPacket:
+    """CONNACK says of the server what is not what a client takes for granted."""
+    if record.version is not MqttVersion.V5:
+        return ConnackPacket(event.present)
+    settings = record.settings
+    properties = PacketProperties(
+        session_expiry=record.expiry_s if record.expiry_s != record.asked_expiry_s else None,
+        receive_maximum=settings.receive_maximum,
+        maximum_packet_size=settings.max_packet if settings.max_packet < PACKET_MAX else None,
+        assigned_client_id=event.client_id if not record.client_id else None,
+        topic_alias_maximum=settings.topic_alias_maximum or None,
+        server_keep_alive=record.keep_alive_s if record.keep_alive_s != record.asked_keep_alive_s else None,
+        retain_available=None if settings.retain_available else 0,
+        shared_available=None if settings.shared_available else 0,
+    )
+    return ConnackPacket(event.present, 0, properties)
+
+
+def is_connack_too_large(record: MqttConnectionRecord, event: MqttSessionOpened) -> bool:
+    return 0 < record.max_packet < len(encode(build_connack(record, event), record.version))
+
+
+def is_retain_refused(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    return event.packet.retain and not record.settings.retain_available
+
+
+def is_will_retain_refused(record: MqttConnectionRecord, event: ConnectMessage) -> bool:
+    will = event.packet.will
+    return will is not None and will.retain and not record.settings.retain_available
 
 
 def is_expiry_forbidden(record: MqttConnectionRecord, event: DisconnectMessage) -> bool:

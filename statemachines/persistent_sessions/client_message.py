@@ -23,6 +23,8 @@ INSTANCE_MAX: Final = 64
 """Characters of what tells a client from others with its client id."""
 MESSAGE_EXPIRY_MAX_S: Final = 2**32 - 1
 """The longest message expiry interval of MQTT 5."""
+Head = Annotated[bytes, msgspec.Meta(max_length=16_384)]
+"""Headers, key and timestamp of a message, encoded: no machine reads them."""
 MessageExpiry = Annotated[int, msgspec.Meta(ge=1, le=MESSAGE_EXPIRY_MAX_S * 1_000)]
 """Milliseconds."""
 
@@ -69,6 +71,13 @@ class PublishWanted(Message, frozen=True, gc=False):
     expiry_ms: MessageExpiry | None = None
 
 
+class PublishWithHead(PublishWanted, frozen=True, gc=False):
+    """The same, of a message that has headers, a key or a timestamp, encoded as `head`.  A node that does not know
+    heads refuses it."""
+
+    head: Head = b""
+
+
 class LeaveWanted(Message, frozen=True, gc=False):
     """The client leaves; its session outlives that by `expiry_ms` (-1: as it was said)."""
 
@@ -97,7 +106,8 @@ class Subscribed(Message, frozen=True, gc=False):
 
 class Delivered(Message, frozen=True, gc=False):
     """A message; a `packet` of 0 is QoS 0, `dup`: it may have come before, under the same packet.  `expiry_ms`: what
-    was left of its time when it was handed out (None: it does not expire)."""
+    was left of its time when it was handed out (None: it does not expire); `head`: its headers, key and timestamp,
+    encoded (None: it has none)."""
 
     packet: Packet
     topic: str
@@ -106,6 +116,7 @@ class Delivered(Message, frozen=True, gc=False):
     qos: Qos
     dup: bool
     expiry_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    head: Head | None = None
 
 
 class PublishStored(Message, frozen=True, gc=False):

@@ -180,7 +180,8 @@ class AgentRecord(msgspec.Struct, frozen=True, gc=False):
     `witnesses`, `turn`: running numbers; `recreated`: how many borrowers had to end themselves; `subscriptions` that
     have not ended, by id; `parties`: party -> subscription; `claims`, and `places`: witness -> its key among them;
     `words` of borrowers that are gone, the oldest first; `detours` to leaders; `unread`: a stream that cannot be read,
-    while nothing can be ("").
+    while nothing can be (""); `late`: a stream of which a message was not acknowledged in time, while the application
+    asks for nothing ("").
     """
 
     id: str
@@ -201,6 +202,12 @@ class AgentRecord(msgspec.Struct, frozen=True, gc=False):
     words: tuple[LastWords, ...] = ()
     detours: Detours = Detours()
     unread: str = ""
+    late: str = ""
+
+    @property
+    def is_away(self) -> bool:
+        """The session can read nothing, or its application takes nothing."""
+        return self.unread != "" or self.late != ""
 
     def serve(self, subscription: str, party: str, kind: str) -> AgentRecord:
         """The subscription is served by this party from now on."""

@@ -315,12 +315,8 @@ def choose_reports(record: BorrowerRecord) -> BorrowerRecord:
     return replace(record, carried=carried, changed=changed, later=later, late=late)
 
 
-def note_change(record: BorrowerRecord, stream: str) -> BorrowerRecord:
-    """The next ping reports the stream, or a later one where that is full."""
-    if stream in record.changed or stream in record.late:
-        return record
-    if len(record.changed) < REPORTS_PER_PING:
-        return replace(record, changed=record.changed.set(stream, True))
+def queue_change(record: BorrowerRecord, stream: str) -> BorrowerRecord:
+    """A later ping reports the stream, since the next one is full."""
     late, later = record.late.set(stream, True), record.later.push(stream)
     if len(later) > 2 * len(late) + REPORTS_PER_PING:  # streams that were let go, and came back
         later = queue_of([name for name in dict.fromkeys(later) if name in late])
@@ -386,13 +382,20 @@ def step_child(
 def keep(record: BorrowerRecord, before: StreamRecord, after: StreamRecord) -> BorrowerRecord:
     """With the stream as it is now; the next ping reports it, if it is still held."""
     stream = after.stream
-    streams = record.streams.set(stream, after)
-    unfinished = record.unfinished + (after.is_unfinished - before.is_unfinished)
+    streams, unfinished = record.streams.set(stream, after), record.unfinished
+    if after.status is not before.status or after.finished != before.finished:
+        unfinished += after.is_unfinished - before.is_unfinished
     if after.status is ABSENT:
         changed, carried = without(record.changed, stream), without(record.carried, stream)
         late = without(record.late, stream)
         return replace(record, streams=streams, changed=changed, carried=carried, late=late, unfinished=unfinished)
-    return note_change(replace(record, streams=streams, unfinished=unfinished), stream)
+    changed = record.changed
+    if stream not in changed and stream not in record.late:
+        if len(changed) < REPORTS_PER_PING:
+            changed = changed.set(stream, True)
+        else:
+            record = queue_change(record, stream)
+    return replace(record, streams=streams, changed=changed, unfinished=unfinished)
 
 
 def replace_stream(

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions.names import check_topic
 
 MS = 1_000_000
 """Nanoseconds in a millisecond."""
@@ -33,7 +34,10 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `count_deliveries`: a leader keeps in the group store how often the next message of a stream failed.  `max_deliver`:
     a message that failed so often is handed over no more (None: there is no such bound).  `spent`: its stream is parked
-    until somebody says that it is to go on, or the message is dropped."""
+    until somebody says that it is to go on, or the message is dropped.  `dead_letter_topic`: its copy is stored
+    there, and the group goes on ("": there are no dead letters).
+
+    `ack_wait_ms`: a member that has a message in hand for so long gives its streams to others (0: it keeps them)."""
 
     find_leader_ms: int = 1000
     ping_interval_ms: int = 1000
@@ -55,6 +59,8 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count_deliveries: bool = True
     max_deliver: int | None = None
     spent: Literal["park", "drop"] = "park"
+    dead_letter_topic: str = ""
+    ack_wait_ms: int = 0
 
     @property
     def lease_ms(self) -> int:
@@ -78,7 +84,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Itself; raises `ConfigurationError` with both values and the rule where a relation is broken."""
         for field in self.__struct_fields__:
             value = getattr(self, field)
-            least = 0 if field == "grant_timeout_ms" else 1
+            least = 0 if field in ("grant_timeout_ms", "ack_wait_ms") else 1
             if field.endswith("_ms") and not least <= value < 2**40:
                 raise ConfigurationError(field, value, f"a time in milliseconds must lie between {least} and 2^40")
         if not 0 <= self.clock_drift < 0.5:
@@ -88,6 +94,8 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigurationError("grant_window", self.grant_window, rule)
         if self.max_deliver is not None:
             self._check_max_deliver(self.max_deliver)
+        if self.dead_letter_topic:
+            self._check_dead_letters()
         d = self.clock_drift
         self._less("4 * max_delay", 4 * self.max_delay_ms, "ping_timeout", self.ping_timeout_ms)
         self._less(
@@ -114,6 +122,18 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigurationError("max_deliver", most, rule)
         if not self.count_deliveries:
             raise ConfigurationError("count_deliveries", False, f"must be true where max_deliver is {most}")
+
+    def _check_dead_letters(self) -> None:
+        topic = self.dead_letter_topic
+        try:
+            check_topic(topic)
+        except ConfigurationError as error:
+            raise ConfigurationError("dead_letter_topic", topic, error.rule) from error
+        if self.max_deliver is None:
+            raise ConfigurationError("dead_letter_topic", topic, "needs max_deliver: after how many deliveries")
+        if self.spent == "drop":
+            rule = "is for messages that are kept: leave spent out, or the topic where messages are dropped"
+            raise ConfigurationError("dead_letter_topic", topic, rule)
 
     def _less(self, left: str, low: float, right: str, high: float) -> None:
         if not low < high:

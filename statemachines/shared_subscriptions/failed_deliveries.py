@@ -41,7 +41,8 @@ class StreamParked(Event, frozen=True, gc=False):
 
 class MessageDropped(Event, frozen=True, gc=False):
     """To the registry: the message at `progress` failed `count` times, and is acknowledged in the name of the group.
-    `asked`: somebody said so; else the group was configured so."""
+    `asked`: somebody said so; else the group was configured so.  `topic`: its dead letter stands there ("": it has
+    none)."""
 
     columns: ClassVar = TraceColumns(key="stream", first="progress")
 
@@ -50,6 +51,7 @@ class MessageDropped(Event, frozen=True, gc=False):
     progress: int
     count: int
     asked: bool
+    topic: str = ""
 
 
 # -- counting -------------------------------------------------------------------------------------------------------
@@ -61,13 +63,15 @@ def count_failures(record: LeaderRecord, stream: str) -> int:
     return failing.count if failing is not None and failing.progress == record.streams[stream].progress else 0
 
 
-def note_failed(draft: Draft, stream: str, progress: int, count: int, *, is_sure: bool) -> None:
-    """Keep the count.  `is_sure`: no other message can be what failed, so that it may be set aside."""
+def note_failed(draft: Draft, stream: str, progress: int, count: int, *, is_sure: bool, is_lost: bool = False) -> None:
+    """Keep the count.  `is_sure`: no other message can be what failed, so that it may be set aside; `is_lost`: its
+    member went without a word."""
     record = draft.record
     most = record.configuration.max_deliver
     if not record.configuration.count_deliveries or stream not in record.streams:
         return
-    failing = FailingMessage(progress, min(count, COUNT_MAX), is_sure and most is not None and count >= most)
+    is_parked = is_sure and most is not None and count >= most
+    failing = FailingMessage(progress, min(count, COUNT_MAX), is_parked, lost=is_parked and is_lost)
     if failing == record.failing.get(stream):
         return
     record = replace(record, failing=record.failing.set(stream, failing))
@@ -84,7 +88,8 @@ def note_loss(draft: Draft, stream: str) -> None:
         return
     is_suspect = assignment.progress == known.progress < known.count and assignment.failed == 0
     if is_suspect or assignment.in_hand:
-        note_failed(draft, stream, assignment.progress, assignment.failed + 1, is_sure=assignment.in_hand)
+        is_sure = assignment.in_hand
+        note_failed(draft, stream, assignment.progress, assignment.failed + 1, is_sure=is_sure, is_lost=True)
 
 
 def note_report(draft: Draft, report: Report) -> None:
@@ -138,10 +143,10 @@ def set_aside(draft: Draft, stream: str) -> None:
         draft.effects.append(Tell(StreamParked(record.id, stream, failing.progress, failing.count)))
 
 
-def drop_message(draft: Draft, stream: str, *, asked: bool) -> None:
-    """The group goes on behind the message; the stream is free."""
+def drop_message(draft: Draft, stream: str, *, asked: bool, topic: str = "") -> None:
+    """The group goes on behind the message; the stream is free.  `topic`: where its dead letter stands."""
     failing = draft.record.failing[stream]
-    draft.effects.append(Tell(MessageDropped(draft.record.id, stream, failing.progress, failing.count, asked)))
+    draft.effects.append(Tell(MessageDropped(draft.record.id, stream, failing.progress, failing.count, asked, topic)))
     draft.keep_progress(stream, failing.progress + 1)
     draft.note_progress(stream, failing.progress + 1)
 

@@ -51,6 +51,7 @@ from statemachines.shared_subscriptions.group_store import (
     record_key,
 )
 from statemachines.shared_subscriptions.names import OF_STREAMS
+from statemachines.shared_subscriptions.stream_store import matches
 
 
 class Declare(Call, frozen=True, gc=False):
@@ -337,6 +338,16 @@ def start_of(start: str | int) -> int:
     if start not in ("now", "beginning"):
         raise ConfigurationError("start", start, "must be now or beginning, or nanoseconds of store time")
     return 0 if start == "beginning" else -1
+
+
+def check_dead_letters(ours: Configuration, topic_filter: str) -> None:
+    """Raises `ConfigurationError` where the group would get its own dead letters."""
+    topic = ours.dead_letter_topic
+    if topic and matches(topic_filter, topic):
+        rule = (
+            f"is matched by the group's own filter {topic_filter}; choose another topic, say one that begins with '$'"
+        )
+        raise ConfigurationError("dead_letter_topic", topic, rule)
 
 
 def differing(ours: Configuration, theirs: Properties) -> ConfigurationError:

@@ -40,12 +40,14 @@ class Properties(msgspec.Struct, frozen=True, gc=False, tag="properties"):
 
 class FailingMessage(msgspec.Struct, frozen=True, gc=False, tag="failing"):
     """Beside the progress of a stream: the message at `progress` was handed over `count` times and not acknowledged.
-    `parked`: it is given to nobody any more; `skip`: somebody said that the group is to go on behind it."""
+    `parked`: it is given to nobody any more; `skip`: somebody said that the group is to go on behind it; `lost`: of one
+    that is parked, whether it failed last since its member was lost."""
 
     progress: int
     count: int
     parked: bool = False
     skip: bool = False
+    lost: bool = False
 
 
 Value = Claim | Properties | FailingMessage | int

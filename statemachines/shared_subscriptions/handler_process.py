@@ -23,6 +23,7 @@ from statemachines.kernel import (
     PartyKind,
     Process,
     Row,
+    Tell,
     fresh,
 )
 from statemachines.shared_subscriptions.agent_process import (
@@ -55,14 +56,16 @@ from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.private_subscription import PRIVATE, PrivateRecord
 from statemachines.shared_subscriptions.session import (
     SESSION,
+    AcknowledgementLate,
     Admit,
+    ApplicationReturned,
     Dismiss,
     Progressed,
     ReadsFailed,
     ReadsSucceed,
     SessionRecord,
 )
-from statemachines.shared_subscriptions.standby import STANDBY, Resume, StandbyRecord
+from statemachines.shared_subscriptions.standby import STANDBY, DeliveriesRevoked, Resume, StandbyRecord
 from statemachines.shared_subscriptions.stream import Finish, Install, StreamProgress, Uninstall
 from statemachines.shared_subscriptions.stream_store import check_filter
 
@@ -78,7 +81,8 @@ def begin_session(record: AgentRecord) -> Effects:
     times = record.configuration
     patience_ns, retry_ns = times.validity_ms * MS, times.find_leader_ms * MS
     session = SESSIONS.id_of(record.id)
-    kept = SessionRecord(session, buffer=record.buffer, patience_ns=patience_ns, retry_ns=retry_ns)
+    wait_ns = times.ack_wait_ms * MS
+    kept = SessionRecord(session, buffer=record.buffer, patience_ns=patience_ns, retry_ns=retry_ns, ack_wait_ns=wait_ns)
     return (Begin(session, SESSIONS.name, kept),)
 
 
@@ -101,12 +105,20 @@ def check_wanted(wanted: Private) -> None:
         raise ConfigurationError("progress", dict(wanted.progress), "must be offsets of streams, none below 0")
 
 
-def cannot_read(record: AgentRecord, event: GroupReady) -> bool:
-    return record.unread != ""
+def is_away(record: AgentRecord, event: GroupReady) -> bool:
+    return record.is_away
 
 
 def is_followed_by_standby(record: AgentRecord, event: Destroyed) -> bool:
-    return event.recreate and record.unread != ""
+    return event.recreate and record.is_away
+
+
+def is_late_too(record: AgentRecord, event: ReadsSucceed) -> bool:
+    return record.late != ""
+
+
+def is_unreadable_too(record: AgentRecord, event: ApplicationReturned) -> bool:
+    return record.unread != ""
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
@@ -155,8 +167,12 @@ def stand_by_next(record: AgentRecord, event: Destroyed, now_ns: int) -> tuple[A
 
 
 def stand_by(record: AgentRecord, subscription: str, party: str, epoch: int) -> tuple[AgentRecord, Effects]:
-    """In the place of a borrower, while the session cannot read."""
-    standby = Begin(party, STANDBYS.name, StandbyRecord(party, subscription, record.unread, epoch))
+    """In the place of a borrower, while the session cannot read, or its application keeps a message for too long."""
+    standby = Begin(
+        party,
+        STANDBYS.name,
+        StandbyRecord(party, subscription, record.unread or record.late, epoch, is_late=record.late != ""),
+    )
     record = record.serve(subscription, party, STANDBYS.name)
     return record, (standby, admission(record, subscription), Feed(party, Start()))
 
@@ -178,9 +194,26 @@ def give_back(record: AgentRecord, event: ReadsFailed, now_ns: int) -> tuple[Age
     return replace(record, unread=event.stream), tuple(Feed(one.party, GiveBack()) for one in served)
 
 
-def take_part_again(record: AgentRecord, event: ReadsSucceed, now_ns: int) -> tuple[AgentRecord, Effects]:
+def give_back_late(record: AgentRecord, event: AcknowledgementLate, now_ns: int) -> tuple[AgentRecord, Effects]:
+    served = record.served_by(BORROWERS.name)
+    owners = [one.party for one in served]
+    revoked = [Tell(DeliveriesRevoked(owner)) for owner in owners]
+    return replace(record, late=event.stream), (*revoked, *(Feed(owner, GiveBack()) for owner in owners))
+
+
+def take_part_again(
+    record: AgentRecord, event: ReadsSucceed | ApplicationReturned, now_ns: int
+) -> tuple[AgentRecord, Effects]:
     served = record.served_by(STANDBYS.name)
-    return replace(record, unread=""), tuple(Feed(one.party, Resume()) for one in served)
+    return replace(record, unread="", late=""), tuple(Feed(one.party, Resume()) for one in served)
+
+
+def note_reads(record: AgentRecord, event: ReadsSucceed, now_ns: int) -> tuple[AgentRecord, Effects]:
+    return replace(record, unread=""), ()
+
+
+def note_return(record: AgentRecord, event: ApplicationReturned, now_ns: int) -> tuple[AgentRecord, Effects]:
+    return replace(record, late=""), ()
 
 
 def progress_of(session: str, event: Progressed) -> StreamProgress:
@@ -195,13 +228,17 @@ HANDLER_ROWS = (
     Row(SubscribeAlone, OPEN, STAY, refuse_malformed, is_malformed,           "SS-190"),
     Row(SubscribeAlone, OPEN, STAY, refuse_more,      is_full,                "SS-174"),
     Row(SubscribeAlone, OPEN, STAY, read_alone,       None,                   "SS-181"),
-    Row(GroupReady,       OPEN, STAY, stand_by_first,   cannot_read,            "SS-293"),
+    Row(GroupReady,       OPEN, STAY, stand_by_first,   is_away,                "SS-293"),
     Row(GroupReady,       OPEN, STAY, admit_first,      None,                   "SS-181"),
     Row(Destroyed,      OPEN, STAY, stand_by_next,    is_followed_by_standby, "SS-293"),
     Row(Destroyed,      OPEN, STAY, follow_borrower,  goes_on,                "SS-173"),
     Row(Destroyed,      OPEN, STAY, dismiss_last,     None,                   "SS-181"),
     Row(ReadsFailed,    OPEN, STAY, give_back,        None,                   "SS-292"),
+    Row(ReadsSucceed,   OPEN, STAY, note_reads,       is_late_too,            "SS-294"),
     Row(ReadsSucceed,   OPEN, STAY, take_part_again,  None,                   "SS-294"),
+    Row(AcknowledgementLate, OPEN, STAY, give_back_late, None,                "SS-352"),
+    Row(ApplicationReturned, OPEN, STAY, note_return, is_unreadable_too,      "SS-353"),
+    Row(ApplicationReturned, OPEN, STAY, take_part_again, None,               "SS-353"),
 )
 # fmt: on
 
@@ -229,6 +266,8 @@ HANDLER = Process(
         EventRoute(TO_SESSION, OWNERS, SESSIONS.name, "SS-180"),
         EventRoute((ReadsFailed,), (SESSIONS.name,), PROCESS, "SS-292"),
         EventRoute((ReadsSucceed,), (SESSIONS.name,), PROCESS, "SS-294"),
+        EventRoute((AcknowledgementLate,), (SESSIONS.name,), PROCESS, "SS-352"),
+        EventRoute((ApplicationReturned,), (SESSIONS.name,), PROCESS, "SS-353"),
         EventRoute((Progressed,), (SESSIONS.name,), BORROWERS.name, "SS-180", by="owner", change=progress_of,
               as_type=StreamProgress),
     ),

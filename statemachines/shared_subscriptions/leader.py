@@ -46,6 +46,14 @@ from statemachines.shared_subscriptions.claim import (
     StartLeader,
 )
 from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.dead_letter import LetterRefused, LetterStored
+from statemachines.shared_subscriptions.dead_letter_queue import (
+    and_ask,
+    begin,
+    finish_letter,
+    is_letter,
+    keep_message,
+)
 from statemachines.shared_subscriptions.failed_deliveries import is_look_at_parked
 from statemachines.shared_subscriptions.group_store import (
     Committed,
@@ -308,7 +316,7 @@ CHILD_TIMERS = (ExpiryTimer, HandOverTimer, ResendTimer, GrantTimeout, RevokeTim
 # fmt: off
 ROWS = (
     #   on             from        to         do                           when                       clause
-    Row(StartLeader,   CANDIDATE,  STAY,      claim.look,                  None,                      "SS-120"),
+    Row(StartLeader,   CANDIDATE,  STAY,      begin,                       None,                      "SS-120"),
     Row(LeaderWanted,  CANDIDATE,  STAY,      remember,                    has_room_to_remember,      "SS-138"),
     Row(LeaderWanted,  FOLLOWER,   STAY,      pass_on,                     knows_holder,              "SS-135"),
     Row(RelayedToLeader,   FOLLOWER, STAY,    relay_to_leader,             is_for_holder,             "SS-274"),
@@ -342,6 +350,9 @@ ROWS = (
 
     Row(RenewTimer,    SERVING,    STAY,      look_again,                  None,                      "SS-125"),
     Row(Scanned,       SERVING,    STAY,      Delegate(resume_skipped),    is_look_at_parked,         "SS-343"),
+    Row(LetterStored,  SERVING,    STAY,      Delegate(finish_letter),     is_letter,                 "SS-346"),
+    Row(LetterRefused, SERVING,    STAY,      keep_message,                is_letter,                 "SS-348"),
+    Row(FetchFailed,   SERVING,    STAY,      keep_message,                is_letter,                 "SS-348"),
     Row(StreamsListed, SERVING,    STAY,      Delegate(learn_and_share),   is_listing,                "SS-125"),
     Row(FetchFailed,   SERVING,    RELEASING, let_go_blind,                is_blind,                  "SS-280"),
     Row(FetchFailed,   SERVING,    STAY,      try_renew_later,             is_listing,                "SS-125"),
@@ -371,13 +382,13 @@ ROWS = (
     Row(HeartbeatTimer, CLAIMED,   STAY,      claim.commit,                claim.can_commit,          "SS-127"),
     Row(HeartbeatTimer, CLAIMED,   STAY,      claim.heartbeat_later,       None,                      "SS-127"),
     Row(CommitTimer,   SERVING,    STAY,      claim.commit,                claim.can_commit_staged,   "SS-128"),
-    Row(Committed,     CLAIMED,    STAY,      claim.renew_claim,           claim.is_trial,            "SS-129"),
+    Row(Committed,     CLAIMED,    STAY,      and_ask(claim.renew_claim),  claim.is_trial,            "SS-129"),
     Row(Refused,       CLAIMED,    RELEASING, say_farewell_disowned,       claim.was_destroyed,       "SS-139"),
     Row(Refused,       CLAIMED,    RESIGNED,  resign,                      claim.is_trial,            "SS-130"),
     Row(StoreFailed,   CLAIMED,    STAY,      claim.recheck_later,         claim.is_trial,            "SS-131"),
     Row(StoreFailed,   CLAIMED,    STAY,      claim.recheck_later,         claim.is_check,            "SS-131"),
     Row(RecheckTimer,  CLAIMED,    STAY,      claim.check,                 claim.is_in_doubt,         "SS-131"),
-    Row(ReadDone,      CLAIMED,    STAY,      claim.renew_confirmed_claim, claim.is_written,          "SS-131"),
+    Row(ReadDone,      CLAIMED,    STAY,      and_ask(claim.renew_confirmed_claim), claim.is_written, "SS-131"),
     Row(ReadDone,      CLAIMED,    STAY,      claim.commit_again,          claim.is_unwritten,        "SS-131"),
     Row(ReadDone,      CLAIMED,    RESIGNED,  resign,                      claim.is_check,            "SS-130"),
     Row(ClaimEnd,      HOLDING,    RESIGNED,  resign,                      None,                      "SS-132"),
@@ -397,8 +408,8 @@ ROWS = (
     Ignore((LeaderWanted, RevokeFinished, Disconnect), SERVING,                         "SS-151"),
     Ignore((RelayedToLeader, RelayedToBorrower),  (*LOOKING, *HOLDING),                 "SS-274"),
     Ignore(CHILD_TIMERS,                          (*LOOKING, *HOLDING),                "SS-152"),
-    Ignore((ReadDone, Committed, Refused, StoreFailed, Scanned, StreamsListed, Measured, FetchFailed),
-                                                  (*LOOKING, *HOLDING),                "SS-153"),
+    Ignore((ReadDone, Committed, Refused, StoreFailed, Scanned, StreamsListed, Measured, FetchFailed, LetterStored,
+            LetterRefused),                       (*LOOKING, *HOLDING),                "SS-153"),
     Ignore((RetryTimer, GraceEnd, RenewTimer, CommitTimer, RecheckTimer, HeartbeatTimer, ClaimEnd, IdleTimer,
             MeasureTimer),                        (*LOOKING, *HOLDING),                "SS-152"),
     Ignore((StartLeader,),                        (FOLLOWER, *HOLDING),                 "SS-120"),

@@ -89,6 +89,16 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     in_hand: bool = False
 
 
+class OpenLetter(msgspec.Struct, frozen=True, gc=False):
+    """The dead letter that is asked for, of the message at `progress`: request `n` (0: it was refused); `failures`: so
+    many were refused in a row."""
+
+    n: int
+    stream: str
+    progress: int
+    failures: int = 0
+
+
 class LeaderRecord(msgspec.Struct, frozen=True):
     """One leader of one (group, filter).
 
@@ -106,7 +116,7 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     `free`: streams nobody holds (some may have vanished since); `wanting`: members below their share, in turn.
     `held`: progress that is not believed yet, by stream; `measure_n`: the request that asks about some of it (0: none).
     `failing`: streams whose next message failed, as the store has it or will have it; `parked_n`: the request that
-    looks whether somebody lets parked ones go on.
+    looks whether somebody lets parked ones go on; `letter`: the dead letter that is asked for.
     """
 
     id: str
@@ -153,6 +163,7 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     measure_n: int = 0
     failing: Map[str, FailingMessage] = Map()
     parked_n: int = 0
+    letter: OpenLetter | None = None
 
     def key(self, name: str) -> str:
         """The key of one of the group's records in the group store."""

@@ -14,6 +14,7 @@ from statemachines.kernel import Ask, Effects, Event, Map, SetTimer, Tell, Timer
 from statemachines.shared_subscriptions.assignment import Vanish
 from statemachines.shared_subscriptions.claim import PAGE, can_commit, idle_later, keep_page, look_later, stage
 from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.dead_letter_queue import look_and_ask
 from statemachines.shared_subscriptions.failed_deliveries import (
     look_at_parked,
     note_skips,
@@ -232,6 +233,7 @@ def end_listing(draft: Draft) -> None:
     forget_loaded(draft)
     draft.record = open_ranks(draft.record)
     settle_parked(draft)
+    look_and_ask(draft, is_turn=True)
 
 
 def vanish(draft: Draft, key: tuple[int, int]) -> None:

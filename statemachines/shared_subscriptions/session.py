@@ -37,6 +37,12 @@ from statemachines.kernel import (
     in_order,
     keys_in_order,
 )
+from statemachines.shared_subscriptions.acknowledgement_wait import (
+    is_late,
+    return_application,
+    take_back,
+    wait_for_acknowledgement,
+)
 from statemachines.shared_subscriptions.borrower import LeaseBegan, LeaseEnded
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.returned_messages import (
@@ -64,7 +70,10 @@ from statemachines.shared_subscriptions.session_record import (
 )
 from statemachines.shared_subscriptions.session_record import Ack as Ack
 from statemachines.shared_subscriptions.session_record import Acknowledged as Acknowledged
+from statemachines.shared_subscriptions.session_record import AcknowledgementLate as AcknowledgementLate
+from statemachines.shared_subscriptions.session_record import AcknowledgementWaitEnd as AcknowledgementWaitEnd
 from statemachines.shared_subscriptions.session_record import Admit as Admit
+from statemachines.shared_subscriptions.session_record import ApplicationReturned as ApplicationReturned
 from statemachines.shared_subscriptions.session_record import DelayEnd as DelayEnd
 from statemachines.shared_subscriptions.session_record import Deliver as Deliver
 from statemachines.shared_subscriptions.session_record import Dismiss as Dismiss
@@ -425,6 +434,8 @@ def give_up_fetch(record: SessionRecord, event: Event, now_ns: int) -> tuple[Ses
 
 def hand_over(record: SessionRecord, event: Take, now_ns: int) -> tuple[SessionRecord, Effects]:
     """The next range of the reading whose turn it is; who may not deliver is passed by until its next lease."""
+    if record.is_late:
+        return return_application(record)
     if record.lone and is_lone_over(record):
         record = queue_lone(record)
     if record.lone:
@@ -486,6 +497,10 @@ def queue_lone(record: SessionRecord) -> SessionRecord:
 def deliver(record: SessionRecord, event: Deliver, now_ns: int) -> tuple[SessionRecord, Effects]:
     """What is delivered; acknowledged in the same step where nobody else will."""
     if not record.leases[event.owner].at_delivery:
+        if record.ack_wait_ns:
+            reading = record.readings[reading_key(event.owner, event.stream)]
+            if event.first == reading.progress:
+                return record, (Tell(event), *wait_for_acknowledgement(record, reading, now_ns))
         return record, (Tell(event),)
     ack = Ack(event.owner, event.stream, event.grant, event.first, event.last)
     record, effects = acknowledge(record, ack, now_ns)
@@ -501,7 +516,9 @@ def acknowledge(record: SessionRecord, event: Ack, now_ns: int) -> tuple[Session
         reading = pass_acknowledged(reading)
     record = queue_fetch(replace(record, readings=record.readings.set(key, reading)), key)
     told: Effects = (Tell(Acknowledged(event.owner, event.stream, event.grant, event.first, event.last)),)
-    return record, told + report(reading) if reading.progress > before.progress else told
+    if reading.progress == before.progress:
+        return record, told
+    return record, (*told, *report(reading), *wait_for_acknowledgement(record, reading, now_ns))
 
 
 def join(reading: Reading, first: int, last: int) -> Reading:
@@ -529,6 +546,13 @@ def give_back(record: SessionRecord, event: Nack, now_ns: int) -> tuple[SessionR
         record = replace(record, lone="")
     effects = time_delay(reading, event, now_ns)
     return record, (*effects, *report(reading)) if reading.progress == reading.delivered else effects
+
+
+def give_back_late(record: SessionRecord, event: AcknowledgementWaitEnd, now_ns: int) -> tuple[SessionRecord, Effects]:
+    """Its leader hears first how often the message failed."""
+    record, effects = take_back(record, event, now_ns)
+    record = queue_fetch(record, event.key)
+    return record, (*report(record.readings[event.key]), *effects)
 
 
 def end_delay(record: SessionRecord, event: DelayEnd, now_ns: int) -> tuple[SessionRecord, Effects]:
@@ -598,12 +622,15 @@ ROWS = (
     Row(Nack,        FETCHING, STAY,     and_look(give_back),   is_in_hand,        "SS-332"),
     Row(DelayEnd,    WAITING,  STAY,     and_poll(end_delay),   is_delayed,        "SS-334"),
     Row(DelayEnd,    FETCHING, STAY,     end_delay,             is_delayed,        "SS-334"),
+    Row(AcknowledgementWaitEnd, WAITING,  STAY, and_poll(give_back_late), is_late, "SS-351"),
+    Row(AcknowledgementWaitEnd, FETCHING, STAY, give_back_late, is_late,           "SS-351"),
     Row(PollTimer,   WAITING,  FETCHING, try_read,              is_unreadable,     "SS-291"),
     Row(UnreadableTimer, WAITING,  STAY, give_up_reads,         is_failing,        "SS-290"),
     Row(UnreadableTimer, FETCHING, STAY, give_up_open_read,     is_failing,        "SS-290"),
     Refuse((Ack,),                         EVERY,    "SS-107"),
     Refuse((Nack,),                        EVERY,    "SS-333"),
     Ignore((DelayEnd,),                    EVERY,    "SS-334"),
+    Ignore((AcknowledgementWaitEnd,),      EVERY,    "SS-351"),
     Ignore((Install, Finish, Uninstall),   EVERY,    "SS-110"),
     Ignore((LeaseBegan,),                  EVERY,    "SS-100"),
     Ignore((LeaseEnded,),                  EVERY,    "SS-101"),
@@ -660,6 +687,7 @@ SESSION = Fsm(
         Timer("poll", PollTimer, (WAITING,)),
         Timer("unreadable", UnreadableTimer, EVERY),
         Timer("delay", DelayEnd, EVERY),
+        Timer("ack_wait", AcknowledgementWaitEnd, EVERY),
     ),
     invariants=(
         Invariant("offsets-in-order", "SS-106", offsets_in_order, is_touched_in_order),

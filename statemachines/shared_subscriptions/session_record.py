@@ -138,6 +138,26 @@ class ReadsSucceed(Event, frozen=True, gc=False):
     """To the Handler, after `ReadsFailed`: what could not be read was read."""
 
 
+class AcknowledgementLate(Event, frozen=True, gc=False):
+    """To the Handler: the message was in hand for the acknowledgement wait, and counts as given back."""
+
+    columns: ClassVar = TraceColumns(key="stream", first="offset")
+
+    owner: str
+    stream: str
+    grant: int
+    offset: int
+
+
+class ApplicationReturned(Event, frozen=True, gc=False):
+    """To the Handler, after `AcknowledgementLate`: the application asks for messages again."""
+
+
+class AcknowledgementWaitEnd(TimerFired, frozen=True, gc=False):
+    """A stream of which something is in hand has made no progress for the acknowledgement wait; the key is that of its
+    reading."""
+
+
 class PollTimer(TimerFired, frozen=True, gc=False):
     """Look again whether there is something new."""
 
@@ -211,7 +231,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
     `patience_ns`: from the first read that fails to when the streams are given back; `retry_ns`: between two reads
     after that.  `failing`: what the first read asked for that failed since one succeeded; `trial`: the same, since the
     streams were given back.  `lone`: the key of a reading whose next message is handed over alone; until that is dealt
-    with, nothing else is ("")."""
+    with, nothing else is ("").  `ack_wait_ns`: how long a message may be in hand (0: for ever); `is_late`: it was for
+    so long, and the application has asked for nothing since."""
 
     id: str
     poll_ns: int = 20 * MS
@@ -229,6 +250,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
     idle: Fifo = Fifo()
     to_take: Fifo = Fifo()
     lone: str = ""
+    ack_wait_ns: int = 0
+    is_late: bool = False
 
 
 def reading_key(owner: str, stream: str) -> str:

@@ -1,4 +1,5 @@
-"""Standby: what is in the place of a borrower while its session cannot read the stream store.
+"""Standby: what is in the place of a borrower while its session cannot read the stream store, or keeps a message for
+too long.
 
     waiting -> over
 
@@ -33,21 +34,31 @@ class Resume(Call, frozen=True, gc=False):
 
 class Suspended(Event, frozen=True, gc=False):
     """To the application: the streams of `subscription` were given back, since `stream`, and others with it, could not
-    be read."""
+    be read, or (`is_late`) since a message of `stream` was not acknowledged in time."""
 
     columns: ClassVar = TraceColumns(key="stream")
 
     subscription: str
     stream: str
+    is_late: bool = False
 
 
 class Resumed(Event, frozen=True, gc=False):
-    """To the application: `subscription` takes part again, since `stream` was read."""
+    """To the application: `subscription` takes part again, since `stream` was read, or since the application asks for
+    messages."""
 
     columns: ClassVar = TraceColumns(key="stream")
 
     subscription: str
     stream: str
+    is_late: bool = False
+
+
+class DeliveriesRevoked(Event, frozen=True, gc=False):
+    """To the application: what was delivered for `owner` is not its any more, since a message was not acknowledged in
+    time."""
+
+    owner: str
 
 
 class StandbyStatus(Status):
@@ -68,14 +79,15 @@ class StandbyRecord(msgspec.Struct, frozen=True, gc=False):
     stream: str
     epoch: int = 0
     status: StandbyStatus = WAITING
+    is_late: bool = False
 
 
 def tell_suspended(record: StandbyRecord, event: Start, now_ns: int) -> tuple[StandbyRecord, Effects]:
-    return record, (Tell(Suspended(record.subscription, record.stream)),)
+    return record, (Tell(Suspended(record.subscription, record.stream, record.is_late)),)
 
 
 def resume(record: StandbyRecord, event: Resume, now_ns: int) -> tuple[StandbyRecord, Effects]:
-    told = Resumed(record.subscription, record.stream)
+    told = Resumed(record.subscription, record.stream, record.is_late)
     return record, (Tell(told), Tell(Destroyed(record.id, True, record.epoch)), Stop())
 
 

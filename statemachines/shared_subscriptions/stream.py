@@ -220,17 +220,35 @@ def keep_progress(record: StreamRecord, event: StreamProgress, now_ns: int) -> t
 
 def answer(record: StreamRecord) -> Send:
     """The progress of the stream, to the leader."""
-    link, stream, grant, progress = record.link, record.stream, record.grant, record.progress
-    said = (record.finished, record.failed, record.in_hand)
-    return Send(
-        link.leader, UpdateProgress(link.borrower, link.epoch, link.registration, stream, grant, progress, *said)
+    link = record.link
+    # written out, by position: packing what follows the pair into a tuple costs as much again
+    update = UpdateProgress(
+        link.borrower,
+        link.epoch,
+        link.registration,
+        record.stream,
+        record.grant,
+        record.progress,
+        record.finished,
+        record.failed,
+        record.in_hand,
     )
+    return Send(link.leader, update)
 
 
 def make_update(borrower: str, epoch: int, registration: int, report: Report) -> UpdateProgress:
     """A report as a message of its own."""
-    said = (report.stream, report.grant, report.progress, report.finished, report.failed, report.in_hand)
-    return UpdateProgress(borrower, epoch, registration, *said)
+    return UpdateProgress(
+        borrower,
+        epoch,
+        registration,
+        report.stream,
+        report.grant,
+        report.progress,
+        report.finished,
+        report.failed,
+        report.in_hand,
+    )
 
 
 def confirm(link: Link, stream: str, grant: int) -> Send:

@@ -14,8 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Answer, ConfigurationError, Event, Map, Request, TraceColumns, in_order
+from statemachines.shared_subscriptions.dead_letter import LetterStored, StoreLetter
 from statemachines.shared_subscriptions.names import check_filter as check_filter
-from statemachines.shared_subscriptions.names import check_group
+from statemachines.shared_subscriptions.names import check_group, record_key
 
 SERVICE = "stream_store"
 
@@ -233,11 +234,13 @@ class StoredStream(msgspec.Struct, frozen=True, gc=False):
 
 
 class Streams(msgspec.Struct, frozen=True):
-    """The pure store: its streams by id; `generation` is appended to, all before `oldest` are gone."""
+    """The pure store: its streams by id; `generation` is appended to, all before `oldest` are gone; `letters`: of each
+    group and stream, what is behind the last message that has a dead letter."""
 
     by_id: Map[str, StoredStream] = Map()
     generation: int = 0
     oldest: int = 0
+    letters: Map[str, int] = Map()
 
 
 class StreamStore:
@@ -265,6 +268,8 @@ class StreamStore:
                 return state, (Fetched(n, tuple(self._batch(state, one) for one in slices)),)
             case Append():
                 return self._append(state, request, now_ns)
+            case StoreLetter():
+                return self._store_letter(state, request, now_ns)
             case Rotate(n):
                 ended = state.by_id.mutate()
                 for stream, stored in in_order(state.by_id):
@@ -303,6 +308,14 @@ class StreamStore:
         grown = replace(stored, count=first + request.count, times=times)
         state = replace(state, by_id=state.by_id.set(stream, grown))
         return state, (Appended(request.n, stream, first, first + request.count - 1),)
+
+    def _store_letter(self, state: Streams, request: StoreLetter, now_ns: int) -> tuple[Streams, tuple[Answer, ...]]:
+        letter = request.letter
+        key = record_key(letter.group, letter.filter, letter.stream)
+        if letter.offset < state.letters.get(key, 0):
+            return state, (LetterStored(request.n, False),)
+        state, _ = self._append(state, Append(request.n, request.topic, 1), now_ns)
+        return replace(state, letters=state.letters.set(key, letter.offset + 1)), (LetterStored(request.n, True),)
 
     @staticmethod
     def _batch(state: Streams, one: Slice) -> Batch:

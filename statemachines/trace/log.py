@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import RLock, Timer
 from types import TracebackType
 from typing import Any, Final, Self
+from zlib import crc32
 
 import msgspec
 
@@ -61,10 +62,13 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     """The life of the node before this one -> the size of its log when this one began."""
 
 
-class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The last line of a log that was closed: how many rows it has."""
+class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The last line of a log that was closed."""
 
     end: int
+    """So many rows are before it."""
+    crc32: int | None = None
+    """The checksum of all bytes before it."""
 
 
 class Stores(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,6 +123,7 @@ class TraceLog:
         self._lock = RLock()
         self._timer: Timer | None = None
         self._rows = 0
+        self._crc32 = 0
         self._is_whole = True
         self._is_closed = False
         self._size_bytes = 0
@@ -159,7 +164,7 @@ class TraceLog:
         with self._lock:
             if self._is_whole:
                 with suppress(GaplessError):
-                    self._append(self._encoder.encode(End(self._rows)) + b"\n")
+                    self._append(self._encoder.encode(End(self._rows, self._crc32)) + b"\n")
             self._close_file()
         atexit.unregister(self.close)
 
@@ -201,6 +206,7 @@ class TraceLog:
             except BaseException:
                 self._is_whole = False
                 raise
+            self._crc32 = crc32(data, self._crc32)
             self._size_bytes += len(data)
             if self._segments is None or self._is_closed:
                 return
@@ -283,11 +289,11 @@ class Log(msgspec.Struct, frozen=True):
 
 def read_log(path: Path, *segments: Path) -> Log:
     """The whole of a log, in one file or in `segments`; raises `ConfigurationError` where a line that is not the last
-    is not a row, or rows are missing or repeated by what its end says."""
+    is not a row, or rows are missing, repeated or changed by what its end says."""
     lines = read_lines((path, *segments), LINE_MAX)
     with closing(lines), naming(path):
         first = next(lines, b"")
-        head = _head(path, first)
+        head, checksum = _head(path, first), crc32(first)
         size_bytes = len(first)
         stores = {protocol: [store] for protocol, store in head.stores.items()}
         decoder = msgspec.json.Decoder(LogRow)
@@ -308,11 +314,16 @@ def read_log(path: Path, *segments: Path) -> Log:
                 rows.append(found)
             elif isinstance(found, End):
                 end = found
+                continue
             else:
                 for protocol, store in found.stores.items():
                     stores.setdefault(protocol, []).append(store)
+            checksum = crc32(line, checksum)
     if end is not None and end.end != len(rows):
         rule = f"has {len(rows)} rows, and {end.end} by its end: restore it from a copy, or take it out"
+        raise ConfigurationError("trace log", str(path), rule)
+    if end is not None and end.crc32 not in (None, checksum):
+        rule = "has other bytes than when it was closed (CRC-32): restore it from a copy, or take it out"
         raise ConfigurationError("trace log", str(path), rule)
     return Log(str(path), head, rows, torn, end is not None or head.gapless_log == WITHOUT_END, size_bytes, stores)
 
@@ -377,6 +388,7 @@ def read_logs(directory: Path) -> list[Log]:
         if other != log.head.life:
             rule = f"is used by {other} and {log.head.life}; give one of them another --number"
             raise ConfigurationError("node number", log.head.number, rule)
+    check_lives(directory, logs)
     return logs
 
 
@@ -397,6 +409,26 @@ def check_run(directory: Path, logs: list[Log]) -> None:
                 works.setdefault(min(named) if store in named else store, []).append(log)
         if len(works) > 1:
             _refuse_runs(directory, {f"store {store} of {protocol}": some for store, some in works.items()})
+
+
+def check_lives(directory: Path, logs: list[Log]) -> None:
+    """A later life of a node began beside the log of an earlier one.  Raises `ConfigurationError` for a log that did
+    not, where neither a run nor a store says that both are of one run: somebody has put two folders together."""
+    nodes: dict[str, list[tuple[int, Log]]] = {}
+    for log in logs:
+        if log.head.gapless_log == FORMAT and not log.head.run and not log.stores:
+            with suppress(ValueError):  # a life without a number
+                nodes.setdefault(log.head.node, []).append((life_number(log.head.life), log))
+    for lives in nodes.values():
+        known = {life for _, log in lives for life in log.head.earlier_bytes}
+        for number, log in lives:
+            earlier = [other for before, other in lives if before <= number and other is not log]
+            if earlier and not log.head.earlier_bytes and log.head.life not in known:
+                rule = (
+                    f"holds {_names_of([log])}, which began where {_names_of(earlier)} was not: are these two runs? "
+                    "give each a folder of its own, or name the run (GAPLESS_RUN) before its nodes start"
+                )
+                raise ConfigurationError("trace", str(directory), rule)
 
 
 def _refuse_runs(directory: Path, runs: dict[str, list[Log]]) -> None:

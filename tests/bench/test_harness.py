@@ -129,7 +129,7 @@ def test_bench_prints_a_table_with_the_spread(rows, capsys):
     rows(row(ours=(1.0, 2.0, 3.0, 2.0, 2.0), at_least=5, aim="12"), row("told"))
     assert cli.run(["bench"]) == 0
     shown = capsys.readouterr().out
-    line = next(line for line in shown.splitlines() if line.lstrip().startswith("fast"))
+    line = next(line for line in shown.splitlines() if line.lstrip().startswith("fast "))
     for word in ("2 (1 - 3)", "20 (20 - 20)", "10.00", "at least 5", "yes", "slow thing", "12"):
         assert word in line
     assert "report only" in shown
@@ -174,6 +174,41 @@ def test_results_are_saved_only_when_asked_for(rows, capsys, tmp_path, monkeypat
     assert cli.run(["bench", "--save", "results.json"]) == 0
     saved = msgspec.json.decode((tmp_path / "results.json").read_bytes())
     assert [found["ratio"] for found in saved] == [10.0]
+
+
+def interrupted(size):
+    raise KeyboardInterrupt
+
+
+def test_D_450_an_interrupted_bench_prints_what_it_has_and_goes_on(rows, capsys, tmp_path):
+    one, other = row(at_least=5), row("told")
+    saved = ["--save", str(tmp_path / "results.json")]
+    rows(one, (replace(other[0], prepare=interrupted), []))
+    assert cli.run(["bench", *saved]) == 3
+    captured = capsys.readouterr()
+    assert captured.out.startswith("fast: 10.00 (at least 5: holds)\n")
+    assert "slow thing" in captured.out
+    assert captured.err == "interrupted after 1 of 2 rows\n"
+    measured = len(one[1])
+    rows(one, other)
+    assert cli.run(["bench", *saved, "--resume", "--json"]) == 0
+    assert [found["name"] for found in msgspec.json.decode(capsys.readouterr().out)] == ["fast", "told"]
+    assert (len(one[1]), len(other[1])) == (measured, 10)
+
+
+def test_D_450_rows_of_another_commit_are_measured_again(rows, capsys, tmp_path):
+    one = row(at_least=5)
+    rows(one)
+    path = tmp_path / "results.json"
+    assert cli.run(["bench", "--save", str(path)]) == 0
+    path.write_bytes(path.read_bytes().replace(b'"commit": "', b'"commit": "not'))
+    measured = len(one[1])
+    assert cli.run(["bench", "--save", str(path), "--resume"]) == 0
+    assert len(one[1]) == 2 * measured
+    path.write_bytes(b'{"name": "fast"}')
+    assert cli.run(["bench", "--save", str(path), "--resume"]) == 2
+    assert "is no file of results" in capsys.readouterr().err
+    assert cli.run(["bench", "--resume"]) == 2
 
 
 def test_an_unknown_row_is_wrong_usage(rows, capsys):

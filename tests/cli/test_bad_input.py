@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -95,7 +97,12 @@ def test_a_bad_name_of_a_node(capsys, tmp_path):
 
 @pytest.mark.parametrize("command", ["simulate", "campaign"])
 def test_an_unknown_or_malformed_scenario(capsys, tmp_path, command):
-    assert "unknown; did you mean 'storm'? there are:" in refused(capsys, tmp_path, command, "strom")
+    said = refused(capsys, tmp_path, command, "strom")
+    assert re.search(
+        r"unknown; did you mean 'storm'\? there are \d+, such as storm, .*`gapless simulate list` lists", said
+    )
+    assert len(said) < 300
+    assert "unknown" in refused(capsys, tmp_path, command, "../../storm")
     path = tmp_path / "mine.toml"
     path.write_text('name = "mine"\nprotocol = "shared_subscriptions"\n[shared_subscriptions.load]\nmessages = -4\n')
     said = refused(capsys, tmp_path, command, path)
@@ -157,6 +164,15 @@ def test_failures_are_kept_and_the_last_line_repeats_them(capsys, tmp_path, monk
         assert "VIOLATED L4" in capsys.readouterr().out
         assert cli.run(["campaign", str(scenario), "--seeds", "2", "--processes", "1"]) == cli.Exit.VIOLATED
         assert "0 of 2 runs held" in capsys.readouterr().out
+        kept = {path.name: path.read_bytes() for path in Path("out/failures").iterdir()}
+        assert sorted(kept) == ["short-0.json", "short-1.json"]
+        scenario.write_text(scenario.read_text().replace("messages = 200", "messages = 180"))
+        for _ in range(2):  # another run under the same name is kept beside it, and the same run once
+            assert cli.run(["simulate", str(scenario), "--seed", "1"]) == cli.Exit.VIOLATED
+            last = capsys.readouterr().err.splitlines()[-1]
+            assert last == "repeat it with: gapless replay out/failures/short-1.2.json"
+        assert {path.name: path.read_bytes() for path in Path("out/failures").iterdir()}.items() > kept.items()
+        assert len(list(Path("out/failures").iterdir())) == len(kept) + 1
     assert cli.run(["replay", "out/failures/short-1.json", "--trace", "out/trace", "--data"]) == cli.Exit.HELD
     assert sorted(path.name for path in (tmp_path / "out" / "trace").iterdir()) == [
         "runs-short-1.parquet",

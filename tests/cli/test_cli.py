@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import msgspec
 import pytest
 
 from statemachines import __version__, catalogue, cli, registry, show
+from statemachines.commands.command_list import COMMANDS
+from statemachines.commands.lazy import load_own
 from statemachines.kernel import ConfigurationError, InvariantViolated, name_of
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +41,63 @@ def test_help_names_the_commands_and_the_exit_codes(gapless):
     assert code == 0
     for word in ("show", "bench", "0 held, 1 violated"):
         assert word in out
+
+
+HELP_MODULES = 260
+"""Importing is what a short command spends its time on: 150 ms of processor time, which no test can count."""
+
+
+def test_the_help_imports_little_and_no_command():
+    program = "import sys; from statemachines import cli; cli.run(['--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found = done.stderr.split()
+    commands = {f"statemachines.commands.{name}" for name in ("command_list", "exits", "lazy")}
+    assert {name for name in found if name.startswith("statemachines.commands.")} == commands
+    assert not {"asyncio", "ssl", "rich", "statemachines.drivers", "typer.rich_utils"} & set(found)
+    assert len(found) < HELP_MODULES
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_says_of_a_command_what_its_own_help_says_first(gapless, name):
+    command = load_own(name)
+    assert " ".join(command.help.split("\n\n")[0].split()) == COMMANDS[name].summary
+    assert f"  {name} " in gapless("--help")[1]
+
+
+@pytest.mark.parametrize("arguments", [(), ("simulate",), ("node", "leader"), ("group",)])
+def test_h_is_help(gapless, arguments):
+    code, out, err = gapless(*arguments, "-h")
+    assert (code, err, out) == (0, "", gapless(*arguments, "--help")[1])
+    assert "Usage" in out
+
+
+@pytest.mark.parametrize(("words", "completed"), [("gapless an", "analyze"), ("gapless simulate --see", "--seed")])
+def test_the_shell_completes(words, completed):
+    """`gapless --install-completion` puts what asks so into the shell's file."""
+    place = str(len(words.split()) - 1)
+    given = {"_GAPLESS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": place}
+    done = subprocess.run(
+        [sys.executable, "-m", "statemachines"], env=os.environ | given, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == [completed], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("simulate", "storm", "--seed", "-1"), "'--seed': Input should be greater than or equal to 0"),
+        (("simulate", "storm", "--seed", "one"), "'--seed'"),
+        (("campaign", "storm", "--seeds", "0"), "'--seeds'"),
+        (("simulate",), "Missing argument 'SCENARIO'"),
+        (("check", "sequence_windows", "--engine"), "Option '--engine' requires an argument"),
+    ],
+)
+def test_a_wrong_option_is_one_line(gapless, arguments, said):
+    code, out, err = gapless(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("error: ")
+    assert said in err
+    assert err.endswith("-h`\n")
 
 
 def test_show_lists_the_machines(gapless):
@@ -153,8 +213,8 @@ def test_an_unknown_machine_is_wrong_usage(gapless):
 )
 def test_wrong_usage_says_so_on_stderr(gapless, arguments):
     code, out, err = gapless(*arguments)
-    assert (code, out) == (2, "")
-    assert "Usage: gapless" in err
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert re.fullmatch(r"error: .*; see `gapless( show)? -h`\n|error: .*; `gapless show` lists them.*\n", err)
 
 
 def raising(monkeypatch, error):

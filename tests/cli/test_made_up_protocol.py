@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -99,7 +100,8 @@ def test_its_roles_are_run_beside_ours():
 
 
 def test_its_own_verbs_stand_beside_ours(tmp_path):
-    assert "Look at the tickets." in gapless("--help").stdout
+    assert re.search(r"tickets +A command of made_up\.", gapless("--help").stdout)
+    assert "Look at the tickets." in gapless("tickets", "--help").stdout
     counted = gapless("tickets", "count", tmp_path / "none.json")
     assert (counted.returncode, counted.stdout) == (0, "0\n")
 
@@ -154,14 +156,6 @@ REGISTRATIONS = {
 }
 """Small values that import nothing."""
 
-VERBS = {
-    "made_up.verbs",
-    "statemachines.drivers.shared_subscriptions",
-    "statemachines.drivers.shared_subscriptions.group_command",
-    "statemachines.drivers.shared_subscriptions.node_commands",
-}
-"""What `gapless --help` lists with a line each; no machine is among it."""
-
 
 def imported(what):
     done = python("-c", IMPORTED.format(what=what))
@@ -174,7 +168,7 @@ def test_hypothesis_imports_no_protocol():
 
 
 def test_the_help_imports_no_machine():
-    assert imported(RUN.format(arguments=["--help"])) <= REGISTRATIONS | VERBS
+    assert imported(RUN.format(arguments=["--help"])) <= REGISTRATIONS
 
 
 def test_listing_the_machines_imports_none():
@@ -295,7 +289,7 @@ def test_a_verb_that_does_not_import_is_an_error_of_that_verb_only(folder):
     folder.protocol("other", commands={"lots": "nowhere:app"})
     listed = folder.gapless("--help")
     assert listed.returncode == 0
-    assert "cannot be loaded" in listed.stdout
+    assert "A command of other." in listed.stdout
     refused = folder.gapless("lots", "more")
     assert refused.returncode == 2
     assert "there is no module 'nowhere'" in said(refused)

@@ -7,6 +7,7 @@ import logging
 import random
 import socket
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -221,6 +222,25 @@ def test_more_connections_than_allowed_are_refused(monkeypatch, caplog):
 
     run(test)
     assert "there are 1 connections, which is the most" in caplog.text
+
+
+def test_PS_457_complaints_about_many_peers_do_not_flood_the_log(monkeypatch, caplog):
+    monkeypatch.setattr(tcp, "LINES_MAX", 3)
+    monkeypatch.setattr(tcp, "COMPLAINTS_MAX", 10)
+
+    async def test():
+        async with leader() as end:
+            for number in range(25):
+                peer = SimpleNamespace(peer=f"10.0.0.{number}:1")
+                for _ in range(2):
+                    end.transport.complain(peer, f"says {number}")
+
+    run(test)
+    assert [record.getMessage() for record in caplog.records] == [
+        *(f"10.0.0.{number}:1 says {number}" for number in range(3)),
+        "complaints about 10 peers so far; a minute has 3 lines",
+        "complaints about 20 peers so far; a minute has 3 lines",
+    ]
 
 
 def test_what_a_slow_reader_does_not_take_is_dropped_not_kept():

@@ -88,7 +88,7 @@ def test_the_command_puts_traces_side_by_side(traces, tmp_path, capsys):
     assert (tmp_path / "on" / "summary.json").exists()
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert page.count('<svg class="chart bars"') == 4
-    assert "Two deliver" in page
+    assert "What was delivered of" in page
     assert page.count(", amid another") == 1
 
 

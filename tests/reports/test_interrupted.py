@@ -10,8 +10,8 @@ from msgspec import json
 from statemachines import cli
 from statemachines.commands.exits import Exit
 from statemachines.trace.parquet import TraceWriter
-from statemachines_reports import session
-from statemachines_reports.judge import Judges
+from statemachines_reports import local_engine, session
+from statemachines_reports.piece_judge import judge_piece
 from statemachines_reports.pipeline import analyze, analyze_all
 from statemachines_reports.session import Session
 from statemachines_sim.campaign import run_row
@@ -38,15 +38,15 @@ def trace(tmp_path_factory):
 
 def stop_at(monkeypatch, number):
     """Ctrl-C comes while the file of this number is judged."""
-    judged, whole = [], Judges.judge_path
+    judged = []
 
-    def judge_path(self, path, waived):
-        judged.append(path)
+    def judge(judges, piece, waived):
+        judged.append(piece)
         if len(judged) > number:
             raise KeyboardInterrupt
-        return whole(self, path, waived)
+        return judge_piece(judges, piece, waived)
 
-    monkeypatch.setattr(Judges, "judge_path", judge_path)
+    monkeypatch.setattr(local_engine, "judge_piece", judge)
 
 
 def gapless(capsys, *arguments):

@@ -18,7 +18,7 @@ from statemachines.trace import COLUMNS, fingerprint
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports import columns as columns_module
 from statemachines_reports.columns import Segment, read_columns
-from statemachines_reports.judge import Absent, Judges, counts, list_used_rows
+from statemachines_reports.judge import Absent, Judges, list_used_rows, row_counts
 from statemachines_reports.protocol import Finding
 from statemachines_reports.shared_subscriptions.account import account_for
 from statemachines_reports.shared_subscriptions.latencies import latencies
@@ -370,7 +370,7 @@ def test_measures(trace):
     assert {one.machine for one in used} == set(LOOKUP.machines) - {f"{SS}/private", f"{SS}/standby"}, (
         "the runs have no private subscription, and no member that cannot read"
     )
-    sent = sum(one.count for one in counts(segment.columns, segment.parameters) if one.kind == "send")
+    sent = sum(one.count for one in row_counts(segment.columns) if one.kind == "send")
     assert sent == sum(stormy(number).run().sent for number in range(2))
     again = Counter(one.kind for one in count_resends(segment))
     assert again["assign"] == 2

@@ -19,12 +19,14 @@ from statemachines.kernel import GaplessError
 from statemachines.spark import spark_start
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.parquet import TraceWriter
-from statemachines_reports import session
+from statemachines_reports import session, trace_footer
 from statemachines_reports.foreign_log import judge_files
 from statemachines_reports.foreign_log.log_mapping import parse_mapping
 from statemachines_reports.judge import NEUTRAL_CHECKS
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
+from statemachines_reports.trace_piece import plan_jobs
+from statemachines_reports.trace_set import TraceSet
 from statemachines_sim.campaign import campaign, run_row
 from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import find_scenario
@@ -45,11 +47,18 @@ def spark_kept():
 
 @pytest.fixture(scope="module")
 def simulated(spark_kept, tmp_path_factory):
-    """Two files of runs, their analysis, and where it was written."""
+    """Two files of runs, their analysis, and where it was written.  Each run is cut for several tasks."""
     directory, out = tmp_path_factory.mktemp("trace"), tmp_path_factory.mktemp("out")
     campaign(find_scenario("storm"), range(2), out=directory, processes=1)
     campaign(find_scenario("kills"), range(2), out=directory, processes=1, first_run=100)
-    return directory, out, analyze(directory, out, spark=True)
+    for path in directory.glob("trace-*"):
+        pq.write_table(pq.read_table(path), path, row_group_size=2_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace_footer, "SMALL", 0)
+        patch.setattr(session, "count_task_rows", lambda *_: 10_000)
+        tasks = [task for job in plan_jobs(TraceSet(directory, out), 10_000) for task in job]
+        assert len([task for task in tasks if task[0].begins_amid]) > 4
+        return directory, out, analyze(directory, out, spark=True)
 
 
 def test_spark_judges_whole_files_and_sql_makes_the_tables(simulated):
@@ -76,11 +85,21 @@ def test_without_spark_everything_is_the_same(simulated, tmp_path):
     assert {line["machine"]: line["rows"] for line in summary["coverage"]}["shared_subscriptions/borrower"] > 50
 
 
+FRAME = """<div id="width"></div><div id="page"></div><iframe src="{page}" style="width:400px" onload="
+const root = this.contentDocument.documentElement;
+document.getElementById('width').textContent = 'too wide by ' + (root.scrollWidth - root.clientWidth);
+document.getElementById('page').innerHTML = root.innerHTML;"></iframe>"""
+"""The page as a telephone shows it."""
+
+
 def dom(page):
     """What a browser makes of the page."""
     chromium = shutil.which("chromium")
     assert chromium, "the set-up installs chromium"
-    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", page.as_uri()]
+    frame = page.with_name("frame.html")
+    frame.write_text(FRAME.format(page=page.name))
+    files = "--allow-file-access-from-files"
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", files, "--dump-dom", frame.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
@@ -91,11 +110,12 @@ def test_the_page_opens_in_a_browser_and_shows_everything(simulated, tmp_path):
     text = page.read_text(encoding="utf-8")
     assert not re.search(r'(src|href)="(?!#)', text), "nothing is loaded from elsewhere"
     shown = dom(page)
+    assert "too wide by 0<" in shown, "nothing but tables and pictures in their own frames is wider than the screen"
     assert "A &lt;trace&gt; &amp; more" in shown
     assert shown.count("<td>rows</td>") >= 1
     assert shown.count('<svg class="machine"') == len(catalogue.machines("shared_subscriptions"))
     assert shown.count('<svg class="chart"') == 3
-    assert shown.count('<svg class="sequence"') == 1
+    assert shown.count('<svg class="sequence"') == shown.count('<svg class="timeline"') == 1
     assert 'class="edge unused"' in shown
     assert "Fail-over" in shown
     assert "pairs of consecutive rows" in shown
@@ -199,9 +219,16 @@ def test_a_trace_without_a_step_is_inconclusive(tmp_path, capsys):
         return table.filter(pc.invert(pc.is_in(kinds, pa.array(["step", "timer"]))))
 
     trace = spoilt(tmp_path, without_steps)
-    arguments = ["analyze", str(trace), "--out", str(tmp_path / "out"), "--no-spark"]
+    arguments = ["analyze", f"file://{trace}", "--out", f"file:{tmp_path}/out", "--no-spark"]
     assert cli.run(arguments) == cli.Exit.INCONCLUSIVE
     assert "no step in this trace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "hdfs", "abfss", "gs"])
+def test_an_address_that_is_not_read_is_named(tmp_path, capsys, scheme):
+    for trace, out in ((f"{scheme}://bucket/trace", str(tmp_path)), (str(tmp_path), f"{scheme}://bucket/out")):
+        assert cli.run(["analyze", trace, "--out", out, "--engine", "spark"]) == cli.Exit.USAGE
+        assert f"is an address of {scheme}, which is not read; mount it, or copy it" in capsys.readouterr().err
 
 
 def test_a_log_that_is_missing_is_named_and_the_verdict_is_neither(tmp_path, capsys):

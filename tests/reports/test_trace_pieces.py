@@ -5,14 +5,20 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from statemachines.kernel import ConfigurationError
 from statemachines.trace.parquet import DELTA, TEXTS
-from statemachines_reports.columns import read_columns
+from statemachines_reports import columns as columns_module
+from statemachines_reports import local_engine, part_reader, piece_judge, trace_footer
+from statemachines_reports.columns import Segment, columns_of_run, read_columns
 from statemachines_reports.judge import SHOWN, Judges
-from statemachines_reports.tables import FINDINGS, Results, duckdb_tables, join_results
+from statemachines_reports.local_engine import duckdb_tables, join_results
+from statemachines_reports.piece_judge import judge_piece
+from statemachines_reports.run_summary import finish, merge, summarize
+from statemachines_reports.tables import FINDINGS, Results
 from statemachines_reports.trace_piece import TracePiece, cut_file, plan_jobs
 from statemachines_reports.trace_set import RunParameters, TraceSet
 from statemachines_sim.campaign import campaign
@@ -43,8 +49,32 @@ def trace(request, tmp_path_factory):
 def judge_pieces(trace, pieces):
     judges = Judges(trace.protocols, trace.missing)
     results, waived = Results(judges), judges.list_waived_runs(trace)
-    batches = [results.batch(judges.judge_path(path, waived, begin, end)) for path, begin, end in pieces]
+    batches = [results.batch(judge_piece(judges, piece, waived)) for piece in pieces]
     return join_results(trace, judges, batches)
+
+
+def judge_parts(trace, cuts_of, chance):
+    """The tables by summaries of parts of each run, which neighbours merge in a random tree."""
+    judges = Judges(trace.protocols, trace.missing)
+    results, waived = Results(judges), judges.list_waived_runs(trace)
+    parameters = trace.parameters.__getitem__
+    (path,) = trace.files
+    batches = []
+    for run in sorted(trace.runs):
+        columns = columns_of_run(path, run)
+        parts = [
+            summarize(judges, Segment(columns.select(np.arange(begin, end)), judges.lookup, parameters))
+            for begin, end in pairwise(cuts_of(columns.rows))
+        ]
+        while len(parts) > 1:
+            place = chance.randrange(len(parts) - 1)
+            parts[place : place + 2] = [merge(judges, *parts[place : place + 2], parameters)]
+        batches.append(results.batch(finish(judges, parts[0], waived, parameters, lambda columns=columns: columns)))
+    return join_results(trace, judges, batches)
+
+
+def draw_cuts(chance, count, rows):
+    return sorted({0, rows, *(chance.randrange(rows) for _ in range(count))})
 
 
 def judge_whole(trace):
@@ -55,19 +85,64 @@ def cut_at(path, cuts):
     return [TracePiece(path, begin, end) for begin, end in pairwise(cuts)]
 
 
+def cut_amid(pieces):
+    """The same pieces, each of which has its rows and no others."""
+    last = len(pieces) - 1
+    return [piece._replace(begins_amid=n > 0, ends_amid=n < last) for n, piece in enumerate(pieces)]
+
+
 def test_cut_at_every_row_group_and_at_random_rows_the_tables_are_the_same(trace):
     (path,) = trace.files
     whole = judge_whole(trace)
     groups = cut_at(path, [sum(trace.groups[path][:n]) for n in range(len(trace.groups[path]) + 1)])
     assert len(groups) > 30
     assert judge_pieces(trace, groups) == whole
+    assert judge_pieces(trace, cut_amid(groups)) == whole
     chance = random.Random(1)
-    for count in (1, 6):
-        cuts = sorted({0, trace.rows, *(chance.randrange(trace.rows) for _ in range(count))})
-        pieces = cut_at(path, cuts)
-        chance.shuffle(pieces)
-        assert judge_pieces(trace, pieces) == whole
+    cuts = sorted({0, trace.rows, *(chance.randrange(trace.rows) for _ in range(6))})
+    pieces = cut_at(path, cuts)
+    chance.shuffle(pieces)
+    assert judge_pieces(trace, pieces) == whole
     assert len(whole["runs"]) == 2
+
+
+def test_summaries_of_parts_of_a_run_make_the_same_tables_in_any_tree(trace):
+    """The trace is wrong, so that much is found."""
+    (path,) = trace.files
+    chance = random.Random(2)
+    right = pq.read_table(path)
+    try:
+        for kind in ("row-removed", "row-repeated", "rows-swapped"):
+            rewrite(path, lambda table, kind=kind: spoil(table, kind, chance))
+        whole = judge_whole(trace)
+        for count in (1, 12):
+            assert judge_parts(trace, lambda rows, count=count: draw_cuts(chance, count, rows), chance) == whole
+        wrong = {line["check"] for line in whole["verdicts"] if line["wrong"]}
+        assert {"continuity", "turns", "clocks"} <= wrong
+    finally:
+        rewrite(path, lambda _: right)
+
+
+def spoil(table, kind, chance):
+    """The trace, wrong in five places of each kind of row."""
+    rows = [*range(table.num_rows)]
+    kinds = table["kind"].to_pylist()
+    places = [
+        place for one in sorted({*kinds}) for place in chance.choices([*filter(lambda n: kinds[n] == one, rows)], k=5)
+    ]
+    numbers = table["seq"], table["run"]
+    for place in places:
+        if kind == "row-removed":
+            rows[place] = None
+        elif kind == "row-repeated":
+            rows[min(place + 3, table.num_rows - 1)] = place
+        elif place and numbers[1][place - 1] == numbers[1][place]:
+            rows[place - 1], rows[place] = rows[place], rows[place - 1]
+    kept = [place for place, row in enumerate(rows) if row is not None]
+    spoiled = table.take([row for row in rows if row is not None])
+    for name, column in zip(("seq", "run"), numbers, strict=True):
+        spoiled = spoiled.set_column(spoiled.column_names.index(name), table.schema.field(name), column.take(kept))
+    return spoiled
 
 
 @pytest.fixture
@@ -80,7 +155,7 @@ def quiet(tmp_path):
 
     campaign(find_scenario("quiet"), range(2), out=tmp_path, processes=1)
     (path,) = tmp_path.glob("trace-*")
-    rewrite(path, lambda table: spoil(table).cast(table.schema), statistics=False)
+    rewrite(path, lambda table: spoil(table).cast(table.schema), statistics=["run"])
     return TraceSet(tmp_path, tmp_path / "out")
 
 
@@ -93,6 +168,27 @@ def test_the_findings_that_are_kept_are_the_first_ones_however_a_file_is_cut(qui
     assert SHOWN >= FINDINGS
     for cuts in ([0, 1, quiet.rows], [0, quiet.rows // 2, quiet.rows], range(0, quiet.rows + 1, quiet.rows)):
         assert judge_pieces(quiet, cut_at(path, list(cuts))) == whole
+
+
+def test_a_long_run_is_judged_by_parts_in_one_process_and_in_several(quiet, monkeypatch):
+    """Here a part has 2 000 rows, and each piece 10 000 of a run of 27 000."""
+    whole = judge_whole(quiet)
+    read = []
+    for module, name, value in (
+        (trace_footer, "SMALL", 0),
+        (columns_module, "SEGMENT", 2_000),
+        (part_reader, "SEGMENT", 2_000),
+    ):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(piece_judge, "summarize", lambda *given: read.append(given) or summarize(*given))
+    assert judge_whole(quiet) == whole
+    assert len(read) > quiet.rows // 2_000 // 2
+    cut = TraceSet(quiet.files[0].parent, quiet.files[0].parent / "out")
+    monkeypatch.setattr(local_engine, "PARALLEL_ROWS", 0)
+    monkeypatch.setattr(local_engine, "count_task_rows", lambda *_: 10_000)
+    monkeypatch.setattr(local_engine.os, "cpu_count", lambda: 2)
+    assert len([piece for piece in local_engine.list_pieces(cut, 2) if piece.begins_amid]) > 2
+    assert judge_whole(cut) == whole
 
 
 def test_a_piece_within_a_run_has_no_run(trace):
@@ -127,10 +223,13 @@ def test_a_long_file_is_cut_and_small_files_are_put_together(trace):
     pieces = list(cut_file(path, groups, 10 * groups[0]))
     assert [piece.end - piece.begin for piece in pieces[:-1]] == [10 * groups[0]] * (len(pieces) - 1)
     assert (pieces[0].begin, pieces[-1].end) == (0, trace.rows)
-    assert list(cut_file(path, (), 1)) == [(path, 0, 0)]
+    assert list(cut_file(path, (), 1)) == [TracePiece(path, 0, 0)]
     (job,) = plan_jobs(trace, 10 * groups[0])
     assert [piece for task in job for piece in task] == pieces
     assert len(job) == len(pieces)
+    run = [(groups[0] * 20, groups[0] * 35)]
+    cuts = [(piece.begins_amid, piece.ends_amid) for piece in cut_file(path, groups, 10 * groups[0], run)]
+    assert cuts[:4] == [(False, False), (False, True), (True, True), (True, False)]
     trace.files, trace.groups = [path] * 6, {path: (100,)}
     try:
         assert [len(task) for job in plan_jobs(trace, 1_300) for task in job] == [6]

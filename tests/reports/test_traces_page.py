@@ -18,9 +18,10 @@ from statemachines.trace.row import ABOUT_RUNS, TRACE
 from statemachines_reports import read_result, read_runs, read_trace
 from statemachines_reports.coverage import list_untaken
 from statemachines_reports.judge import Judges
+from statemachines_reports.local_engine import MACROS
 from statemachines_reports.pipeline import unit_of
 from statemachines_reports.session import Session
-from statemachines_reports.tables import MACROS, ONCE, Results, make_tables
+from statemachines_reports.tables import ONCE, Results, make_tables
 
 PAGE = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
 TYPES = {"BIGINT": "int64", "HUGEINT": "int64", "INTEGER": "int64", "DOUBLE": "double", "VARCHAR": "string"}

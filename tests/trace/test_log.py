@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -260,6 +261,23 @@ def test_D_212_a_process_that_ends_by_itself_ends_its_log(tmp_path):
     assert unended(tmp_path) == []
 
 
+@pytest.mark.parametrize("place", [3, -40, -3])
+def test_D_470_a_byte_that_changed_after_a_log_was_closed_is_refused(tmp_path, place):
+    """A time that is another is no step that a node took."""
+    with begun(tmp_path, "a~1") as log:
+        log.write(ROWS)
+        log.name_store("p", "0a")
+    read_log(log.path)
+    whole = log.path.read_bytes()
+    changed = whole.replace(b'"t_ns":2', b'"t_ns":3')
+    log.path.write_bytes(changed)
+    with pytest.raises(ConfigurationError, match=r"a~1\.ndjson.*has other bytes than when it was closed \(CRC-32\)"):
+        read_log(log.path)
+    log.path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place:][1:])
+    with pytest.raises(ConfigurationError, match=r"a~1\.ndjson"):
+        read_log(log.path)
+
+
 def test_a_forked_child_ends_no_log_of_its_parent(tmp_path):
     with begun(tmp_path, "a~1") as log:
         log.write(ROWS[:1])
@@ -339,6 +357,26 @@ def test_D_211_logs_of_two_stores_of_a_protocol_are_of_two_runs_and_those_of_two
     said = "store 0a of p in a~1.ndjson, d~1.ndjson; store 0e of p in e~1.ndjson: give each a folder of its own"
     with pytest.raises(ConfigurationError, match=f"2 runs in one folder are not judged as one: {said}"):
         read_logs(tmp_path)
+
+
+def test_D_471_a_later_life_that_began_in_another_folder_is_of_another_run_unless_something_says_otherwise(tmp_path):
+    for folder, life in (("first", "a~1"), ("first", "b~1.0b"), ("second", "a~2"), ("third", "b~1.0c")):
+        begun(tmp_path / folder, life).close()
+    begun(tmp_path / "first", "b~1.0d").close()
+    begun(tmp_path / "first", "a~3").close()
+    read_logs(tmp_path / "first")
+    for folder, life, earlier in (("second", "a~2", "a~1"), ("third", "b~1.0c", "b~1.0b")):
+        path = tmp_path / "first" / f"{life}.ndjson"
+        shutil.copy(tmp_path / folder / path.name, path)
+        with pytest.raises(ConfigurationError, match=rf"{path.name}, which began where {earlier}.*name the run"):
+            read_logs(tmp_path / "first")
+        path.unlink()
+    for names in ({"run": "monday"}, {"p": "0a"}):
+        folder = tmp_path / "-".join(names)
+        begun(folder, "a~1", **names).close()
+        begun(folder / "later", "a~2", **names).close()
+        shutil.copy(folder / "later" / "a~2.ndjson", folder)
+        read_logs(folder)
 
 
 def test_D_211_a_run_that_the_user_names_may_work_on_several_stores_and_two_names_are_two_runs(tmp_path):

@@ -32,8 +32,8 @@ BOUNDS = {(0, 2**63 - 1): "number", (0, 2**61): "count"}
 def describe_bounds(kind, meta):
     if (meta.ge, meta.le) in BOUNDS:
         return BOUNDS[meta.ge, meta.le]
-    if kind is str:
-        return f"text (up to {meta.max_length})"
+    if kind in (str, bytes):
+        return f"{PLAIN[kind]} (up to {meta.max_length})"
     return f"{meta.ge}..{describe_number(meta.le)}" if meta.le is not None else f"{meta.ge} or more"
 
 
@@ -57,7 +57,7 @@ def describe_fields(kind):
 
 
 def describe_default(value):
-    return {None: "nil", (): "[]", "": '""'}.get(value, str(value))
+    return {None: "nil", (): "[]", "": '""', b"": "no bytes"}.get(value, str(value))
 
 
 def plain_json(message):

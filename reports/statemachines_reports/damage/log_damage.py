@@ -33,7 +33,7 @@ def _change_head(change: Callable[[dict[str, Any]], None]) -> Callable[[Lines], 
     def act(lines: Lines) -> Lines:
         head = msgspec.json.decode(lines[0], type=dict[str, Any])
         change(head)
-        return [msgspec.json.encode(head) + b"\n", *lines[1:]]
+        return [msgspec.json.encode(head) + b"\n", *_without_checksum(lines[1:])]
 
     return act
 
@@ -56,7 +56,14 @@ def _move_to_other_store(lines: Lines) -> Lines:
                 named["stores"] = dict.fromkeys(named["stores"], OTHER_STORE)
                 line = msgspec.json.encode(named) + b"\n"
         found.append(line)
-    return found
+    return _without_checksum(found)
+
+
+def _without_checksum(lines: Lines) -> Lines:
+    """The end says how many rows there are, as the damage would have left it, and no checksum betrays the damage."""
+    return [
+        b'{"end":%d}\n' % msgspec.json.decode(line)["end"] if line.startswith(b'{"end":') else line for line in lines
+    ]
 
 
 ACTS: Final[dict[str, Callable[[Lines], Lines]]] = {

@@ -18,10 +18,11 @@ from statemachines.whole_file import check_folder, check_name
 from statemachines_reports.follow.batch_ledger import Batch, BatchLedger, join_files, join_lives
 from statemachines_reports.follow.batch_sink import LOGS, BatchSink
 from statemachines_reports.judge import Judges
+from statemachines_reports.local_engine import duckdb_tables, join_results
 from statemachines_reports.pipeline import SPARK, Analysis, EngineChoice, judge
 from statemachines_reports.protocol import Tables
 from statemachines_reports.session import Session
-from statemachines_reports.tables import Results, duckdb_tables, join_results
+from statemachines_reports.tables import Results
 from statemachines_reports.trace_set import TraceSet
 
 FILES: Final = "{trace-*.parquet,*.ndjson}"

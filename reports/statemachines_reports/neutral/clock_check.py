@@ -8,7 +8,7 @@ import numpy as np
 
 from statemachines_reports.columns import Columns, Segment, stable_order
 from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
-from statemachines_reports.protocol import Check, Verdict, verdict
+from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict, verdict
 
 
 def judge_clocks(segment: Segment) -> Verdict:
@@ -33,4 +33,14 @@ def _find_back(columns: Columns, order: np.ndarray, node: np.ndarray) -> np.ndar
     return np.asarray(order[1:][back])
 
 
-CLOCKS: Final = Check("clocks", "no clock goes back", judge_clocks)
+def keep_ends(segment: Segment) -> KeptRows:
+    """The first row of each node is open, and stands behind the row before it; the last ones are context."""
+    columns = segment.columns
+    order = stable_order(columns["node"], len(columns.texts["node"]) + 1)
+    node = columns["node"][order]
+    begins = np.append(True, node[1:] != node[:-1])[: len(node)]
+    first, last = order[begins], order[np.append(begins[1:], True)[: len(node)]]
+    return KeptRows(first, np.concatenate((last, np.maximum(first - 1, 0))))
+
+
+CLOCKS: Final = Check("clocks", "no clock goes back", judge_clocks, joints=(Joint(judge_clocks, keep_ends),))

@@ -35,6 +35,11 @@ def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
     return Verdict(checked, runs, np.full(len(runs), -1), lambda place: wrong[place][1])
 
 
+def _keep_faults(segment: Segment) -> np.ndarray:
+    return segment.columns.rows_of("fault")
+
+
 def faults_check(roles: Iterable[TraceRoles]) -> Check:
     """The check, for protocols with these roles."""
-    return Check("faults", "every fault that took effect has its row", partial(judge_faults, roles=tuple(roles)))
+    judge = partial(judge_faults, roles=tuple(roles))
+    return Check("faults", "every fault that took effect has its row", judge, rows=_keep_faults)

@@ -15,9 +15,10 @@ import numpy as np
 from statemachines.kernel import node_of
 from statemachines_reports.columns import STEPS, Columns, Segment
 from statemachines_reports.neutral.lost_messages import find_lost
-from statemachines_reports.neutral.row_groups import group_rows
+from statemachines_reports.neutral.row_groups import group_rows, is_of_last_time
 from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
-from statemachines_reports.protocol import Check, Verdict, verdict
+from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict, verdict
+from statemachines_reports.sealed_numbers import SealedNumbers
 from statemachines_reports.trace_roles import TraceRoles
 
 NUMBERED: Final = 1 << 40
@@ -74,6 +75,22 @@ def recode(columns: Columns, name: str, other: str) -> np.ndarray:
 def judge_messages(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
     """What is wrong with the messages of a segment; `roles` of its protocols."""
     columns = segment.columns
+    rows, words = _find_wrong_traffic(segment, roles)
+    words |= dict.fromkeys(_find_undelivered(columns).tolist(), 8)
+    return _verdict_on(columns, rows, words)
+
+
+def _verdict_on(columns: Columns, checked: int, words: dict[int, int]) -> Verdict:
+    def describe(row: int) -> str:
+        what = f"{columns.text('event', row)} of {columns.text('instance', row)}"
+        return f"{columns.text('kind', row)} {what}, message {columns['msg'][row]}: {WORDS[words[row]]}"
+
+    return verdict(columns, checked, np.array(sorted(words), np.int64), describe)
+
+
+def _find_wrong_traffic(segment: Segment, roles: Iterable[TraceRoles]) -> tuple[int, dict[int, int]]:
+    """How many rows are of messages, and what is wrong with which."""
+    columns = segment.columns
     traffic = Traffic(columns)
     rows, sent = traffic.rows, traffic.sent
     was_sent = (sent >= 0) & (sent <= rows)
@@ -95,20 +112,10 @@ def judge_messages(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
     simulated = runs_where(segment, is_simulated)
     is_of_simulated = np.isin(columns["run"][rows], simulated)
     wrong[(wrong == 0) & is_of_simulated & _is_too_often(traffic)] = 6
-    found = [rows[wrong > 0]]
-    why = [wrong[wrong > 0]]
-    lost = np.zeros(0, np.int64) if any(one.silent_losses for one in roles) else find_lost(segment, traffic, simulated)
-    untaken = _find_undelivered(columns)
-    for code, some in ((7, lost), (8, untaken)):
-        found.append(some)
-        why.append(np.full(len(some), code))
-    words = dict(zip(np.concatenate(found).tolist(), np.concatenate(why).tolist(), strict=True))
-
-    def describe(row: int) -> str:
-        what = f"{columns.text('event', row)} of {columns.text('instance', row)}"
-        return f"{columns.text('kind', row)} {what}, message {columns['msg'][row]}: {WORDS[words[row]]}"
-
-    return verdict(columns, len(rows), np.array(sorted(words), np.int64), describe)
+    words = dict(zip(rows[wrong > 0].tolist(), wrong[wrong > 0].tolist(), strict=True))
+    if not any(one.silent_losses for one in roles):
+        words |= dict.fromkeys(find_lost(segment, traffic, simulated).tolist(), 7)
+    return len(rows), words
 
 
 def _is_elsewhere(columns: Columns, rows: np.ndarray) -> np.ndarray:
@@ -142,7 +149,75 @@ def _find_undelivered(columns: Columns) -> np.ndarray:
     return np.asarray(np.sort(groups.rows[~is_deliver & (groups.find_latest(is_deliver) < 0)]))
 
 
+def _is_along_route(columns: Columns, traffic: Traffic) -> np.ndarray:
+    """Which rows end a message at another node, or for another party, than it was sent to: it went along a route."""
+    peer = columns["peer"]
+    nodes = {text: code for code, text in enumerate(columns.texts["node"])}
+    node_to = np.array([*(nodes.get(node_of(text), -1) for text in columns.texts["peer"]), -1])[peer[traffic.sent]]
+    other = np.where(
+        traffic.is_deliver, columns["node"][traffic.rows] != node_to, peer[traffic.rows] != peer[traffic.sent]
+    )
+    return np.asarray(other & ~traffic.is_send & (traffic.sent >= 0))
+
+
+def _is_done(columns: Columns, traffic: Traffic) -> np.ndarray:
+    """Which messages went to one node, and arrived there, or were lost, as often as they were sent and copied."""
+    ends = traffic.count("deliver") + traffic.count("drop")
+    begins = np.append(True, np.diff(traffic.group) > 0)[: len(traffic.group)]
+    return np.asarray((traffic.count("send") == 1) & (ends == 1 + traffic.count("duplicate")) & traffic.is_send[begins])
+
+
+def _keep_traffic(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
+    """Messages that are not done with; and faults, the latest row, and where there are routes all deliveries: they tell
+    whether a message that never ends is lost."""
+    columns = segment.columns
+    traffic = Traffic(columns)
+    latest = np.array([np.argmax(columns["t_ns"])])
+    context = np.concatenate((columns.rows_of("fault"), latest))
+    if _is_along_route(columns, traffic).any():
+        return KeptRows(traffic.rows, np.concatenate((context, columns.rows_of("deliver"))))
+    words = _find_wrong_traffic(segment, roles)[1]
+    is_left = np.isin(traffic.rows, [*words, *latest.tolist()])
+    is_open = ~_is_done(columns, traffic) | (np.bincount(traffic.group[is_left], minlength=traffic.groups) > 0)
+    return KeptRows(traffic.rows[is_open[traffic.group]], context)
+
+
+def _seal_messages(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
+    """The numbers of the messages that are done with."""
+    columns = segment.columns
+    msg = columns["msg"][Traffic(columns).rows]
+    return np.setdiff1d(msg, columns["msg"][_keep_traffic(segment, roles).open])
+
+
+def _is_sealed(segment: Segment, sealed: SealedNumbers) -> bool:
+    """No row is of a message that was done with before, and there is no route beside such messages."""
+    columns = segment.columns
+    traffic = Traffic(columns)
+    is_again = sealed.has(columns["msg"][traffic.rows]).any()
+    return not is_again and not (len(sealed.first) and _is_along_route(columns, traffic).any())
+
+
+def _keep_undelivered(segment: Segment) -> KeptRows:
+    """Steps whose message has not arrived so far, and deliveries of the last time of a node."""
+    columns = segment.columns
+    delivers = columns.rows_of("deliver")
+    return KeptRows(_find_undelivered(columns), delivers[is_of_last_time(columns, delivers)])
+
+
 def messages_check(roles: Iterable[TraceRoles]) -> Check:
     """The check, for protocols with these roles."""
     claim = "what arrives was sent before, as it was sent, and no more often; what is sent arrives or is dropped"
-    return Check("messages", claim, partial(judge_messages, roles=tuple(roles)), whole=True)
+    roles = tuple(roles)
+
+    def judge_traffic(segment: Segment) -> Verdict:
+        return _verdict_on(segment.columns, *_find_wrong_traffic(segment, roles))
+
+    def judge_steps(segment: Segment) -> Verdict:
+        rows = _find_undelivered(segment.columns)
+        return _verdict_on(segment.columns, 0, dict.fromkeys(rows.tolist(), 8))
+
+    traffic = Joint(
+        judge_traffic, partial(_keep_traffic, roles=roles), partial(_seal_messages, roles=roles), _is_sealed
+    )
+    joints = traffic, Joint(judge_steps, _keep_undelivered)
+    return Check("messages", claim, partial(judge_messages, roles=roles), whole=True, joints=joints)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from statemachines_reports.columns import Columns, stable_order
+from statemachines_reports.protocol import KeptRows
 
 
 class RowGroups:
@@ -36,3 +37,16 @@ def group_rows(columns: Columns, rows: np.ndarray, by: tuple[str, ...]) -> RowGr
 def group_by_text(columns: Columns, rows: np.ndarray, by: str) -> RowGroups:
     """Rows of a run with the same text in a column; `rows` are in order.  It is sorted by radix, in linear time."""
     return RowGroups(columns, rows, stable_order(columns[by][rows], len(columns.texts[by]) + 1), (by, "run"))
+
+
+def keep_group_ends(columns: Columns, rows: np.ndarray, by: str) -> KeptRows:
+    """Of rows with the same text in a column the first, which is judged against the one before it, and the last."""
+    groups = group_by_text(columns, rows, by)
+    return KeptRows(groups.rows[~groups.same], groups.rows[np.append(~groups.same[1:], True)[: len(rows)]])
+
+
+def is_of_last_time(columns: Columns, rows: np.ndarray) -> np.ndarray:
+    """Whether rows are of the time at which the last row of their node is: more rows of that time may follow."""
+    last = np.zeros(len(columns.texts["node"]) + 1, np.int64)
+    last[columns["node"]] = columns["t_ns"]
+    return np.asarray(columns["t_ns"][rows] == last[columns["node"][rows]])

@@ -9,7 +9,7 @@ import numpy as np
 
 from statemachines.trace.row import KINDS
 from statemachines_reports.columns import Segment, Steps
-from statemachines_reports.protocol import Check, Verdict
+from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict
 
 
 def judge_rows(segment: Segment) -> Verdict:
@@ -78,5 +78,26 @@ def _of_steps(steps: Steps, checked: int, wrong: np.ndarray, describe: Callable[
     return Verdict(checked, steps.run[wrong], steps.seq[wrong], lambda place: describe(int(wrong[place])))
 
 
-ROWS: Final = Check("rows", "every step takes a row of its table", judge_rows, "rows")
-CONTINUITY: Final = Check("continuity", "every step begins where the one before ended", judge_continuity, "rows")
+def keep_none(segment: Segment) -> KeptRows:
+    """Each row is judged by itself."""
+    none = np.zeros(0, np.int64)
+    return KeptRows(none, none)
+
+
+def keep_ends(segment: Segment) -> KeptRows:
+    """The first step of each instance is open, and the last one is that which a later step is judged against."""
+    steps = segment.steps
+    rows = steps.index[steps.order]
+    return KeptRows(rows[steps.first], rows[np.append(steps.first[1:], True)[: len(rows)]])
+
+
+ROWS: Final = Check(
+    "rows", "every step takes a row of its table", judge_rows, "rows", joints=(Joint(judge_rows, keep_none),)
+)
+CONTINUITY: Final = Check(
+    "continuity",
+    "every step begins where the one before ended",
+    judge_continuity,
+    "rows",
+    joints=(Joint(judge_continuity, keep_ends),),
+)

@@ -6,17 +6,23 @@ the application is told.  All of it has the time of the step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from statemachines.kernel import Answer, Message, name_of
+from statemachines.kernel import Message, name_of
 from statemachines_reports.columns import STEPS, Columns, Segment
-from statemachines_reports.neutral.row_groups import group_by_text, group_rows
+from statemachines_reports.neutral.requests import list_requests
+from statemachines_reports.neutral.row_groups import (
+    group_by_text,
+    group_rows,
+    is_of_last_time,
+    keep_group_ends,
+)
 from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
-from statemachines_reports.protocol import Check, Verdict, verdict
+from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict, verdict
 from statemachines_reports.trace_roles import TraceRoles
 
 EFFECTS: Final = ("send", "tell", "ask")
@@ -42,45 +48,77 @@ def judge_turns(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
     columns = segment.columns
     roles = tuple(roles)
     stepped = np.unique(columns["run"][columns.rows_of(*STEPS)])
-    looked = columns.rows_of(*STEPS, *EFFECTS)
-    looked = looked[np.isin(columns["run"][looked], stepped)]
     words: dict[int, int] = {}
-    for code, rows in (
-        (1, _find_loose_effects(segment, roles)),
-        (2, _find_orphans(segment)),
-        (7, _find_changelings(segment, roles)),
-        (3, _find_repeated(segment, roles)),
-        (4, _find_unasked(segment, roles)),
-        (6, _find_hasty(columns, roles)),
-        (5, _find_unaccompanied(segment, roles)),
-    ):
+    for code, turn in TURNS.items():
+        rows = turn.find(segment, roles)
         words |= dict.fromkeys(rows[np.isin(columns["run"][rows], stepped)].tolist(), code)
+    looked = columns.rows_of(*STEPS, *EFFECTS)
+    checked = int(np.isin(columns["run"][looked], stepped).sum())
+    return verdict(columns, checked, np.array(sorted(words), np.int64), lambda row: _say(columns, row, words[row]))
 
-    def describe(row: int) -> str:
-        what = f"{columns.text('kind', row)} {columns.text('event', row)} of {columns.text('instance', row)}"
-        return f"{what} {WORDS[words[row]]}"
 
-    return verdict(columns, len(looked), np.array(sorted(words), np.int64), describe)
+def _say(columns: Columns, row: int, code: int) -> str:
+    what = f"{columns.text('kind', row)} {columns.text('event', row)} of {columns.text('instance', row)}"
+    return f"{what} {WORDS[code]}"
+
+
+def _joint_of(code: int, roles: tuple[TraceRoles, ...]) -> Joint:
+    """How one thing that may be wrong is judged where a run is cut."""
+    turn = TURNS[code]
+
+    def judge(segment: Segment) -> Verdict:
+        columns = segment.columns
+        rows = np.unique(turn.find(segment, roles))
+        looked = len(columns.rows_of(*STEPS, *EFFECTS))
+        return verdict(columns, looked, rows, lambda row: _say(columns, row, code))
+
+    return Joint(judge, lambda segment: turn.keep(segment, roles))
+
+
+class _Effects:
+    """Steps and effects by their instance: `latest` is the place of the latest step; `is_apart`: an effect that has
+    not the time of that step."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.lives = group_by_text(columns, columns.rows_of(*STEPS, *EFFECTS), "instance")
+        self.rows = self.lives.rows
+        self.is_step = columns.is_one_of("kind", STEPS, self.rows)
+        self.latest = self.lives.find_latest(self.is_step)
+        at_once = columns["t_ns"][self.rows[self.latest]] == columns["t_ns"][self.rows]
+        self.is_apart = ~self.is_step & ((self.latest < 0) | ~at_once)
 
 
 def _find_loose_effects(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
     """Effects of instances that take steps, which have not stepped at that time.  An instance that is gone may still be
     spoken for, and a node that lies says what it likes."""
     columns = segment.columns
-    lives = group_by_text(columns, columns.rows_of(*STEPS, *EFFECTS), "instance")
-    rows = lives.rows
-    is_step = columns.is_one_of("kind", STEPS, rows)
-    latest = lives.find_latest(is_step)
+    effects = _Effects(columns)
+    rows, lives, is_step = effects.rows, effects.lives, effects.is_step
     ends = np.append(np.flatnonzero(~lives.same)[1:], len(rows)) if len(rows) else np.zeros(0, np.int64)
     steps = np.concatenate(([0], np.cumsum(is_step)))
     life = np.cumsum(~lives.same) - 1
     later = steps[ends][life] > steps[1:] if len(rows) else np.zeros(0, bool)
     has_steps = steps[ends][life] > steps[lives.begin] if len(rows) else later
-    loose = has_steps & ~is_step & ((latest < 0) | (columns["t_ns"][rows[latest]] != columns["t_ns"][rows]))
+    loose = has_steps & effects.is_apart
     loose &= later | ~columns.is_one_of("kind", ("send",), rows)
     loose &= np.isin(columns["run"][rows], runs_where(segment, is_simulated))
     found = rows[loose]
-    return np.asarray(found[~_is_of_liar(columns, found, tuple(event for one in roles for event in one.lies))])
+    return np.asarray(found[~_is_of_liar(columns, found, _lies_of(roles))])
+
+
+def _keep_loose_effects(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
+    """Effects apart from a step are judged at the end, when it is known who lies, and who steps no more."""
+    columns = segment.columns
+    effects = _Effects(columns)
+    apart = np.flatnonzero(effects.is_apart)
+    steps = keep_group_ends(columns, columns.rows_of(*STEPS), "instance").context
+    before = effects.latest[apart]
+    lies = columns.rows_of("fault", event=_lies_of(roles)) if _lies_of(roles) else steps[:0]
+    return KeptRows(effects.rows[apart], np.concatenate((steps, effects.rows[before[before >= 0]], lies)))
+
+
+def _lies_of(roles: tuple[TraceRoles, ...]) -> tuple[str, ...]:
+    return tuple(event for one in roles for event in one.lies)
 
 
 def _is_of_liar(columns: Columns, rows: np.ndarray, lies: tuple[str, ...]) -> np.ndarray:
@@ -90,7 +128,7 @@ def _is_of_liar(columns: Columns, rows: np.ndarray, lies: tuple[str, ...]) -> np
     return np.isin(columns["run"][rows] * (len(columns.texts["node"]) + 1) + columns["node"][rows], liars)
 
 
-def _find_orphans(segment: Segment) -> np.ndarray:
+def _find_orphans(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
     """Steps of child machines that follow no step of their parent, or of another of its children, at that time."""
     columns = segment.columns
     children = {one.full_name for fsm in segment.lookup.family for one in fsm.children}
@@ -104,6 +142,11 @@ def _find_orphans(segment: Segment) -> np.ndarray:
     follows = lives.same.copy()
     follows[1:] &= (parent[1:] == parent[:-1]) & (columns["t_ns"][rows][1:] == columns["t_ns"][rows][:-1])
     return np.asarray(np.sort(rows[is_child & ~follows]))
+
+
+def _keep_node_steps(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
+    columns = segment.columns
+    return keep_group_ends(columns, columns.rows_of(*STEPS), "node")
 
 
 def _find_repeated(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
@@ -122,48 +165,43 @@ def _find_repeated(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarra
     return np.asarray(found[~columns.is_one_of("event", tuple(event for one in roles for event in one.repeats), found)])
 
 
-def _find_unasked(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
-    """Steps that take an answer where the instance has asked no more than it was answered before."""
+def _keep_node_rows(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
     columns = segment.columns
-    partial_answers = {event for one in roles for event in one.partial_answers}
-    found = [np.zeros(0, np.int64)]
-    machines: dict[str, set[str]] = {}
-    for fsm in segment.lookup.family:
-        machines[fsm.full_name] = {name_of(one) for one in fsm.alphabet if issubclass(one, Answer)} - partial_answers
-    answered = {event for one in machines.values() for event in one}
-    groups = [group for one in roles for group in one.requests]
-    grouped = {event for _, answers in groups for event in answers}
-    asked = {event for asks, _ in groups for event in asks}
-    asks = columns.rows_of("ask")
-    steps = columns.rows_of(*STEPS)
-    steps = steps[columns.is_one_of("event", tuple(answered), steps)]
-    steps = steps[np.isin(columns["instance"][steps], np.unique(columns["instance"][asks]))]
-    others = tuple(set(columns.texts["event"]) - asked), tuple(answered - grouped)
-    for some, answers in (*groups, others):
-        asks_here = asks[columns.is_one_of("event", tuple(some), asks)]
-        steps_here = steps[columns.is_one_of("event", tuple(answers), steps)]
-        lives = group_by_text(columns, np.sort(np.concatenate((asks_here, steps_here))), "instance")
-        open_asks = np.cumsum(np.where(columns.is_one_of("kind", ("ask",), lives.rows), 1, -1))
-        if len(open_asks):
-            before = np.concatenate(([0], open_asks))[lives.begin]
-            over = open_asks - before < 0
-            first = np.ones(len(over), bool)
-            first[1:] = ~(over[:-1] & lives.same[1:])
-            found.append(lives.rows[over & first])
-    return np.unique(np.concatenate(found))
+    return keep_group_ends(columns, np.arange(columns.rows), "node")
 
 
-def _find_hasty(columns: Columns, roles: tuple[TraceRoles, ...]) -> np.ndarray:
+def _find_unasked(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
+    """Steps that take an answer where everything that the instance has asked is answered; one that never asks is not
+    judged."""
+    columns = segment.columns
+    found = np.unique(np.concatenate([one.unasked for one in list_requests(segment, roles)]))
+    asks, codes = columns.rows_of("ask"), len(columns.texts["instance"]) + 1
+    asking = columns["run"][asks] * codes + columns["instance"][asks]
+    return np.asarray(found[np.isin(columns["run"][found] * codes + columns["instance"][found], asking)])
+
+
+def _keep_requests(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
+    """Requests that are open, answers that found none, and of each instance that asks a request with its answer."""
+    found = list_requests(segment, roles)
+    context = [rows for one in found for rows in (one.unanswered, one.pairs)]
+    return KeptRows(np.concatenate([one.unasked for one in found]), np.unique(np.concatenate(context)))
+
+
+def _find_hasty(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
     """Requests of those that are made one by one, with no step of their instance since the one before."""
+    columns = segment.columns
     serial = tuple(event for one in roles for event in one.serial)
-    asks = columns.rows_of("ask")
-    groups = group_by_text(columns, np.sort(np.concatenate((asks, columns.rows_of(*STEPS)))), "instance")
+    groups = group_by_text(columns, columns.rows_of(*STEPS, "ask"), "instance")
     is_ask = columns.is_one_of("kind", ("ask",), groups.rows)
-    answers = columns.is_one_of("kind", ("step",), groups.rows)
     hasty = is_ask & columns.is_one_of("event", serial, groups.rows)
-    hasty[1:] &= groups.same[1:] & is_ask[:-1] & ~answers[:-1]
+    hasty[1:] &= groups.same[1:] & is_ask[:-1]
     hasty[:1] = False
     return np.asarray(np.sort(groups.rows[hasty]))
+
+
+def _keep_asking(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
+    columns = segment.columns
+    return keep_group_ends(columns, columns.rows_of(*STEPS, "ask"), "instance")
 
 
 def _find_changelings(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
@@ -188,6 +226,17 @@ def _find_changelings(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.nda
     return np.sort(np.concatenate(found))
 
 
+def _keep_parents(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
+    """Steps of children before any of a parent in their node, and the last of a parent."""
+    columns = segment.columns
+    children = tuple({child.full_name for fsm in segment.lookup.family for child in fsm.children})
+    groups = group_by_text(columns, columns.rows_of(*STEPS), "node")
+    is_child = columns.is_one_of("machine", children, groups.rows)
+    parents = np.sort(groups.rows[~is_child])
+    open_rows = groups.rows[is_child & (groups.find_latest(~is_child) < 0)]
+    return KeptRows(open_rows, keep_group_ends(columns, parents, "node").context)
+
+
 def _find_unaccompanied(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
     """Rows of simulated runs without the row that they come with."""
     columns = segment.columns
@@ -199,12 +248,42 @@ def _find_unaccompanied(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.n
         groups = group_rows(columns, both, (*one.columns, "t_ns", "node", "run"))
         is_own = np.isin(groups.rows, rows)
         found.append(groups.rows[is_own & (groups.find_latest(~is_own) < 0)])
-    lone = np.sort(np.concatenate(found))
-    judged = np.intersect1d(runs_where(segment, is_simulated), columns["run"][columns.rows_of(*STEPS)])
-    return np.asarray(lone[np.isin(columns["run"][lone], judged)])
+    lone = np.unique(np.concatenate(found))
+    return np.asarray(lone[np.isin(columns["run"][lone], runs_where(segment, is_simulated))])
+
+
+def _keep_companions(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
+    """Rows that are without the one that they come with, and those of the last time, with which others may come."""
+    columns = segment.columns
+    found = [
+        columns.rows_of(kind, event=(event,)) for role in roles for one in role.companions for kind, event in one.needs
+    ]
+    needed = np.unique(np.concatenate((np.zeros(0, np.int64), *found)))
+    return KeptRows(_find_unaccompanied(segment, roles), needed[is_of_last_time(columns, needed)])
+
+
+class Turn(NamedTuple):
+    """One thing that may be wrong with turns: which rows are, and which a part of a run keeps."""
+
+    find: Callable[[Segment, tuple[TraceRoles, ...]], np.ndarray]
+    keep: Callable[[Segment, tuple[TraceRoles, ...]], KeptRows]
+
+
+TURNS: Final = {
+    1: Turn(_find_loose_effects, _keep_loose_effects),
+    2: Turn(_find_orphans, _keep_node_steps),
+    7: Turn(_find_changelings, _keep_parents),
+    3: Turn(_find_repeated, _keep_node_rows),
+    4: Turn(_find_unasked, _keep_requests),
+    6: Turn(_find_hasty, _keep_asking),
+    5: Turn(_find_unaccompanied, _keep_companions),
+}
+"""By their words; of a row with which several things are wrong the last one is said."""
 
 
 def turns_check(roles: Iterable[TraceRoles]) -> Check:
     """The check, for protocols with these roles."""
     claim = "what a machine does follows its step, a child steps after its parent, and an answer follows its request"
-    return Check("turns", claim, partial(judge_turns, roles=tuple(roles)))
+    roles = tuple(roles)
+    joints = tuple(_joint_of(code, roles) for code in TURNS)
+    return Check("turns", claim, partial(judge_turns, roles=roles), joints=joints, stepped=True)

@@ -25,7 +25,7 @@ STORY: Final = Story(
     begins=(("the first member that lapsed", MEMBER, "lapsed"),),
     deaths=("leader_crash",),
     told={"deliver": "delivers"},
-    title="Two deliver {key} at a time",
+    title="What was delivered of {key}",
 )
 
 _HEADS: Final = (

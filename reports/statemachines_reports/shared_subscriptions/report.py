@@ -30,6 +30,7 @@ from statemachines_reports.shared_subscriptions.delivery_order import judge_orde
 from statemachines_reports.shared_subscriptions.duplicates import judge_duplicates
 from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
 from statemachines_reports.shared_subscriptions.granted_progress import judge_granted
+from statemachines_reports.shared_subscriptions.kept_rows import keep_rows
 from statemachines_reports.shared_subscriptions.latencies import latencies
 from statemachines_reports.shared_subscriptions.page import CHARTS, STORY, show_recovery, show_resends
 from statemachines_reports.shared_subscriptions.recovery import SILENCE, Recovery, follow
@@ -139,6 +140,7 @@ REPORTS: Final = ReportProtocol(
     ),
     find=find,
     results=(Stream, Recovery),
+    rows=keep_rows,
     absent=absent_publishers,
     tables=TABLES,
     short=("fail_overs", "recoveries"),

@@ -18,7 +18,7 @@ def count_resends(segment: Segment) -> Iterator[Count]:
     assign a stream (kind `assign`), of each run."""
     steps, lookup = segment.steps, segment.lookup
     states = [*lookup.states, ""]
-    again = np.flatnonzero(_resending(lookup)[lookup.line_of(steps.machine, steps.row)])
+    again = find_resends(segment)
     yield from count_of(steps.run[again], steps.source[again], [("resend", state) for state in states])
     given = (
         (steps.machine == lookup.machines.get(ASSIGNMENT, -1))
@@ -27,6 +27,12 @@ def count_resends(segment: Segment) -> Iterator[Count]:
     )
     run = steps.run[given]
     yield from count_of(run, np.zeros(len(run), np.int64), [("assign", "")])
+
+
+def find_resends(segment: Segment) -> np.ndarray:
+    """The steps that send something again."""
+    steps, lookup = segment.steps, segment.lookup
+    return np.flatnonzero(_resending(lookup)[lookup.line_of(steps.machine, steps.row)])
 
 
 def _resending(lookup: Lookup) -> np.ndarray:

@@ -6,7 +6,7 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group import start_of
+from statemachines.shared_subscriptions.group import check_dead_letters, start_of
 from statemachines.shared_subscriptions.stream_store import matches, parse_filter
 from statemachines_sim.scenario import Range, Scenario, check_bounds, check_ranges, check_times
 
@@ -82,8 +82,9 @@ def check(own: Section, scenario: Scenario) -> None:
         raise ConfigurationError("load.given_back", load.given_back, "must be a share from 0 to 0.9")
     if not all(0 <= offset < 10_000_000 for offset in load.poison):
         raise ConfigurationError("load.poison", load.poison, "must be offsets of the first topic, none below 0")
-    if (load.poison or load.given_back) and (own.configuration.max_deliver, own.configuration.spent) == (None, "park"):
-        rule = 'must be set, with spent = "drop", where messages fail: else nothing ends'
+    times = own.configuration
+    if (load.poison or load.given_back) and (times.max_deliver, times.spent) == (None, "park"):
+        rule = 'must be set, with spent = "drop" or a dead_letter_topic, where messages fail: else nothing ends'
         raise ConfigurationError("configuration.max_deliver", None, rule)
     start_of(load.start)
     check_times(
@@ -95,6 +96,7 @@ def check(own: Section, scenario: Scenario) -> None:
         ("members.resubscribe_s", members.resubscribe_s),
     )
     _, topic_filter = own.group_and_filter
+    check_dead_letters(times, topic_filter)
     if load.stray and matches(topic_filter, "stray/t000"):
         raise ConfigurationError("subscription", own.subscription, "must not match stray/t000 where load.stray > 0")
 

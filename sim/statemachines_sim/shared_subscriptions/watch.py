@@ -27,6 +27,7 @@ from statemachines_sim.shared_subscriptions.monitors.answers import Answers
 from statemachines_sim.shared_subscriptions.monitors.assignments import Assignments
 from statemachines_sim.shared_subscriptions.monitors.commits import Commits
 from statemachines_sim.shared_subscriptions.monitors.deliveries import Deliveries
+from statemachines_sim.shared_subscriptions.monitors.letters import Letters
 from statemachines_sim.shared_subscriptions.monitors.lives import Lives
 from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 from statemachines_sim.shared_subscriptions.monitors.reads import Reads
@@ -34,7 +35,12 @@ from statemachines_sim.shared_subscriptions.monitors.set_aside import SetAside
 from statemachines_sim.shared_subscriptions.monitors.statuses import Statuses
 from statemachines_sim.shared_subscriptions.section import Section, is_quick
 
-PROPERTIES: Final = (*(f"S{number}" for number in range(1, 18)), "S20", *(f"L{number}" for number in range(1, 12)))
+PROPERTIES: Final = (
+    *(f"S{number}" for number in range(1, 18)),
+    "S20",
+    "S21",
+    *(f"L{number}" for number in range(1, 12)),
+)
 """By the names of the protocol's page."""
 
 EXCUSES: Final = ("crash", "poisoned", "lost_disk", "leader_crash", "end_twin", "unsubscribe")
@@ -78,6 +84,7 @@ class Watch(protocol.Watch):
         self.answers = Answers(self.judge, configuration)
         self.reads = Reads(self.judge, configuration)
         self.set_aside = SetAside(self.judge, self.progress, configuration.max_deliver)
+        self.letters = Letters(self.judge)
         self.liveness = Liveness(self, configuration)
         self.liars = self.deliveries.liars
         self.steady = False
@@ -119,6 +126,7 @@ class Watch(protocol.Watch):
             self.commits.act(node, event, before, now_ns)
             self.answers.say(node.name, step.effects, now_ns)
             self.set_aside.step(step)
+            self.letters.step(step)
         for child in step.children:
             if child.source is not child.record.status:
                 self.statuses.observe_child(node.name, child)
@@ -155,6 +163,8 @@ class Watch(protocol.Watch):
     ) -> None:
         if service == group_store.SERVICE:
             self.commits.commit(party, request, answers, now_ns)
+        else:
+            self.letters.store(request, answers)
 
     def fault(self, kind: str, node: str, now_ns: int) -> None:
         self._number += 1
@@ -191,6 +201,7 @@ class Watch(protocol.Watch):
         self._number += 1
         self.deliveries.deliver(consumer, event, now_ns, self._number)
         self.set_aside.deliver(consumer, event)
+        self.letters.deliver(event)
 
     def give_back(self, consumer: Any, event: Nack) -> None:
         """The application of a process gives a message back: it comes again, with what is behind it."""

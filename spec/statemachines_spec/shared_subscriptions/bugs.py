@@ -43,7 +43,6 @@ from statemachines.shared_subscriptions.message import (
     LeaderWanted,
     PingResponse,
 )
-from statemachines.shared_subscriptions.session_record import Reading
 from statemachines_spec.bug import (
     Bug,
     action_of,
@@ -55,6 +54,7 @@ from statemachines_spec.bug import (
     replace_call,
     wrap_call,
 )
+from statemachines_spec.shared_subscriptions.failure_bugs import FAILURE_BUGS
 from statemachines_spec.shared_subscriptions.stale_copies import judge_copies
 
 FOR_EVER_NS: Final = 2**50
@@ -550,13 +550,7 @@ BUGS: Final = (
         "listing.FAILURES_MAX",
         replace_call(listing, "FAILURES_MAX", 2**31),
     ),
-    Bug(
-        "suspect-not-alone",
-        "a message that failed before is handed over together with others",
-        "SS-337",
-        "session_record.Reading.is_lone",
-        replace_call(Reading, "is_lone", property(lambda reading: False)),
-    ),
+    *FAILURE_BUGS,
 )
 """The first eighteen are those of the protocol's page, in its order; the others were made up for the simulator."""
 

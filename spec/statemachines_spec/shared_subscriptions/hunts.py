@@ -15,6 +15,7 @@ from statemachines_spec.shared_subscriptions import (
     configuration_systems,
     consumer_hunts,
     election,
+    failure_systems,
     group_hunts,
     last_words,
     leader_hunts,
@@ -192,6 +193,7 @@ HUNTS = (
     *configuration_systems.HUNTS,
     *member_systems.HUNTS,
     *consumer_hunts.HUNTS,
+    *failure_systems.HUNTS,
 )
 
 

@@ -13,6 +13,7 @@ from statemachines.drivers.protocol import DriverProtocol
 if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.groups import Groups as Groups
     from statemachines.drivers.persistent_sessions.node_link import NodeUnreachable as NodeUnreachable
+    from statemachines.drivers.persistent_sessions.persistent_session import AccessDenied as AccessDenied
     from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession as PersistentSession
     from statemachines.drivers.persistent_sessions.persistent_session import SessionLost as SessionLost
     from statemachines.drivers.persistent_sessions.persistent_session import SessionTaken as SessionTaken
@@ -35,6 +36,7 @@ __getattr__ = import_lazily(
         f"{__name__}.groups": ("Groups",),
         f"{__name__}.node_link": ("NodeUnreachable",),
         f"{__name__}.persistent_session": (
+            "AccessDenied",
             "PersistentSession",
             "SessionLost",
             "SessionTaken",

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from statemachines.drivers.clock import LOOK_AGAIN_S, Clock, steady_ns
+from statemachines.drivers.persistent_sessions.backlog import Bounds
+from statemachines.drivers.persistent_sessions.host_request import DropRows
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import Answer, Ask, Effect, Event, Node, Tell
@@ -23,27 +26,37 @@ from statemachines.persistent_sessions.graces import Graces
 
 logger = logging.getLogger("gapless")
 
+NEVER_MS: Final = 2**40 - 1
+"""A retention that no message reaches."""
+
+GRACES: Final = Graces(retention_ms=NEVER_MS)
+"""Nothing is deleted while a session that lives wants it, unless that has too much of it."""
+
 REST_S_MAX: Final = 1.0
 """The longest pause between two requests."""
 
 
 async def run_collector(
     store: SessionStore,
-    graces: Graces | None = None,
+    graces: Graces = GRACES,
     *,
+    bounds: Bounds | None = None,
     told: Callable[[Event], None] = lambda event: None,
     clock: Clock = steady_ns,
 ) -> None:
     """Rounds without end, the first of them at once; what `told` hears are `RoundEnded` and `MessageLost`.
 
-    A store that is unavailable ends a round, and the next one goes on; raises `StoreDamaged` where it is damaged.
+    `bounds`: what may wait for a session (None: `Bounds()`).  A store that is unavailable ends a round, and the next
+    one goes on; raises `StoreDamaged` where it is damaged.
     """
-    node = Node(COLLECTOR, CollectorRecord(graces or Graces()), name="collector", now_ns=clock())
+    node = Node(COLLECTOR, CollectorRecord(graces), name="collector", now_ns=clock())
     effects = node.feed(Collect(), clock())
+    store.bound_sessions(bounds or Bounds())
     while True:
         request = _tell(effects, told)
         if request is not None:
             answer = await _carry_out(store, request)
+            await _drop(store)
             effects = node.feed(answer, clock())
             continue
         await asyncio.sleep(_wait_s(node, clock))
@@ -72,6 +85,25 @@ async def _carry_out(store: SessionStore, asked: Ask) -> Answer:
         answer = CollectFailed()
     await asyncio.sleep(min((steady_ns() - began) / 1e9, REST_S_MAX))
     return answer
+
+
+async def _drop(store: SessionStore) -> None:
+    try:
+        await drop_rows(store.take_drops(), store.do)
+    except StoreUnavailable as error:
+        logger.warning("a session keeps more than it may until the next round: %s", error)
+
+
+async def drop_rows(drops: Sequence[DropRows], do: Callable[[DropRows], Awaitable[int]]) -> int:
+    """Drop them, and say so; how many messages that were."""
+    counts: Counter[str] = Counter()
+    for one in drops:
+        counts[one.session] += await do(one)
+    for session, count in counts.items():
+        if count:
+            what = "session %s has more waiting than it may (--session-messages, --session-bytes): "
+            logger.warning(what + "its %d oldest messages are dropped", session, count)
+    return counts.total()
 
 
 def _wait_s(node: Node[CollectorRecord], clock: Clock) -> float:

@@ -6,10 +6,11 @@ statement that deletes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.abandon import abandon
+from statemachines.drivers.persistent_sessions.backlog import BacklogTally, WaitingRow
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
 from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
 from statemachines.drivers.persistent_sessions.tables import ABANDONED, DELIVERED, MARKER, UNDELIVERED
@@ -70,7 +71,9 @@ _HAS_OTHERS: Final = has_row(
 ROWS: Final = (
     "SELECT found.session, found.writer, found.epoch, found.number, found.tag, found.token, found.n, found.time_ns,"
     f" {_IS_ABANDONED}, {_HAS_TWIN}, found.tag IN ({UNDELIVERED}, {DELIVERED}) AND {_IS_TAKEN},"
-    f" found.tag = {ABANDONED} AND NOT {_HAS_OTHERS}"
+    f" found.tag = {ABANDONED} AND NOT {_HAS_OTHERS},"
+    f" found.tag = {UNDELIVERED} AND found.message <> :none,"
+    " coalesce((SELECT length(payload) FROM @messages WHERE id = found.message), 0)"
     " FROM @session_rows AS found WHERE (found.session, found.writer, found.epoch, found.number, found.tag)"
     " > (:session, :writer, :epoch, :number, :tag)"
     " ORDER BY found.session, found.writer, found.epoch, found.number, found.tag LIMIT :limit"
@@ -148,10 +151,22 @@ def forget_client(sql: Sql, asked: ForgetClient) -> Answer:
     return Deleted(bool(sql.run("DELETE FROM @clients WHERE client = :client", client=client)))
 
 
-def read_rows(sql: Sql, asked: ReadRows) -> Answer:
-    """A page; whatever was deleted since the last one, it goes on behind."""
+def read_rows(sql: Sql, asked: ReadRows, tally: BacklogTally | None = None) -> Answer:
+    """A page; whatever was deleted since the last one, it goes on behind.  `tally` is told of the rows that wait."""
     found = sql.all(ROWS, limit=asked.limit, none=b"", **_place(asked.after))
-    return RowsRead(tuple(_stored_row(row, sql.aged_ns) for row in found))
+    if tally is not None:
+        _count_waiting(tally, asked, found)
+    return RowsRead(tuple(_stored_row(row[:-2], sql.aged_ns) for row in found))
+
+
+def _count_waiting(tally: BacklogTally, asked: ReadRows, found: Sequence[tuple[Any, ...]]) -> None:
+    if asked.after is None:
+        tally.begin()
+    for session, writer, epoch, number, _, _, _, time_ns, is_abandoned, is_paired, is_taken, _, waits, size in found:
+        if waits and not (is_abandoned or is_paired or is_taken):
+            tally.add(WaitingRow(bytes(session), bytes(writer), epoch, number, time_ns, size))
+    if not found:
+        tally.finish()
 
 
 def _place(key: RowKey | None) -> dict[str, Any]:

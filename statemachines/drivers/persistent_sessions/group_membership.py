@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from statemachines.drivers.persistent_sessions.groups import Groups
 from statemachines.drivers.persistent_sessions.host_request import CountWaiting, PutCarried, ReadGroups, Subscribe
+from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.drivers.persistent_sessions.session_server import SessionServer, Unstored
@@ -157,10 +158,14 @@ class GroupMembership:
         self._live[owner] = {}
         resume = self._reception.resume_of(owner)
         self._backlogs[owner] = () if resume is None else backlog_of(resume, self._name)
+        self.renew(owner, session, token)
+
+    def renew(self, owner: str, session: str, token: int) -> None:
+        """Members begin for filters of the session that have none, and that its client may subscribe."""
 
         def take(found: tuple[str, ...]) -> None:
             for one in found if owner in self._live else ():
-                if one not in self._live[owner]:
+                if one not in self._live[owner] and not self._reception.is_denied(owner, one):
                     self._enter(owner, session, token, one).routed.set()
 
         self._desk.give(ReadGroups(session), take)
@@ -331,22 +336,22 @@ class GroupMembership:
     async def _store(self, carrying: Carrying, piece: Deliveries) -> bool:
         """As rows of the session; returns when they are there."""
         fitting = list(self._without_large(piece))
-        messages = tuple((self._reception.new_message(), one.topic, one.payload) for one in fitting)
+        messages = tuple((self._reception.new_message(), Payload(one.topic, one.payload, one.head)) for one in fitting)
         qos = await self._desk.ask(PutCarried(carrying.session, carrying.token, carrying.filter, messages))
         if qos is None:
             return False
         carrying.waiting += len(messages)
         all_stored = asyncio.Event()
-        left = {message for message, _, _ in messages}
+        left = {message for message, _ in messages}
 
         def stored(message: str) -> None:
             left.discard(message)
             if not left:
                 all_stored.set()
 
-        for message, topic, payload in messages:
+        for message, payload in messages:
             handed = [Handed(carrying.session, carrying.filter, qos)]
-            self._reception.hand(message, Unstored(topic, payload, lambda message=message: stored(message)), handed)  # type: ignore[misc]
+            self._reception.hand(message, Unstored(payload, lambda message=message: stored(message)), handed)  # type: ignore[misc]
         if messages:
             await all_stored.wait()
         self.carried += len(messages)
@@ -354,16 +359,22 @@ class GroupMembership:
 
     def _without_large(self, piece: Deliveries) -> Iterator[Delivered]:
         for one in piece:
-            if len(one.payload) <= PAYLOAD_MAX:
+            size = size_of(one)
+            if size <= PAYLOAD_MAX:
                 yield one
             else:
                 self.too_large += 1
                 what = "message %d of %s has %d bytes, and a session is sent at most %d: dropped, %d so far"
-                logger.warning(what, one.offset, one.stream, len(one.payload), PAYLOAD_MAX, self.too_large)
+                logger.warning(what, one.offset, one.stream, size, PAYLOAD_MAX, self.too_large)
+
+
+def size_of(message: Delivered) -> int:
+    """Bytes of its payload and head."""
+    return len(message.payload) + len(message.head or b"")
 
 
 def first_of(batch: Deliveries, most: int) -> Deliveries:
     """At most so many of the first, and no more bytes than are stored in one go, but one in any case."""
-    sizes = accumulate(len(one.payload) for one in batch)
+    sizes = accumulate(map(size_of, batch))
     count = sum(size <= PIECE_BYTES for size in sizes)
     return batch[: max(1, min(count, most))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,10 @@ from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
 from statemachines.shared_subscriptions.configuration import Configuration
+
+BYTES_MAX: Final = 2**30
+"""Bytes of messages that all sessions of a node may have in hand of their groups: one that is slow keeps its share, and
+others need room beside it."""
 
 
 class Groups(msgspec.Struct, frozen=True, eq=False):
@@ -35,6 +40,7 @@ class Groups(msgspec.Struct, frozen=True, eq=False):
             node=self.name or node,
             configuration=self.configuration,
             buffer=buffer,
+            buffer_bytes=BYTES_MAX,
             stall_warning_s=math.inf,
             credentials=self.credentials,
         )

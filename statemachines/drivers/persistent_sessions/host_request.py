@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
+from statemachines.drivers.persistent_sessions.front_message import RetainHandling
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
 from statemachines.kernel import Answer
@@ -24,6 +27,34 @@ class Subscribe(HostRequest, frozen=True):
     qos: int
 
 
+class SubscribeFront(Subscribe, frozen=True):
+    """As `Subscribe`, of a front: `options` stay with the filter.  Answered with `FrontSubscribed`."""
+
+    options: int
+    handling: RetainHandling
+
+
+class RetainedMessage(NamedTuple):
+    """A retained message; `until_ns`: from when on it is over (0: it does not expire)."""
+
+    payload: Payload
+    qos: int
+    until_ns: int
+
+
+class FrontSubscribed(NamedTuple):
+    """`done`, as `Subscribe` is answered; the retained messages that the subscription brings."""
+
+    done: bool | None
+    retained: tuple[RetainedMessage, ...] = ()
+
+
+class ReadOptions(HostRequest, frozen=True):
+    """Which filters does the session subscribe?  Answered with filter -> its options."""
+
+    session: str
+
+
 class Unsubscribe(HostRequest, frozen=True):
     """As `Subscribe`."""
 
@@ -41,10 +72,19 @@ class PutMessage(HostRequest, frozen=True):
     payload: bytes
     qos: int
     expiry_ms: int | None = None
+    head: bytes | None = None
+    retain: bool = False
+    """Keep it as the retained message of its topic."""
 
 
 class ReadGroups(HostRequest, frozen=True):
     """Which filters of groups does the session subscribe?  Answered with a tuple of them."""
+
+    session: str
+
+
+class ReadFilters(HostRequest, frozen=True):
+    """Which filters does the session subscribe?  Answered with a tuple of them."""
 
     session: str
 
@@ -59,13 +99,13 @@ class CountWaiting(HostRequest, frozen=True):
 
 
 class PutCarried(HostRequest, frozen=True):
-    """Store messages of a group's stream for this session alone, as (id, topic, payload), if it still subscribes the
-    filter and no higher token has been here; answered with the quality of the subscription, or None: it does not."""
+    """Store messages of a group's stream for this session alone, as (id, payload), if it still subscribes the filter
+    and no higher token has been here; answered with the quality of the subscription, or None: it does not."""
 
     session: str
     token: int
     filter: str
-    messages: tuple[tuple[str, str, bytes], ...]
+    messages: tuple[tuple[str, Payload], ...]
 
 
 class StoreRows(HostRequest, frozen=True):
@@ -74,6 +114,17 @@ class StoreRows(HostRequest, frozen=True):
 
     put: PutRows
     payloads: dict[str, Payload]
+
+
+class DropRows(HostRequest, frozen=True):
+    """Rows `first` to `last` of this writer and epoch have no message any more, for this session, unless it has taken
+    them; answered with how many had one."""
+
+    session: str
+    writer: str
+    epoch: int
+    first: int
+    last: int
 
 
 class ReadPage(HostRequest, frozen=True):
@@ -92,7 +143,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class ReadMessages(HostRequest, frozen=True):
-    """Answered with id -> (topic, payload), or None for one that is not there: of the first of them, as many as have
+    """Answered with id -> payload, or None for one that is not there: of the first of them, as many as have
     `bytes_max` bytes of payload, and a few more; those behind are to be asked for again."""
 
     ids: tuple[str, ...]

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from statemachines.drivers.persistent_sessions.front_message import RetainHandling
 from statemachines.drivers.persistent_sessions.group_rows import count_waiting, group_filters
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
+    DropRows,
+    FrontSubscribed,
     HostRequest,
     LagAnswer,
     Look,
     PutCarried,
     PutMessage,
+    ReadFilters,
     ReadGroups,
     ReadMessages,
     ReadNodes,
+    ReadOptions,
+    RetainedMessage,
     Routes,
     ShowMarker,
     Shown,
     Subscribe,
+    SubscribeFront,
     Unsubscribe,
     Watched,
 )
@@ -31,8 +38,16 @@ from statemachines.drivers.persistent_sessions.machine_requests import (
     put_marker,
     to_queued,
 )
-from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.route_rows import has_room, put_route, remove_route
+from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
+from statemachines.drivers.persistent_sessions.retained_rows import find_retained, put_retained
+from statemachines.drivers.persistent_sessions.route_rows import (
+    has_room,
+    list_filters,
+    put_options,
+    put_route,
+    read_options,
+    remove_route,
+)
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
@@ -44,16 +59,25 @@ LOOK: Final = 1_000
 READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
-READS: Final = (ReadMessages, ReadNodes, ReadGroups, CountWaiting, Look)
+READS: Final = (ReadMessages, ReadOptions, ReadNodes, ReadFilters, ReadGroups, CountWaiting, Look)
 """What changes nothing."""
 
-PUT_MESSAGE: Final = "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns) ON CONFLICT DO NOTHING"
+PUT_MESSAGE: Final = (
+    "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns, :head) ON CONFLICT DO NOTHING"
+)
 THERE: Final = "SELECT id FROM @messages WHERE id IN ({keys})"
-MESSAGES: Final = "SELECT id, topic, payload FROM @messages WHERE id IN ({keys})"
+MESSAGES: Final = "SELECT id, topic, payload, head FROM @messages WHERE id IN ({keys})"
 FOLLOW: Final = (
     "SELECT epoch, number, message, filter, qos, until_ns FROM @session_rows"
     f" WHERE session = :session AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number)"
     f" ORDER BY epoch, number LIMIT {LOOK}"
+)
+DROP: Final = (
+    "UPDATE @session_rows SET message = :none WHERE session = :session AND writer = :writer AND epoch = :epoch"
+    f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} AND message <> :none AND NOT EXISTS"
+    " (SELECT 1 FROM @taken AS taken WHERE taken.session = @session_rows.session"
+    " AND taken.writer = @session_rows.writer AND (taken.epoch, taken.number)"
+    " >= (@session_rows.epoch, @session_rows.number))"
 )
 QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0"
 
@@ -67,11 +91,15 @@ class HostRequests:
         """In the transaction that is open."""
         self._kinds: dict[type[HostRequest], Callable[[Sql, Any], Any]] = {
             Subscribe: self._subscribe,
+            SubscribeFront: self._subscribe_front,
+            ReadOptions: self._read_options,
             Unsubscribe: self._unsubscribe,
             PutMessage: self._put_message,
             PutCarried: self._put_carried,
+            ReadFilters: self._read_filters,
             ReadGroups: self._read_groups,
             CountWaiting: self._count_waiting,
+            DropRows: self._drop_rows,
             ReadMessages: self._read_messages,
             Beat: self._beat,
             ReadNodes: self._read_nodes,
@@ -103,6 +131,23 @@ class HostRequests:
             return None
         put_route(sql, session, asked.filter.encode(), asked.qos)
         return True
+
+    def _subscribe_front(self, sql: Sql, asked: SubscribeFront) -> FrontSubscribed:
+        session, topic_filter = asked.session.encode(), asked.filter.encode()
+        is_new = asked.filter not in read_options(sql, session)
+        done = self._subscribe(sql, asked)
+        if not done:
+            return FrontSubscribed(done)
+        put_options(sql, session, topic_filter, asked.options)
+        is_wanted = asked.handling is RetainHandling.ALWAYS or (asked.handling is RetainHandling.IF_NEW and is_new)
+        return FrontSubscribed(True, tuple(self._copy_retained(sql, asked)) if is_wanted else ())
+
+    def _copy_retained(self, sql: Sql, asked: SubscribeFront) -> list[RetainedMessage]:
+        """The retained messages for the subscription, each of the lower quality of both."""
+        return [one._replace(qos=min(one.qos, asked.qos)) for one in find_retained(sql, asked.filter)]
+
+    def _read_options(self, sql: Sql, asked: ReadOptions) -> dict[str, int]:
+        return read_options(sql, asked.session.encode())
 
     def _unsubscribe(self, sql: Sql, asked: Unsubscribe) -> bool:
         session = asked.session.encode()
@@ -139,7 +184,10 @@ class HostRequests:
         self.catch_up(sql)
         routes = [tuple(self.trie.match(one.topic)) for one in messages]
         found = [one for one, its in zip(messages, routes, strict=True) if its]
-        put_messages(sql, [(one.id, one.topic, one.payload, one.qos) for one in found])
+        put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one in found])
+        for each in messages:
+            if each.retain:
+                put_retained(sql, each)
         return [self._with_end(sql, one, its) for one, its in zip(messages, routes, strict=True)]
 
     def _put_message(self, sql: Sql, asked: PutMessage) -> Routes:
@@ -163,21 +211,31 @@ class HostRequests:
         put_messages(sql, [(*message, found[0]) for message in asked.messages])
         return int(found[0])
 
+    def _read_filters(self, sql: Sql, asked: ReadFilters) -> tuple[str, ...]:
+        return list_filters(sql, asked.session.encode())
+
     def _read_groups(self, sql: Sql, asked: ReadGroups) -> tuple[str, ...]:
         return group_filters(sql, asked.session.encode())
 
     def _count_waiting(self, sql: Sql, asked: CountWaiting) -> int:
         return count_waiting(sql, asked.session.encode(), asked.filter, asked.most)
 
-    def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, tuple[str, bytes] | None]:
-        read: dict[str, tuple[str, bytes] | None] = {}
+    def _drop_rows(self, sql: Sql, asked: DropRows) -> int:
+        return sql.run(
+            DROP,
+            session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
+            first=asked.first, last=asked.last, none=b"",
+        )  # fmt: skip
+
+    def _read_messages(self, sql: Sql, asked: ReadMessages) -> dict[str, Payload | None]:
+        read: dict[str, Payload | None] = {}
         size = 0
         for begin in range(0, len(asked.ids), READ):
             piece = asked.ids[begin : begin + READ]
             found = all_of(sql, MESSAGES, [one.encode() for one in piece])
             read.update(dict.fromkeys(piece))
-            read |= {message.decode(): (topic.decode(), bytes(payload)) for message, topic, payload in found}
-            size += sum(len(one[1]) for one in map(read.get, piece) if one is not None)
+            read |= {message.decode(): to_payload(row) for message, *row in found}
+            size += sum(len(one.data) for one in map(read.get, piece) if one is not None)
             if size >= asked.bytes_max:
                 break
         return read
@@ -249,12 +307,12 @@ def begin_life(sql: Sql, node: str, lease_ms: int) -> int:
 def put_missing(sql: Sql, payloads: Mapping[str, Payload], qos: Mapping[str, int]) -> None:
     """Store those of these messages that are not there; the others are not sent to the database again."""
     there = {message.decode() for (message,) in all_of(sql, THERE, [one.encode() for one in payloads])}
-    put_messages(sql, [(one, *payload, qos[one]) for one, payload in payloads.items() if one not in there])
+    put_messages(sql, [(one, payload, qos[one]) for one, payload in payloads.items() if one not in there])
 
 
-def put_messages(sql: Sql, messages: Sequence[tuple[str, str, bytes, int]]) -> None:
-    """Store messages, as (id, topic, payload, qos), that are not there."""
+def put_messages(sql: Sql, messages: Sequence[tuple[str, Payload, int]]) -> None:
+    """Store messages, as (id, payload, qos), that are not there."""
     sql.put_many(
         PUT_MESSAGE,
-        [(message.encode(), topic.encode(), payload, qos, sql.now_ns) for message, topic, payload, qos in messages],
+        [(message.encode(), one.topic.encode(), one.data, qos, sql.now_ns, one.head) for message, one, qos in messages],
     )

@@ -88,7 +88,7 @@ def look_up(sql: Sql, asked: LookUp) -> Answer:
         return ClientFound("", False, "")
     is_live = found.is_live(sql.now_ns, asked.dead_ms) and not has_ended(sql, found.connection)
     live = found.connection.decode() if is_live else ""
-    return ClientFound(found.session.decode(), found.is_over(sql, asked.dead_ms), live)
+    return ClientFound(found.session.decode(), found.is_over(sql, asked.dead_ms) or found.ends_for_front, live)
 
 
 def open_session(sql: Sql, asked: OpenSession) -> Answer:

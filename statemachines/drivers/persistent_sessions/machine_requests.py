@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.persistent_sessions.host_request import Page, ReadPage
-from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
 from statemachines.drivers.persistent_sessions.row_ranges import LEAVE_EPOCHS, PUT_ROW, put_ranges
 from statemachines.drivers.persistent_sessions.session_row import session_of
 from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
@@ -61,10 +61,13 @@ MARK: Final = (
     f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING"
 )
 # A payload that is too large is left where it is: the database need not even look at it.
-SMALL: Final = "CASE WHEN length(messages.topic) + length(messages.payload) <= :small THEN"
+SMALL: Final = (
+    "CASE WHEN length(messages.topic) + length(messages.payload) + coalesce(length(messages.head), 0) <= :small THEN"
+)
 ROWS: Final = (
     "SELECT found.epoch, found.number, found.message, found.filter, found.qos, found.until_ns,"
-    f" {SMALL} messages.topic END, {SMALL} messages.payload END, messages.id IS NULL"
+    f" {SMALL} messages.topic END, {SMALL} messages.payload END, {SMALL} messages.head END,"
+    " messages.id IS NULL"
     " FROM @session_rows AS found LEFT JOIN @messages AS messages ON messages.id = found.message"
     " WHERE found.session = :session AND found.writer = :writer AND found.tag = 0"
     " AND (found.epoch, found.number) > (:epoch, :number) AND found.epoch < :below"
@@ -97,7 +100,7 @@ class Small(NamedTuple):
 
     def keep(self, rows: list[tuple[Any, ...]]) -> None:
         """Those that came."""
-        self.found.update({row[2].decode(): (row[6].decode(), bytes(row[7])) for row in rows if row[7] is not None})
+        self.found.update({row[2].decode(): to_payload(row[6:9]) for row in rows if row[7] is not None})
 
 
 class MachineRequests:
@@ -363,7 +366,7 @@ def to_queued(row: tuple[Any, ...]) -> Queued:
 def _as_read(row: tuple[Any, ...], now_ns: int) -> Queued:
     """A row of `ROWS`; it says whether its message is there."""
     queued = to_queued(row)
-    return without_message(queued, now_ns) if row[8] else queued
+    return without_message(queued, now_ns) if row[9] else queued
 
 
 def is_there(sql: Sql, session: bytes) -> bool:

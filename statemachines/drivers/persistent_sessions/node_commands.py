@@ -19,7 +19,7 @@ from statemachines.drivers.options import (
     Trace,
     read_credentials,
 )
-from statemachines.drivers.signals import run_until_signal
+from statemachines.drivers.signals import on_hangup, run_until_signal
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
@@ -59,11 +59,39 @@ GroupConfig = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="TOML with times of the groups, in milliseconds, as their leader hosts have it."),
 ]
+Permissions = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="What clients may do, a line each: USER connect|subscribe|publish WHAT. SIGHUP has it read again.",
+    ),
+]
+MESSAGES: Final = 1_000_000
+BYTES: Final = 2**30
+"""What may wait for a session, unless the operator says otherwise; as `Bounds` has it."""
+
+CONNECTIONS_BOUND: Final = 1_000_000
+
 SESSIONS_MAX: Final = 2**40
 """The greatest bound that may be given on the sessions of a store."""
 
 Retention = Annotated[
-    int, typer.Option("--retention-ms", min=2, max=MS_MAX, help="A message that is older is deleted, delivered or not.")
+    int | None,
+    typer.Option(
+        "--retention-ms",
+        min=2,
+        max=MS_MAX,
+        help="A message that is older is deleted, delivered or not; default: none is while a session wants it.",
+    ),
+]
+SessionMessages = Annotated[
+    int,
+    typer.Option(
+        "--session-messages", min=1, max=SESSIONS_MAX, help="Where more wait for a session its oldest are dropped."
+    ),
+]
+SessionBytes = Annotated[
+    int, typer.Option("--session-bytes", min=1, max=MS_MAX, help="The same, in bytes of their payloads.")
 ]
 
 
@@ -85,7 +113,9 @@ def sessions(
     marker: Annotated[
         int, typer.Option("--marker-ms", min=1, max=MS_MAX, help="A writer that does not answer for so long is fenced.")
     ] = 3_000,
-    retention: Retention = 3_600_000,
+    retention: Retention = None,
+    session_messages: SessionMessages = MESSAGES,
+    session_bytes: SessionBytes = BYTES,
     max_sessions: Annotated[
         int,
         typer.Option(
@@ -95,6 +125,12 @@ def sessions(
             help="A client without a session is refused where the store keeps so many, or more.",
         ),
     ] = 1_000_000,
+    max_connections: Annotated[
+        int,
+        typer.Option(
+            "--max-connections", min=1, max=CONNECTIONS_BOUND, help="Connections of clients and nodes, at a time."
+        ),
+    ] = 1_000,
     collect: Annotated[
         bool, typer.Option(help="Delete what nobody needs any more; without it another process must.")
     ] = True,
@@ -104,6 +140,7 @@ def sessions(
     trace: Trace = None,
     secret_file: SecretFile = None,
     node_secret_file: NodeSecretFile = None,
+    permissions: Permissions = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     tls_ca: ListeningCa = None,
@@ -126,6 +163,8 @@ def sessions(
     With `--group-leader` and `--group-store` its sessions may subscribe `$share/GROUP/FILTER`: give all nodes the same.
     A session that comes to one without gets nothing of its groups there; it is told so, and misses nothing.
     """
+    from statemachines.drivers.permission_file import PermissionFile
+    from statemachines.drivers.persistent_sessions.backlog import Bounds
     from statemachines.drivers.persistent_sessions.node_roles import NODE
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.tcp import parse_address
@@ -145,15 +184,20 @@ def sessions(
         lease_ms=lease,
         look_ms=look,
         max_sessions=max_sessions,
+        max_connections=max_connections,
+        bounds=Bounds(session_messages, session_bytes),
         groups=groups,
         credentials=read_credentials(
             secret_file, tls_cert, tls_key, tls_ca, role_secret_file=node_secret_file, role=NODE.name
         ),
+        authorize=None if permissions is None else PermissionFile(permissions),
         trace=trace,
     )
 
     async def work() -> None:
         async with node:
+            if permissions is not None:
+                on_hangup(node.authority.reload)
             host, port = node.address
             print(f"listening on {host}:{port}", flush=True)
             await node.wait_for_failure()
@@ -163,7 +207,9 @@ def sessions(
 
 def session_collector(
     store: Store,
-    retention: Retention = 3_600_000,
+    retention: Retention = None,
+    session_messages: SessionMessages = MESSAGES,
+    session_bytes: SessionBytes = BYTES,
     every: Annotated[
         int, typer.Option("--round-ms", min=1, max=MS_MAX, help="From the end of a round to the next.")
     ] = 10_000,
@@ -175,6 +221,7 @@ def session_collector(
     """
     from msgspec.structs import replace
 
+    from statemachines.drivers.persistent_sessions.backlog import Bounds
     from statemachines.drivers.persistent_sessions.collect import run_collector
     from statemachines.drivers.persistent_sessions.store import open_session_store
     from statemachines.drivers.sql.awaited import retry_while_unavailable
@@ -192,7 +239,7 @@ def session_collector(
             lambda: asyncio.to_thread(open_session_store, store), who="session-collector"
         )
         try:
-            await run_collector(opened, graces, told=told)
+            await run_collector(opened, graces, bounds=Bounds(session_messages, session_bytes), told=told)
         finally:
             await opened.close()
 
@@ -208,7 +255,10 @@ def _groups(leader: str, store: str, config: Path | None, credentials: Credentia
     return read_groups(leader, store, config, credentials)
 
 
-def _graces(retention_ms: int) -> Graces:
+def _graces(retention_ms: int | None) -> Graces:
+    from statemachines.drivers.persistent_sessions.collect import GRACES
     from statemachines.persistent_sessions.graces import Graces
 
+    if retention_ms is None:
+        return GRACES
     return Graces(retention_ms=retention_ms, message_ms=min(60_000, retention_ms - 1))

@@ -27,6 +27,9 @@ SILENT_PINGS: Final = 4
 """A node that has said nothing behind so many of them is left: it may be stopped, and its connection look sound.  They
 are counted, and no time is taken: where it is our own loop that stood still, nobody was asked."""
 
+SPEAK_PINGS: Final = 8
+"""A client that has said nothing for so many of them says one: its node gives up who is silent for 15 s."""
+
 AGAIN_S: Final = (0.05, 1.0)
 """First and longest pause before the nodes are tried again."""
 
@@ -69,11 +72,17 @@ class NodeGuide:
         self._link: NodeLink | None = None
         self._over = asyncio.Event()
         self._unanswered = 0
+        self._unspoken = 0
+        self._has_heard = False
+        """Since the last ping was due."""
         self._has_store = True
         self._dial_s = DIAL_S
+        self.refusal = ""
+        """Why the last node that could be reached has refused us, in its own words ("": none has)."""
 
     def say(self, message: Message) -> None:
         """To the node; what there is no room for ends the connection."""
+        self._unspoken = 0
         if self._link is not None and not self._link.say(message):
             self._over.set()
 
@@ -99,9 +108,11 @@ class NodeGuide:
             link = await self._connect(place)
         except NodeUnreachable as error:
             logger.info("%s", error)
+            self.refusal = error.refusal or self.refusal
             return False
         self._link = link
         try:
+            self.refusal = ""
             self._unanswered = 0
             self._has_store = True
             self._opened()
@@ -128,13 +139,21 @@ class NodeGuide:
             if self._unanswered >= SILENT_PINGS:
                 logger.warning("the node says nothing for %g s; trying the next", SILENT_PINGS * PING_S)
                 return
-            self._unanswered += 1
-            self.say(Ping())
+            if self._is_ping_due():
+                self.say(Ping())
+
+    def _is_ping_due(self) -> bool:
+        """Whether to ask the node if it lives: one that has just said something does (PS-462)."""
+        self._unanswered += 1
+        self._unspoken += 1
+        has_heard, self._has_heard = self._has_heard, False
+        return not has_heard or self._unspoken > SPEAK_PINGS
 
     def _take(self, message: Message) -> None:
         if self._link is None:
             return
         self._unanswered = 0
+        self._has_heard = True
         if isinstance(message, Farewell):
             self._has_store = message.why != "no_store"
         if not isinstance(message, Pong):

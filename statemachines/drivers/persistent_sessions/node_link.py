@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.identity import Identity
 from statemachines.drivers.lives import chance_bits, chance_name
 from statemachines.drivers.persistent_sessions.node_roles import CLIENT
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
@@ -29,7 +30,11 @@ Hear = Callable[[Message], None]
 
 
 class NodeUnreachable(GaplessError):
-    """No node could be reached."""
+    """No node could be reached; `refusal`: why one has refused us, in its own words ("": none has)."""
+
+    def __init__(self, text: str, refusal: str = "") -> None:
+        self.refusal = refusal
+        super().__init__(f"{text}; it was refused: {refusal}" if refusal else text)
 
 
 class Lane:
@@ -69,7 +74,8 @@ class NodeLink:
     def __init__(self, say: Callable[[Any], bool], transport: TcpTransport | None, leave: Callable[[], None]) -> None:
         self._say = say
         self._transport = transport
-        self._leave = leave
+        self.leave = leave
+        """The client is gone; of a link within the process nothing is left then."""
 
     def say(self, message: Message) -> bool:
         """To the node; False: there was no room for it, and the connection is of no use any more."""
@@ -77,13 +83,15 @@ class NodeLink:
 
     async def close(self) -> None:
         """End it; what was said before still goes out."""
-        self._leave()
+        self.leave()
         if self._transport is not None:
             await self._transport.__aexit__(None, None, None)
 
     @classmethod
-    def local(cls, node: SessionNode, hear: Hear, ended: Callable[[], None]) -> NodeLink:
-        """To a node of this process."""
+    def local(
+        cls, node: SessionNode, hear: Hear, ended: Callable[[], None], identity: Identity | None = None
+    ) -> NodeLink:
+        """To a node of this process, for a client of this `identity` (None: it may do everything)."""
         reception, life = node.reception, incarnation(chance_name("local"), 1)
         left = False
 
@@ -96,7 +104,7 @@ class NodeLink:
             left = True
             reception.lose(life)
 
-        reception.enter(life, Lane(hear).say)
+        reception.enter(life, Lane(hear).say, identity)
         return cls(Lane(hear_there).say, None, leave)
 
     @classmethod
@@ -112,8 +120,12 @@ class NodeLink:
     ) -> NodeLink:
         """To the node that listens there; raises `NodeUnreachable` where none answers within so many seconds."""
         life = incarnation(name or chance_name("client"), 1, chance_bits())
-        joined = asyncio.Event()
+        joined: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         closing = False
+
+        def settle(refusal: str) -> None:
+            if not joined.done():
+                joined.set_result(refusal)
 
         def left(hello: Hello, dialled: bool) -> None:
             if not closing:
@@ -125,8 +137,9 @@ class NodeLink:
             receive=lambda packet: hear(packet.message),
             dial={"node": address},
             credentials=credentials,
-            joined=lambda hello: joined.set(),
+            joined=lambda hello: settle(""),
             left=left,
+            refused=settle,
         )
 
         def leave() -> None:
@@ -141,7 +154,9 @@ class NodeLink:
         await transport.__aenter__()
         try:
             async with asyncio.timeout(within_s):
-                await joined.wait()
+                refusal = await joined
+            if refusal:
+                raise NodeUnreachable("the node of sessions at {}:{} takes no connection".format(*address), refusal)
         except BaseException as error:
             leave()
             await transport.__aexit__(None, None, None)

@@ -15,6 +15,7 @@ from statemachines.persistent_sessions.client_message import (
     Pong,
     PublishStored,
     PublishWanted,
+    PublishWithHead,
     Refused,
     Subscribed,
     SubscribeWanted,
@@ -45,7 +46,16 @@ NodeMessage = (
 )
 """From a node."""
 ClientMessage = (
-    ConnectWanted | SubscribeWanted | UnsubscribeWanted | PublishWanted | LeaveWanted | Ping | Puback | Pubrec | Pubcomp
+    ConnectWanted
+    | SubscribeWanted
+    | UnsubscribeWanted
+    | PublishWanted
+    | PublishWithHead
+    | LeaveWanted
+    | Ping
+    | Puback
+    | Pubrec
+    | Pubcomp
 )
 """From a client."""
 ClientAnswer = Welcome | Subscribed | Delivered | Pubrel | PublishStored | Refused | GroupRefused | Farewell | Pong

@@ -112,12 +112,14 @@ class Outbox:
         if payload is None:
             self._gone(message)
             return
-        packet, (topic, data) = message.packet, payload
+        packet, (topic, data, head) = message.packet, payload
         if packet:
-            self._sizes[packet] = size = len(topic.encode()) + len(data) + len(message.filter.encode())
+            self._sizes[packet] = size = (
+                len(topic.encode()) + len(data) + len(head or b"") + len(message.filter.encode())
+            )
             self._unacknowledged += size
         expiry_ms = None if message.left_ns is None else -(-message.left_ns // MS)  # up: 0 says that it is over
-        self._say(Delivered(packet, topic, data, message.filter, message.qos, message.dup, expiry_ms))
+        self._say(Delivered(packet, topic, data, message.filter, message.qos, message.dup, expiry_ms, head))
 
     def _look_up(self) -> None:
         """Read the first that are not at hand."""

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
-Payload = tuple[str, bytes]
-"""Topic and payload."""
+
+class Payload(NamedTuple):
+    """What is brought of a message: its topic, its payload, and its encoded head (None: it has none)."""
+
+    topic: str
+    data: bytes
+    head: bytes | None = None
+
+
+def to_payload(row: Sequence[Any]) -> Payload:
+    """Of a row of the database: topic, payload, head."""
+    topic, data, head = row
+    return Payload(topic.decode(), bytes(data), None if head is None else bytes(head))
+
 
 BYTES_MAX: Final = 64 * 2**20
 """Bytes of payloads that are kept; the oldest goes first."""
@@ -16,7 +29,7 @@ OVERHEAD: Final = 300
 
 
 class Payloads:
-    """Message id -> topic and payload, at most `bytes_max` of them."""
+    """Message id -> payload, at most `bytes_max` of them."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -39,5 +52,4 @@ class Payloads:
 
 
 def _size(payload: Payload) -> int:
-    topic, data = payload
-    return OVERHEAD + len(topic) + len(data)
+    return OVERHEAD + len(payload.topic) + len(payload.data) + len(payload.head or b"")

@@ -52,6 +52,9 @@ PATIENCE_S: Final = 60.0
 QOS_0_MAX: Final = 10_000
 """Messages of QoS 0 that wait for the application; those beyond are dropped, as QoS 0 may be."""
 
+IN_HAND_MAX: Final = 64 * 2**20
+"""Their bytes, unless the application says otherwise."""
+
 LEAVE_S: Final = 5.0
 
 TAKEN: Final = ("superseded", "discarded")
@@ -70,6 +73,10 @@ class StoreIsFull(GaplessError):
     """The store keeps as many sessions as it may, and this client had none: it was not connected."""
 
 
+class AccessDenied(GaplessError):
+    """The client may not connect under this client id, or not any more."""
+
+
 class SubscribeRefused(GaplessError):
     """The node did not subscribe or unsubscribe a filter, and why."""
 
@@ -78,10 +85,12 @@ class PersistentSession:
     """`client_id`: whose session it is, on whatever node; `node` of this process, or `nodes` as HOST:PORT, of which it
     uses one at a time; `clean_start`: discard a session of before; `expiry_ms`: so long the session outlives its
     connection (0: not at all, -1: for ever); `receive_maximum`: so many messages may be unacknowledged; `patience_s`:
-    how long entering waits for a node; `name`, `credentials`: as of `SessionPublisher`.
+    how long entering waits for a node; `buffer_bytes`: bytes of messages that may wait for the application, beyond
+    which those of QoS 0 are dropped (of others a node sends 1 MiB at most before some are acknowledged); `name`,
+    `credentials`: as of `SessionPublisher`.
 
     `present`: the session was there before.  Entering it raises `NodeUnreachable` where no node has connected it in
-    time, `StoreIsFull` where there is no room for another session.
+    time, `AccessDenied` where it may not connect under its id, `StoreIsFull` where there is no room for a session.
     """
 
     def __init__(
@@ -94,6 +103,7 @@ class PersistentSession:
         expiry_ms: int = EXPIRY_MS,
         receive_maximum: int = RECEIVE_MAXIMUM,
         patience_s: float = PATIENCE_S,
+        buffer_bytes: int = IN_HAND_MAX,
         name: str | None = None,
         credentials: Credentials = NONE,
     ) -> None:
@@ -101,6 +111,8 @@ class PersistentSession:
             raise ConfigurationError("expiry_ms", expiry_ms, "must be -1 (for ever), 0, or milliseconds")
         if not 1 <= receive_maximum <= 65_535:
             raise ConfigurationError("receive_maximum", receive_maximum, "must be 1 to 65535")
+        if isinstance(buffer_bytes, bool) or not isinstance(buffer_bytes, int) or buffer_bytes < 1:
+            raise ConfigurationError("buffer_bytes", buffer_bytes, "must be a number of bytes, at least 1")
         self.client_id = check_name("client_id", client_id)
         self.present = False
         self.session = ""
@@ -125,6 +137,8 @@ class PersistentSession:
         self._left = asyncio.Event()
         self._came = asyncio.Event()
         self._waiting: deque[Received] = deque()
+        self._buffer_bytes = buffer_bytes
+        self._waiting_bytes = 0
         self._connection = 0
         self._in_hand: dict[int, Received] = {}
         """Packet -> the message that the application has not acknowledged."""
@@ -144,9 +158,8 @@ class PersistentSession:
         except BaseException as error:
             await self._stop()
             if isinstance(error, TimeoutError):
-                raise NodeUnreachable(
-                    f"no node has connected {self.client_id!r} within {self._patience_s:g} s"
-                ) from error
+                what = f"no node has connected {self.client_id!r} within {self._patience_s:g} s"
+                raise NodeUnreachable(what, self._guide.refusal) from error
             raise
         self._raise_failure()
         return self
@@ -198,7 +211,9 @@ class PersistentSession:
                 raise StopAsyncIteration
             self._came.clear()
             await self._came.wait()
-        return self._waiting.popleft()
+        message = self._waiting.popleft()
+        self._waiting_bytes -= size_of(message)
+        return message
 
     # -- the connection -------------------------------------------------------------------------------------------
 
@@ -228,6 +243,7 @@ class PersistentSession:
         self._connection += 1
         self._in_hand = {packet: one for packet, one in self._in_hand.items() if one.qos == 2}
         self._waiting = deque(one for one in self._waiting if one.qos != 1)
+        self._waiting_bytes = sum(map(size_of, self._waiting))
 
     def _hear(self, message: Message) -> None:
         match message:
@@ -265,7 +281,9 @@ class PersistentSession:
             if self._exact[packet]:
                 self._guide.say(Pubrec(packet))
             return
-        if not packet and len(self._waiting) >= QOS_0_MAX:
+        size = size_of(message)
+        is_full = len(self._waiting) >= QOS_0_MAX or self._waiting_bytes + size > self._buffer_bytes
+        if not packet and self._waiting and is_full:
             return
         if message.qos == 2:
             self._exact[packet] = False
@@ -273,6 +291,7 @@ class PersistentSession:
         if packet:
             self._in_hand[packet] = received
         self._waiting.append(received)
+        self._waiting_bytes += size
         self._came.set()
 
     def acknowledge(self, message: Received) -> None:
@@ -312,6 +331,9 @@ class PersistentSession:
         elif why == "full":
             rule = "let others expire or discard them, or raise --max-sessions of its nodes"
             self._fail(StoreIsFull(f"no session for {self.client_id!r}: the store keeps as many as it may; {rule}"))
+        elif why == "denied":
+            rule = "its node does not allow that; see --permissions there, or take a name of its certificate"
+            self._fail(AccessDenied(f"{self.client_id!r} may not connect: {rule}"))
         elif why in ("left", "refused"):
             self._left.set()
         else:
@@ -334,3 +356,8 @@ class PersistentSession:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._came.set()
+
+
+def size_of(message: Delivered | Received) -> int:
+    """Bytes of its payload and head."""
+    return len(message.payload) + len(message.head or b"")

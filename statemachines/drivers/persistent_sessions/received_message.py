@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from statemachines.drivers.message_head import Header, decode_head
 from statemachines.persistent_sessions.client_message import Delivered
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Received(msgspec.Struct, frozen=True, eq=False):
     expiry: float | None
     session: PersistentSession
     connection: int
+    head: bytes | None = None
+    """Its headers, key and timestamp, encoded (`message_head`)."""
 
     @classmethod
     def of(cls, message: Delivered, session: PersistentSession, connection: int) -> Received:
@@ -41,7 +44,26 @@ class Received(msgspec.Struct, frozen=True, eq=False):
             None if message.expiry_ms is None else message.expiry_ms / 1_000,
             session,
             connection,
+            message.head,
         )
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        """Names and values, in the order in which they were published: `dict(message.headers)`.
+
+        Raises `ConfigurationError`, as `key` and `timestamp` do, where the node has sent something else.
+        """
+        return decode_head(self.head).headers
+
+    @property
+    def key(self) -> bytes | None:
+        """What it is about, if its publisher said so."""
+        return decode_head(self.head).key
+
+    @property
+    def timestamp(self) -> float | None:
+        """Seconds since the epoch, if its publisher said so."""
+        return decode_head(self.head).timestamp
 
     def acknowledge(self) -> None:
         """The application is done with it: it need not come again.  A second time changes nothing."""

@@ -151,9 +151,9 @@ def size_of(request: Asked) -> int:
     """Bytes of payload that it stores; those that go with rows are there already, as a rule."""
     match request:
         case PutMessage():
-            return len(request.payload)
+            return len(request.payload) + len(request.head or b"")
         case PutCarried():
-            return sum(len(payload) for _, _, payload in request.messages)
+            return sum(len(payload.data) + len(payload.head or b"") for _, payload in request.messages)
     return 0
 
 

@@ -18,8 +18,9 @@ COUNT_OTHERS: Final = (
     " LIMIT :most) AS others"
 )
 PUT_ROUTE: Final = (
-    "INSERT INTO @routes VALUES (:session, :filter, :qos, :version, 0) ON CONFLICT (session, filter) DO UPDATE SET"
-    " qos = excluded.qos, version = excluded.version, gone = 0"
+    "INSERT INTO @routes (session, filter, qos, version, gone) VALUES (:session, :filter, :qos, :version, 0)"
+    " ON CONFLICT (session, filter) DO UPDATE SET"
+    " qos = excluded.qos, version = excluded.version, gone = 0, options = 0"
 )
 
 
@@ -33,6 +34,20 @@ def has_room(sql: Sql, session: bytes, topic_filter: bytes) -> bool:
 def put_route(sql: Sql, session: bytes, topic_filter: bytes, qos: int) -> None:
     """The session subscribes; a subscription that is there has this `qos` from now on."""
     sql.run(PUT_ROUTE, session=session, filter=topic_filter, qos=qos, version=_next_version(sql))
+
+
+def put_options(sql: Sql, session: bytes, topic_filter: bytes, options: int) -> None:
+    """What a front wants to know of the subscription again."""
+    sql.run(
+        "UPDATE @routes SET options = :options WHERE session = :session AND filter = :filter",
+        session=session, filter=topic_filter, options=options,
+    )  # fmt: skip
+
+
+def read_options(sql: Sql, session: bytes) -> dict[str, int]:
+    """Filter -> its options, of all that the session subscribes."""
+    found = sql.all("SELECT filter, options FROM @routes WHERE session = :session AND gone = 0", session=session)
+    return {topic_filter.decode(): options for topic_filter, options in found}
 
 
 def remove_route(sql: Sql, session: bytes, topic_filter: bytes) -> None:
@@ -53,11 +68,16 @@ def remove_route(sql: Sql, session: bytes, topic_filter: bytes) -> None:
         sql.run("UPDATE @store SET forgotten = :version", version=version - FORGET)
 
 
+def list_filters(sql: Sql, session: bytes) -> tuple[str, ...]:
+    """All that the session subscribes."""
+    found = sql.all("SELECT filter FROM @routes WHERE session = :session AND gone = 0 ORDER BY filter", session=session)
+    return tuple(topic_filter.decode() for (topic_filter,) in found)
+
+
 def remove_routes(sql: Sql, session: bytes) -> None:
     """All of the session."""
-    found = sql.all("SELECT filter FROM @routes WHERE session = :session AND gone = 0 ORDER BY filter", session=session)
-    for (topic_filter,) in found:
-        remove_route(sql, session, topic_filter)
+    for topic_filter in list_filters(sql, session):
+        remove_route(sql, session, topic_filter.encode())
 
 
 def _next_version(sql: Sql) -> int:

@@ -20,21 +20,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from statemachines.drivers.authority import AUTHORIZE_S, Authority, Authorize
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.identity import Identity
 from statemachines.drivers.lives import begin_log, chance_bits, node_number
 from statemachines.drivers.loop_watchdog import LoopWatchdog
+from statemachines.drivers.permission_file import PermissionFile
+from statemachines.drivers.persistent_sessions.backlog import Bounds
+from statemachines.drivers.persistent_sessions.collect import GRACES, drop_rows
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
-from statemachines.drivers.persistent_sessions.rate_limited_log import RateLimitedLog
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import NodeLife, SessionStore, open_session_store
 from statemachines.drivers.port import Feed
+from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime
 from statemachines.drivers.sql.awaited import retry_while_unavailable
-from statemachines.drivers.tcp import Address, TcpTransport
+from statemachines.drivers.tcp import CONNECTIONS_MAX, Address, TcpTransport
 from statemachines.kernel import (
     ConfigurationError,
     Event,
@@ -66,7 +71,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("gapless")
 
-GRACES: Final = Graces()
 LEASE_MS: Final = 5_000
 LOOK_MS: Final = 1_000
 SWEEP_S: Final = 1.0
@@ -97,10 +101,14 @@ class SessionNode:
     it accepts nodes and clients (None: clients of this process alone, and it hears nothing of other nodes but through
     the store); `peers`: where the other nodes listen; `times`, `life_times`: how long its parties wait; `graces`: how
     long it leaves alone what nobody seems to need (None: it deletes nothing); `max_sessions`: beyond
-    so many that the store keeps, whoever has them, this node opens none for a client without one; `lease_ms`: a
+    so many that the store keeps, whoever has them, this node opens none for a client without one; `max_connections`: of
+    clients and nodes together, that it has at a time; `bounds`: what may
+    wait for a session, beyond which its oldest messages are dropped (None: `Bounds()`); `lease_ms`: a
     node that has said nothing to the store for so long is dead for the others; `look_ms`: how often it looks there for
     what it was not told; `groups`: where the groups are that its sessions may share streams with (None: they share with
-    nobody); `credentials`: what others must prove; `trace`: directory for its log; `observe` sees every
+    nobody); `credentials`: what others must prove; `authorize`: a hook, or a `PermissionFile`, that says what clients
+    may do (None: everything; one with a certificate connects under a name of that), and `authorize_s`: how long a hook
+    may take, in seconds; `trace`: directory for its log; `observe` sees every
     step.
 
     Entering it waits for a store that is not there, starts or is busy.  Raises `ConfigurationError` for values that
@@ -120,8 +128,12 @@ class SessionNode:
         lease_ms: int = LEASE_MS,
         look_ms: int = LOOK_MS,
         max_sessions: int = SESSIONS_MAX,
+        max_connections: int = CONNECTIONS_MAX,
+        bounds: Bounds | None = None,
         groups: Groups | None = None,
         credentials: Credentials = NONE,
+        authorize: Authorize | PermissionFile | None = None,
+        authorize_s: float = AUTHORIZE_S,
         trace: Path | None = None,
         observe: Observer | None = None,
     ) -> None:
@@ -130,6 +142,8 @@ class SessionNode:
                 raise ConfigurationError(key, value, "at least 1 millisecond")
         if isinstance(max_sessions, bool) or max_sessions < 1:
             raise ConfigurationError("max_sessions", max_sessions, "at least 1")
+        if isinstance(max_connections, bool) or max_connections < 1:
+            raise ConfigurationError("max_connections", max_connections, "at least 1")
         incarnation(name, 1)
         credentials.check_peers(peers, NODE.name)
         self.name = name
@@ -142,10 +156,16 @@ class SessionNode:
         self._lease_ms = lease_ms
         self._look_ms = look_ms
         self._max_sessions = max_sessions
+        self._max_connections = max_connections
+        self._bounds = bounds or Bounds()
+        self.messages_dropped = 0
+        """Of sessions that had more waiting than they may, dropped by this node."""
         self._groups = groups
         self._carrier: GroupMembership | None = None
         self._refused = RateLimitedLog(steady_ns)
         self._credentials = credentials
+        self.authority = Authority(authorize, limit_s=authorize_s, who=name)
+        """What clients may do; its `reload()` has all of them asked again."""
         self._trace = trace
         self._observe = observe
         self._failure = asyncio.Event()
@@ -198,6 +218,8 @@ class SessionNode:
         if self._trace is not None:
             self._log = begin_log(self._trace, life, [PROTOCOL], stores={PROTOCOL: held.identity.hex()})
         self._desk = RequestQueue(self._store, held)
+        if self._graces is not None:
+            self._store.bound_sessions(self._bounds)
         self._runtime = Runtime(
             life,
             number,
@@ -222,7 +244,15 @@ class SessionNode:
         self._lookout = LagMonitor(self._host)
         soon = asyncio.get_running_loop().call_soon
         self._reception = SessionServer(
-            self._host, self._runtime, self._desk, self._say, steady_ns, self._lease_ms, soon
+            self._host,
+            self._runtime,
+            self._desk,
+            self._say,
+            steady_ns,
+            self._lease_ms,
+            soon,
+            self.authority,
+            lambda party: Identity(self._transport.names_of(party), self._credentials.mutual),
         )
         self._transport = TcpTransport(
             life=life,
@@ -233,6 +263,7 @@ class SessionNode:
             credentials=self._credentials,
             store=held.identity.hex(),
             left=self._left,
+            connections_max=self._max_connections,
         )
         self._runtime.attach(self._host, self)
         self._begin_carrier()
@@ -272,6 +303,7 @@ class SessionNode:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.authority.close()
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
         await self._store.close()
@@ -333,6 +365,7 @@ class SessionNode:
             await asyncio.sleep(SWEEP_S)
             self._watch_store()
             self._reception.lose_silent()
+            self.messages_dropped += await drop_rows(self._store.take_drops(), self._desk.ask)
 
     def _watch_store(self) -> None:
         clients = len(self._reception.visitors)

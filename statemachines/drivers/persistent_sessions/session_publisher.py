@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.message_head import Headers, encode_head, make_head
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide, places_of
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.topic import check_topic
@@ -21,6 +22,7 @@ from statemachines.persistent_sessions.client_message import (
     MESSAGE_EXPIRY_MAX_S,
     PublishStored,
     PublishWanted,
+    PublishWithHead,
     Refused,
 )
 from statemachines.wire import FRAME_MAX
@@ -93,12 +95,23 @@ class SessionPublisher:
         for _, stored in self._unstored.values():
             stored.cancel()
 
-    async def publish(self, topic: str, payload: bytes, qos: int = 1, expiry: float | None = None) -> None:
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int = 1,
+        expiry: float | None = None,
+        *,
+        headers: Headers | None = None,
+        key: bytes | None = None,
+        timestamp: float | None = None,
+    ) -> None:
         """Store it for every session that subscribes the topic; waits until that is done, however long no node can be
         reached.
 
         `expiry`: seconds, from when it is stored and by the clock of the database; whom it was not sent to by then it
-        is not sent any more (None: it does not expire).
+        is not sent any more (None: it does not expire).  `headers`: names and values, `key`: what it is about,
+        `timestamp`: seconds since the epoch; as of `Publisher.publish`.
 
         Raises `ConfigurationError` for what cannot be published, `PublishRefused` where the node did not take it.
         """
@@ -108,16 +121,20 @@ class SessionPublisher:
         if not isinstance(payload, bytes):
             rule = f"must be bytes, not {type(payload).__name__}; encode it first, or copy it with bytes()"
             raise ConfigurationError("payload", type(payload).__name__, rule)
-        if len(payload) > PAYLOAD_MAX:
-            raise ConfigurationError("payload", f"{len(payload)} bytes", f"must have at most {PAYLOAD_MAX} bytes")
+        head = encode_head(make_head(headers, key, timestamp))
+        content = len(payload) + len(head or b"")
+        if content > PAYLOAD_MAX:
+            rule = f"must have at most {PAYLOAD_MAX} bytes, with its headers"
+            raise ConfigurationError("payload", f"{content} bytes", rule)
         expiry_ms = None if expiry is None else milliseconds_of(expiry)
-        size = OVERHEAD + len(topic.encode()) + len(payload)
+        size = OVERHEAD + len(topic.encode()) + content
         async with self._turn:  # those that wait for room go in the order of their calls
             while len(self._unstored) >= WINDOW or (self._unstored and self._size + size > WINDOW_BYTES):
                 self._stored.clear()
                 await self._stored.wait()
             self._count += 1
-            wanted = PublishWanted(self._count, topic, payload, qos, expiry_ms)
+            given = (self._count, topic, payload, qos, expiry_ms)
+            wanted = PublishWanted(*given) if head is None else PublishWithHead(*given, head)
             stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._unstored[wanted.n] = (wanted, stored)
             self._size += size

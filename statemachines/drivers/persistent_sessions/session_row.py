@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from statemachines.drivers.persistent_sessions.front_message import FRONT_INSTANCE
 from statemachines.drivers.persistent_sessions.sql import Sql, one
 from statemachines.persistent_sessions.life_request import NEVER
 from statemachines.persistent_sessions.times import MS
@@ -23,6 +24,14 @@ class SessionRow(NamedTuple):
     connection: bytes
     expiry_ms: int
     seen_ns: int
+    instance: bytes | None = None
+    """Of the client that had the lock of its client id last."""
+
+    @property
+    def ends_for_front(self) -> bool:
+        """For the clients of a front a session without expiry ends with its connection, so a connection that takes its
+        place finds none (PS-440)."""
+        return self.expiry_ms == 0 and (self.instance or b"").startswith(FRONT_INSTANCE.encode())
 
     def is_live(self, now_ns: int, dead_ms: int) -> bool:
         """It is in the hands of somebody who has said so within `dead_ms`."""
@@ -39,8 +48,9 @@ def session_of(sql: Sql, client: bytes) -> SessionRow | None:
     """The client's session."""
     found = one(
         sql,
-        "SELECT sessions.session, sessions.connection, sessions.expiry_ms, sessions.seen_ns FROM @clients AS clients"
-        " JOIN @sessions AS sessions ON sessions.session = clients.session WHERE clients.client = :client",
+        "SELECT sessions.session, sessions.connection, sessions.expiry_ms, sessions.seen_ns, clients.instance"
+        " FROM @clients AS clients JOIN @sessions AS sessions ON sessions.session = clients.session"
+        " WHERE clients.client = :client",
         client=client,
     )
     return None if found is None else SessionRow(*found)

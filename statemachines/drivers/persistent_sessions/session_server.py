@@ -8,25 +8,40 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.identity import Identity
+from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
+from statemachines.drivers.persistent_sessions.client_rights import ClientRights
+from statemachines.drivers.persistent_sessions.front_message import (
+    FrontPublish,
+    FrontSubscribe,
+    OptionsFound,
+    OptionsWanted,
+    PublishUnmatched,
+)
 from statemachines.drivers.persistent_sessions.host_request import (
+    FrontSubscribed,
     HostRequest,
     Page,
     PutMessage,
+    ReadFilters,
     ReadGroups,
+    ReadOptions,
     ReadPage,
     Routes,
     StoreRows,
     Subscribe,
+    SubscribeFront,
     Unsubscribe,
 )
 from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
 from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX, Outbox, Soon, at_once
-from statemachines.drivers.persistent_sessions.payloads import Payloads
-from statemachines.drivers.persistent_sessions.rate_limited_log import RateLimitedLog
+from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_rows import FILTERS_MAX
 from statemachines.drivers.persistent_sessions.topic import (
@@ -37,6 +52,7 @@ from statemachines.drivers.persistent_sessions.topic import (
     is_shared,
     unknown_group,
 )
+from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime
 from statemachines.kernel import (
     Answer,
@@ -58,6 +74,7 @@ from statemachines.persistent_sessions.client_message import (
     Pong,
     PublishStored,
     PublishWanted,
+    PublishWithHead,
     Refused,
     Subscribed,
     SubscribeWanted,
@@ -106,6 +123,11 @@ WHY_NOT_CHANGED: Final = {
 CHANGES_MAX: Final = 100
 """Subscriptions and their ends of one client that are on their way into the database."""
 
+WISHES_MAX: Final = CHANGES_MAX + PUBLISHER_MAX
+"""What one client wants, and waits for permission: it has no more under way than that."""
+
+NOT_ALLOWED: Final = "is not allowed: no permission of this client covers it"
+
 SILENT_NS: Final = 15_000_000_000
 """A client that has said nothing for so long is gone."""
 
@@ -116,20 +138,20 @@ Say = Callable[[Message], bool]
 class Unstored(NamedTuple):
     """A message whose rows are not all stored; `stored` hears when they are."""
 
-    topic: str
-    payload: bytes
+    payload: Payload
     stored: Callable[[], None]
 
 
 class ClientConnection:
     """A client: `say` to it; when it was `heard_ns` last; `owner` of its session ("": none), and who brings it that
-    session's messages; `changes` of its subscriptions, and messages it is `publishing` (and their `bytes`), that are
-    under way; what it has `acknowledged` in this turn of the loop."""
+    session's messages; `rights`: what it may do; `changes` of its subscriptions, and messages it is `publishing` (and
+    their `bytes`), that are under way; what it has `acknowledged` in this turn of the loop."""
 
-    __slots__ = ("acknowledged", "bytes", "changes", "courier", "heard_ns", "owner", "publishing", "say")
+    __slots__ = ("acknowledged", "bytes", "changes", "courier", "heard_ns", "owner", "publishing", "rights", "say")
 
-    def __init__(self, say: Say, heard_ns: int) -> None:
+    def __init__(self, say: Say, heard_ns: int, rights: ClientRights) -> None:
         self.say = say
+        self.rights = rights
         self.heard_ns = heard_ns
         self.owner = ""
         self.changes = 0
@@ -139,10 +161,16 @@ class ClientConnection:
         self.acknowledged: list[Acknowledgement] = []
 
 
+def size_of(asked: PublishWanted) -> int:
+    """Bytes of its payload and head."""
+    return len(asked.payload) + (len(asked.head) if isinstance(asked, PublishWithHead) else 0)
+
+
 class SessionServer:
     """`host`, `runtime`, `desk`: of the node; `say(party, message)`: over its transport; `lease_ms`: a store that has
-    not answered for so long is out of reach; `soon` calls back when what comes at once is there: what a client
-    acknowledges in one turn of the loop is one turn of the machines."""
+    not answered for so long is out of reach; `authority` says what clients may do, and `identify(party)` who one over
+    the transport is; `soon` calls back when what comes at once is there: what a client acknowledges in one turn of the
+    loop is one turn of the machines."""
 
     def __init__(
         self,
@@ -153,11 +181,18 @@ class SessionServer:
         clock: Clock,
         lease_ms: int,
         soon: Soon = at_once,
+        authority: Authority | None = None,
+        identify: Callable[[str], Identity] = lambda party: Identity(),
     ) -> None:
         self.visitors: dict[str, ClientConnection] = {}
         """By the life of the client."""
         self.expired = 0
         """Messages that were over before they were sent to a session here."""
+        self.withheld = 0
+        """Messages that came by a filter that the client may not subscribe any more."""
+        self.authority = authority or Authority()
+        self.authority.on_reload = self.review_all
+        self._identify = identify
         self.is_cut_off = False
         """The store does not answer: clients are sent to other nodes."""
         self._host = host
@@ -185,8 +220,12 @@ class SessionServer:
         self._kinds: dict[type[Message], Callable[[str, ClientConnection, Any], None]] = {
             ConnectWanted: self._connect,
             SubscribeWanted: self._subscribe,
+            FrontSubscribe: self._subscribe,
+            OptionsWanted: self._find_options,
+            FrontPublish: self._publish,
             UnsubscribeWanted: self._unsubscribe,
             PublishWanted: self._publish,
+            PublishWithHead: self._publish,
             LeaveWanted: self._leave,
             Ping: self._ping,
             Puback: self._acknowledge,
@@ -196,12 +235,15 @@ class SessionServer:
 
     # -- visitors -------------------------------------------------------------------------------------------------
 
-    def enter(self, party: str, say: Say | None = None) -> ClientConnection:
-        """The visitor that speaks as this party; `say` to it where it is not over the transport."""
+    def enter(self, party: str, say: Say | None = None, identity: Identity | None = None) -> ClientConnection:
+        """The visitor that speaks as this party; `say` to it where it is not over the transport, as `identity` (None:
+        it is of this process, and may do everything)."""
         life = life_of(party)
         visitor = self.visitors.get(life)
         if visitor is None:
-            visitor = ClientConnection(say or (lambda message: self._say(party, message)), self._clock())
+            if say is None:
+                say, identity = (lambda message: self._say(party, message)), self._identify(party)
+            visitor = ClientConnection(say, self._clock(), ClientRights(self.authority, identity))
             self.visitors[life] = visitor
         return visitor
 
@@ -238,6 +280,7 @@ class SessionServer:
         visitor = self.visitors.pop(life, None)
         if visitor is None:
             return
+        visitor.rights.close()
         self._take_acknowledged(visitor)
         if visitor.courier is not None:
             visitor.courier.close()
@@ -294,8 +337,28 @@ class SessionServer:
     def _deliver(self, life: str, message: Delivered | Pubrel) -> None:
         """To a subscriber; of QoS 0 what there is no room for is dropped."""
         visitor = self.visitors.get(life)
-        if visitor is not None and not visitor.say(message) and message.packet:
+        if visitor is None:
+            return
+        rights = visitor.rights
+        if isinstance(message, Delivered) and message.filter in rights.denied:
+            self._withhold(life, visitor, message)
+        elif isinstance(message, Pubrel) and message.packet in rights.withheld:
+            rights.withheld.discard(message.packet)
+            self._acknowledge(life, visitor, Pubcomp(message.packet))
+        elif not visitor.say(message) and message.packet:
             self._give_up(life)
+
+    def _withhold(self, life: str, visitor: ClientConnection, message: Delivered) -> None:
+        """It counts as acknowledged, and the client never sees it (PS-455)."""
+        self.withheld += 1
+        if message.packet:
+            self._count_as_acknowledged(life, visitor, message.packet, message.qos)
+
+    def _count_as_acknowledged(self, life: str, visitor: ClientConnection, packet: int, qos: int) -> None:
+        """A message that the client does not see; of QoS 2 it does not see the release either."""
+        if qos == 2:
+            visitor.rights.withheld.add(packet)
+        self._acknowledge(life, visitor, Pubrec(packet) if qos == 2 else Puback(packet))
 
     # -- what machines say ----------------------------------------------------------------------------------------
 
@@ -315,14 +378,73 @@ class SessionServer:
             case MessageExpired():
                 self.expired += 1
             case Accepted(session, present):
-                life = self._owners.get(owner_of(party), "")
-                self._tell(life, Welcome(session, present))
-                visitor = self.visitors.get(life)
-                if visitor is not None and visitor.courier is not None:
-                    visitor.courier.welcome()
-                    self._begin_carrying(owner_of(party))
+                self._accept(owner_of(party), session, present)
             case SessionClosed(_, why):
                 self._end(owner_of(party), why)
+
+    def _accept(self, owner: str, session: str, present: bool) -> None:
+        """Say so, once it is known which of its filters the client may still subscribe (PS-454)."""
+        life = self._owners.get(owner, "")
+        visitor = self.visitors.get(life)
+        if visitor is None or not present or not visitor.rights.is_limited:
+            self._welcome(life, owner, session, present)
+            return
+        rights = visitor.rights
+
+        def take(found: tuple[str, ...]) -> None:
+            rights.review(found, lambda: self._welcome(life, owner, session, present))
+
+        self._desk.give(ReadFilters(session), take)
+
+    def _welcome(self, life: str, owner: str, session: str, present: bool) -> None:
+        if self._owners.get(owner) != life:
+            return  # it has gone meanwhile
+        self._tell(life, Welcome(session, present))
+        visitor = self.visitors.get(life)
+        if visitor is not None and visitor.courier is not None:
+            visitor.courier.welcome()
+            self._begin_carrying(owner)
+            self._tell_denied(owner, visitor.rights.denied)
+
+    def _tell_denied(self, owner: str, filters: Iterable[str]) -> None:
+        for one in sorted(filters):
+            self.refuse_group(owner, one, NOT_ALLOWED)
+
+    def is_denied(self, owner: str, topic_filter: str) -> bool:
+        """Whether the client of this owner may not subscribe it, though its session does."""
+        visitor = self.visitors.get(self._owners.get(owner, ""))
+        return visitor is not None and topic_filter in visitor.rights.denied
+
+    def review_all(self) -> None:
+        """Permissions have changed: ask again what each client was allowed (PS-454)."""
+        for life, visitor in list(self.visitors.items()):
+            visitor.rights.forget()
+            visitor.rights.review_client(partial(self._expel, life), partial(self._review_filters, life))
+
+    def _expel(self, life: str) -> None:
+        self._tell(life, Farewell("denied"))
+        if life in self.visitors:
+            self._give_up(life)
+
+    def _review_filters(self, life: str) -> None:
+        """Of a client that is connected; of one that is about to be they are looked at then."""
+        visitor = self.visitors[life]
+        node = self._host.nodes.get(life_of_owner(visitor.owner))
+        if node is None or node.record.status is not CONNECTED:
+            return
+        owner, rights, session, token = visitor.owner, visitor.rights, node.record.session, node.record.token
+
+        def renew(before: frozenset[str]) -> None:
+            if self._owners.get(owner) != life:
+                return
+            denied = rights.denied - before
+            self._tell_denied(owner, denied)
+            if self.carrier is not None:
+                for one in denied:
+                    self.carrier.leave(owner, one)
+                self.carrier.renew(owner, session, token)
+
+        self._desk.give(ReadFilters(session), lambda found: rights.review(found, partial(renew, rights.denied)))
 
     def _begin_carrying(self, owner: str) -> None:
         node = self._host.nodes.get(life_of_owner(owner))
@@ -374,9 +496,15 @@ class SessionServer:
         except ConfigurationError as error:
             self._tell(life, Farewell("refused"))
             raise RemoteProtocolError("session_node", "-", name_of(ConnectWanted), "", str(error)) from error
+        visitor.rights.ask(
+            "connect", "", partial(self._begin, life, visitor, asked), partial(self._expel, life), asked.client
+        )
+
+    def _begin(self, life: str, visitor: ClientConnection, asked: ConnectWanted) -> None:
         if visitor.owner:
             self._tell(life, Farewell("refused"))
             return
+        visitor.rights.connect(asked.client)
         owner = visitor.owner = self._host.next_owner
         self._owners[owner] = life
         visitor.courier = Outbox(
@@ -398,21 +526,54 @@ class SessionServer:
                 self.carrier.subscribe(visitor.owner, request, take, lambda why: refuse(at, why))
             else:
                 check_private(asked.filter)
-                self._desk.give(request, take)
+                if isinstance(asked, FrontSubscribe):
+                    self._subscribe_front(request, asked, take)
+                else:
+                    self._desk.give(request, take)
 
         def refuse(at: LifeRecord, why: str) -> None:
             visitor.changes -= 1
             self._tell(life, Refused(asked.n, why))
 
-        self._change_routes(life, visitor, asked, give)
+        def act() -> None:
+            visitor.rights.subscribe(asked.filter)
+            self._change_routes(life, visitor, asked, give)
+
+        if visitor.rights.wishes >= WISHES_MAX:
+            self._tell(life, Refused(asked.n, "busy"))
+            return
+        refused = Refused(asked.n, f"the filter {NOT_ALLOWED}")
+        visitor.rights.ask("subscribe", asked.filter, act, lambda: self._tell(life, refused))
+
+    def _subscribe_front(self, asked: Subscribe, wanted: FrontSubscribe, take: Callable[[bool | None], None]) -> None:
+        def take_all(found: FrontSubscribed) -> None:
+            take(found.done)
+            for one in found.retained:
+                message = self.new_message()
+                handed = Handed(asked.session, asked.filter, one.qos, one.until_ns)
+                self.hand(message, Unstored(one.payload, lambda: None), [handed])
+
+        given = (asked.session, asked.token, asked.filter, asked.qos)
+        self._desk.give(SubscribeFront(*given, wanted.options, wanted.handling), take_all)
+
+    def _find_options(self, life: str, visitor: ClientConnection, asked: OptionsWanted) -> None:
+        node = self._host.nodes.get(life_of_owner(visitor.owner))
+        if node is None:
+            self._tell(life, Refused(asked.n, "no session is connected here"))
+            return
+        self._desk.give(ReadOptions(node.record.session), lambda found: self._tell(life, OptionsFound(asked.n, found)))
 
     def _unsubscribe(self, life: str, visitor: ClientConnection, asked: UnsubscribeWanted) -> None:
         def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
             if self.carrier is not None:
                 self.carrier.leave(visitor.owner, asked.filter)
             self._desk.give(Unsubscribe(at.session, at.token, check_filter(asked.filter)), take)
+            visitor.rights.unsubscribe(asked.filter)
 
-        self._change_routes(life, visitor, asked, give)
+        if visitor.rights.wishes >= WISHES_MAX:
+            self._tell(life, Refused(asked.n, "busy"))
+            return
+        visitor.rights.do_in_turn(lambda: self._change_routes(life, visitor, asked, give))
 
     def _change_routes(
         self,
@@ -443,26 +604,50 @@ class SessionServer:
     def _publish(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
         try:
             check_topic(asked.topic)
+            if isinstance(asked, PublishWithHead):
+                decode_head(asked.head or None)
         except ConfigurationError as error:
             self._tell(life, Refused(asked.n, str(error)))
             return
-        if not self._has_room(visitor, len(asked.payload)):
+        if not self._has_room(visitor, size_of(asked)):
             self._tell(life, Refused(asked.n, "busy"))
             return
-        self._count(visitor, 1, len(asked.payload))
+        size, n = size_of(asked), asked.n
+        self._count(visitor, 1, size)
+
+        def refuse() -> None:
+            self._count(visitor, -1, -size)
+            self._tell(life, Refused(n, f"the topic {NOT_ALLOWED}"))
+
+        visitor.rights.ask("publish", asked.topic, lambda: self._store(life, visitor, asked), refuse)
+
+    def _store(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
         message = self.new_message()
+        head = (asked.head or None) if isinstance(asked, PublishWithHead) else None
+        retain = isinstance(asked, FrontPublish) and asked.retain
 
         def stored() -> None:
             self._answer(life, visitor, asked)
 
         def take(routes: Routes) -> None:
+            is_matched = bool(routes)
+            if isinstance(asked, FrontPublish) and asked.not_by:
+                routes = self._leave_out(visitor, routes, asked.not_by)
             if not routes:
-                stored()
+                self._answer(life, visitor, asked, is_matched=is_matched)
                 return
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
-            self.hand(message, Unstored(asked.topic, asked.payload, stored), handed)
+            self.hand(message, Unstored(Payload(asked.topic, asked.payload, head), stored), handed)
 
-        self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms), take)
+        self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain), take)
+
+    def _leave_out(self, visitor: ClientConnection, routes: Routes, filters: frozenset[str]) -> Routes:
+        """The routes without those by which the session of this client is not to have its own message."""
+        node = self._host.nodes.get(life_of_owner(visitor.owner)) if visitor.owner else None
+        if node is None:
+            return routes
+        session = node.record.session
+        return tuple(one for one in routes if one.session != session or one.filter not in filters)
 
     def new_message(self) -> str:
         """The id of the next message that is stored here."""
@@ -471,7 +656,7 @@ class SessionServer:
 
     def hand(self, message: str, unstored: Unstored, handed: Iterable[Handed]) -> None:
         """To the writers of these sessions; the message itself is in the database."""
-        self._payloads.put(message, (unstored.topic, unstored.payload))
+        self._payloads.put(message, unstored.payload)
         self._unstored[message] = unstored
         self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
 
@@ -497,13 +682,14 @@ class SessionServer:
         for row in request.rows:
             found = self._unstored.get(row.message)
             if found is not None:
-                payloads[row.message] = (found.topic, found.payload)
+                payloads[row.message] = found.payload
         return StoreRows(request, payloads) if payloads else request
 
-    def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
+    def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted, *, is_matched: bool = True) -> None:
         """It is stored, or nobody is there that it is for."""
-        self._count(visitor, -1, -len(asked.payload))
-        self._tell(life, PublishStored(asked.n))
+        self._count(visitor, -1, -size_of(asked))
+        is_told = isinstance(asked, FrontPublish) and not is_matched
+        self._tell(life, PublishUnmatched(asked.n) if is_told else PublishStored(asked.n))
 
     def _has_room(self, visitor: ClientConnection, size: int) -> bool:
         """Whether a payload may be on its way as well: of this publisher, and of all."""
@@ -520,6 +706,9 @@ class SessionServer:
         self._publishing_bytes += size
 
     def _leave(self, life: str, visitor: ClientConnection, asked: LeaveWanted) -> None:
+        visitor.rights.do_in_turn(partial(self._end_session, visitor, asked))
+
+    def _end_session(self, visitor: ClientConnection, asked: LeaveWanted) -> None:
         owner = visitor.owner
         if visitor.courier is not None:
             visitor.courier.close()
@@ -543,9 +732,11 @@ class SessionServer:
     def _miss(self, owner: str, message: Publish) -> None:
         """A message was deleted before it could be brought.  Of QoS 0 no state holds it, so that may have been for its
         age; any other counts as acknowledged."""
-        if message.packet:
-            self._feed(owner, [Puback(message.packet)])
-        elif message.left_ns is not None:
+        life = self._owners.get(owner, "")
+        visitor = self.visitors.get(life)
+        if message.packet and visitor is not None:
+            self._count_as_acknowledged(life, visitor, message.packet, message.qos)
+        elif not message.packet and message.left_ns is not None:
             self.expired += 1
 
     def _feed(self, owner: str, asked: Sequence[Acknowledgement]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -67,9 +67,13 @@ def read_state(sql: Sql, session: bytes, client: str) -> KnownState:
 
 def write_state(sql: Sql, session: bytes, known: KnownState, state: SessionState) -> KnownState:
     """What has changed since `known`, but for what is over and was in no state before; what is known now."""
-    state = without_over(known.state, state, sql.aged_ns)
+    before = known.state.packets
+    # Thousands may be in flight, and few of them change: those that are the very objects that were committed do not.
+    touched = [packet for packet, one in state.packets.items() if before.get(packet) is not one]
+    if any(state.packets[packet].queued.until_ns for packet in touched):
+        state = without_over(known.state, state, sql.aged_ns)
     _write_taken(sql, session, known.state, state)
-    _write_packets(sql, session, known.state, state)
+    _write_packets(sql, session, known.state, state, [packet for packet in sorted(touched) if packet in state.packets])
     first = _write_queued(sql, session, known, state)
     sql.run(
         "UPDATE @sessions SET revision = revision + 1, places = :places WHERE session = :session",
@@ -94,15 +98,16 @@ def _write_taken(sql: Sql, session: bytes, before: SessionState, after: SessionS
         )  # fmt: skip
 
 
-def _write_packets(sql: Sql, session: bytes, before: SessionState, after: SessionState) -> None:
-    for first, last in runs_of_numbers(packet for packet in before.packets if packet not in after.packets):
-        sql.run(
-            "DELETE FROM @packets WHERE session = :session AND packet BETWEEN :first AND :last",
-            session=session, first=first, last=last,
-        )  # fmt: skip
-    known = before.packets
-    changed = sorted(packet for packet, one in after.packets.items() if _is_changed(known.get(packet), one))
-    sql.put_many(PUT_PACKET, [_packet_row(session, after.packets[packet]) for packet in changed])
+def _write_packets(sql: Sql, session: bytes, before: SessionState, after: SessionState, touched: Sequence[int]) -> None:
+    known, kept = before.packets, after.packets
+    if len(known) + sum(packet not in known for packet in touched) > len(kept):
+        for first, last in runs_of_numbers(packet for packet in known if packet not in kept):
+            sql.run(
+                "DELETE FROM @packets WHERE session = :session AND packet BETWEEN :first AND :last",
+                session=session, first=first, last=last,
+            )  # fmt: skip
+    changed = [packet for packet in touched if _is_changed(known.get(packet), kept[packet])]
+    sql.put_many(PUT_PACKET, [_packet_row(session, kept[packet]) for packet in changed])
 
 
 def runs_of_numbers(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -19,9 +19,17 @@ from urllib.parse import unquote
 import msgspec
 
 from statemachines.drivers.clock import Clock, steady_ns
+from statemachines.drivers.persistent_sessions.backlog import BacklogTally, Bounds
 from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS as COLLECTOR
 from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
-from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutMessage, ReadPage, StoreRows
+from statemachines.drivers.persistent_sessions.collector_requests import read_rows
+from statemachines.drivers.persistent_sessions.host_request import (
+    DropRows,
+    HostRequest,
+    PutMessage,
+    ReadPage,
+    StoreRows,
+)
 from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life, put_missing
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
@@ -37,6 +45,7 @@ from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
+from statemachines.persistent_sessions.collector_request import ReadRows
 from statemachines.persistent_sessions.request import MarkDelivered, PutRows, RowStored
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
@@ -45,6 +54,7 @@ CHECK: Final = (
     "SELECT store.identity, coalesce(nodes.life, 0), coalesce(nodes.batch, 0) FROM @store AS store"
     " LEFT JOIN @nodes AS nodes ON nodes.name = :name"
 )
+WRITE_BATCH: Final = "UPDATE @nodes SET batch = :batch WHERE name = :name"
 READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS, *OPERATOR_READS)
 STATELESS: Final = {**LIFE, **COLLECTOR}
 """What is answered from the tables alone."""
@@ -76,6 +86,7 @@ class SessionStore:
         self._machine = MachineRequests(database.where, page)
         self._host = HostRequests()
         self._tried: tuple[int, list[Any]] = (0, [])
+        self._tally: BacklogTally | None = None
 
     async def ask(self, request: Request) -> tuple[Answer, ...]:
         """The answers to a request of a machine, in a transaction of its own, for no node.
@@ -127,6 +138,14 @@ class SessionStore:
 
         return await self._database.run(work)
 
+    def bound_sessions(self, bounds: Bounds) -> None:
+        """Have what waits for each session added up while a collector reads rows through this store."""
+        self._tally = BacklogTally(bounds)
+
+    def take_drops(self) -> list[DropRows]:
+        """What sessions have beyond their bounds, as far as a collector has read."""
+        return [] if self._tally is None else self._tally.take_drops()
+
     async def accept_clock(self) -> bool:
         """Ages count again, after a clock that was set ahead had stopped them; False: they did."""
 
@@ -162,7 +181,7 @@ class SessionStore:
             if committed != batch - 1:
                 raise self._is_other(f"knows batch {committed} of {life.node}, which has sent {batch - 1}")
             answers = self._answers(sql, requests)
-            sql.run("UPDATE @nodes SET batch = :batch WHERE name = :name", batch=batch, name=life.node.encode())
+            sql.run(WRITE_BATCH, batch=batch, name=life.node.encode())
             self._tried = (batch, answers)
         self._settle()
         return answers
@@ -195,6 +214,8 @@ class SessionStore:
             return self._host.answer(sql, request)
         if isinstance(request, OperatorRequest):
             return OPERATOR[type(request)](sql, request)
+        if isinstance(request, ReadRows):
+            return (read_rows(sql, request, self._tally),)
         kind = STATELESS.get(type(request))
         if kind is None:
             return self._machine.answer(sql, request)

@@ -13,7 +13,7 @@ from typing import Final
 
 from statemachines.drivers.sql import sqlite
 
-VERSION: Final = 4
+VERSION: Final = 6
 
 UNDELIVERED: Final = 0
 DELIVERED: Final = 1
@@ -28,6 +28,12 @@ _FOUND_ALONE: Final = (
     "CREATE INDEX nodes_by_end ON @nodes (until_ns)",
 )
 
+_RETAINED: Final = (
+    "CREATE TABLE @retained (topic BYTES PRIMARY KEY, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
+    " until_ns NUMBER NOT NULL, head BYTES)"
+)
+"""The last message of a topic that was published to be retained; the column of `store` counts them."""
+
 _TABLES: Final = (
     # One row.  `time_ns`: of the last commit; `identity`: of this store and no other; `routes`: how often routes have
     # changed, `forgotten`: up to which of these changes those that removed something are not kept any more; `tokens`:
@@ -36,8 +42,8 @@ _TABLES: Final = (
     "CREATE TABLE @store (one NUMBER PRIMARY KEY CHECK (one = 1), version NUMBER NOT NULL, time_ns NUMBER NOT NULL,"
     " identity BYTES, routes NUMBER NOT NULL, forgotten NUMBER NOT NULL, tokens NUMBER NOT NULL,"
     " sessions NUMBER NOT NULL DEFAULT 0, before_ns NUMBER NOT NULL DEFAULT 0, ahead_ns NUMBER NOT NULL DEFAULT 0,"
-    " stopped_ns NUMBER NOT NULL DEFAULT 0)",
-    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0, 0, 0, 0, 0, 0)",
+    " stopped_ns NUMBER NOT NULL DEFAULT 0, retained NUMBER NOT NULL DEFAULT 0)",
+    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0)",
     # A process that serves sessions: its `life`, until when it is thought to live, and the number of the last batch of
     # requests that it has committed.
     "CREATE TABLE @nodes (name BYTES PRIMARY KEY, life NUMBER NOT NULL, until_ns NUMBER NOT NULL,"
@@ -61,9 +67,10 @@ _TABLES: Final = (
     "CREATE TABLE @queued (session BYTES NOT NULL, place NUMBER NOT NULL, number NUMBER NOT NULL,"
     " message BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL, until_ns NUMBER NOT NULL DEFAULT 0,"
     " PRIMARY KEY (session, place))",
-    # `version`: of the store's routes when this one changed; one that is `gone` is kept for those who know it still.
+    # `version`: of the store's routes when this one changed; one that is `gone` is kept for those who know it still;
+    # `options`: of a front, as it numbers them.
     "CREATE TABLE @routes (session BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL, version NUMBER NOT NULL,"
-    " gone NUMBER NOT NULL, PRIMARY KEY (session, filter))",
+    " gone NUMBER NOT NULL, options NUMBER NOT NULL DEFAULT 0, PRIMARY KEY (session, filter))",
     "CREATE UNIQUE INDEX routes_by_version ON @routes (version)",
     # Of a writer and session: its epochs, of which the greatest is its own, and the number of the last row under each.
     "CREATE TABLE @epochs (session BYTES NOT NULL, writer BYTES NOT NULL, epoch NUMBER NOT NULL, last NUMBER NOT NULL,"
@@ -77,8 +84,10 @@ _TABLES: Final = (
     f"CREATE INDEX rows_by_message ON @session_rows (message) WHERE tag = {UNDELIVERED}",
     "CREATE INDEX packets_by_message ON @packets (message)",
     "CREATE INDEX queued_by_message ON @queued (message)",
+    # `head`: headers, key and timestamp (`message_head`); NULL: the message has none.
     "CREATE TABLE @messages (id BYTES PRIMARY KEY, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
-    " time_ns NUMBER NOT NULL)",
+    " time_ns NUMBER NOT NULL, head BYTES)",
+    _RETAINED,
     *_FOUND_ALONE,
 )
 
@@ -102,9 +111,16 @@ UPGRADES: Final = {
             for column in ("before_ns", "ahead_ns", "stopped_ns")
         ),
     ),
+    4: ("ALTER TABLE @messages ADD COLUMN head BYTES",),
+    5: (
+        "ALTER TABLE @routes ADD COLUMN options NUMBER NOT NULL DEFAULT 0",
+        "ALTER TABLE @store ADD COLUMN retained NUMBER NOT NULL DEFAULT 0",
+        _RETAINED,
+    ),
 }
 """Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted; 3: connections
-of a client are; 4: markers, routes that are gone and nodes that live have an index, and a clock that leaps is noted."""
+of a client are; 4: markers, routes that are gone and nodes that live have an index, and a clock that leaps is noted;
+5: messages have heads; 6: messages are retained, and subscriptions have options of a front."""
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
 

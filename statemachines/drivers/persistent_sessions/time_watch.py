@@ -20,6 +20,12 @@ STOPPED: Final = (
     "has leapt over)"
 )
 
+UNUSED_NS: Final = 3_600_000_000_000
+UNUSED: Final = (
+    "%s: nobody has written to it for %.1f hours: that time counts in all ages, so what has expired meanwhile is "
+    "deleted now; if the clock is wrong, stop all nodes and set it back"
+)
+
 
 class TimeWatch:
     """`where`: the store, for the log; `steady`: nanoseconds of a clock that nobody sets; `warn`: as a logger does."""
@@ -35,6 +41,7 @@ class TimeWatch:
     def commit(self, known: StoreTime, clock_ns: int) -> StoreTime:
         """The time of a commit that follows `known`, where the clock of the database shows `clock_ns`."""
         steady_ns = self._steady()
+        self._say_unused(known, clock_ns)
         found = next_time(known, clock_ns, self._expected_ns(steady_ns))
         self._look(found.time_ns, steady_ns)
         self._say(found, steady_ns)
@@ -43,6 +50,7 @@ class TimeWatch:
     def read(self, known: StoreTime, clock_ns: int) -> int:
         """Store time for a read."""
         steady_ns = self._steady()
+        self._say_unused(known, clock_ns)
         now_ns = time_of_read(known, clock_ns, self._expected_ns(steady_ns))
         self._look(now_ns, steady_ns)
         return now_ns
@@ -53,6 +61,12 @@ class TimeWatch:
     def _look(self, time_ns: int, steady_ns: int) -> None:
         known = self._known
         self._known = Steady(time_ns - steady_ns, steady_ns) if known is None else known.look(time_ns, steady_ns)
+
+    def _say_unused(self, known: StoreTime, clock_ns: int) -> None:
+        """At the first look: nobody can tell such a time from a clock that was set ahead meanwhile."""
+        passed_ns = clock_ns - known.time_ns
+        if self._known is None and known.time_ns and passed_ns > UNUSED_NS:
+            self._warn(UNUSED, self._where, passed_ns / UNUSED_NS)
 
     def _say(self, found: StoreTime, steady_ns: int) -> None:
         was, self._is_stopped = self._is_stopped, bool(found.stopped_ns)

@@ -1,47 +1,13 @@
-"""Topic: what messages are published to, and the filters that sessions subscribe (MQTT 5, section 4.7)."""
+"""Filters of groups, at nodes that know no groups; the rules of all topics and filters are in `drivers.topic`."""
 
 from __future__ import annotations
 
-from typing import Final
-
+from statemachines.drivers.topic import TOPIC_MAX as TOPIC_MAX
+from statemachines.drivers.topic import check_filter as check_filter
+from statemachines.drivers.topic import check_name as check_name
+from statemachines.drivers.topic import check_topic as check_topic
+from statemachines.drivers.topic import is_shared as is_shared
 from statemachines.kernel import ConfigurationError
-
-TOPIC_MAX: Final = 65_535
-"""Bytes of the longest topic or filter."""
-
-LEVELS_MAX: Final = 128
-"""Levels of the deepest topic or filter."""
-
-
-def check_topic(topic: str) -> str:
-    """Itself; raises `ConfigurationError` where it cannot be published to."""
-    _check_text("topic", topic)
-    if "+" in topic or "#" in topic:
-        raise ConfigurationError("topic", topic, "has a wildcard; only filters have")
-    if is_shared(topic):
-        raise ConfigurationError("topic", topic, "begins as filters of groups do, and is none that anybody can read")
-    return topic
-
-
-def check_filter(topic_filter: str) -> str:
-    """Itself; raises `ConfigurationError` where it is no topic filter."""
-    _check_text("filter", topic_filter)
-    levels = topic_filter.split("/")
-    for place, level in enumerate(levels, 1):
-        if len(level) > 1 and ("+" in level or "#" in level):
-            raise ConfigurationError("filter", topic_filter, f"level {level!r}: a wildcard stands for a whole level")
-        if level == "#" and place < len(levels):
-            raise ConfigurationError("filter", topic_filter, "has '#' before its last level")
-    return topic_filter
-
-
-SHARED: Final = ("$share/", "$shared/", "$queue/")
-"""How filters of groups begin, by MQTT 5 and by shared subscriptions."""
-
-
-def is_shared(topic_filter: str) -> bool:
-    """Whether it is of a group, or would be if it were a filter."""
-    return topic_filter.startswith(SHARED)
 
 
 def check_private(topic_filter: str) -> str:
@@ -56,27 +22,3 @@ def unknown_group(topic_filter: str) -> ConfigurationError:
     """Why a node without groups does nothing for a filter of one, and what to do about it."""
     rule = "is of a group that shares, and this node knows no groups: run it with --group-leader and --group-store"
     return ConfigurationError("filter", topic_filter, f"{rule}; without a session of its own SharedSession reads it")
-
-
-def check_name(key: str, name: str) -> str:
-    """Itself; raises `ConfigurationError` unless it is a text that a database keeps and a person can read."""
-    if not isinstance(name, str) or not name:
-        raise ConfigurationError(key, name, "must be a text that is not empty")
-    if len(_encoded(key, name)) > TOPIC_MAX:
-        raise ConfigurationError(key, f"{name[:40]}...", f"must have at most {TOPIC_MAX} bytes")
-    return name
-
-
-def _check_text(key: str, text: str) -> None:
-    check_name(key, text)
-    if "\0" in text:
-        raise ConfigurationError(key, text, "has a character of number 0, which MQTT forbids")
-    if text.count("/") >= LEVELS_MAX:
-        raise ConfigurationError(key, f"{text[:40]}...", f"must have at most {LEVELS_MAX} levels")
-
-
-def _encoded(key: str, text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigurationError(key, text, "has half of a surrogate pair, which no UTF-8 has") from error

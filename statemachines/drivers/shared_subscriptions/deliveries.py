@@ -7,8 +7,25 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import msgspec
 
+from statemachines.drivers.message_head import Header, decode_head
+from statemachines.kernel import GaplessError
+
 if TYPE_CHECKING:
     from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
+
+
+class DeliveryRevoked(GaplessError):
+    """The message was not acknowledged in time, and was taken back: another member may have it, or had it."""
+
+    def __init__(self, stream: str, offset: int) -> None:
+        self.stream = stream
+        self.offset = offset
+        what = "was not acknowledged within ack_wait and was taken back; it is delivered again, if it was not yet"
+        super().__init__(f"message {offset} of {stream} {what}")
+
+    def __reduce__(self) -> tuple[type[DeliveryRevoked], tuple[str, int]]:
+        """So that it comes back whole from another process."""
+        return type(self), (self.stream, self.offset)
 
 
 class Delivered(msgspec.Struct, frozen=True, eq=False):
@@ -26,6 +43,26 @@ class Delivered(msgspec.Struct, frozen=True, eq=False):
     delivery_count: int = 1
     """How often it was handed over so far, by any member; known of the first message of a stream that is not
     acknowledged, of others at least."""
+    head: bytes | None = None
+    """Its headers, key and timestamp, encoded (`message_head`)."""
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        """Names and values, in the order in which they were published: `dict(message.headers)`.
+
+        Raises `ConfigurationError`, as `key` and `timestamp` do, where the store holds something else.
+        """
+        return decode_head(self.head).headers
+
+    @property
+    def key(self) -> bytes | None:
+        """What it is about, if its publisher said so."""
+        return decode_head(self.head).key
+
+    @property
+    def timestamp(self) -> float | None:
+        """Seconds since the epoch, if its publisher said so."""
+        return decode_head(self.head).timestamp
 
     @property
     def redelivered(self) -> bool:
@@ -46,6 +83,7 @@ class Delivered(msgspec.Struct, frozen=True, eq=False):
             durable: return only when the group store has it, with all messages of the stream before it.
 
         Raises:
+            DeliveryRevoked: it was not acknowledged within `ack_wait`, and was taken back.
             AcknowledgementUncertain: (`durable`) the grant ended before the group store had it.
             LocalProtocolError: (`durable`) the message is of a private subscription.
         """

@@ -29,6 +29,7 @@ from statemachines.shared_subscriptions.group import (
     GroupDeclared,
     GroupDestroyed,
     GroupRecord,
+    check_dead_letters,
     differing,
     start_of,
 )
@@ -53,7 +54,8 @@ async def declare(
     """Declare the group of `subscription` unless it is declared; it begins at `start`: "now", "beginning" (everything
     stored), or nanoseconds of store time.
 
-    Raises `ConfigurationError` for a malformed subscription or start, or where the group lives by other times.
+    Raises `ConfigurationError` for a malformed subscription or start, where the group lives by other times, or where
+    its filter matches the dead-letter topic of the configuration.
     """
     return await _operate(subscription, store, configuration, Declare(start_of(start)), GroupDeclared)
 
@@ -148,6 +150,8 @@ async def _operate(
 ) -> Told:
     ours = (configuration or Configuration()).check()
     group, topic_filter = parse_filter(subscription)
+    if isinstance(operation, Declare):
+        check_dead_letters(ours, topic_filter)
     groups, streams = await open_store_patiently(open_stores, store, who=subscription)
     try:
         node = Node(GROUP, GroupRecord("group", group, topic_filter, ours), name="group", now_ns=steady_ns())

@@ -34,6 +34,7 @@ from statemachines.drivers.tcp import Address
 from statemachines.kernel import Event, Outgoing, Superseded, node_of
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.configuration import MS, Configuration
+from statemachines.shared_subscriptions.dead_letter import DeadLettersRefused, LetterUnwritten
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
 from statemachines.shared_subscriptions.message import END_OF_STREAM, ToLeaderHost
 from statemachines.shared_subscriptions.progress_cover import ProgressRefused, StreamBehind
@@ -60,6 +61,20 @@ PARKED: Final = (
 )
 DROPPED: Final = (
     "%s: message %d of %s was handed over %d times and not acknowledged; %s, and the group goes on behind it"
+)
+
+
+LETTERED: Final = (
+    "%s: message %d of %s was handed over %d times and not acknowledged; its dead letter is in %s, and the group"
+    " goes on behind it"
+)
+UNWRITTEN: Final = (
+    "%s: the dead letter of message %d of %s cannot be stored in %s (%d failures in a row): %s; the stream waits, and"
+    " the letter is tried again after each listing"
+)
+OWN_LETTERS: Final = (
+    "%s: the group %s is to read %s, which matches its dead-letter topic %s: its streams are parked instead; choose a"
+    " dead_letter_topic that the filter does not match"
 )
 
 
@@ -226,6 +241,14 @@ class LeaderNode:
                 logger.error(what + mend, self.node, quote_for_log(stream), read_to(progress), count)
             case StreamParked(_, stream, progress, count):
                 logger.error(PARKED, self.node, quote_for_log(stream), progress, count)
+            case MessageDropped(_, stream, progress, count, _, topic) if topic:
+                logger.warning(LETTERED, self.node, progress, quote_for_log(stream), count, quote_for_log(topic))
+            case LetterUnwritten(_, stream, progress, failures, why):
+                if failures.bit_count() == 1:  # twice as rarely each time
+                    topic = quote_for_log(self.configuration.dead_letter_topic)
+                    logger.error(UNWRITTEN, self.node, progress, quote_for_log(stream), topic, failures, why)
+            case DeadLettersRefused(_, group, topic_filter, topic):
+                logger.error(OWN_LETTERS, self.node, *map(quote_for_log, (group, topic_filter, topic)))
             case MessageDropped(_, stream, progress, count, asked):
                 why = "it was skipped" if asked else "it was dropped"
                 logger.warning(DROPPED, self.node, progress, quote_for_log(stream), count, why)

@@ -15,11 +15,13 @@ from types import TracebackType
 
 from statemachines.drivers.clock import steady_ns, wall_offset_ns
 from statemachines.drivers.lives import begin_life, chance_bits
+from statemachines.drivers.message_head import Headers, MessageHead, encode_head, make_head
 from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.shared_subscriptions.open_stores import directory_of, open_store_patiently, open_stream_store
 from statemachines.drivers.shared_subscriptions.roles import PROTOCOL
+from statemachines.drivers.shared_subscriptions.store import Heads
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
-from statemachines.kernel import node_of
+from statemachines.kernel import ConfigurationError, node_of
 from statemachines.shared_subscriptions.stream_store import Appended, Published
 from statemachines.trace import event_row
 
@@ -73,23 +75,48 @@ class Publisher:
         if self._log is not None:
             self._log.close()
 
-    async def publish(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+    async def publish(
+        self,
+        topic: str,
+        payloads: Sequence[bytes],
+        *,
+        headers: Headers | None = None,
+        key: bytes | None = None,
+        timestamp: float | None = None,
+        heads: Sequence[MessageHead | None] = (),
+    ) -> Appended:
         """Append messages to the topic's stream, all or none; they are in the store when this returns.  What is done to
         `payloads` meanwhile changes nothing.
 
-        Raises `StoreUnavailable` where they are not there, `OutcomeOpen` where that is not known.
+        Args:
+            headers: names and values, of each of these messages: 64 at most, with key and timestamp 16 KiB at most.
+            key: what each of them is about, 1 KiB at most.
+            timestamp: seconds since the epoch, of each of them; the store does not say one.
+            heads: a head for each message, or None, where they differ; then none of the three above.
+
+        Raises:
+            ConfigurationError: what is given breaks a rule; nothing was written.
+            StoreUnavailable: they are not there.
+            OutcomeOpen: that is not known.
         """
-        appended = await self._append(topic, tuple(payloads))
+        payloads = tuple(payloads)
+        common = make_head(headers, key, timestamp)
+        if common is not None:
+            if heads:
+                rule = "must not be given beside headers, key or timestamp, which are of every message"
+                raise ConfigurationError("heads", f"{len(heads)} heads", rule)
+            heads = (common,) * len(payloads)
+        appended = await self._append(topic, payloads, tuple(map(encode_head, heads)))
         if self._log is not None and appended.last >= appended.first:
             event = Published(appended.stream, appended.first, appended.last)
             self._log.write([event_row(steady_ns() + self._offset, self.node, self._life, "tell", event)])
         return appended
 
-    async def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+    async def _append(self, topic: str, payloads: Sequence[bytes], heads: Heads) -> Appended:
         deadline, is_said = time.monotonic() + self._patience_s, False
         while True:
             try:
-                return await self._store.append(topic, payloads)
+                return await self._store.append(topic, payloads, heads)
             except OutcomeOpen:
                 raise
             except StoreUnavailable as error:

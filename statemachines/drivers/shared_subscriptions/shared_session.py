@@ -34,8 +34,10 @@ from statemachines.drivers.opening import closed_on_failure
 from statemachines.drivers.payload_buffer import PayloadBuffer
 from statemachines.drivers.port import Feed, replies
 from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.shared_subscriptions.bytes_in_hand import IN_HAND_MAX, BytesInHand
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered as Delivered
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
+from statemachines.drivers.shared_subscriptions.deliveries import DeliveryRevoked as DeliveryRevoked
 from statemachines.drivers.shared_subscriptions.durable_progress import AcknowledgementUncertain, DurableProgress
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import (
@@ -44,11 +46,29 @@ from statemachines.drivers.shared_subscriptions.open_stores import (
     open_store_patiently,
     open_stores,
 )
+from statemachines.drivers.shared_subscriptions.rebalance_callbacks import (
+    GRANTED,
+    LOST,
+    REVOKED,
+    Callback,
+    RebalanceCallbacks,
+)
 from statemachines.drivers.shared_subscriptions.roles import CONSUMER, LEADER
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
-from statemachines.drivers.shared_subscriptions.store import Payloads
+from statemachines.drivers.shared_subscriptions.store import ANSWER_MAX, Payloads, StoredPayload
 from statemachines.drivers.tcp import Address, parse_address
-from statemachines.kernel import Answer, ConfigurationError, Event, LocalProtocolError, Map, Outgoing, node_of
+from statemachines.kernel import (
+    Answer,
+    ConfigurationError,
+    Event,
+    LocalProtocolError,
+    Map,
+    Node,
+    Outgoing,
+    Step,
+    node_of,
+)
+from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.agent_record import Private, Shared
 from statemachines.shared_subscriptions.configuration import MS, Configuration
@@ -60,10 +80,11 @@ from statemachines.shared_subscriptions.private_subscription import NOW, ReadTo
 from statemachines.shared_subscriptions.relay import check_relay
 from statemachines.shared_subscriptions.session import Deliver, Ended, Nack, Ready
 from statemachines.shared_subscriptions.session_record import Reading, reading_key
-from statemachines.shared_subscriptions.standby import Resumed, Suspended
+from statemachines.shared_subscriptions.standby import DeliveriesRevoked, Resumed, Suspended
 from statemachines.shared_subscriptions.stream_store import (
     Fetch,
     Fetched,
+    FetchFailed,
     ListStreams,
     check_filter,
     parse_filter,
@@ -88,6 +109,11 @@ GIVEN_BACK: Final = (
     "%s: no read of the store has succeeded for %.1f s (stream %s and others): the streams of %s are given back to the"
     " group, and asked for again when a read succeeds; look at the database, and at the way there"
 )
+TAKEN_BACK: Final = (
+    "%s: a message of stream %s was not acknowledged for %.1f s: the streams of %s are given back to the group, and"
+    " asked for again when the application takes messages; its late ack() raises DeliveryRevoked"
+)
+RETURNED: Final = "%s: the application takes messages again: %s takes part again (it kept a message of stream %s)"
 TAKES_PART: Final = "%s: the store can be read again (stream %s): %s takes part again"
 
 Acknowledge = Literal["application", "delivery"]
@@ -98,6 +124,13 @@ STALL_WARNING_S: Final = 30.0
 
 DELAY_MAX_S: Final = 86_400.0
 """A message that was given back is handed over again within a day."""
+
+ACK_WAIT_MAX_S: Final = 86_400.0
+"""A message may be in hand for a day, or for ever."""
+
+REVOKED_MAX: Final = 1_000
+"""So many owners whose messages were taken back are remembered; a late acknowledgement for an older one changes
+nothing."""
 
 SHARED: Final = ("$shared/", "$share/", "$queue/")
 LEADERS_MAX: Final = 16
@@ -111,7 +144,10 @@ class SharedSession:
     process, one at a time (default: made of its host, its number and chance); `state`: directory for the number of its
     life, if it has a name (default: beside the store's file, or the current one); `trace`: directory for its log;
     `buffer`: messages of a stream that may be fetched ahead of what is acknowledged; `stall_warning_s`: a stream whose
-    next message is in hand, and not acknowledged, for so many seconds is named in the log; `number`: for messages in
+    next message is in hand, and not acknowledged, for so many seconds is named in the log; `ack_wait`: seconds that a
+    message may be in hand, before the streams go to other members (default: for ever); `buffer_bytes`: bytes of
+    messages of all streams that may be in hand, fetched and not acknowledged; `on_granted`, `on_revoked`, `on_lost`:
+    are called with the streams that come and go (`RebalanceCallbacks`), sync or async; `number`: for messages in
     traces, if two nodes' should clash; `credentials`: what leader hosts must prove, and what we show them;
     `environment`: what the node lives in, if not this machine.
     """
@@ -126,7 +162,12 @@ class SharedSession:
         trace: str | Path | None = None,
         configuration: Configuration | None = None,
         buffer: int = 256,
+        buffer_bytes: int = IN_HAND_MAX,
         stall_warning_s: float = STALL_WARNING_S,
+        ack_wait: float | None = None,
+        on_granted: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
         number: int | None = None,
         credentials: Credentials = NONE,
         environment: Environment = REAL,
@@ -135,7 +176,7 @@ class SharedSession:
         self._environment = environment
         credentials.dialling()  # raises what is wrong with them
         self.credentials = credentials
-        self.configuration = (configuration or Configuration()).check()
+        self.configuration = limit_wait(configuration or Configuration(), ack_wait).check()
         self._name = node
         self.node = node or ""
         self._leaders = parse_leaders(leader)
@@ -149,13 +190,19 @@ class SharedSession:
         self._declaring: dict[str, str] = {}
         self._refused: dict[str, DeclarationRefused] = {}
         self._progress: dict[str, dict[str, int]] = {}
-        self._locker: PayloadBuffer[bytes] = PayloadBuffer()
+        self._locker: PayloadBuffer[StoredPayload] = PayloadBuffer()
         self._stalled = StalledStreams(stall_warning_s, environment.steady_ns, self._reading_of)
+        self._is_failing = False
+        """The last read of the store has failed."""
+        self._in_hand = BytesInHand(buffer_bytes, lambda: self._host.reads.readings, stall_warning_s)
+        callbacks = {GRANTED: on_granted, REVOKED: on_revoked, LOST: on_lost}
+        self._rebalance = RebalanceCallbacks(callbacks, self.configuration.revoke_timeout_ms / 1_000)
         self._acks: dict[tuple[str, str, int], list[list[int]]] = {}
         self._ready = asyncio.Event()
         self._answer_came = asyncio.Event()
         self._turn_ns = 0
         self._taken: Deliver | None = None
+        self._revoked: dict[str, bool] = {}
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -180,7 +227,7 @@ class SharedSession:
             number=self._number,
         )
         life = self._life.life
-        self.node = self._stalled.node = node_of(life.name)
+        self.node = self._stalled.node = self._rebalance.node = self._in_hand.node = node_of(life.name)
         self._log = life.log
         lease_ns = self.configuration.lease_ms * MS
         self._standing = LoopWatchdog(self.node, lease_ns, environment.steady_ns, LET_IT_TURN)
@@ -195,7 +242,7 @@ class SharedSession:
             log=self._log,
             clock=environment.steady_ns,
             offset_ns=environment.time_ns() - environment.steady_ns(),
-            observe=environment.observe,
+            observe=observe_both(environment.observe, self._rebalance),
             refused=environment.refused,
             standing=self._standing,
         )
@@ -220,7 +267,9 @@ class SharedSession:
     ) -> None:
         """Say what is known and go: the streams are free for others at once."""
         self._flush_acks()
+        self._rebalance.is_leaving = True
         self._runtime.run(self._host.leave_all)
+        await self._rebalance.settle()
         await self._life.give_back()
         await self.abort()
 
@@ -228,6 +277,7 @@ class SharedSession:
         """Stop as if the process had died: nothing is said to anybody.  In place of leaving the `async with`."""
         self._stalled.close()
         self._durable.close()
+        await self._rebalance.close()
         await self._life.end()
         await self._runtime.close()
         await self._transport.__aexit__(None, None, None)
@@ -350,6 +400,9 @@ class SharedSession:
         while True:
             self._ready.clear()
             self._raise_failure()
+            if not self._rebalance.is_settled:
+                await self._rebalance.settle()
+                continue
             batch = self._take(limit)
             if batch:
                 yield batch
@@ -369,7 +422,12 @@ class SharedSession:
         self.note_ack(owner, stream, grant, first, last)
 
     def note_ack(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
-        """The same for messages that were handed over, as `Delivered` knows of itself."""
+        """The same for messages that were handed over, as `Delivered` knows of itself.
+
+        Raises `DeliveryRevoked` where they were taken back, since they were not acknowledged in time.
+        """
+        if owner in self._revoked:
+            raise DeliveryRevoked(stream, first)
         if not self._acks:
             asyncio.get_running_loop().call_soon(self._flush_acks)
         ranges = self._acks.setdefault((owner, stream, grant), [])
@@ -416,11 +474,12 @@ class SharedSession:
         key = reading_key(taken.owner, taken.stream)
         payloads = self._locker.take(key, taken.grant, taken.first, taken.last)
         subscription = self._names[self._host.subscription_of(taken.owner)]
+        self._in_hand.note_change()  # where handing it over acknowledges it
         self._stalled.hand_over(key)
         owner, stream, grant = taken.owner, taken.stream, taken.grant
         messages = [
-            Delivered(self, subscription, owner, stream, grant, offset, payload)
-            for offset, payload in enumerate(payloads, taken.first)
+            Delivered(self, subscription, owner, stream, grant, offset, payload, 1, head)
+            for offset, (payload, head) in enumerate(payloads, taken.first)
         ]
         if taken.failed or taken.handed:
             counts = [1 + (message.offset < taken.handed) for message in messages]
@@ -462,6 +521,7 @@ class SharedSession:
             for first, last in ranges:
                 self._runtime.act(partial(self._host.acknowledge, owner, stream, grant, first, last))
             self._stalled.acknowledge(reading_key(owner, stream), self._buffer)
+        self._in_hand.note_change()
 
     def _fail(self) -> None:
         self._durable.close()
@@ -484,6 +544,15 @@ class SharedSession:
                 self._taken = event
             case ReadTo(name, stream, progress):
                 self._progress[name][stream] = progress
+            case DeliveriesRevoked(owner):
+                self._revoked[owner] = True
+                if len(self._revoked) > REVOKED_MAX:
+                    del self._revoked[next(iter(self._revoked))]
+            case Suspended(name, stream, True):
+                wait_s = self.configuration.ack_wait_ms / 1_000
+                logger.warning(TAKEN_BACK, self.node, stream, wait_s, self._names.get(name, name))
+            case Resumed(name, stream, True):
+                logger.warning(RETURNED, self.node, self._names.get(name, name), stream)
             case Suspended(name, stream):
                 patience_s = self.configuration.validity_ms / 1_000
                 logger.warning(GIVEN_BACK, self.node, patience_s, stream, self._names.get(name, name))
@@ -503,7 +572,10 @@ class SharedSession:
     async def _read(self, party: str, request: ListStreams | Fetch, feed: Feed) -> None:
         """The stream store, as the service of the session and of private subscriptions."""
         if isinstance(request, Fetch):
-            answer, payloads = await self._store.fetch(request)
+            # Whether the store answers again is not known by waiting: one message more is read.
+            room = 1 if self._is_failing else await self._in_hand.wait_room()
+            answer, payloads = await self._store.fetch(request, min(room, ANSWER_MAX))
+            self._is_failing = isinstance(answer, FetchFailed)
             if isinstance(answer, Fetched):
                 self._runtime.act(partial(self._take_in, answer, payloads))
             else:
@@ -519,6 +591,7 @@ class SharedSession:
         out, counted = self._host.take_in(answer, now_ns)
         for one in counted:
             self._locker.put(one.key, one.grant, one.first, payloads[one.part])
+            self._in_hand.put(one.key, one.grant, one.first, payloads[one.part])
         self._locker.forget(self._host.reads.readings)
         return out
 
@@ -526,6 +599,18 @@ class SharedSession:
         out = self._host.feed(party, answer, now_ns)
         self._answer_came.set()
         return out
+
+
+def observe_both(observe: Observer | None, rebalance: RebalanceCallbacks) -> Observer | None:
+    """Both of them, where the application wants to hear of its streams."""
+    if not rebalance or observe is None:
+        return rebalance.observe if rebalance else observe
+
+    def both(node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        observe(node, event, before, step, now_ns)
+        rebalance.observe(node, event, before, step, now_ns)
+
+    return both
 
 
 class SharedSubscription(SharedSession):
@@ -563,6 +648,19 @@ class SharedSubscription(SharedSession):
     async def unsubscribe(self, subscription: str = "") -> None:
         """Deliver nothing new, finish what is in hand; iteration ends when that is done."""
         await super().unsubscribe(subscription or self.subscription)
+
+
+def limit_wait(configuration: Configuration, ack_wait_s: float | None) -> Configuration:
+    """With this acknowledgement wait, in seconds (None: as it was).
+
+    Raises `ConfigurationError` unless it is between a millisecond and a day.
+    """
+    if ack_wait_s is None:
+        return configuration
+    if not 0.001 <= ack_wait_s <= ACK_WAIT_MAX_S:
+        rule = f"must be seconds, from 0.001 to {ACK_WAIT_MAX_S:.0f} (a day); leave it out for no limit"
+        raise ConfigurationError("ack_wait", ack_wait_s, rule)
+    return replace(configuration, ack_wait_ms=round(ack_wait_s * 1_000))
 
 
 def parse_wanted(

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from statemachines.drivers.message_head import decode_head
 from statemachines.kernel import Answer, ConfigurationError
+from statemachines.shared_subscriptions.dead_letter import DeadLetter, StoreLetter
 from statemachines.shared_subscriptions.group_store import Commit, Read, Scan
+from statemachines.shared_subscriptions.names import FAILING, PROGRESS, record_key
 from statemachines.shared_subscriptions.stream_store import Appended, Fetch, Fetched, FetchFailed, ListStreams, Measure
 
 PAYLOAD_MAX: Final = 2**20
@@ -22,8 +25,14 @@ ANSWER_MAX: Final = 16 * 2**20
 OFFSET_BITS: Final = 36
 """A message's place: its offset in the low bits, the number of its stream above (27 bits are left)."""
 
-Payloads = list[list[bytes]]
+StoredPayload = tuple[bytes, bytes | None]
+"""The payload of a message, and its encoded head (None: it has none)."""
+
+Payloads = list[list[StoredPayload]]
 """For each slice of a fetch, the messages."""
+
+Heads = Sequence[bytes | None]
+"""Encoded heads of the messages of an append, one each; empty: none has one."""
 
 
 class GroupStore(Protocol):
@@ -51,18 +60,21 @@ class StreamStore(Protocol):
         """That of the database, as of its `GroupStore`."""
         ...
 
-    async def ask(self, request: ListStreams | Measure | Fetch) -> tuple[Answer, ...]:
-        """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged)."""
+    async def ask(self, request: ListStreams | Measure | Fetch | StoreLetter) -> tuple[Answer, ...]:
+        """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged).
+
+        A dead letter and the progress of its group are one batch: both are written, or `LetterRefused` says why not."""
         ...
 
-    async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
-        """The answer, and beside it the payloads of each batch; no more than fits into 16 MiB, but always some."""
+    async def fetch(self, request: Fetch, room: int = ANSWER_MAX) -> tuple[Fetched | FetchFailed, Payloads]:
+        """The answer, and beside it the payloads of each batch; no more than `room` bytes, but always some."""
         ...
 
-    async def append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+    async def append(self, topic: str, payloads: Sequence[bytes], heads: Heads = ()) -> Appended:
         """Append to the topic's current stream, all or nothing; committed when this returns.
 
-        Raises `ConfigurationError` for a payload above 1 MiB, a topic that is none, or one that has ended;
+        Raises `ConfigurationError` for a payload above 1 MiB, a head that is none, a topic that is none, or one that
+        has ended;
         `StoreUnavailable` where nothing was written, `OutcomeOpen` where that is not known.
         """
         ...
@@ -112,6 +124,21 @@ def check_payload(payload: bytes) -> None:
         raise ConfigurationError("payload", f"{len(payload)} bytes", rule)
 
 
+def check_heads(heads: Heads, payloads: Sequence[bytes]) -> None:
+    """Raises `ConfigurationError` unless there is one for each payload, or none at all, and each is the head of a
+    message."""
+    if heads and len(heads) != len(payloads):
+        raise ConfigurationError("heads", f"{len(heads)} heads", f"must be one for each of {len(payloads)} payloads")
+    for head in heads:
+        decode_head(head)
+
+
+def size_of(message: StoredPayload) -> int:
+    """Bytes of its payload and head."""
+    payload, head = message
+    return len(payload) + (len(head) if head else 0)
+
+
 def has_ended(topic: str) -> ConfigurationError:
     """What an append to a stream that has ended raises."""
     return ConfigurationError("topic", topic, "has ended, nothing can be appended; publish to another topic")
@@ -120,6 +147,18 @@ def has_ended(topic: str) -> ConfigurationError:
 def has_no_stream(stream: str) -> ConfigurationError:
     """What ending a stream that is not there raises."""
     return ConfigurationError("stream", stream, "is not in the store; give an id as `append` returns it")
+
+
+def has_no_message(letter: DeadLetter) -> ConfigurationError:
+    """What a dead letter of a message that is not there raises."""
+    return ConfigurationError("offset", letter.offset, f"is of no message in the store (of {letter.stream})")
+
+
+def records_of(letter: DeadLetter) -> tuple[str, str]:
+    """The keys of the group's records of that stream: its progress, and the count of its next message."""
+    names = f"{PROGRESS}{letter.stream}", f"{FAILING}{letter.stream}"
+    progress, failing = (record_key(letter.group, letter.filter, name) for name in names)
+    return progress, failing
 
 
 def agree_on_shards(shards: int, known: int) -> None:

@@ -10,7 +10,7 @@ from statemachines.testing.shared_subscriptions.group import GROUP, GroupTest
 SEARCHES: Final = Searches(
     scenarios=(
         "quiet", "joins", "network", "kills", "pauses", "partitions", "storm", "generations", "queues", "leaving",
-        "halts", "kicks", "lossy", "busy_loops", "poison",
+        "halts", "kicks", "lossy", "busy_loops", "poison", "dead_letters",
     ),
     driven=(Driven("groups", lambda: GroupTest, GROUP),),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from session_databases import connect
 from session_databases import run as run_stores
 from session_nodes import QUICK, lose_store, node_of, run, take, until, where
 
+from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions import (
     Groups,
     PersistentSession,
@@ -32,6 +33,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Subscribe,
     Unsubscribe,
 )
+from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
@@ -167,6 +169,33 @@ def test_PS_260_the_subscription_is_of_the_session_and_holds_when_it_comes_back(
                 async with PersistentSession("phone", nodes=where(other)) as phone:
                     await phone.subscribe(GROUP)
                     assert await take(phone, 1) == ["2"]
+
+    run(main())
+
+
+def test_PS_455_a_session_takes_nothing_of_a_group_while_its_client_may_not_subscribe_it(store, tmp_path):
+    """Not when permissions are read again, nor when it comes back; the group keeps its place."""
+    path = tmp_path / "rights.txt"
+    all_of_it, without = "* connect *\n* subscribe $share/+/jobs/#\n", "* connect *\n* subscribe news/#\n"
+    path.write_text(all_of_it)
+
+    async def main():
+        async with played(tmp_path, store, authorize=PermissionFile(path)) as (place, (node,)):
+            async with PersistentSession("tablet", nodes=where(node)) as session:
+                await session.subscribe(GROUP)
+                path.write_text(without)
+                assert node.authority.reload()
+                await until(lambda: session.refused_groups and not node._carrier._labels)
+            async with PersistentSession("tablet", nodes=where(node)) as session:
+                await until(lambda: session.refused_groups)
+                await place.publish("jobs/a", "1", "2")
+                with pytest.raises(SubscribeRefused, match="not allowed"):
+                    await session.subscribe(GROUP)
+                assert not node._carrier._labels
+                path.write_text(all_of_it)
+                assert node.authority.reload()
+                assert await take(session, 2) == ["1", "2"]
+                assert node.reception.withheld == 0
 
     run(main())
 
@@ -379,7 +408,7 @@ def test_PS_266_an_owner_that_another_has_superseded_stores_nothing_more(store, 
             await session.subscribe(GROUP)
             (owner,) = node.machines.owners
             token, its = node.machines.resume_of(owner).token, session.session
-            put = [("m", "jobs/a", b"x")]
+            put = [("m", Payload("jobs/a", b"x"))]
             assert await node._desk.ask(PutCarried(its, token, GROUP, tuple(put))) == 1
             assert await node._desk.ask(PutCarried(its, token - 1, GROUP, tuple(put))) is None
             assert await node._desk.ask(PutCarried(its, token, "$share/other/x", tuple(put))) is None
@@ -512,7 +541,7 @@ async def two_writers(store):
     one = await connect(store, "s1")
     for topic_filter in (GROUP, "own/+", "$queue/a"):
         await store.do(Subscribe("s1", one.token, topic_filter, 1))
-    messages = tuple((f"m{number}", "jobs/a", b"x") for number in range(1, 8))
+    messages = tuple((f"m{number}", Payload("jobs/a", b"x")) for number in range(1, 8))
     assert await store.do(PutCarried("s1", one.token, GROUP, messages)) == 1
     for writer, rows in (("n1", 3), ("n2", 1)):
         await store.ask(BeginEpoch("s1", writer))
@@ -526,7 +555,7 @@ async def two_writers(store):
 def test_PS_263_what_waits_is_what_was_not_handed_out_whoever_has_stored_it(url):
     async def play(store, clock):
         one = await two_writers(store)
-        messages = (("m9", "jobs/a", b"x"),)
+        messages = (("m9", Payload("jobs/a", b"x")),)
         assert await store.do(PutCarried("s1", one.token - 1, GROUP, messages)) is None
         assert await store.do(PutCarried("s1", one.token, "$share/other/x", messages)) is None
         assert await store.do(ReadGroups("s1")) == ("$queue/a", GROUP)

@@ -120,6 +120,9 @@ class Failing:
     def __init__(self, store, kind, error):
         self.store, self.kind, self.error = store, kind, error
 
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
     async def ask(self, request):
         if isinstance(request, self.kind) and self.error is not None:
             error, self.error = self.error, None

@@ -73,7 +73,7 @@ class Copy:
                 sql.run("INSERT INTO @taken VALUES (:s, :w, :e, :n)",
                         s=session.encode(), w=writer.encode(), e=epoch, n=number)  # fmt: skip
             for message, age_ms in tables.messages.items():
-                sql.run("INSERT INTO @messages VALUES (:id, :none, :none, 1, :at)",
+                sql.run("INSERT INTO @messages VALUES (:id, :none, :none, 1, :at, NULL)",
                         id=message.encode(), none=b"", at=NOW - age_ms * MS)  # fmt: skip
             for place, message in enumerate(tables.held):
                 sql.run("INSERT INTO @queued VALUES (:none, :place, 1, :id, :none, 1, 0)",

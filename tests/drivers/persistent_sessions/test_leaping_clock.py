@@ -9,6 +9,7 @@ from session_moves import queued
 
 from statemachines import cli
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, StoreRows, Subscribe
+from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.persistent_sessions.collector_actions import garbage_messages
 from statemachines.persistent_sessions.collector_record import CollectorRecord
@@ -34,7 +35,7 @@ def run(url, play):
             (route,) = await store.do(PutMessage("m1", "a/x", b"x", 1, HOUR_MS))
             await store.ask(BeginEpoch("s1", "n1"))
             row = queued(1, "m1")
-            await store.do(StoreRows(PutRows("s1", "n1", 1, (row,)), {row.message: ("a/x", b"x")}))
+            await store.do(StoreRows(PutRows("s1", "n1", 1, (row,)), {row.message: Payload("a/x", b"x")}))
             assert route.until_ns > 0
             await store.ask(LeaveSession("c", "s1", connected.token, HOUR_MS))
             return await play(store, clock, steady)
@@ -52,6 +53,29 @@ async def gone(store):
     (locked,) = await store.ask(LockClient("c", "h", 1))
     (found,) = await store.ask(LookUp("c", locked.token, 1_000))
     return [one.client for one in clients.clients if one.over], [one.message for one in unneeded], found.expired
+
+
+def test_PS_464_time_in_which_nothing_ran_is_said_before_anything_is_deleted(url, caplog):
+    clock = Clock()
+    clock.now = DAY
+
+    async def use(request):
+        store = open_session_store(url, clock=clock, steady=Clock())
+        try:
+            await (store.do if isinstance(request, Subscribe) else store.ask)(request)
+        finally:
+            await store.close()
+
+    for request in (Subscribe("s1", 1, "a", 1), ReadClients("", 10, 1_000)):
+        asyncio.run(use(Subscribe("s1", 1, "a", 1)))
+        clock.now += 3_600 * SECOND
+        asyncio.run(use(request))
+        assert "nobody has written to it" not in caplog.text
+        clock.now += DAY
+        asyncio.run(use(request))
+        assert caplog.text.count("nobody has written to it for") == 1
+        assert "for 2" in caplog.text
+        caplog.clear()
 
 
 def passes(clock, steady, nanoseconds):

@@ -25,10 +25,12 @@ from statemachines.drivers.persistent_sessions.acknowledgements import fold_ackn
 from statemachines.drivers.persistent_sessions.host_request import ReadNodes
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX
+from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
     Farewell,
+    Ping,
     Subscribed,
     SubscribeWanted,
     Welcome,
@@ -245,6 +247,54 @@ def test_PS_155_a_node_that_says_nothing_is_left(store, monkeypatch, caplog):
             await until(lambda: two.machines.owners)
 
     run(main())
+
+
+def test_PS_462_a_ping_is_said_only_where_nothing_else_was():
+    guide = NodeGuide([("10.0.0.1", 1)], opened=lambda: None, heard=lambda _: None, closed=lambda: None)
+    guide._link = type("Link", (), {"say": lambda self, message: True})()
+
+    def look(*happens):
+        """Whether a ping is due behind each of these."""
+        found = []
+        for happen in happens:
+            happen()
+            found.append(guide._is_ping_due())
+            if found[-1]:
+                guide.say(Ping())
+        return found
+
+    def hear():
+        guide._take(Subscribed(1))
+
+    def be_still():
+        pass
+
+    assert look(be_still, be_still, hear, be_still, hear, hear) == [True, True, False, True, False, False]
+    assert look(*[hear] * 20).count(True) == 2  # its node gives up who is silent
+    guide.say(Ping())
+    assert look(*[hear] * node_guide.SPEAK_PINGS) == [False] * node_guide.SPEAK_PINGS
+
+
+def test_PS_463_a_node_with_as_many_connections_as_it_may_have_says_so_to_its_client(store, caplog):
+    async def main():
+        async with (
+            node_of(store, max_connections=1) as node,
+            PersistentSession("tablet", nodes=where(node)) as session,
+        ):
+            others = [NodeGuide([node.address], opened=lambda: None, heard=print, closed=print) for _ in range(3)]
+            tasks = [asyncio.ensure_future(one.run()) for one in others]
+            await until(lambda: all(one.refusal for one in others))
+            assert all(one.refusal.startswith("there are 1 connections, which is the most") for one in others)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await session.subscribe("t")
+        with pytest.raises(ConfigurationError, match="max_connections = 0"):
+            SessionNode(store, name="a", max_connections=0)
+
+    run(main())
+    assert str(NodeUnreachable("no node", "full")) == "no node; it was refused: full"
+    assert caplog.text.count("cut off") == 1
 
 
 def test_PS_207_where_no_node_answers_the_next_has_more_time(monkeypatch):

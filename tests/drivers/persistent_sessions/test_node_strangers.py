@@ -247,7 +247,7 @@ def test_PS_165_a_client_is_served_by_who_has_a_certificate_of_a_node(store, tmp
         async with node_of(store, credentials=true) as node, node_of(store, "b", credentials=false) as other:
             given = {"credentials": client, "name": "tablet-1"}
             sender = {"credentials": authority.mutual("p"), "name": "p"}
-            async with PersistentSession("tablet", nodes=where(node), **given) as session:
+            async with PersistentSession("tablet-1", nodes=where(node), **given) as session:
                 await session.subscribe("t")
                 async with SessionPublisher(nodes=where(node), **sender) as publisher:
                     await publisher.publish("t", b"over TLS")

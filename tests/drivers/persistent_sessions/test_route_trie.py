@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie
-from statemachines.drivers.persistent_sessions.topic import (
-    LEVELS_MAX,
-    TOPIC_MAX,
-    check_filter,
-    check_private,
-    check_topic,
-)
+from statemachines.drivers.persistent_sessions.topic import check_private
+from statemachines.drivers.topic import LEVELS_MAX, TOPIC_MAX, check_filter, check_topic
 from statemachines.kernel import ConfigurationError
 
 

@@ -9,7 +9,7 @@ from session_databases import connect
 
 from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, ReadMessages, ReadNodes
 from statemachines.drivers.persistent_sessions.outbox import QOS_0_MAX, READ_MAX, UNACKNOWLEDGED_MAX, Outbox
-from statemachines.drivers.persistent_sessions.payloads import OVERHEAD, Payloads
+from statemachines.drivers.persistent_sessions.payloads import OVERHEAD, Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import BATCH_MAX, ROWS_MAX, RequestQueue
 from statemachines.drivers.persistent_sessions.store import NodeLife, open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
@@ -261,7 +261,7 @@ def courier(payloads=None, welcome=True):
 def kept(*numbers, size=1):
     payloads = Payloads()
     for number in numbers:
-        payloads.put(f"m{number}", (f"t/{number}", b"x" * size))
+        payloads.put(f"m{number}", Payload(f"t/{number}", b"x" * size))
     return payloads
 
 
@@ -279,9 +279,9 @@ def test_PS_152_what_is_read_keeps_its_place():
     for message in (publish(2), publish(1), Pubrel(9), publish(3)):
         one.bring(message)
     assert said == []
-    assert desk.answer(m2=("t/2", b"two")) == read("m2")
+    assert desk.answer(m2=Payload("t/2", b"two")) == read("m2")
     assert [getattr(each, "packet", None) for each in said] == [2, 1, 9]
-    assert desk.answer(m3=("t/3", b"three")) == read("m3")
+    assert desk.answer(m3=Payload("t/3", b"three")) == read("m3")
     assert said[0] == Delivered(2, "t/2", b"two", "t/#", 1, False)
     assert said[-1].payload == b"three"
 
@@ -291,8 +291,8 @@ def test_PS_152_what_waits_is_read_together():
     for number in (1, 2, 3, 2):
         one.bring(publish(number))
     one.welcome()
-    assert desk.answer(m1=("t", b"1"), m2=("t", b"2"), m3=("t", b"3")) == read("m1", "m2", "m3")
-    assert desk.answer(m2=("t", b"2")) == read("m2")
+    assert desk.answer(m1=Payload("t", b"1"), m2=Payload("t", b"2"), m3=Payload("t", b"3")) == read("m1", "m2", "m3")
+    assert desk.answer(m2=Payload("t", b"2")) == read("m2")
     assert [each.payload for each in said] == [b"1", b"2", b"3", b"2"]
 
 
@@ -301,9 +301,9 @@ def test_PS_169_what_was_not_read_with_the_others_is_read_next():
     for number in (1, 2, 3):
         one.bring(publish(number))
     one.welcome()
-    assert desk.answer(first=2, m1=("t", b"1")) == read("m1", "m2", "m3")
+    assert desk.answer(first=2, m1=Payload("t", b"1")) == read("m1", "m2", "m3")
     assert ([each.payload for each in said], gone) == ([b"1"], [publish(2)])
-    assert desk.answer(m3=("t", b"3")) == read("m3")
+    assert desk.answer(m3=Payload("t", b"3")) == read("m3")
     assert ([each.payload for each in said], gone) == ([b"1", b"3"], [publish(2)])
 
 
@@ -316,7 +316,7 @@ def test_PS_169_what_comes_at_once_is_read_together():
         one.bring(publish(number))
     assert (len(later), desk.asked, said) == (1, [], [])
     later.pop()()
-    assert desk.answer(m1=("t", b"1"), m3=("t", b"3")) == read("m1", "m3")
+    assert desk.answer(m1=Payload("t", b"1"), m3=Payload("t", b"3")) == read("m1", "m3")
     assert [each.packet for each in said] == [1, 2, 3]
     one.bring(publish(4))
     one.close()
@@ -380,7 +380,7 @@ def test_PS_152_behind_the_end_nothing_goes_out():
     one, said, _, desk = courier()
     one.bring(publish(1))
     one.close()
-    desk.answer(m1=("t", b""))
+    desk.answer(m1=Payload("t", b""))
     one.bring(publish(2))
     assert said == []
     assert desk.asked == []
@@ -389,12 +389,12 @@ def test_PS_152_behind_the_end_nothing_goes_out():
 def test_payloads_are_bounded_and_the_oldest_goes():
     payloads = Payloads(3 * (OVERHEAD + 1 + 10))
     for number in range(4):
-        payloads.put(f"m{number}", ("t", b"x" * 10))
+        payloads.put(f"m{number}", Payload("t", b"x" * 10))
     assert [payloads.get(f"m{number}") is not None for number in range(4)] == [False, True, True, True]
 
 
 def test_payloads_that_are_put_twice_take_the_room_of_one():
     payloads = Payloads(2 * (OVERHEAD + 1 + 10))
     for number in (1, 2, 2, 2):
-        payloads.put(f"m{number}", ("t", b"x" * 10))
+        payloads.put(f"m{number}", Payload("t", b"x" * 10))
     assert [payloads.get(f"m{number}") is not None for number in (1, 2)] == [True, True]

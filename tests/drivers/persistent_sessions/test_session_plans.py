@@ -28,12 +28,15 @@ from statemachines.drivers.persistent_sessions import (
     state_rows,
     store,
 )
+from statemachines.drivers.persistent_sessions.front_message import RetainHandling
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
+    DropRows,
     Look,
     PutCarried,
     PutMessage,
+    ReadFilters,
     ReadGroups,
     ReadMessages,
     ReadNodes,
@@ -41,6 +44,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ShowMarker,
     StoreRows,
     Subscribe,
+    SubscribeFront,
     Unsubscribe,
     Watched,
 )
@@ -51,6 +55,7 @@ from statemachines.drivers.persistent_sessions.operator_request import (
     ListSessions,
     PurgeClient,
 )
+from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import collector_request as collector
@@ -124,17 +129,22 @@ async def drive(opened, clock, steady):
     token = session.token
     for topic_filter in ("a/+", "b", "$share/g/x"):
         await do(Subscribe("s1", token, topic_filter, 1))
+        await do(SubscribeFront("s1", token, topic_filter, 1, 0, RetainHandling.NEVER))
     await do(Unsubscribe("s1", token, "b"))
     for number in range(1, 5):
         await do(PutMessage(f"m{number}", "a/x", b"x", 1, None if number % 2 else 60_000))
-    await do(PutCarried("s1", token, "$share/g/x", (("g1", "x", b"x"),)))
+    await do(PutCarried("s1", token, "$share/g/x", (("g1", Payload("x", b"x")),)))
     for writer in ("n1", "n2"):
         await ask(BeginEpoch("s1", writer))
         for number in (1, 2, 3, 3):
-            await do(StoreRows(PutRows("s1", writer, 1, (queued(number),)), {queued(number).message: ("a/x", b"x")}))
+            await do(
+                StoreRows(PutRows("s1", writer, 1, (queued(number),)), {queued(number).message: Payload("a/x", b"x")})
+            )
         await ask(ReadRow("s1", writer, 1, 3))
         await ask(PutMarker("s1", writer, 1, 4, token, 1))
         await do(ShowMarker("s1", writer, token, 2))
+    await do(ReadFilters("s1"))
+    await do(DropRows("s1", "n2", 1, 3, 3))
     await ask(LoadSession("c", "owner", token))
     await ask(SubscribeLive("s1", "owner", token))
     await ask(FindOwner("s1"))

@@ -26,6 +26,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Unsubscribe,
     Watched,
 )
+from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_runs import runs_of
 from statemachines.drivers.persistent_sessions.state_rows import runs_of_numbers
 from statemachines.drivers.persistent_sessions.store import open_session_store
@@ -212,7 +213,10 @@ def test_messages_are_read_and_one_that_retention_took_has_no_id_any_more(url):
         return await store.do(ReadMessages(("m1", "gone", *many), 2**20)), await store.ask(ReadPending("s1"))
 
     found, pending = run(url, play)
-    assert found == {"m1": ("a/b", b"payload"), **dict.fromkeys(("gone", *(f"x{number}" for number in range(500))))}
+    assert found == {
+        "m1": Payload("a/b", b"payload"),
+        **dict.fromkeys(("gone", *(f"x{number}" for number in range(500)))),
+    }
     assert [(one.number, one.message) for one in pending[0].found[0].rows] == [(1, "m1"), (2, "")]
 
 
@@ -230,7 +234,7 @@ def test_PS_169_messages_are_read_as_far_as_their_payloads_are_of_so_many_bytes(
 
     found = run(url, play)
     assert [list(one) for one in found] == [[f"m{number}" for number in range(most)] for most in (100, 100, 200, 250)]
-    assert set(found[-1].values()) == {("a/b", b"payload")}
+    assert set(found[-1].values()) == {Payload("a/b", b"payload")}
 
 
 async def with_sizes(store, sizes, writer="n1"):
@@ -245,7 +249,7 @@ async def with_sizes(store, sizes, writer="n1"):
 
 
 def sized(size):
-    return ("a/b", b"x" * (size - 3))
+    return Payload("a/b", b"x" * (size - 3))
 
 
 def test_PS_198_with_rows_come_the_payloads_that_are_no_larger_than_their_share(url):
@@ -658,7 +662,7 @@ def test_a_store_of_another_version_is_refused_by_name(url):
             connection.execute("PRAGMA user_version = 7")
     else:
         run_sql(url, "UPDATE gapless_sessions.store SET version = 7")
-    with pytest.raises(ConfigurationError, match="version 7, and this gapless reads version 4"):
+    with pytest.raises(ConfigurationError, match="version 7, and this gapless reads version 6"):
         open_session_store(url)
 
 

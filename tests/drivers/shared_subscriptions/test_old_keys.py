@@ -8,6 +8,7 @@ from contextlib import closing
 
 import msgspec
 import pytest
+from headless_store import forget_heads
 
 from statemachines.drivers.shared_subscriptions import old_keys
 from statemachines.drivers.shared_subscriptions.old_keys import translate
@@ -104,6 +105,7 @@ def make_old(database, records):
         await streams.close()
 
     asyncio.run(make())
+    forget_heads(database)
     if database.kind == "postgres":
         database.sql("ALTER TABLE gapless.group_records RENAME TO records")
         database.sql("ALTER TABLE gapless.store DROP COLUMN identity")

@@ -50,7 +50,7 @@ def test_SS_305_stores_behind_a_pooler_work_and_their_transactions_have_their_li
         return payloads, limits
 
     payloads, limits = asyncio.run(run())
-    assert payloads == [[b"x"] * 2 * OFTEN]
+    assert payloads == [[(b"x", None)] * 2 * OFTEN]
     assert limits == ["2s", "1min", "2s"] * 2
     assert run_sql(pooled, "SHOW lock_timeout") == [("0",)], "the next user of this session has no limit of ours"
 

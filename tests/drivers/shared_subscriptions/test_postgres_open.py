@@ -95,7 +95,7 @@ def test_a_user_that_is_not_there(postgres):
 def test_tables_of_another_version(postgres):
     make(postgres.url)
     postgres.sql("UPDATE gapless.store SET version = 9")
-    refused(postgres.url, "of version 9, and this gapless reads version 3; use the gapless that made them")
+    refused(postgres.url, "of version 9, and this gapless reads version 4; use the gapless that made them")
 
 
 def test_a_schema_of_another_program(postgres):
@@ -288,14 +288,13 @@ def test_what_was_refused_writes_nothing_and_time_goes_on(postgres):
     ][0], "it is the server's time"
 
 
-def test_a_fetch_answers_with_what_fits_and_the_rest_comes_later(postgres, monkeypatch):
-    monkeypatch.setattr(streams_on_postgres, "ANSWER_MAX", 25)
+def test_a_fetch_answers_with_what_fits_and_the_rest_comes_later(postgres):
     store = PostgresStreamStore(postgres.url)
     other = stream_id("b", 4, 0)
 
     async def fetch(first, first_of_other):
         request = Fetch(1, (Slice(STREAM, 1, first, 9), Slice(other, 1, first_of_other, 9)))
-        fetched, payloads = await store.fetch(request)
+        fetched, payloads = await store.fetch(request, 25)
         return [(batch.first, batch.last, batch.ended) for batch in fetched.batches], [len(each) for each in payloads]
 
     async def test():
@@ -317,7 +316,7 @@ def test_the_largest_message_and_topic(postgres):
             await store.append("a", [b"x" * (2**20 + 1)])
         appended = await store.append("é" * 512, [b"\0" * 2**20] * 20)
         fetched, (payloads,) = await store.fetch(Fetch(1, (Slice(appended.stream, 1, 0, 20),)))
-        assert payloads == [b"\0" * 2**20] * 16
+        assert payloads == [(b"\0" * 2**20, None)] * 16
         assert fetched.batches[0].last == 15
 
     run(test(), store)

@@ -146,7 +146,7 @@ def test_the_largest_message_and_topic(path):
     async def test():
         appended = await store.append(topic, [payload])
         _, payloads = await store.fetch(Fetch(1, (Slice(appended.stream, 1, 0, 9),)))
-        assert payloads == [[payload]]
+        assert payloads == [[(payload, None)]]
 
     run(test(), store)
 
@@ -168,14 +168,13 @@ def test_the_end_of_a_stream(path):
     run(test(), store)
 
 
-def test_a_fetch_answers_with_what_fits_and_the_rest_comes_later(path, monkeypatch):
-    monkeypatch.setattr(streams_on_sqlite, "ANSWER_MAX", 25)
+def test_a_fetch_answers_with_what_fits_and_the_rest_comes_later(path):
     store = SqliteStreamStore(path)
     other = stream_id("b", 4, 0)
 
     async def fetch(first, first_of_other):
         request = Fetch(1, (Slice(STREAM, 1, first, 9), Slice(other, 1, first_of_other, 9)))
-        fetched, payloads = await store.fetch(request)
+        fetched, payloads = await store.fetch(request, 25)
         return [(batch.first, batch.last, batch.ended) for batch in fetched.batches], [len(each) for each in payloads]
 
     async def test():
@@ -347,7 +346,7 @@ def test_a_full_disk_refuses_appends_whole_and_the_store_recovers(path):
         assert (await store.append("a", [b"after"])).first == count
         fetched, (payloads,) = await store.fetch(Fetch(1, (Slice(STREAM, 1, 0, 10**6),)))
         assert fetched.batches[0].last == count
-        assert payloads == [b"x" * 1000] * count + [b"after"]
+        assert payloads == [(b"x" * 1000, None)] * count + [(b"after", None)]
 
     run(test(), store)
 

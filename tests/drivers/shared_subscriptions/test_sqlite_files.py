@@ -50,7 +50,7 @@ def make_newer(path):
         (lambda path: execute(path, "CREATE TABLE theirs (x)"), "another program; give a path of its own"),
         (lambda path: execute(path, "PRAGMA user_version = 1"), "another program; give a path of its own"),
         (lambda path: execute(path, "PRAGMA application_id = 7"), "another program; give a path of its own"),
-        (make_newer, "is of version 9, and this gapless reads version 4; use the gapless that made it"),
+        (make_newer, "is of version 9, and this gapless reads version 5; use the gapless that made it"),
         (lambda path: path.mkdir(), "is a directory; give the path of a file"),
     ],
 )

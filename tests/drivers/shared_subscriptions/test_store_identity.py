@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from headless_store import forget_heads
 
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.drivers.shared_subscriptions.sqlite import tables as sqlite_tables
@@ -31,6 +32,7 @@ def identities_of(database, count=1):
 
 def forget_identity(database):
     """As the version before left it."""
+    forget_heads(database)
     if database.kind == "postgres":
         database.sql("ALTER TABLE gapless.store DROP COLUMN identity")
         database.sql("UPDATE gapless.store SET version = 2")
@@ -88,5 +90,5 @@ def test_SS_227_a_program_of_before_refuses_the_file(tmp_path):
     database = SqliteDatabase(tmp_path)
     identities_of(database)
     of_before = sqlite_tables.LAYOUT._replace(version=3)
-    with pytest.raises(ConfigurationError, match="is of version 4, and this gapless reads version 3"):
+    with pytest.raises(ConfigurationError, match="is of version 5, and this gapless reads version 3"):
         Database(database.path, of_before)

@@ -99,6 +99,7 @@ async def look(database):
     (listed,) = await streams.ask(ListStreams(2, "#", 0, "", 100))
     names = [one.stream for one in listed.streams]
     fetched, payloads = await streams.fetch(Fetch(3, tuple(Slice(name, 1, 0, 100) for name in names)))
+    payloads = [[payload for payload, _ in one] for one in payloads]
     topics = [name.partition("/")[2] for name in names]
     ended = {topic for topic, batch in zip(topics, fetched.batches, strict=True) if batch.ended}
     found = [{key: stored.value for key, stored in scanned.records}, dict(zip(topics, payloads, strict=True)), ended]

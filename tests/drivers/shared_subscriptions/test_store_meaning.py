@@ -165,7 +165,8 @@ class Streams:
         answer, payloads = await self.real.fetch(request)
         assert (answer,) == expected
         assert await self.real.ask(request) == expected
-        assert payloads == [self.contents.get(stream, [])[first : first + limit] for stream, first, limit in slices]
+        found = [[payload for payload, _ in one] for one in payloads]
+        assert found == [self.contents.get(stream, [])[first : first + limit] for stream, first, limit in slices]
 
     async def measure(self, n, streams):
         request = Measure(n, tuple(streams))

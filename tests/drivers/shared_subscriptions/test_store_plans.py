@@ -7,7 +7,9 @@ import uuid
 
 from statement_plans import Access, watched
 
+from statemachines.drivers.message_head import encode_head, make_head
 from statemachines.drivers.shared_subscriptions import postgres, sqlite
+from statemachines.shared_subscriptions.dead_letter import DeadLetter, StoreLetter
 from statemachines.shared_subscriptions.group_store import Commit, Read, Scan
 from statemachines.shared_subscriptions.stream_store import Fetch, ListStreams, Measure, Slice
 
@@ -40,11 +42,13 @@ async def drive(database):
         await groups.ask(Read(4, ("x", "/1.1/g/#:progress:a")))
         await groups.ask(Scan(5, "/1.1/g/#:", "", 1))
         first = await streams.append("a/b", [b"1", b"2"])
-        await streams.append("a/b", [b"3"])
+        await streams.append("a/b", [b"3"], [encode_head(make_head(key=b"k"))])
         await streams.append("c", [b"4"])
         await streams.ask(ListStreams(6, "a/#", 0, "", 10))
         await streams.ask(Measure(7, (first.stream,)))
         await streams.fetch(Fetch(8, (Slice(first.stream, 1, 0, 10),)))
+        for letter in (DeadLetter("g", "#", first.stream, 0, 1, ""),) * 2:
+            await streams.ask(StoreLetter(9, "dead", letter))
         await streams.end(first.stream)
         await streams.rotate()
         await streams.append("a/b", [b"5"])

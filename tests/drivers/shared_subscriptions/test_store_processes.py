@@ -81,7 +81,7 @@ async def look(database):
         assert len(payloads) % BATCH == 0
         for begin in range(0, len(payloads), BATCH):
             assert len(set(payloads[begin : begin + BATCH])) == 1
-            numbers.append(int(payloads[begin][:8]))
+            numbers.append(int(payloads[begin][0][:8]))
         first += len(payloads)
         more = bool(payloads)
     await groups.close()
@@ -135,5 +135,5 @@ def test_processes_that_append_to_one_topic_share_its_offsets(new_database):
     store = new_database.streams()
     _, (payloads,) = asyncio.run(store.fetch(Fetch(1, (Slice(stream_id("t", 4, 0), 1, 0, 600),))))
     for name, mine in zip((b"a", b"b"), firsts, strict=True):
-        assert all(payloads[first : first + 3] == [name] * 3 for first in mine)
+        assert all(payloads[first : first + 3] == [(name, None)] * 3 for first in mine)
     asyncio.run(store.close())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mqtt_client import SETTINGS, MqttClient, connect
+from msgspec.structs import replace
 
 from statemachines.kernel import InvariantViolated, LocalProtocolError, Node, RemoteProtocolError
 from statemachines.kernel.pmap import Map
@@ -478,3 +479,28 @@ def test_MQ_07_MQ_51_a_timer_that_was_cancelled_may_fire(event):
     assert lost.feed(event) == []
     client = MqttClient() if isinstance(event, KeepAliveOver) else connect()
     assert client.feed(event) == []
+
+
+def test_MQ_59_a_connack_that_the_client_does_not_take_is_not_sent():
+    client = MqttClient()
+    client.send(ConnectPacket("c", properties=PacketProperties(maximum_packet_size=10)))
+    (over,) = client.feed(MqttSessionOpened("c", False))
+    assert over == MqttConnectionOver(0, True, 0, False)
+    assert client.status == "closed"
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_MQ_60_where_nothing_is_retained_that_is_said_and_refused(version):
+    settings = replace(SETTINGS, retain_available=False)
+    client = MqttClient(version, settings)
+    client.send(ConnectPacket("c", client.version))
+    (connack,) = client.feed(MqttSessionOpened("c", False))
+    assert connack.properties.retain_available == (0 if version == 5 else None)
+    found = client.send(PublishPacket("t", b"x", retain=True))
+    assert found[-1].reason_code == 0x9A
+    assert (DisconnectPacket(0x9A) in found) == (version == 5)
+
+    client = MqttClient(version, settings)
+    connack, over = client.send(ConnectPacket("c", client.version, will=WillMessage("t", b"", retain=True)))
+    assert connack.reason_code == (0x9A if version == 5 else 3)
+    assert isinstance(over, MqttConnectionOver)

@@ -8,9 +8,15 @@ from unittest.mock import patch
 from msgspec import structs
 from mutants import swap, wrap
 
+from statemachines.drivers import rate_limited_log, tcp, topic, topic_filter
+from statemachines.drivers.authority import Authority
 from statemachines.drivers.loop_watchdog import LoopWatchdog
+from statemachines.drivers.message_head import EMPTY, encode_head
+from statemachines.drivers.password_file import PasswordHash
+from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions import (
     abandon,
+    collect,
     collector_requests,
     group_membership,
     group_rows,
@@ -20,12 +26,17 @@ from statemachines.drivers.persistent_sessions import (
     node_guide,
     operator_requests,
     outbox,
+    persistent_session,
+    received_message,
     request_queue,
     session_node,
+    session_publisher,
     session_server,
+    sqlite,
     state_rows,
-    topic,
 )
+from statemachines.drivers.persistent_sessions.backlog import BacklogTally
+from statemachines.drivers.persistent_sessions.client_rights import ClientRights
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.machine_requests import Small
@@ -37,6 +48,7 @@ from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import SessionStore
+from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.drivers.sql import postgres_address
 from statemachines.drivers.tcp import Connection, TcpTransport
@@ -55,6 +67,8 @@ from statemachines.persistent_sessions import (
     writer_actions,
 )
 from statemachines.persistent_sessions.client_message import Subscribed
+from statemachines.persistent_sessions.collector_record import CollectorRecord
+from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
 from statemachines.persistent_sessions.message import Puback
 from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
@@ -194,6 +208,11 @@ BREAKS = {
     "PS-195": swap(resume_actions, "has_room_for_page", lambda record: True),
     "PS-201": swap(session_node, "awaited", lambda attempt, **given: attempt()),
     "PS-210": swap(in_flight, "time_left", lambda queued, now_ns: None),
+    "PS-430": swap(received_message, "decode_head", lambda encoded: EMPTY),
+    "PS-431": swap(session_server, "decode_head", lambda encoded: EMPTY),
+    "PS-432": swap(session_publisher, "encode_head", lambda head: encode_head(head) or b""),
+    "PS-433": swap(sqlite, "SQLITE", sqlite.SQLITE._replace(upgrades={})),
+    "PS-434": swap(persistent_session, "size_of", lambda message: 0),
     "PS-211": swap(host_requests, "over_at", lambda now_ns, expiry_ms: 0),
     "PS-240": wrap(collector_actions, "message_garbage", as_if_nothing_expired),
     "PS-241": swap(machine_requests, "without_message", lambda queued, now_ns: structs.replace(queued, message="")),
@@ -233,7 +252,7 @@ BREAKS = {
     "PS-204": swap(machine_requests, "LEAVE_EPOCHS", f"{machine_requests.LEAVE_EPOCHS} AND 1 = 0"),
     "PS-205": wrap(Connection, "_cut", lambda cut: lambda self, why: cut(self, "no")),
     "PS-206": swap(session_server, "check_name", lambda key, name: name),
-    "PS-220": swap(topic, "SHARED", ()),
+    "PS-220": swap(topic, "GROUP_PREFIXES", ()),
     "PS-260": swap(group_membership, "Handed", lambda session, topic_filter, qos: Handed(session, "jobs/#", qos)),
     "PS-261": wrap(GroupMembership, "_store", acknowledged_first),
     "PS-262": wrap(
@@ -257,6 +276,20 @@ BREAKS = {
     "PS-331": swap(SessionServer, "watch_store", lambda self: False),
     "PS-332": swap(GroupMembership, "give_up", lambda self: None),
     "PS-333": swap(node_guide, "Farewell", Subscribed),
+    "PS-450": swap(PermissionFile, "is_allowed", lambda self, identity, action, client_id, topic: True),
+    "PS-451": swap(Authority, "_take", lambda self, is_allowed, asked, take: take(True)),
+    "PS-452": swap(topic_filter, "_contains_levels", lambda outer, inner: True),
+    "PS-453": swap(Authority, "_is_certified", staticmethod(lambda identity, action, client_id: True)),
+    "PS-454": swap(PermissionFile, "reload", lambda self: True),
+    "PS-455": swap(SessionServer, "_withhold", lambda self, life, visitor, message: visitor.say(message)),
+    "PS-456": swap(ClientRights, "close", lambda self: None),
+    "PS-457": swap(rate_limited_log, "SAY_NS", 0),
+    "PS-458": swap(PasswordHash, "is_of", lambda self, password: True),
+    "PS-460": swap(collect, "CollectorRecord", lambda graces: CollectorRecord(Graces())),
+    "PS-461": swap(BacklogTally, "_drop", lambda self, rows, size: None),
+    "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
+    "PS-463": swap(tcp, "TOO_MANY", "there is no room for {}"),
+    "PS-464": swap(TimeWatch, "_say_unused", lambda self, known, clock_ns: None),
     "PS-401": wrap(writer_actions, "send_stored", tells_of_the_first),
     "PS-402": wrap(writer_actions, "number_rows", lambda number: lambda record: number(record)[:1]),
     "PS-403": wrap(machine_requests, "put_ranges", stores_the_first),

@@ -8,11 +8,21 @@ from unittest.mock import patch
 from msgspec.structs import replace
 from mutants import swap, without_choice, wrap
 
-from statemachines.drivers import greeting, loop_watchdog, tcp
+from statemachines.drivers import greeting, loop_watchdog, message_head, tcp
 from statemachines.drivers.greeting import Greeting
-from statemachines.drivers.shared_subscriptions import leader_node, old_keys, open_stores
+from statemachines.drivers.message_head import EMPTY
+from statemachines.drivers.shared_subscriptions import (
+    deliveries,
+    leader_node,
+    old_keys,
+    open_stores,
+    rebalance_callbacks,
+    shared_session,
+)
+from statemachines.drivers.shared_subscriptions.bytes_in_hand import BytesInHand
 from statemachines.drivers.shared_subscriptions.durable_progress import DurableProgress
 from statemachines.drivers.shared_subscriptions.milestones import Milestones
+from statemachines.drivers.shared_subscriptions.rebalance_callbacks import RebalanceCallbacks
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
@@ -27,6 +37,7 @@ from statemachines.shared_subscriptions import (
     agent_process,
     borrower,
     configuration,
+    dead_letter_queue,
     detours,
     failed_deliveries,
     group_store,
@@ -55,6 +66,7 @@ from statemachines.shared_subscriptions.registry_process import REGISTRY_MACHINE
 from statemachines.shared_subscriptions.session import Admit
 from statemachines.shared_subscriptions.stream_store import Batch, StreamSize, StreamStore
 from statemachines_spec import bug
+from statemachines_spec.shared_subscriptions.failure_bugs import append_again
 
 # -- borrowers of others --------------------------------------------------------------------------------------------
 
@@ -354,6 +366,20 @@ BREAKS = {
     "SS-341": swap(membership, "note_loss", every_loss_counted),
     "SS-342": swap(plan, "is_spent", lambda record, stream: False),
     "SS-344": swap(Configuration, "_check_max_deliver", lambda self, most: None),
+    "SS-345": swap(Configuration, "_check_dead_letters", lambda self: None),
+    "SS-347": wrap(stream_store.StreamStore, "_store_letter", append_again),
+    "SS-349": swap(dead_letter_queue, "has_own_topic", lambda record: False),
+    "SS-350": swap(dead_letter_queue, "REASONS", {False: "", True: ""}),
+    "SS-354": swap(shared_session, "REVOKED_MAX", 0),
+    "SS-355": swap(shared_session, "ACK_WAIT_MAX_S", float("inf")),
+    "SS-380": swap(deliveries, "decode_head", lambda encoded: EMPTY),
+    "SS-381": swap(sqlite_streams, "ADD", "INSERT INTO messages VALUES (?, ?, x'90')"),
+    "SS-382": swap(message_head, "check_head", lambda head: head),
+    "SS-383": swap(sqlite_streams, "LAYOUT", sqlite_tables.LAYOUT._replace(upgrades={})),
+    "SS-384": swap(RebalanceCallbacks, "is_settled", True),
+    "SS-385": swap(RebalanceCallbacks, "_note_end", lambda self, before, owner, stream: None),
+    "SS-386": swap(rebalance_callbacks, "CUT_OFF", rebalance_callbacks.WAITS),
+    "SS-387": swap(BytesInHand, "_find_room", lambda self: self._most),
     "SS-184": swap(loop_watchdog, "SAY_AGAIN_NS", 0),
     "SS-210": swap(Configuration, "_less", lambda self, *relation: None),
     "SS-211": swap(configuration, "_stretch", lambda duration_ns, drift: duration_ns),

@@ -199,7 +199,7 @@ def test_SS_342_what_killed_its_member_alone_is_spent_and_the_first_time_nothing
     grant = granted_next(bench)
     assert (grant.failed, grant.most) == (1, 1)
     expire(bench)
-    assert failing(bench) == FailingMessage(0, 2, parked=True)
+    assert failing(bench) == FailingMessage(0, 2, parked=True, lost=True)
     assert bench.told[-1] == StreamParked("leader-1~1/1", STREAM, 0, 2)
     assert not only(Grant, bench.join("c3")), "it is given to nobody"
 

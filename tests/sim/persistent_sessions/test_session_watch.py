@@ -296,7 +296,7 @@ def test_COUNTED(ended):
 def test_CONNECTS_and_COMPLETE_and_VANISH(ended):
     assert ended.watch.missing(ended) is None
     statements = ended.devices["database"].service
-    statements.database.connection.execute("INSERT INTO messages VALUES (x'01', x'01', x'01', 1, 0)")
+    statements.database.connection.execute("INSERT INTO messages VALUES (x'01', x'01', x'01', 1, 0, NULL)")
     assert ended.watch.missing(ended) == ("VANISH", "1 rows are left in messages")
     book = book_of(ended)
     key, packet = next(iter(book.had.items()))

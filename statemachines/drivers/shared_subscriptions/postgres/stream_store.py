@@ -13,22 +13,35 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.message_head import add_headers
+from statemachines.drivers.shared_subscriptions.postgres.group_store import DELETE, FIND, PUT
 from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.store import (
     ANSWER_MAX,
     OFFSET_BITS,
+    Heads,
     Payloads,
     agree_on_shards,
+    check_heads,
     check_payload,
     check_shards,
     has_ended,
+    has_no_message,
     has_no_stream,
     ids_of,
     literal_prefix,
+    records_of,
 )
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
 from statemachines.drivers.sql.postgres import Database
-from statemachines.kernel import Answer
+from statemachines.kernel import Answer, ConfigurationError
+from statemachines.shared_subscriptions.dead_letter import (
+    DeadLetter,
+    LetterRefused,
+    LetterStored,
+    StoreLetter,
+)
 from statemachines.shared_subscriptions.names import check_topic
 from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
@@ -65,10 +78,11 @@ LIST: Final = text(
     " FROM gapless.streams WHERE id >= :low AND id < :beyond AND id <> :after ORDER BY id LIMIT :limit"
 )
 KNOWN: Final = text("SELECT id, number, count, ended FROM gapless.streams WHERE id = ANY(CAST(:ids AS bytea[]))")
+SIZE: Final = "(octet_length(payload) + coalesce(octet_length(head), 0))"
 # Of each range its messages in order, until `room` bytes have gone before.
 READ: Final = text(
-    "SELECT part, payload FROM (SELECT part, place, payload,"
-    " sum(octet_length(payload)) OVER (ORDER BY part, place) - octet_length(payload) AS gone"
+    "SELECT part, payload, head FROM (SELECT part, place, payload, head,"
+    f" sum({SIZE}) OVER (ORDER BY part, place) - {SIZE} AS gone"
     " FROM unnest(CAST(:firsts AS bigint[]), CAST(:lasts AS bigint[])) WITH ORDINALITY AS wanted (low, high, part)"
     " JOIN gapless.messages ON place BETWEEN low AND high) AS found WHERE gone < :room ORDER BY part, place"
 )
@@ -80,8 +94,12 @@ CREATE: Final = text(
     " VALUES (:id, :topic, :shard, :generation, 0, false) ON CONFLICT (id) DO NOTHING"
 )
 ADD: Final = text(
-    "INSERT INTO gapless.messages SELECT :base + part - 1, payload"
+    "INSERT INTO gapless.messages (place, payload) SELECT :base + part - 1, payload"
     " FROM unnest(CAST(:payloads AS bytea[])) WITH ORDINALITY AS given (payload, part)"
+)
+ADD_HEADED: Final = text(
+    "INSERT INTO gapless.messages (place, payload, head) SELECT :base + part - 1, payload, head"
+    " FROM unnest(CAST(:payloads AS bytea[]), CAST(:heads AS bytea[])) WITH ORDINALITY AS given (payload, head, part)"
 )
 NOTE: Final = text("INSERT INTO gapless.appends VALUES (:stream, :time_ns, :first, :mark)")
 # Appenders share this lock; whoever rotates or drops waits for those that are at it, and keeps others out.
@@ -104,6 +122,11 @@ END: Final = text("UPDATE gapless.streams SET ended = true WHERE id = :id")
 WAIT: Final = text("SELECT time_ns FROM gapless.store FOR UPDATE")
 MARKED: Final = text("SELECT mark FROM gapless.appends WHERE stream = :stream AND time_ns = :time_ns")
 
+COPY: Final = text(
+    "SELECT payload, head FROM gapless.messages JOIN gapless.streams ON id = :id"
+    f" WHERE place = (number << {OFFSET_BITS}) + :offset AND :offset < count"
+)
+
 logger = logging.getLogger("gapless")
 
 
@@ -115,6 +138,10 @@ class Attempt(msgspec.Struct):
     stream: int = 0
     first: int = 0
     time_ns: int = 0
+
+
+class AlreadyPassed(Exception):
+    """The group has gone on behind the message: the transaction is undone."""
 
 
 class StreamHead(msgspec.Struct, frozen=True):
@@ -141,11 +168,14 @@ class PostgresStreamStore:
         self.identity = ""
         self._shards = check_shards(shards)
         self._database = Database(url, "stream store", LAYOUT, busy_s, clock, self._agree)
+        self._codec = RecordCodec(self._database.url)
 
-    async def ask(self, request: ListStreams | Measure | Fetch) -> tuple[Answer, ...]:
+    async def ask(self, request: ListStreams | Measure | Fetch | StoreLetter) -> tuple[Answer, ...]:
         """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged)."""
         if isinstance(request, Fetch):
             return ((await self.fetch(request))[0],)
+        if isinstance(request, StoreLetter):
+            return (await self._answer_letter(request),)
         if not isinstance(request, ListStreams | Measure):
             raise TypeError(f"{self.name} does not take a {type(request).__name__}: messages go to `append`")
         try:
@@ -154,15 +184,21 @@ class PostgresStreamStore:
             logger.warning("stream store: %s", error)
             return (FetchFailed(request.n),)
 
-    async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
-        """The answer, and beside it the payloads of each batch; no more than fits into 16 MiB, but always some."""
+    async def _answer_letter(self, request: StoreLetter) -> LetterStored | LetterRefused:
         try:
-            return await self._database.run(lambda: self._fetch(request))
+            return LetterStored(request.n, await self._database.run(lambda: self._store_letter(request)))
+        except (StoreUnavailable, ConfigurationError) as error:
+            return LetterRefused(request.n, str(error))
+
+    async def fetch(self, request: Fetch, room: int = ANSWER_MAX) -> tuple[Fetched | FetchFailed, Payloads]:
+        """The answer, and beside it the payloads of each batch; no more than `room` bytes, but always some."""
+        try:
+            return await self._database.run(lambda: self._fetch(request, room))
         except StoreUnavailable as error:
             logger.warning("stream store: %s", error)
             return FetchFailed(request.n), []
 
-    async def append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+    async def append(self, topic: str, payloads: Sequence[bytes], heads: Heads = ()) -> Appended:
         """Append to the topic's current stream, all or nothing; committed when this returns.
 
         An append whose connection is lost finds out whether it was committed, when the server is back: it is never
@@ -171,7 +207,8 @@ class PostgresStreamStore:
         check_topic(topic)
         for payload in payloads:
             check_payload(payload)
-        return await self._database.run(lambda: self._append(topic, payloads))
+        check_heads(heads, payloads)
+        return await self._database.run(lambda: self._append(topic, payloads, heads))
 
     async def end(self, stream: str) -> None:
         """Nothing will be appended to `stream` (an id, as in `Appended`) any more.
@@ -252,7 +289,7 @@ class PostgresStreamStore:
         sizes = sorted((stream.decode(), count, ended) for stream, _, count, ended in rows)
         return Measured(request.n, tuple(StreamSize(*size) for size in sizes), oldest)
 
-    def _fetch(self, request: Fetch) -> tuple[Fetched, Payloads]:
+    def _fetch(self, request: Fetch, room: int) -> tuple[Fetched, Payloads]:
         """Messages below a count that was read are there for ever, so two statements see one state."""
         ids = [one.stream.encode() for one in request.slices]
         payloads: Payloads = [[] for _ in ids]
@@ -264,10 +301,10 @@ class PostgresStreamStore:
                 values = {
                     "firsts": [low for low, _ in wanted],
                     "lasts": [high for _, high in wanted],
-                    "room": ANSWER_MAX,
+                    "room": room,
                 }
-                for part, payload in connection.execute(READ, values):
-                    payloads[part - 1].append(payload)
+                for part, payload, head in connection.execute(READ, values):
+                    payloads[part - 1].append((payload, head))
         batches = [
             self._batch(known.get(stream, NOTHING), one, len(read))
             for stream, one, read in zip(ids, request.slices, payloads, strict=True)
@@ -292,10 +329,10 @@ class PostgresStreamStore:
 
     # -- writing, in the worker ---------------------------------------------------------------------------------
 
-    def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+    def _append(self, topic: str, payloads: Sequence[bytes], heads: Heads) -> Appended:
         attempt = Attempt(uuid.uuid4())
         try:
-            self._try_append(topic, payloads, attempt)
+            self._try_append(topic, payloads, heads, attempt)
         except DBAPIError as error:
             if not error.connection_invalidated:
                 raise
@@ -304,31 +341,69 @@ class PostgresStreamStore:
                 raise self._database.is_not_written(error) from error
         return Appended(0, attempt.id, attempt.first, attempt.first + len(payloads) - 1)
 
-    def _try_append(self, topic: str, payloads: Sequence[bytes], attempt: Attempt) -> None:
+    def _try_append(self, topic: str, payloads: Sequence[bytes], heads: Heads, attempt: Attempt) -> None:
         with self._database.transaction() as connection:
-            connection.execute(SHARE)
-            generation, _ = connection.execute(GENERATION).one()
-            stream = attempt.id = stream_id(topic, self._shards, generation)
-            grow = {"id": stream.encode(), "more": len(payloads)}
+            self._append_in(connection, topic, payloads, heads, attempt)
+
+    def _append_in(
+        self, connection: Connection, topic: str, payloads: Sequence[bytes], heads: Heads, attempt: Attempt
+    ) -> None:
+        """In a transaction that is open; it holds the stamp afterwards."""
+        connection.execute(SHARE)
+        generation, _ = connection.execute(GENERATION).one()
+        stream = attempt.id = stream_id(topic, self._shards, generation)
+        grow = {"id": stream.encode(), "more": len(payloads)}
+        grown = connection.execute(GROW, grow).one_or_none()
+        if grown is None:
+            created = {
+                "id": stream.encode(),
+                "topic": topic.encode(),
+                "shard": shard_of(topic, self._shards),
+                "generation": generation,
+            }
+            connection.execute(CREATE, created)
             grown = connection.execute(GROW, grow).one_or_none()
-            if grown is None:
-                created = {
-                    "id": stream.encode(),
-                    "topic": topic.encode(),
-                    "shard": shard_of(topic, self._shards),
-                    "generation": generation,
-                }
-                connection.execute(CREATE, created)
-                grown = connection.execute(GROW, grow).one_or_none()
-            if grown is None:
-                raise has_ended(topic)
-            attempt.stream, attempt.first = grown[0], grown[1] - len(payloads)
-            base = (attempt.stream << OFFSET_BITS) + attempt.first
-            if payloads:
-                connection.execute(ADD, {"base": base, "payloads": list(payloads)})
-            attempt.time_ns = self._database.stamp(connection)
-            note = {"stream": attempt.stream, "time_ns": attempt.time_ns, "first": attempt.first, "mark": attempt.mark}
-            connection.execute(NOTE, note)
+        if grown is None:
+            raise has_ended(topic)
+        attempt.stream, attempt.first = grown[0], grown[1] - len(payloads)
+        base = (attempt.stream << OFFSET_BITS) + attempt.first
+        if payloads:
+            given = {"base": base, "payloads": list(payloads)}
+            connection.execute(*((ADD_HEADED, given | {"heads": list(heads)}) if heads else (ADD, given)))
+        attempt.time_ns = self._database.stamp(connection)
+        note = {"stream": attempt.stream, "time_ns": attempt.time_ns, "first": attempt.first, "mark": attempt.mark}
+        connection.execute(NOTE, note)
+
+    def _store_letter(self, request: StoreLetter) -> bool:
+        """The copy and the progress behind the message, in one batch; whether it was not there before.
+
+        The stamp is taken after the row of the dead-letter topic, as appends take it, and before the look at the
+        progress: nobody commits in between.
+        """
+        letter, attempt = request.letter, Attempt(uuid.uuid4())
+        try:
+            with self._database.transaction() as connection:
+                of_message = {"id": letter.stream.encode(), "offset": letter.offset}
+                found = connection.execute(COPY, of_message).one_or_none()
+                if found is None:
+                    raise has_no_message(letter)
+                head = add_headers(found.head, letter.as_headers())
+                self._append_in(connection, request.topic, [found.payload], [head], attempt)
+                self._pass_message(connection, letter, attempt.time_ns)
+        except AlreadyPassed:
+            return False
+        return True
+
+    def _pass_message(self, connection: Connection, letter: DeadLetter, time_ns: int) -> None:
+        """Write the progress behind the message; raises `AlreadyPassed` where it is there."""
+        progress, failing = records_of(letter)
+        for _, value, stamp in connection.execute(FIND, {"keys": [progress.encode()]}):
+            known = self._codec.read(progress, value, stamp).value
+            if isinstance(known, int) and known > letter.offset:
+                raise AlreadyPassed
+        put = {"keys": [progress.encode()], "values": [self._codec.encode(letter.offset + 1)], "time_ns": time_ns}
+        connection.execute(PUT, put)
+        connection.execute(DELETE, {"keys": [failing.encode()]})
 
     def _was_committed(self, attempt: Attempt, error: DBAPIError) -> bool:
         """Whether an append whose connection was lost was committed; raises the error where that stays open.

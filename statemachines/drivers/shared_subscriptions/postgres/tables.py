@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from statemachines.drivers.shared_subscriptions.old_keys import LEFT, say_left, translate
 from statemachines.drivers.sql.postgres import Layout
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 CHANCE: Final = "replace(CAST(gen_random_uuid() AS text), '-', '')"
 """A new identity."""
@@ -33,8 +33,9 @@ STATEMENTS: Final = (
     # whose connection was lost finds out whether it was committed.
     "CREATE TABLE gapless.appends (stream bigint NOT NULL, time_ns bigint NOT NULL, first bigint NOT NULL,"
     " mark uuid NOT NULL, PRIMARY KEY (stream, time_ns))",
-    # `place` is the number of the stream and the offset in one integer.
-    "CREATE TABLE gapless.messages (place bigint PRIMARY KEY, payload bytea NOT NULL)",
+    # `place` is the number of the stream and the offset in one integer.  `head`: headers, key and timestamp
+    # (`message_head`); NULL: the message has none.
+    "CREATE TABLE gapless.messages (place bigint PRIMARY KEY, payload bytea NOT NULL, head bytea)",
     "ALTER TABLE gapless.messages ALTER COLUMN payload SET STORAGE EXTERNAL",
     "INSERT INTO gapless.store (version, time_ns, shards, generation, oldest, identity)"
     f" VALUES ({VERSION}, 0, 0, 0, 0, {CHANCE})",
@@ -72,6 +73,12 @@ def identify(connection: Connection) -> tuple[str, ...]:
     return ()
 
 
+def add_heads(connection: Connection) -> tuple[str, ...]:
+    """From version 3: messages have a head."""
+    connection.execute(text("ALTER TABLE gapless.messages ADD COLUMN head bytea"))
+    return ()
+
+
 LAYOUT: Final = Layout(
     schema="gapless",
     version=VERSION,
@@ -79,5 +86,5 @@ LAYOUT: Final = Layout(
     statements=STATEMENTS,
     known_by=("store", "streams"),
     needed=NEEDED,
-    upgrades={1: lengthen_keys, 2: identify},
+    upgrades={1: lengthen_keys, 2: identify, 3: add_heads},
 )

@@ -6,26 +6,37 @@ import logging
 import sqlite3
 import time
 from collections.abc import Sequence
+from itertools import count as count_from
 from pathlib import Path
 from typing import Final
 
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.message_head import add_headers
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.sqlite.group_store import PUT
 from statemachines.drivers.shared_subscriptions.sqlite.tables import LAYOUT
 from statemachines.drivers.shared_subscriptions.store import (
     ANSWER_MAX,
     OFFSET_BITS,
+    Heads,
     Payloads,
+    StoredPayload,
     agree_on_shards,
+    check_heads,
     check_payload,
     check_shards,
     has_ended,
+    has_no_message,
     has_no_stream,
     ids_of,
     literal_prefix,
+    records_of,
+    size_of,
 )
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
 from statemachines.drivers.sql.sqlite import Database
-from statemachines.kernel import Answer
+from statemachines.kernel import Answer, ConfigurationError
+from statemachines.shared_subscriptions.dead_letter import LetterRefused, LetterStored, StoreLetter
 from statemachines.shared_subscriptions.names import check_topic
 from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
@@ -55,7 +66,12 @@ LIST: Final = """
 
 SIZE: Final = "SELECT count, ended FROM streams WHERE id = ?"
 
-READ: Final = "SELECT payload FROM messages WHERE place BETWEEN ? AND ? ORDER BY place"
+READ: Final = "SELECT payload, head FROM messages WHERE place BETWEEN ? AND ? ORDER BY place"
+
+ADD: Final = "INSERT INTO messages (place, payload) VALUES (?, ?)"
+ADD_HEADED: Final = "INSERT INTO messages VALUES (?, ?, ?)"
+
+PROGRESS: Final = "SELECT value, time_ns FROM group_records WHERE key = ?"
 
 logger = logging.getLogger("gapless")
 
@@ -75,11 +91,14 @@ class SqliteStreamStore:
         self.identity = ""
         self._shards = check_shards(shards)
         self._database = Database(Path(path), LAYOUT, busy_s, clock, self._agree)
+        self._codec = RecordCodec(str(path))
 
-    async def ask(self, request: ListStreams | Measure | Fetch) -> tuple[Answer, ...]:
+    async def ask(self, request: ListStreams | Measure | Fetch | StoreLetter) -> tuple[Answer, ...]:
         """The answers, without payloads; `FetchFailed` where the database was busy for too long or broke (logged)."""
         if isinstance(request, Fetch):
             return ((await self.fetch(request))[0],)
+        if isinstance(request, StoreLetter):
+            return (await self._answer_letter(request),)
         if not isinstance(request, ListStreams | Measure):
             raise TypeError(f"{self.name} does not take a {type(request).__name__}: messages go to `append`")
         try:
@@ -88,24 +107,32 @@ class SqliteStreamStore:
             logger.warning("stream store: %s", error)
             return (FetchFailed(request.n),)
 
-    async def fetch(self, request: Fetch) -> tuple[Fetched | FetchFailed, Payloads]:
-        """The answer, and beside it the payloads of each batch; no more than fits into 16 MiB, but always some."""
+    async def _answer_letter(self, request: StoreLetter) -> LetterStored | LetterRefused:
         try:
-            return await self._database.run(lambda: self._fetch(request))
+            return LetterStored(request.n, await self._database.run(lambda: self._store_letter(request)))
+        except (StoreUnavailable, ConfigurationError) as error:
+            return LetterRefused(request.n, str(error))
+
+    async def fetch(self, request: Fetch, room: int = ANSWER_MAX) -> tuple[Fetched | FetchFailed, Payloads]:
+        """The answer, and beside it the payloads of each batch; no more than `room` bytes, but always some."""
+        try:
+            return await self._database.run(lambda: self._fetch(request, room))
         except StoreUnavailable as error:
             logger.warning("stream store: %s", error)
             return FetchFailed(request.n), []
 
-    async def append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+    async def append(self, topic: str, payloads: Sequence[bytes], heads: Heads = ()) -> Appended:
         """Append to the topic's current stream, all or nothing; committed when this returns.
 
-        Raises `ConfigurationError` for a payload above 1 MiB, a topic that is none, or one that has ended;
+        Raises `ConfigurationError` for a payload above 1 MiB, a head that is none, a topic that is none, or one that
+        has ended;
         `StoreUnavailable` where the database was busy for too long (nothing was written).
         """
         check_topic(topic)
         for payload in payloads:
             check_payload(payload)
-        return await self._database.run(lambda: self._append(topic, payloads))
+        check_heads(heads, payloads)
+        return await self._database.run(lambda: self._append(topic, payloads, heads))
 
     async def end(self, stream: str) -> None:
         """Nothing will be appended to `stream` (an id, as in `Appended`) any more.
@@ -169,23 +196,22 @@ class SqliteStreamStore:
         sizes = tuple(StreamSize(stream, size[0], bool(size[1])) for stream, size in found if size is not None)
         return Measured(request.n, sizes, oldest)
 
-    def _fetch(self, request: Fetch) -> tuple[Fetched, Payloads]:
-        room = ANSWER_MAX
+    def _fetch(self, request: Fetch, room: int) -> tuple[Fetched, Payloads]:
         batches, payloads = [], []
         with self._database.snapshot():
             for one in request.slices:
                 batch, read = self._batch(one, room)
-                room -= sum(map(len, read))
+                room -= sum(map(size_of, read))
                 batches.append(batch)
                 payloads.append(read)
         return Fetched(request.n, tuple(batches)), payloads
 
-    def _batch(self, one: Slice, room: int) -> tuple[Batch, list[bytes]]:
+    def _batch(self, one: Slice, room: int) -> tuple[Batch, list[StoredPayload]]:
         """The messages of a slice until there is no more room; the last one may be larger than what was left."""
         connection = self._database.connection
         known = connection.execute("SELECT number, count, ended FROM streams WHERE id = ?", (one.stream,)).fetchone()
         number, count, ended = known or (0, 0, 0)
-        payloads: list[bytes] = []
+        payloads: list[StoredPayload] = []
         last = min(count, one.first + one.limit) - 1
         if one.first <= last:
             base = number << OFFSET_BITS
@@ -194,31 +220,58 @@ class SqliteStreamStore:
         ends = bool(ended) and last + 1 == count
         return Batch(one.stream, one.grant, one.first, max(last, one.first - 1), ends), payloads
 
-    def _payloads(self, first: int, last: int, room: int) -> list[bytes]:
-        payloads: list[bytes] = []
+    def _payloads(self, first: int, last: int, room: int) -> list[StoredPayload]:
+        payloads: list[StoredPayload] = []
         if room > 0:
-            for (payload,) in self._database.connection.execute(READ, (first, last)):
-                payloads.append(payload)
-                room -= len(payload)
+            for found in self._database.connection.execute(READ, (first, last)):
+                payloads.append(found)
+                room -= size_of(found)
                 if room <= 0:
                     break
         return payloads
 
-    def _append(self, topic: str, payloads: Sequence[bytes]) -> Appended:
+    def _append(self, topic: str, payloads: Sequence[bytes], heads: Heads) -> Appended:
         with self._database.transaction() as connection:
-            (generation,) = connection.execute("SELECT generation FROM store").fetchone()
-            stream = stream_id(topic, self._shards, generation)
-            known = connection.execute("SELECT number, count, ended FROM streams WHERE id = ?", (stream,)).fetchone()
-            if known is None:
-                known = (self._create(stream, topic, generation), 0, 0)
-            number, first, ended = known
-            if ended:
-                raise has_ended(topic)
-            base = (number << OFFSET_BITS) + first
-            connection.executemany("INSERT INTO messages VALUES (?, ?)", enumerate(payloads, base))
-            connection.execute("INSERT INTO appends VALUES (?, ?, ?)", (number, self._database.stamp(), first))
-            connection.execute("UPDATE streams SET count = ? WHERE number = ?", (first + len(payloads), number))
+            return self._append_in(connection, topic, payloads, heads)
+
+    def _append_in(
+        self, connection: sqlite3.Connection, topic: str, payloads: Sequence[bytes], heads: Heads
+    ) -> Appended:
+        """In a transaction that is open."""
+        (generation,) = connection.execute("SELECT generation FROM store").fetchone()
+        stream = stream_id(topic, self._shards, generation)
+        known = connection.execute("SELECT number, count, ended FROM streams WHERE id = ?", (stream,)).fetchone()
+        if known is None:
+            known = (self._create(stream, topic, generation), 0, 0)
+        number, first, ended = known
+        if ended:
+            raise has_ended(topic)
+        base = (number << OFFSET_BITS) + first
+        if heads:
+            connection.executemany(ADD_HEADED, zip(count_from(base), payloads, heads, strict=False))
+        else:
+            connection.executemany(ADD, enumerate(payloads, base))
+        connection.execute("INSERT INTO appends VALUES (?, ?, ?)", (number, self._database.stamp(), first))
+        connection.execute("UPDATE streams SET count = ? WHERE number = ?", (first + len(payloads), number))
         return Appended(0, stream, first, first + len(payloads) - 1)
+
+    def _store_letter(self, request: StoreLetter) -> bool:
+        """The copy and the progress behind the message, in one batch; whether it was not there before."""
+        letter, (progress, failing) = request.letter, records_of(request.letter)
+        with self._database.transaction() as connection:
+            found = connection.execute(PROGRESS, (progress,)).fetchone()
+            known = None if found is None else self._codec.read(progress, *found).value
+            if isinstance(known, int) and known > letter.offset:
+                return False
+            _, payloads = self._batch(Slice(letter.stream, 0, letter.offset, 1), ANSWER_MAX)
+            if not payloads:
+                raise has_no_message(letter)
+            payload, head = payloads[0]
+            self._append_in(connection, request.topic, [payload], [add_headers(head, letter.as_headers())])
+            passed = (progress, self._codec.encode(letter.offset + 1), self._database.stamp())
+            connection.execute(PUT, passed)
+            connection.execute("DELETE FROM group_records WHERE key = ?", (failing,))
+        return True
 
     def _create(self, stream: str, topic: str, generation: int) -> int:
         row = (stream, topic, shard_of(topic, self._shards), generation)

@@ -25,7 +25,8 @@ STATEMENTS: Final = (
     " PRIMARY KEY (stream, time_ns)) WITHOUT ROWID",
     # `place` is the number of the stream and the offset in one integer: rows are clustered by it.  A primary key of two
     # columns without a rowid does the same, but moves every payload above a quarter of a page to pages of its own.
-    "CREATE TABLE messages (place INTEGER PRIMARY KEY, payload BLOB NOT NULL)",
+    # `head`: headers, key and timestamp (`message_head`); NULL: the message has none.
+    "CREATE TABLE messages (place INTEGER PRIMARY KEY, payload BLOB NOT NULL, head BLOB)",
 )
 
 
@@ -52,11 +53,17 @@ def identify(connection: sqlite3.Connection) -> tuple[str, ...]:
     return ()
 
 
+def add_heads(connection: sqlite3.Connection) -> tuple[str, ...]:
+    """From version 4: messages have a head."""
+    connection.execute("ALTER TABLE messages ADD COLUMN head BLOB")
+    return ()
+
+
 LAYOUT: Final = Layout(
     title="groups and streams",
     application=0x67617031,
-    version=4,
+    version=5,
     statements=STATEMENTS,
-    upgrades={2: lengthen_keys, 3: identify},
+    upgrades={2: lengthen_keys, 3: identify, 4: add_heads},
 )
 """The application_id is "gap1"."""

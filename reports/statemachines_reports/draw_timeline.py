@@ -1,0 +1,185 @@
+"""Drawing of a run over time: which node delivered each stream, deliveries a second, faults, and what broke, as SVG."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+from typing import Final
+
+from markupsafe import Markup, escape
+
+from statemachines_reports.draw_histogram import duration
+from statemachines_reports.protocol import Drawing
+from statemachines_reports.run_story import DeliveredRange, RunStory
+
+WIDTH, LEFT, RIGHT, LANE, RATE, ROWS = 1060, 200, 14, 18, 70, 3
+"""Of the picture; `ROWS` of names of faults."""
+
+NAME: Final = 7.0
+"""So wide is a letter of a name."""
+
+LABEL: Final = 30
+"""Letters of the name of a stream."""
+
+MOST_STREAMS: Final = 14
+"""The streams with the most deliveries are drawn."""
+
+MOST_COLUMNS: Final = 1_500
+"""Of all lanes together: within a column only one mark of a node is drawn, so that the picture stays small."""
+
+MOST_FAULTS: Final = 300
+
+COLOURS: Final = 8
+"""Nodes beyond share colours."""
+
+PIXELS: Final = WIDTH - LEFT - RIGHT
+
+
+def draw(story: RunStory, broken_ns: int | None = None) -> Drawing | None:
+    """None where nothing is delivered and no fault happens; `broken_ns`: when the first violation was."""
+    if not story.deliveries and not story.faults:
+        return None
+    streams = Counter[str]()
+    for one in story.deliveries:
+        streams[one.stream] += one.messages
+    shown = sorted(name for name, _ in streams.most_common(MOST_STREAMS))
+    nodes = sorted({one.node for one in story.deliveries})
+    picture = _Timeline(story, nodes, len(streams))
+    picture.draw_faults()
+    for name in shown:
+        picture.draw_stream(name)
+    picture.draw_rate()
+    if broken_ns is not None:
+        picture.mark_violation(broken_ns)
+    left = (
+        f"; {len(streams) - len(shown)} streams with fewer deliveries are left out" if len(streams) > len(shown) else ""
+    )
+    caption = (
+        f"{duration(story.end_ns - story.begin_ns)} from left to right. A lane is a stream, and its colour the node "
+        f"that delivered it; the bars are deliveries a second. A mark is a fault{left}."
+    )
+    return Drawing("Who delivered what, and when", caption, picture.finish())
+
+
+END: Final = ' style="text-anchor:end"'
+
+
+class _Timeline:
+    """The picture so far; `y`: where the next lane begins."""
+
+    def __init__(self, story: RunStory, nodes: list[str], streams: int) -> None:
+        self.story = story
+        self.nodes = nodes
+        self.span = max(1, story.end_ns - story.begin_ns)
+        self.parts: list[str] = []
+        self.y = 16 + ROWS * 13 + 6
+        self.top = self.y
+        self.marks: list[str] = []
+        self.column = max(1.0, PIXELS * min(MOST_STREAMS, streams) / MOST_COLUMNS)
+        self._legend()
+
+    def x(self, t_ns: int) -> float:
+        """Where an instant is."""
+        return LEFT + PIXELS * (t_ns - self.story.begin_ns) / self.span
+
+    def _legend(self) -> None:
+        x = float(LEFT)
+        for number, node in enumerate(self.nodes[: 2 * COLOURS]):
+            self.parts.append(
+                f'<rect class="node-{number % COLOURS}" x="{x:.0f}" y="3" width="10" height="10" rx="2"/>'
+            )
+            self.parts.append(f'<text class="name" x="{x + 14:.0f}" y="12">{escape(node)}</text>')
+            x += 28 + 7 * len(node)
+            if x > WIDTH - 60:
+                break
+
+    def draw_faults(self) -> None:
+        """A mark for each, and its name where there is room."""
+        ends = [0.0] * ROWS
+        for fault in self.story.faults[:MOST_FAULTS]:
+            x = self.x(fault.t_ns)
+            text = f"{fault.kind} {fault.node}".strip()
+            at = duration(fault.t_ns - self.story.begin_ns)
+            row = next((number for number, end in enumerate(ends) if end <= x), None)
+            self.marks.append(f'<line class="when" x1="{x:.1f}" x2="{x:.1f}" y1="{self.top - 4}" y2="BOTTOM"/>')
+            self.marks.append(
+                f'<g class="fault"><circle cx="{x:.1f}" cy="{self.top - 4}" r="3.5"/>'
+                f"<title>{escape(text)} at {at}</title>"
+            )
+            if row is not None and x + NAME * len(text) < WIDTH and not fault.kind.startswith("end_"):
+                ends[row] = x + NAME * len(text) + 12
+                self.marks.append(f'<text class="name" x="{x + 5:.1f}" y="{28 + 13 * row}">{escape(text)}</text>')
+            self.marks.append("</g>")
+
+    def draw_stream(self, name: str) -> None:
+        """A lane: runs of columns in which the same node delivered last."""
+        mine = [one for one in self.story.deliveries if one.stream == name]
+        label = name if len(name) <= LABEL else f"{name[: LABEL // 3]}…{name[1 - 2 * LABEL // 3 :]}"
+        self.parts.append(f'<text class="lane" x="{LEFT - 8}" y="{self.y + 12}">{escape(label)}</text>')
+        self.parts.append(
+            f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{self.y + LANE - 1}" y2="{self.y + LANE - 1}"/>'
+        )
+        by_pixel: dict[tuple[int, str], list[DeliveredRange]] = {}
+        for one in mine:
+            by_pixel.setdefault((int(self.x(one.t_ns) / self.column), one.node), []).append(one)
+        for node, pixels in groupby(sorted(by_pixel), lambda place: place[1]):
+            run = list(pixels)
+            first, last = by_pixel[run[0]][0], by_pixel[run[-1]][-1]
+            count = sum(one.messages for place in run for one in by_pixel[place])
+            begin, end = self.x(first.t_ns), self.x(last.t_ns)
+            colour = self.nodes.index(node) % COLOURS
+            said = f"{name}: {node}, {count:,} deliveries from {self._since(first)} to {self._since(last)}"
+            self.parts.append(
+                f'<rect class="node-{colour}" x="{begin:.1f}" y="{self.y + 2}" width="{max(end - begin, 2):.1f}" '
+                f'height="{LANE - 6}"><title>{escape(said)}</title></rect>'
+            )
+        self.y += LANE
+
+    def _since(self, one: DeliveredRange) -> str:
+        return duration(one.t_ns - self.story.begin_ns)
+
+    def draw_rate(self) -> None:
+        """Deliveries a second, in a hundred bars."""
+        if not self.story.deliveries:
+            return
+        bars = 100
+        counts = [0] * bars
+        for one in self.story.deliveries:
+            counts[min(bars - 1, (one.t_ns - self.story.begin_ns) * bars // self.span)] += one.messages
+        seconds = self.span / 1e9 / bars
+        most = max(counts)
+        self.y += 8
+        self.parts.append(f'<text class="lane" x="{LEFT - 8}" y="{self.y + 12}">{most / seconds:,.0f} a second</text>')
+        width = PIXELS / bars
+        for number, count in enumerate(counts):
+            height = RATE * count / most
+            self.parts.append(
+                f'<rect class="bar" x="{LEFT + number * width:.1f}" y="{self.y + RATE - height:.1f}" '
+                f'width="{width - 1:.1f}" height="{height:.1f}"><title>{count / seconds:,.0f} a second</title></rect>'
+            )
+        self.y += RATE
+
+    def mark_violation(self, t_ns: int) -> None:
+        """A line from top to bottom."""
+        x = self.x(min(max(t_ns, self.story.begin_ns), self.story.end_ns))
+        at = duration(max(0, t_ns - self.story.begin_ns))
+        end = "end" if x > WIDTH - 200 else "start"
+        self.marks.append(
+            f'<g class="first"><line x1="{x:.1f}" x2="{x:.1f}" y1="{self.top - 8}" y2="BOTTOM"/>'
+            f'<text x="{x + (-6 if end == "end" else 6):.1f}" y="{self.y + 12}" style="text-anchor:{end}">'
+            f"first violation, {at}</text></g>"
+        )
+
+    def finish(self) -> Markup:
+        """All of it."""
+        bottom = self.y + 18
+        ticks = "".join(
+            f'<text class="tick" x="{LEFT + PIXELS * part / 5:.0f}" y="{bottom + 12}"{END if part == 5 else ""}>'
+            f"{duration(self.span * part / 5)}</text>"
+            for part in range(6)
+        )
+        marks = "".join(self.marks).replace('"BOTTOM"', f'"{self.y}"')
+        return Markup(
+            f'<svg class="timeline" viewBox="0 0 {WIDTH} {bottom + 18}" role="img"><title>the run over time</title>'
+            f"{''.join(self.parts)}{marks}{ticks}</svg>"
+        )

@@ -1,0 +1,186 @@
+"""Failure systems: a small closed system in which messages fail: they are given back, or their consumer dies of them.
+
+Deliveries are bounded, and a message that failed too often has a dead letter.  The books of the applications are those
+of other systems; a message that has a dead letter counts as dealt with, and is handed over no more.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from statemachines.kernel import Event, in_order
+from statemachines.shared_subscriptions.returned_messages import is_in_hand
+from statemachines.shared_subscriptions.session import Nack
+from statemachines.shared_subscriptions.session_record import Deliver, SessionRecord
+from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
+from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.property import Always, Sometimes, Stepwise, View
+from statemachines_spec.explorer.system import System, at_most
+from statemachines_spec.hunt import Hunt
+from statemachines_spec.shared_subscriptions.account import Account, AccountLocal, bits
+from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
+from statemachines_spec.shared_subscriptions.session_consumer import ACCOUNT, SessionConsumer
+from statemachines_spec.shared_subscriptions.stores import StoreLocal
+from statemachines_spec.shared_subscriptions.systems import GroupSetting, build
+
+TOPIC: Final = "$dead"
+LETTERS: Final = f"0.0/{TOPIC}"
+LETTERS_MAX: Final = 7
+"""More than any of these systems stores."""
+
+
+class Lettered(Event, frozen=True, gc=False):
+    """To the account: these messages of a stream have dead letters."""
+
+    stream: str
+    mask: int
+
+
+class LetterLocal(AccountLocal, frozen=True, gc=False):
+    """`lettered`: by stream, what has a dead letter, as bits."""
+
+    lettered: tuple[int, ...] = ()
+
+
+class LetterAccount(Account):
+    """The books, with dead letters."""
+
+    def initial(self) -> LetterLocal:
+        nothing = (0,) * len(self.streams)
+        return LetterLocal(nothing, nothing, nothing, (), nothing)
+
+    def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
+        if isinstance(before, StoreLocal) and actor == STREAM_STORE:
+            old, new = before.state.letters, after.state.letters
+            for key, behind in in_order(new):
+                if behind > old.get(key, 0):
+                    stream = next(one for one in self.streams if key.endswith(one))
+                    return Lettered(stream, bits(behind - 1, behind - 1))
+            return None
+        return super().sees(actor, before, event, after)
+
+    def react(self, local: AccountLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        event = envelope.event
+        if isinstance(event, Lettered):
+            assert isinstance(local, LetterLocal)
+            acked = self._with(local.acked, event.stream, event.mask)
+            return Reaction(replace(local, acked=acked, lettered=self._with(local.lettered, event.stream, event.mask)))
+        if isinstance(event, Nack):
+            once = tuple(
+                0 if name == event.stream else mask for name, mask in zip(self.streams, local.once, strict=True)
+            )
+            places = tuple(one for one in local.places if one.stream != event.stream)
+            return Reaction(replace(local, once=once, places=places))
+        return super().react(local, envelope, watch)
+
+
+class FailingConsumer(SessionConsumer):
+    """Its application gives a message back, now and then."""
+
+    def _taking(self, record: SessionRecord) -> Iterator[Event]:
+        yield from super()._taking(record)
+        for _, reading in in_order(record.readings):
+            if reading.delivered > reading.progress:
+                nack = Nack(reading.owner, reading.stream, reading.grant, reading.delivered - 1)
+                if is_in_hand(record, nack):
+                    yield nack
+
+    def _take(self, turn: Any, local: Any, envelope: Envelope) -> None:
+        if isinstance(envelope.event, Nack):
+            turn.feed(local.session.record.id, envelope.event)
+        else:
+            super()._take(turn, local, envelope)
+
+    def _done(self, turn: Any, before: Any, event: Any = None) -> Reaction:
+        reaction = super()._done(turn, before, event)
+        if not isinstance(event, Nack):
+            return reaction
+        return replace(reaction, calls=(Envelope(self.name, ACCOUNT, event), *reaction.calls))
+
+
+def count_letters(local: StoreLocal) -> int:
+    """Dead letters in the store."""
+    stored = local.state.by_id.get(LETTERS)
+    return 0 if stored is None else min(stored.count, LETTERS_MAX)
+
+
+def is_handed_over_no_more(actor: str, before: Any, event: Any, after: Any) -> bool:
+    """S21, of every message that is handed over."""
+    if not isinstance(before, LetterLocal) or not isinstance(event, Deliver):
+        return True
+    masks = [mask for mask, was in zip(before.lettered, after.once, strict=True) if was]
+    return not any(mask & bits(event.first, event.last) for mask in masks)
+
+
+def judge_letters(offsets: int) -> tuple[Any, ...]:
+    """S21, and against an empty model."""
+    stored = View(STREAM_STORE, LETTERS_MAX + 1, count_letters)
+    known = View(ACCOUNT, offsets + 1, lambda local: sum(mask.bit_count() for mask in local.lettered))
+    return (
+        Always("S21 once", "a message has at most one dead letter", (stored, known), lambda count, have: count == have),
+        Stepwise("S21", "a message with a dead letter is handed over no more", is_handed_over_no_more),
+        Sometimes("dead letter", "some message has a dead letter", (stored,), bool),
+    )
+
+
+FAILING: Final = GroupSetting(
+    consumers=1,
+    sessions=True,
+    offsets=1,
+    roots=5,
+    grants=3,
+    lives=2,
+    registrations=2,
+    leader_crashes=1,
+    host_lives=2,
+    epochs=2,
+    claims_age=True,
+    leases_hold=True,
+    network=Network(2, lossy=False, duplicating=False),
+)
+
+
+def build_failing(name: str, about: str, setting: GroupSetting) -> System:
+    """The closed system: one delivery is all that a message has."""
+    made = build(name, about, setting)
+    actors = tuple(make_failing(actor) for actor in made.actors)
+    kept = tuple(one for one in made.properties if one.name.split()[0] not in ("all", "durable", "L4"))
+    budgets = (*made.budgets, at_most("message that is given back", 1, Nack))
+    return replace(made, actors=actors, properties=(*kept, *judge_letters(setting.offsets)), budgets=budgets)
+
+
+def make_failing(actor: Actor) -> Actor:
+    """The same component, where messages may fail."""
+    if isinstance(actor, Account):
+        return LetterAccount(actor.streams, actor.published)
+    if not isinstance(actor, LeaderHost | SessionConsumer):
+        return actor
+    one = copy.copy(actor)
+    one.configuration = replace(
+        actor.configuration, count_deliveries=True, max_deliver=1, dead_letter_topic=TOPIC
+    ).check()
+    if isinstance(one, LeaderHost):
+        one.silent = actor.silent - {"commit", "renew"}
+    else:
+        one.__class__ = FailingConsumer
+    return one
+
+
+DYING: Final = replace(
+    FAILING, leader_crashes=0, host_lives=1, epochs=1, claims_age=False, crashes=1, timeouts=1, lives=3, registrations=3
+)
+
+SYSTEMS: Final = {
+    "dead letters": ("one consumer gives a message back; its leader crashes while the dead letter is stored", FAILING),
+    "dying consumer": ("one consumer dies of a message, or is given up, and then gives it back", DYING),
+}
+
+HUNTS: Final = tuple(
+    Hunt(name, about, partial(build_failing, name, about, setting)) for name, (about, setting) in SYSTEMS.items()
+)

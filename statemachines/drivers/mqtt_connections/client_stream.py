@@ -1,0 +1,232 @@
+"""ClientStream: the TCP connection of one MQTT client.
+
+It reads, decodes, feeds the machine `MQTT_CONNECTION`, performs its effects, and encodes what leaves.  It reads no more
+while the session is opened (MQ-10), while the client does not read its answers, or while the session has no room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from statemachines.drivers.clock import steady_ns
+from statemachines.drivers.credentials import names_in
+from statemachines.kernel import Effect, Event, Send, SetTimer, Tell
+from statemachines.mqtt_codec import Decoder, PacketError, encode
+from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
+from statemachines.mqtt_connections.connection import MQTT_CONNECTION
+from statemachines.mqtt_connections.connection_record import (
+    AWAITING,
+    CLOSED,
+    OPENING,
+    MqttConnectionRecord,
+    MqttSettings,
+)
+from statemachines.mqtt_connections.session_event import DeliveryReady, ServerStopping, TransportLost
+
+READ_SIZE: Final = 65_536
+BUFFER_MAX: Final = 2**20
+"""Bytes that wait for a client; beyond, messages of QoS 0 are dropped, and nothing is read from the client."""
+
+CONNECT_MAX: Final = 2**18
+"""Bytes of the longest CONNECT: a stranger does not fill more memory."""
+
+CLOSE_S: Final = 5.0
+"""A client that does not read its last packet is cut off after so long."""
+
+LINGER_S: Final = 1.0
+"""So long what a client still sends is read and dropped: a closed socket would take our last packet with it."""
+
+TIMERS: Final = MQTT_CONNECTION.timer_registry()
+NS: Final = 1_000_000_000
+
+
+class ClientStream:
+    """One connection.
+
+    Args:
+        name: of the peer, for the log.
+        settings: the limits of the server.
+        reader: bytes of the client.
+        writer: bytes for the client.
+    """
+
+    def __init__(
+        self, name: str, settings: MqttSettings, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.certified = names_in(writer.get_extra_info("peercert"))
+        """The names of the client's certificate; none where it has shown none."""
+        self.dropped = 0
+        """Messages of QoS 0 that the client was too slow for."""
+        self.error: PacketError | None = None
+        """What was wrong with the bytes of the client."""
+        self.room = asyncio.Event()
+        """Set while the session takes more of the client."""
+        self.room.set()
+        self.record = MqttConnectionRecord(name, settings)
+        self.take_tell: Callable[[Event], None] = lambda event: None
+        """Takes what the machine tells the session."""
+        self._reader, self._writer = reader, writer
+        self._decoder = Decoder(max_packet=min(settings.max_packet, CONNECT_MAX))
+        self._events: deque[Event] = deque()
+        self._is_feeding = False
+        self._is_paused = False
+        self._opened = asyncio.Event()
+        self._packets: list[bytes] = []
+        self._deadlines: dict[str, int] = {}
+        self._alarms: dict[str, asyncio.TimerHandle] = {}
+        self._loop = asyncio.get_running_loop()
+        writer.transport.set_write_buffer_limits(high=BUFFER_MAX)
+
+    @property
+    def is_connecting(self) -> bool:
+        """Whether the client is not accepted yet."""
+        return self.record.status is AWAITING or self.record.status is OPENING
+
+    async def run(self) -> None:
+        """Serve the client until the connection is over."""
+        self._perform(MQTT_CONNECTION.start(self.record, steady_ns()))
+        try:
+            with contextlib.suppress(OSError):
+                await self._read()
+        finally:
+            self.feed(TransportLost())
+            for alarm in self._alarms.values():
+                alarm.cancel()
+            await self._close()
+
+    def stop(self, reason_code: int) -> None:
+        """The server ends the connection."""
+        self.feed(ServerStopping(reason_code))
+
+    def feed(self, event: Event) -> None:
+        """An event for the machine; one that comes amid a step waits for its end."""
+        self._events.append(event)
+        if self._is_feeding:
+            return
+        self._is_feeding = True
+        try:
+            while self._events:
+                self._take_event(self._events.popleft())
+        finally:
+            self._is_feeding = False
+        if self.record.status is not OPENING:
+            self._opened.set()
+
+    def _take_event(self, event: Event) -> None:
+        if isinstance(event, DeliveryReady) and not event.packet.qos and self._is_slow():
+            self.dropped += 1
+            return
+        step = MQTT_CONNECTION.step(self.record, event, steady_ns())
+        was_open = self.record.status is not CLOSED
+        self.record = step.record
+        self._perform(step.effects)
+        if was_open and self.record.status is CLOSED:
+            self._end()
+
+    def _is_slow(self) -> bool:
+        return self._writer.transport.get_write_buffer_size() > BUFFER_MAX
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        while self.record.status is not CLOSED:
+            data = await self._reader.read(READ_SIZE)
+            if not data:
+                return
+            self._is_paused = True
+            await self._take_bytes(data)
+            await self._writer.drain()
+            self._is_paused = False
+
+    async def _take_bytes(self, data: bytes) -> None:
+        packets = self._decoder.feed(data)
+        while self.record.status is not CLOSED:
+            try:
+                packet = next(packets, None)
+            except PacketError as error:
+                self.error = error
+                self.feed(BrokenPacket(error.reason_code, error.level))
+                return
+            if packet is None:
+                return
+            self._decoder.max_packet = self.record.settings.max_packet  # a CONNECT is there: the next may be longer
+            self._opened.clear()
+            self.feed(wrap_packet(packet))
+            await self._opened.wait()
+            if not self.room.is_set():
+                await self.room.wait()
+
+    # -- effects --------------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                packet = effect.message.packet  # type: ignore[attr-defined]
+                self._write(encode(packet, self.record.version))
+            elif isinstance(effect, Tell):
+                self.take_tell(effect.event)
+            elif isinstance(effect, SetTimer):
+                self._set_timer(effect.timer, effect.deadline_ns)
+            else:
+                self._deadlines.pop(effect.timer, None)  # type: ignore[union-attr]
+
+    def _write(self, data: bytes) -> None:
+        """Packets of one turn of the loop leave together."""
+        self._packets.append(data)
+        if len(self._packets) == 1:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        packets, self._packets = self._packets, []
+        if packets and not self._writer.transport.is_closing():
+            self._writer.write(b"".join(packets))
+
+    def _set_timer(self, timer: str, deadline_ns: int) -> None:
+        """A deadline that moves away does not touch the alarm: that looks again when it comes."""
+        self._deadlines[timer] = deadline_ns
+        if timer not in self._alarms:
+            self._arm(timer)
+
+    def _arm(self, timer: str) -> None:
+        delay = max(0, self._deadlines[timer] - steady_ns()) / NS
+        self._alarms[timer] = self._loop.call_later(delay, self._ring, timer)
+
+    def _ring(self, timer: str) -> None:
+        del self._alarms[timer]
+        deadline_ns = self._deadlines.get(timer)
+        if deadline_ns is None:
+            return
+        if self._is_paused and timer == "keep_alive":
+            self._deadlines[timer] = deadline_ns = steady_ns() + NS  # we do not listen, so its silence says nothing
+        if steady_ns() < deadline_ns:
+            self._arm(timer)
+            return
+        del self._deadlines[timer]
+        self.feed(TIMERS[timer]())
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """The last packet leaves, and the client sees the end behind it."""
+        self.room.set()
+        self._flush()
+        transport = self._writer.transport
+        if transport.is_closing():
+            return
+        if transport.can_write_eof():
+            with contextlib.suppress(OSError):
+                transport.write_eof()
+        self._loop.call_later(CLOSE_S, transport.abort)
+
+    async def _close(self) -> None:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while not self._writer.transport.is_closing() and await self._reader.read(READ_SIZE):
+                    pass
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()

@@ -1,0 +1,179 @@
+"""MqttNode: ordinary MQTT clients connect to it; their sessions are those of a `SessionNode` in the same process.
+
+    async with SessionNode("sessions.db", name="node-1") as node, MqttNode(node, listen=("127.0.0.1", 1883)):
+        await node.wait_for_failure()
+
+A client whose node dies connects to another node over the same store, and has its session there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import ssl
+from types import TracebackType
+from typing import Any, Final, Self
+
+from msgspec.structs import replace
+
+from statemachines.drivers.clock import steady_ns
+from statemachines.drivers.mqtt_connections.client_stream import ClientStream
+from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
+from statemachines.drivers.mqtt_connections.received_ids import ReceivedIds
+from statemachines.drivers.mqtt_connections.will_sender import WillSender
+from statemachines.drivers.password_file import PasswordFile
+from statemachines.drivers.persistent_sessions.session_node import SessionNode
+from statemachines.drivers.rate_limited_log import RateLimitedLog
+from statemachines.drivers.tcp import Address
+from statemachines.kernel import ConfigurationError
+from statemachines.mqtt_codec.codec_error import ReasonCode
+from statemachines.mqtt_connections.connection_record import MqttSettings
+
+logger = logging.getLogger("gapless")
+
+CONNECTIONS_MAX: Final = 20_000
+CONNECTING_MAX: Final = 1_000
+"""Connections whose client is not accepted yet; each may cost a packet of memory."""
+
+PING_S: Final = 5.0
+"""A node of sessions takes a client for gone that says nothing for longer (15 s)."""
+
+STOP_S: Final = 2.0
+
+
+class MqttNode:
+    """The listener.
+
+    Args:
+        node: that owns the sessions; it must run as long as this one.
+        listen: where clients connect; port 0: any that is free.
+        settings: limits that clients are told.
+        users: who may connect by name and password.
+        allows_anonymous: clients without a user name may connect (None: if there are no users).  A listener beyond
+            loopback that allows them is refused.
+        tls: for connections; None: without TLS.
+
+    Raises:
+        ConfigurationError: for a listener beyond loopback without users and without TLS that asks for certificates.
+    """
+
+    def __init__(
+        self,
+        node: SessionNode,
+        *,
+        listen: Address = ("127.0.0.1", 1883),
+        settings: MqttSettings | None = None,
+        users: PasswordFile | None = None,
+        allows_anonymous: bool | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        asks_certificates = tls is not None and tls.verify_mode == ssl.CERT_REQUIRED
+        self._allows_anonymous = users is None if allows_anonymous is None else allows_anonymous
+        if self._allows_anonymous and not asks_certificates and not is_loopback(listen[0]):
+            where = "{}:{}".format(*listen)
+            rule = (
+                "is beyond loopback, and anybody could connect; give --users FILE (users), or certificates (--tls-ca)"
+            )
+            raise ConfigurationError("listen", where, rule)
+        self._node = node
+        self._listen = listen
+        self._settings = settings or MqttSettings()
+        self._users = users
+        self._tls = tls
+        self._clients: dict[asyncio.Task[None], tuple[ClientStream, MqttSession]] = {}
+        self._received = ReceivedIds()
+        self._violations = RateLimitedLog(steady_ns)
+        self._turned_away = RateLimitedLog(steady_ns)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    @property
+    def connection_count(self) -> int:
+        """Connections of clients, accepted or not."""
+        return len(self._clients)
+
+    async def __aenter__(self) -> Self:
+        host, port = self._listen
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port, ssl=self._tls, backlog=1_024)
+        except OSError as error:
+            raise ConfigurationError("listen", f"{host}:{port}", f"cannot be listened at: {error}") from error
+        has_groups = self._node.reception.carrier is not None
+        self._settings = replace(self._settings, shared_available=has_groups)
+        self._wills = WillSender(self._node)
+        self._pinging = asyncio.ensure_future(self._ping())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._server.close()
+        self._pinging.cancel()
+        tasks = list(self._clients)
+        for stream, _ in list(self._clients.values()):
+            stream.stop(ReasonCode.SERVER_SHUTTING_DOWN)
+        if tasks:
+            _, open_tasks = await asyncio.wait(tasks, timeout=STOP_S)
+            for task in open_tasks:
+                task.cancel()
+            await asyncio.gather(*open_tasks, return_exceptions=True)
+        await self._wills.close()
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(PING_S)
+            self._wills.ping()
+            for _, session in list(self._clients.values()):
+                session.ping()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if not self._has_room():
+            writer.transport.abort()
+            return
+        peer: Any = writer.get_extra_info("peername")
+        stream = ClientStream("{}:{}".format(*peer[:2]) if peer else "-", self._settings, reader, writer)
+        session = MqttSession(self._node, stream, self._wills, self._received, self._users, self._allows_anonymous)
+        stream.take_tell = session.take_tell
+        self._clients[task] = (stream, session)
+        try:
+            with contextlib.suppress(asyncio.CancelledError):  # asyncio's server would log it
+                await stream.run()
+        finally:
+            del self._clients[task]
+            self._log_violation(stream)
+
+    def _has_room(self) -> bool:
+        count = len(self._clients)
+        if count < CONNECTING_MAX:
+            return True
+        connecting = sum(stream.is_connecting for stream, _ in self._clients.values())
+        if count < CONNECTIONS_MAX and connecting < CONNECTING_MAX:
+            return True
+        if self._turned_away.count_event():
+            what = "%s: %d connections, %d of them before CONNECT: one more is turned away (%d so far)"
+            logger.warning(what, self._node.name, count, connecting, self._turned_away.count)
+        return False
+
+    def _log_violation(self, stream: ClientStream) -> None:
+        if stream.error is not None and self._violations.count_event():
+            what = "%s: MQTT client %s was cut off: %s (%d such clients so far)"
+            text = str(stream.error).encode("unicode_escape").decode()[:200]
+            logger.warning(what, self._node.name, stream.record.party, text, self._violations.count)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine reaches a listener there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

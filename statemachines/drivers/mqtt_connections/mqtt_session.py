@@ -1,0 +1,462 @@
+"""MqttSession: what a connection tells its session, as messages to the node of sessions, and back.
+
+The node owns the session, what is in flight in it, and its routes.  Here are packet ids of the client's own messages
+and requests, until the node has answered them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import uuid4
+
+from statemachines.drivers.identity import Identity
+from statemachines.drivers.mqtt_connections.client_stream import ClientStream
+from statemachines.drivers.mqtt_connections.message_properties import (
+    NO_OPTIONS,
+    SubscriptionOptions,
+    read_message,
+    write_head,
+)
+from statemachines.drivers.mqtt_connections.received_ids import ReceivedIds
+from statemachines.drivers.mqtt_connections.will_sender import WillSender
+from statemachines.drivers.password_file import PasswordFile
+from statemachines.drivers.persistent_sessions.front_message import (
+    FRONT_INSTANCE,
+    FrontPublish,
+    FrontSubscribe,
+    OptionsFound,
+    OptionsWanted,
+    PublishUnmatched,
+    RetainHandling,
+)
+from statemachines.drivers.persistent_sessions.node_link import NodeLink
+from statemachines.drivers.persistent_sessions.session_node import SessionNode
+from statemachines.drivers.persistent_sessions.session_server import NOT_ALLOWED
+from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
+from statemachines.kernel import ConfigurationError, Event, Message
+from statemachines.mqtt_codec.codec_error import ReasonCode
+from statemachines.mqtt_codec.packet import MqttVersion, WillMessage
+from statemachines.mqtt_connections import session_event as s
+from statemachines.mqtt_connections.connection_record import OPENING, IncomingStage
+from statemachines.persistent_sessions.client_message import (
+    ConnectWanted,
+    Delivered,
+    Farewell,
+    LeaveWanted,
+    Ping,
+    PublishStored,
+    Refused,
+    Subscribed,
+    SubscribeWanted,
+    UnsubscribeWanted,
+    Welcome,
+)
+from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+
+FOREVER_S: Final = 2**32 - 1
+CLIENT_ID_MAX: Final = 1_024
+"""Bytes of the longest client id: a database has it in an index."""
+
+PUBLISHING_MAX: Final = 500
+PUBLISHING_BYTES_MAX: Final = 2 * 2**20
+"""Messages of a client that are on their way into the database, and their bytes: so long it is not read."""
+
+CHANGES_MAX: Final = 50
+"""Filters of a client that are on their way into the database; those behind wait."""
+
+REFUSALS: Final = {
+    "refused": (ReasonCode.CLIENT_ID_INVALID, ReasonCode.PROTOCOL_ERROR),
+    "full": (ReasonCode.QUOTA_EXCEEDED, ReasonCode.QUOTA_EXCEEDED),
+    "closing": (ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_SHUTTING_DOWN),
+    "denied": (ReasonCode.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED),
+    "no_store": (ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_SHUTTING_DOWN),
+}
+"""Why a session ends -> what CONNACK says, and DISCONNECT.  Any other is 0x88 and 0x80."""
+
+WRONG_PASSWORD_S: Final = 1.0
+
+
+class FilterChange:
+    """A SUBSCRIBE or UNSUBSCRIBE that waits for the node: its codes, as far as they are known."""
+
+    __slots__ = ("codes", "is_subscribe", "open", "packet_id")
+
+    def __init__(self, packet_id: int, count: int, is_subscribe: bool) -> None:
+        self.packet_id = packet_id
+        self.codes = [0] * count
+        self.open = count
+        self.is_subscribe = is_subscribe
+
+
+class MqttSession:
+    """The session behind one connection.
+
+    Args:
+        node: that owns sessions.
+        stream: of the client.
+        wills: sends the client's will when the client is lost.
+        received: packet ids of QoS 2 that earlier connections received.
+        users: checks user names and passwords; None: there are none.
+        allows_anonymous: a client without a user name may connect.
+    """
+
+    def __init__(
+        self,
+        node: SessionNode,
+        stream: ClientStream,
+        wills: WillSender,
+        received: ReceivedIds,
+        users: PasswordFile | None,
+        allows_anonymous: bool,
+    ) -> None:
+        self._node = node
+        self._stream = stream
+        self._wills = wills
+        self._received = received
+        self._will: WillMessage | None = None
+        self._users = users
+        self._allows_anonymous = allows_anonymous
+        self._link: NodeLink | None = None
+        self._client_id = ""
+        self._identity = Identity()
+        self._count = 0
+        self._publishing: dict[int, tuple[int, int]] = {}
+        """Number of a message -> its packet id, and its bytes."""
+        self._publishing_bytes = 0
+        self._changes: dict[int, tuple[FilterChange, int]] = {}
+        """Number of a filter that the node was asked for -> its change, and its place in it."""
+        self._waiting: deque[tuple[SubscribeWanted | UnsubscribeWanted, FilterChange, int]] = deque()
+        self._options: dict[str, SubscriptionOptions] = {}
+        """Filter that the session subscribes -> its options."""
+        self._not_local: frozenset[str] = frozenset()
+        """Filters by which the client does not get its own messages."""
+        self._deliveries: list[Delivered | Pubrel] | None = None
+        """What waits until the options are known; None: they are."""
+        self._expected: dict[int, str] = {}
+        """Packet id of a message of the node -> the answer of the client that is the next; "refused": it was."""
+        self._tells: dict[type[Event], Callable[[Any], None]] = {
+            s.SessionWanted: self._open,
+            s.MessagePublished: self._publish,
+            s.MessageReleased: self._release,
+            s.FiltersWanted: self._subscribe,
+            s.FiltersUnwanted: self._unsubscribe,
+            s.DeliveryAnswered: self._answer,
+            s.DeliveryDropped: self._drop,
+            s.MqttConnectionOver: self._end,
+        }
+        self._messages: dict[type[Message], Callable[[Any], None]] = {
+            Welcome: self._welcome,
+            Delivered: self._deliver,
+            Pubrel: self._deliver_release,
+            PublishStored: self._note_stored,
+            PublishUnmatched: self._note_unmatched,
+            OptionsFound: self._take_options,
+            Subscribed: self._note_change,
+            Refused: self._note_refusal,
+            Farewell: self._note_end,
+        }
+
+    def take_tell(self, event: Event) -> None:
+        """What the machine of the connection tells."""
+        self._tells[type(event)](event)
+
+    def ping(self) -> None:
+        """The node hears that the client is there: the keep alive of MQTT is its own (MQ-51)."""
+        self._say(Ping())
+
+    def _say(self, message: Message) -> None:
+        if self._link is not None:
+            self._link.say(message)
+
+    def _take_message(self, message: Message) -> None:
+        """What the node says."""
+        take = self._messages.get(type(message))
+        if take is not None:
+            take(message)
+
+    # -- the session ----------------------------------------------------------------------------------------------
+
+    def _open(self, event: s.SessionWanted) -> None:
+        if self._allows_anonymous and (event.user_name is None or self._users is None):
+            self._connect(event)
+        else:
+            self._task = asyncio.ensure_future(self._check_user(event))
+
+    async def _check_user(self, event: s.SessionWanted) -> None:
+        """A wrong password is answered late: nobody tries many."""
+        if self._users is not None and await self._users.check_password(event.user_name, event.password):
+            self._connect(event)
+            return
+        await asyncio.sleep(WRONG_PASSWORD_S)
+        if self._stream.record.status is OPENING:
+            self._stream.feed(s.SessionRefused(ReasonCode.NOT_AUTHORIZED))
+
+    def _connect(self, event: s.SessionWanted) -> None:
+        if self._stream.record.status is not OPENING:
+            return
+        self._client_id = event.client_id or f"auto-{uuid4()}"
+        if len(self._client_id.encode()) > CLIENT_ID_MAX:
+            self._stream.feed(s.SessionRefused(ReasonCode.CLIENT_ID_INVALID))
+            return
+        self._will = event.will
+        names = frozenset() if event.user_name is None or self._users is None else frozenset({event.user_name})
+        self._identity = Identity(names | self._stream.certified, bool(self._stream.certified))
+        self._link = NodeLink.local(self._node, self._take_message, lambda: None, self._identity)
+        expiry_ms, instance = milliseconds_of(event.expiry_s), f"{FRONT_INSTANCE}{uuid4()}"
+        wanted = ConnectWanted(self._client_id, event.clean_start, expiry_ms, event.receive_maximum, instance)
+        self._say(wanted)
+
+    def _welcome(self, message: Welcome) -> None:
+        self._wills.settle(self._client_id, not message.present)
+        if message.present:
+            self._deliveries = []
+            self._say(OptionsWanted(0))
+        else:
+            self._received.take(self._client_id)
+            self._stream.feed(s.MqttSessionOpened(self._client_id, False))
+
+    def _take_options(self, message: OptionsFound) -> None:
+        for topic_filter, number in message.filters.items():
+            self._set_options(topic_filter, SubscriptionOptions.of(number))
+        self._stream.feed(s.MqttSessionOpened(self._client_id, True, self._received.take(self._client_id)))
+        deliveries, self._deliveries = self._deliveries or [], None
+        for one in deliveries:
+            self._take_message(one)
+
+    def _note_end(self, message: Farewell) -> None:
+        why = message.why
+        link, self._link = self._link, None
+        if why in ("superseded", "discarded"):
+            self._stream.feed(s.MqttSessionTaken())
+        elif self._stream.record.status is OPENING:
+            code, _ = REFUSALS.get(why, (ReasonCode.SERVER_UNAVAILABLE, 0))
+            self._stream.feed(s.SessionRefused(code))
+        else:
+            _, code = REFUSALS.get(why, (0, ReasonCode.UNSPECIFIED_ERROR))
+            self._stream.stop(code)
+        close(link)
+
+    def _end(self, event: s.MqttConnectionOver) -> None:
+        """The session is left, and lives on for as long as the client said."""
+        link, self._link = self._link, None
+        self._stream.room.set()
+        if link is not None and event.expiry_s:
+            self._received.keep(self._client_id, self._stream.record.incoming)
+        is_stopping = event.reason_code == ReasonCode.SERVER_SHUTTING_DOWN
+        if self._will is not None and event.sends_will and not is_stopping:
+            # At takeover a session without expiry is over, and its will is due; another's is if it has no delay.
+            delay_s = min(self._will.properties.will_delay or 0, event.expiry_s)
+            is_taken = event.reason_code == ReasonCode.SESSION_TAKEN_OVER
+            if not is_taken or not delay_s:
+                self._send_will(self._will, delay_s)
+        if link is not None:
+            link.say(LeaveWanted(milliseconds_of(event.expiry_s)))
+            close(link)
+
+    def _send_will(self, will: WillMessage, delay_s: int) -> None:
+        """If the client may publish it (PS-450)."""
+
+        def take(is_allowed: bool) -> None:
+            if is_allowed:
+                self._wills.send(self._client_id, will, delay_s)
+
+        self._node.authority.check(self._identity, "publish", self._client_id, will.topic, take)
+
+    # -- what the client publishes --------------------------------------------------------------------------------
+
+    def _publish(self, event: s.MessagePublished) -> None:
+        packet = event.packet
+        try:
+            check_topic(packet.topic)
+        except ConfigurationError:
+            self._answer_publish(packet.packet_id, ReasonCode.TOPIC_NAME_INVALID)
+            return
+        if packet.topic.startswith("$SYS/"):  # it is the server's; 3.1.1 acknowledges what it does not take (3.3.5)
+            is_5 = self._stream.record.version is MqttVersion.V5
+            self._answer_publish(packet.packet_id, ReasonCode.NOT_AUTHORIZED if is_5 else ReasonCode.SUCCESS)
+            return
+        try:
+            head = write_head(packet)
+        except ConfigurationError:
+            self._answer_publish(packet.packet_id, ReasonCode.QUOTA_EXCEEDED)
+            return
+        self._count += 1
+        size = len(packet.payload) + len(packet.topic)
+        self._publishing[self._count] = (packet.packet_id, size)
+        self._publishing_bytes += size
+        if not self._has_room():
+            self._stream.room.clear()
+        expiry = packet.properties.message_expiry
+        expiry_ms = None if expiry is None else max(1, expiry * 1_000)
+        given = (self._count, packet.topic, packet.payload, packet.qos, expiry_ms, head, packet.retain)
+        self._say(FrontPublish(*given, self._not_local))
+
+    def _has_room(self) -> bool:
+        return len(self._publishing) < PUBLISHING_MAX and self._publishing_bytes < PUBLISHING_BYTES_MAX
+
+    def _note_unmatched(self, message: PublishUnmatched) -> None:
+        """PUBACK may say so; for PUBREC that would be one more code that refuses nothing."""
+        packet_id, _ = self._publishing[message.n]
+        is_qos_1 = self._stream.record.incoming.get(packet_id) is IncomingStage.STORING_1
+        self._end_publish(message.n, ReasonCode.NO_MATCHING_SUBSCRIBERS if is_qos_1 else ReasonCode.SUCCESS)
+
+    def _note_stored(self, message: PublishStored) -> None:
+        self._end_publish(message.n, ReasonCode.SUCCESS)
+
+    def _end_publish(self, n: int, code: int) -> None:
+        packet_id, size = self._publishing.pop(n)
+        self._publishing_bytes -= size
+        if self._has_room() and not self._waiting:
+            self._stream.room.set()
+        self._answer_publish(packet_id, code)
+
+    def _answer_publish(self, packet_id: int, code: int) -> None:
+        if packet_id:
+            self._stream.feed(s.PublishStoredAs(packet_id, code))
+
+    def _release(self, event: s.MessageReleased) -> None:
+        self._stream.feed(s.ReleaseStored(event.packet_id))
+
+    # -- what it subscribes ---------------------------------------------------------------------------------------
+
+    def _subscribe(self, event: s.FiltersWanted) -> None:
+        change = FilterChange(event.packet_id, len(event.subscriptions), True)
+        for place, one in enumerate(event.subscriptions):
+            code = self._refuse_filter(one.filter)
+            if code:
+                self._settle(change, place, code)
+                continue
+            options = SubscriptionOptions(one.no_local, one.retain_as_published, event.subscription_id or 0)
+            self._set_options(one.filter, options)
+            change.codes[place] = one.qos
+            self._count += 1
+            handling = RetainHandling(one.retain_handling)
+            wanted = FrontSubscribe(self._count, one.filter, one.qos, options.number, handling)
+            self._waiting.append((wanted, change, place))
+        self._ask_changes()
+
+    def _set_options(self, topic_filter: str, options: SubscriptionOptions) -> None:
+        self._options[topic_filter] = options
+        if options.no_local:
+            self._not_local |= {topic_filter}
+        else:
+            self._not_local -= {topic_filter}
+
+    def _refuse_filter(self, topic_filter: str) -> int:
+        """The code for a filter that the node cannot have; 0: it can."""
+        try:
+            check_filter(topic_filter)
+        except ConfigurationError:
+            return ReasonCode.TOPIC_FILTER_INVALID
+        if is_shared(topic_filter) and self._node.reception.carrier is None:
+            return ReasonCode.SHARED_NOT_SUPPORTED
+        return 0
+
+    def _unsubscribe(self, event: s.FiltersUnwanted) -> None:
+        change = FilterChange(event.packet_id, len(event.filters), False)
+        for place, one in enumerate(event.filters):
+            if self._options.pop(one, None) is None:
+                self._settle(change, place, ReasonCode.NO_SUBSCRIPTION_EXISTED)
+                continue
+            self._not_local -= {one}
+            self._count += 1
+            self._waiting.append((UnsubscribeWanted(self._count, one), change, place))
+        self._ask_changes()
+
+    def _ask_changes(self) -> None:
+        while self._waiting and len(self._changes) < CHANGES_MAX:
+            wanted, change, place = self._waiting.popleft()
+            self._changes[wanted.n] = (change, place)
+            self._say(wanted)
+        if self._waiting:
+            self._stream.room.clear()
+        elif self._has_room():
+            self._stream.room.set()
+
+    def _note_change(self, message: Subscribed) -> None:
+        change, place = self._changes.pop(message.n)
+        self._settle(change, place, change.codes[place])
+        self._ask_changes()
+
+    def _note_refusal(self, message: Refused) -> None:
+        if message.n in self._publishing:
+            code = ReasonCode.QUOTA_EXCEEDED if message.why == "busy" else ReasonCode.UNSPECIFIED_ERROR
+            self._end_publish(message.n, ReasonCode.NOT_AUTHORIZED if NOT_ALLOWED in message.why else code)
+            return
+        change, place = self._changes.pop(message.n)
+        has_quota = message.why == "busy" or "may not have more" in message.why
+        code = ReasonCode.QUOTA_EXCEEDED if has_quota else ReasonCode.UNSPECIFIED_ERROR
+        self._settle(change, place, ReasonCode.NOT_AUTHORIZED if NOT_ALLOWED in message.why else code)
+        self._ask_changes()
+
+    def _settle(self, change: FilterChange, place: int, code: int) -> None:
+        change.codes[place] = code
+        change.open -= 1
+        if not change.open:
+            kind = s.FiltersStored if change.is_subscribe else s.FiltersRemoved
+            self._stream.feed(kind(change.packet_id, tuple(change.codes)))
+
+    # -- what is delivered ----------------------------------------------------------------------------------------
+
+    def _deliver(self, message: Delivered) -> None:
+        if self._deliveries is not None:
+            self._deliveries.append(message)
+            return
+        packet = read_message(message, self._options.get(message.filter, NO_OPTIONS))
+        if message.packet:
+            self._expected[message.packet] = "puback" if message.qos == 1 else "pubrec"
+        self._stream.feed(s.DeliveryReady(packet))
+
+    def _deliver_release(self, message: Pubrel) -> None:
+        if self._deliveries is not None:
+            self._deliveries.append(message)
+            return
+        packet_id = message.packet
+        if self._expected.get(packet_id) == "refused":
+            del self._expected[packet_id]
+            self._say(Pubcomp(packet_id))
+            return
+        self._expected[packet_id] = "pubcomp"
+        self._stream.feed(s.ReleaseReady(packet_id))
+
+    def _answer(self, event: s.DeliveryAnswered) -> None:
+        packet_id, answer = event.packet_id, event.answer
+        expected = self._expected.get(packet_id)
+        if expected is None:
+            return  # of an earlier connection, or of none
+        if answer not in (expected, "pubrec" if expected == "pubcomp" else expected):
+            self._stream.stop(ReasonCode.PROTOCOL_ERROR)
+        elif event.reason_code >= 0x80:
+            self._refuse(packet_id, answer)
+        elif answer == "pubrec":
+            self._say(Pubrec(packet_id))
+        else:
+            del self._expected[packet_id]
+            self._say(Puback(packet_id) if answer == "puback" else Pubcomp(packet_id))
+
+    def _drop(self, event: s.DeliveryDropped) -> None:
+        if event.packet_id:
+            self._refuse(event.packet_id, self._expected[event.packet_id])
+
+    def _refuse(self, packet_id: int, answer: str) -> None:
+        """The client does not take the message, and it is not sent again (MQTT-4.8.2-6)."""
+        if answer == "pubrec":
+            self._expected[packet_id] = "refused"
+            self._say(Pubrec(packet_id))
+        else:
+            del self._expected[packet_id]
+            self._say(Puback(packet_id) if answer == "puback" else Pubcomp(packet_id))
+
+
+def milliseconds_of(expiry_s: int) -> int:
+    """The expiry as a node of sessions has it."""
+    return -1 if expiry_s == FOREVER_S else expiry_s * 1_000
+
+
+def close(link: NodeLink | None) -> None:
+    """End a link within this process, behind what was said over it."""
+    if link is not None:
+        asyncio.get_running_loop().call_soon(link.leave)

@@ -1,0 +1,146 @@
+"""The role of `gapless node` for MQTT clients: a node of sessions with a listener of MQTT in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from statemachines.drivers.options import (
+    MS_MAX,
+    ListeningCa,
+    Name,
+    SecretFile,
+    TlsCert,
+    TlsKey,
+    Trace,
+    read_credentials,
+)
+from statemachines.drivers.persistent_sessions.node_commands import NodeSecretFile, Permissions, Store
+from statemachines.drivers.signals import on_hangup, run_until_signal
+from statemachines.kernel import ConfigurationError
+
+
+def mqtt(
+    store: Store,
+    name: Name,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where MQTT clients connect; port 0: any that is free.")
+    ] = "127.0.0.1:1883",
+    node_listen: Annotated[
+        str,
+        typer.Option(
+            "--node-listen", metavar="HOST:PORT", help="Where other nodes connect; needed beside --peers alone."
+        ),
+    ] = "",
+    peers: Annotated[
+        str, typer.Option(metavar="HOST:PORT,...", help="The --node-listen of the other nodes over the same store.")
+    ] = "",
+    users: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Names and hashed passwords, as mosquitto_passwd writes; SIGHUP reads it."),
+    ] = None,
+    expiry_max: Annotated[
+        int,
+        typer.Option("--expiry-max-s", min=0, max=2**32 - 1, help="The longest a session outlives its connection."),
+    ] = 86_400,
+    expiry_3: Annotated[
+        int,
+        typer.Option("--expiry-3-s", min=0, max=2**32 - 1, help="The same for a client of 3.1.1, which cannot say it."),
+    ] = 86_400,
+    receive_maximum: Annotated[
+        int, typer.Option("--receive-maximum", min=1, max=65_535, help="Unacknowledged messages of one client.")
+    ] = 1_000,
+    max_packet: Annotated[
+        int, typer.Option("--max-packet", min=1_024, max=4 * 2**20, help="Bytes of the longest packet of a client.")
+    ] = 1_048_576,
+    keep_alive_max: Annotated[
+        int, typer.Option("--keep-alive-max-s", min=1, max=65_535, help="The longest keep alive of MQTT 5.")
+    ] = 600,
+    connect_timeout: Annotated[
+        int, typer.Option("--connect-timeout-s", min=1, max=3_600, help="A connection must be accepted within it.")
+    ] = 10,
+    lease: Annotated[
+        int,
+        typer.Option("--lease-ms", min=1, max=MS_MAX, help="A node that is silent for so long is dead for the others."),
+    ] = 5_000,
+    look: Annotated[
+        int,
+        typer.Option("--look-ms", min=1, max=MS_MAX, help="How often the store is asked for what no node has told."),
+    ] = 1_000,
+    marker: Annotated[
+        int, typer.Option("--marker-ms", min=1, max=MS_MAX, help="A writer that does not answer for so long is fenced.")
+    ] = 3_000,
+    permissions: Permissions = None,
+    trace: Trace = None,
+    secret_file: SecretFile = None,
+    node_secret_file: NodeSecretFile = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: ListeningCa = None,
+) -> None:
+    """Serve MQTT clients (3.1.1 and 5): sessions and messages of QoS 1 and 2 are in the store, and survive the node.
+
+    Several nodes share a store, and a client may connect to any: its session is there. Each needs a name of its own.
+    It waits for a store that is not there, prints `listening on HOST:PORT`, and stops in good order on SIGTERM or
+    SIGINT. A listener beyond loopback needs --users, or --tls-ca.
+
+    Two nodes on one machine:
+
+        gapless node mqtt --store s.db --name a --listen 127.0.0.1:1883 --node-listen 127.0.0.1:7601
+            --peers 127.0.0.1:7602
+
+        gapless node mqtt --store s.db --name b --listen 127.0.0.1:1884 --node-listen 127.0.0.1:7602
+            --peers 127.0.0.1:7601
+    """
+    from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
+    from statemachines.drivers.password_file import PasswordFile
+    from statemachines.drivers.permission_file import PermissionFile
+    from statemachines.drivers.persistent_sessions.node_roles import NODE
+    from statemachines.drivers.persistent_sessions.session_node import SessionNode
+    from statemachines.drivers.tcp import parse_address
+    from statemachines.mqtt_connections.connection_record import MqttSettings
+    from statemachines.persistent_sessions.times import Times
+
+    if peers and not node_listen:
+        raise ConfigurationError("--node-listen", node_listen, "is missing: nodes with --peers hear each other there")
+    credentials = read_credentials(
+        secret_file, tls_cert, tls_key, tls_ca, role_secret_file=node_secret_file, role=NODE.name
+    )
+    node = SessionNode(
+        store,
+        name=name,
+        listen=parse_address(node_listen) if node_listen else None,
+        peers=[parse_address(peer.strip()) for peer in peers.split(",") if peer.strip()],
+        times=Times(marker_ms=marker, repeat_ms=min(500, max(1, marker // 4))),
+        lease_ms=lease,
+        look_ms=look,
+        credentials=credentials,
+        authorize=None if permissions is None else PermissionFile(permissions),
+        trace=trace,
+    )
+    known = None if users is None else PasswordFile(users)
+    front = MqttNode(
+        node,
+        listen=parse_address(listen),
+        settings=MqttSettings(
+            receive_maximum=receive_maximum,
+            max_packet=max_packet,
+            keep_alive_max_s=keep_alive_max,
+            expiry_max_s=expiry_max,
+            expiry_3_s=expiry_3,
+            connect_timeout_s=connect_timeout,
+        ),
+        users=known,
+        tls=credentials.listening(),
+    )
+
+    async def work() -> None:
+        async with node, front:
+            on_hangup(lambda: [one.reload() for one in (known, node.authority) if one is not None])
+            host, port = front.address
+            print(f"listening on {host}:{port}", flush=True)
+            await node.wait_for_failure()
+
+    run_until_signal(work())

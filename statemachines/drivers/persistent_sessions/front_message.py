@@ -1,0 +1,64 @@
+"""What a front within the process says to its node beside `client_message`, and hears: it speaks for clients of another
+protocol, such as MQTT.  Nothing of it goes over the wire.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from statemachines.kernel import Message
+from statemachines.persistent_sessions.client_message import (
+    Number,
+    PublishStored,
+    PublishWithHead,
+    SubscribeWanted,
+)
+
+FROM_STORE: Final = "mqtt.retained"
+"""The header of a message that a subscriber gets since it was retained."""
+
+
+FRONT_INSTANCE: Final = "front:"
+"""How the instance of a client begins that connects by a front."""
+
+
+class RetainHandling(IntEnum):
+    """Which retained messages a subscription brings, as MQTT 5 numbers it (3.8.3.1)."""
+
+    ALWAYS = 0
+    IF_NEW = 1
+    NEVER = 2
+
+
+class FrontPublish(PublishWithHead, frozen=True, gc=False):
+    """Publish; an empty `head` is none.  `retain`: keep it as the retained message of its topic, or with an empty
+    payload delete that.  `PublishStored` or `PublishUnmatched` answers."""
+
+    retain: bool = False
+    not_by: frozenset[str] = frozenset()
+    """Filters by which it does not come to the publisher's own session (No Local)."""
+
+
+class FrontSubscribe(SubscribeWanted, frozen=True, gc=False):
+    """Subscribe; `options` are kept with the filter, and read by `OptionsWanted`."""
+
+    options: int = 0
+    handling: RetainHandling = RetainHandling.NEVER
+
+
+class OptionsWanted(Message, frozen=True, gc=False):
+    """Which filters does the session subscribe?"""
+
+    n: Number
+
+
+class PublishUnmatched(PublishStored, frozen=True, gc=False):
+    """Number `n` is carried out, and no session subscribes its topic."""
+
+
+class OptionsFound(Message, frozen=True, gc=False):
+    """Filter -> its options."""
+
+    n: Number
+    filters: dict[str, int]

@@ -1,0 +1,219 @@
+"""What clients send that they must not: the node stays up for others, and says one line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+
+import pytest
+from mqtt_socket import MqttSocket, mqtt_node, run
+
+from statemachines.drivers.mqtt_connections import MqttNode, MqttSettings, PasswordFile, mqtt_session
+from statemachines.drivers.mqtt_connections import mqtt_node as module
+from statemachines.drivers.password_file import hash_password
+from statemachines.drivers.permission_file import PermissionFile
+from statemachines.drivers.persistent_sessions import SessionNode
+from statemachines.kernel import ConfigurationError
+from statemachines.mqtt_codec import (
+    ConnectPacket,
+    DisconnectPacket,
+    PingreqPacket,
+    PingrespPacket,
+    PubackPacket,
+    PublishPacket,
+    PubrecPacket,
+    SubscribePacket,
+    TopicSubscription,
+    encode,
+)
+from statemachines.mqtt_codec.packet import WillMessage
+
+
+@pytest.mark.parametrize(
+    ("packet", "code"),
+    [
+        (b"\x82\x05\x00\x01\x00\x00\x00", 0x81),
+        (b"\x30\xff\xff\x7f", 0x95),
+        (encode(ConnectPacket("c"), 5), 0x82),
+        (encode(PublishPacket("t", b"", 1, packet_id=1), 5).replace(b"t", b"#"), 0x90),
+        (b"\xf0\x00", 0x82),
+        (b"\x36\x05\x00\x01t\x00\x01", 0x81),
+    ],
+)
+def test_a_violation_is_answered_by_its_reason_code_and_the_node_stays_up(store, packet, code, caplog):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as good, MqttSocket(node.address) as bad:
+            await good.connect("good")
+            await bad.connect("bad")
+            bad.writer.write(packet)
+            assert await bad.read() == DisconnectPacket(code)
+            assert await bad.read() is None
+            assert await good.ask(PingreqPacket()) == PingrespPacket()
+
+    with caplog.at_level(logging.WARNING, "gapless"):
+        run(main())
+    assert len([one for one in caplog.records if "was cut off" in one.message]) <= 1
+
+
+def test_random_bytes_end_their_connection_alone_and_are_one_line_in_the_log(store, caplog):
+    chance = random.Random(7)
+    whole = encode(ConnectPacket("x"), 5) + encode(SubscribePacket(1, (TopicSubscription("t"),)), 5)
+
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as good:
+            await good.connect("good")
+            for _ in range(100):
+                data = bytearray(whole)
+                for _ in range(chance.randint(1, 4)):
+                    data[chance.randrange(len(data))] = chance.randrange(256)
+                async with MqttSocket(node.address) as bad:
+                    bad.writer.write(bytes(data))
+                    bad.writer.write_eof()
+                    await bad.reader.read()
+            assert await good.ask(PingreqPacket()) == PingrespPacket()
+
+    with caplog.at_level(logging.WARNING, "gapless"):
+        run(main())
+    assert len([one for one in caplog.records if "was cut off" in one.message]) == 1
+    assert not [one for one in caplog.records if one.exc_info]
+
+
+def test_MQ_07_a_client_that_never_says_connect_is_closed(store):
+    async def main():
+        async with (
+            mqtt_node(store, settings=MqttSettings(connect_timeout_s=1)) as node,
+            MqttSocket(node.address) as slow,
+        ):
+            slow.writer.write(encode(ConnectPacket("slow"), 5)[:5])
+            assert await slow.read() is None
+
+    run(main())
+
+
+def test_a_connect_that_is_too_long_is_not_read(store):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            client.writer.write(b"\x10\xff\xff\x3f" + bytes(1_000))
+            assert await client.read() is None
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect()
+            assert await client.ask(PublishPacket("t", bytes(2**19), 1, packet_id=1)) == PubackPacket(1, 0x10)
+
+    run(main())
+
+
+def test_beyond_the_bound_of_those_before_connect_one_more_is_turned_away(store, monkeypatch, caplog):
+    monkeypatch.setattr(module, "CONNECTING_MAX", 3)
+
+    async def main():
+        async with mqtt_node(store) as node:
+            silent = [await MqttSocket(node.address).__aenter__() for _ in range(3)]
+            async with MqttSocket(node.address) as one:
+                with contextlib.suppress(ConnectionError):
+                    assert await one.ask(ConnectPacket("one")) is None
+            for number, each in enumerate(silent):
+                await each.connect(str(number))
+            async with MqttSocket(node.address) as one:
+                assert (await one.connect()).reason_code == 0
+            for each in silent:
+                await each.__aexit__()
+
+    with caplog.at_level(logging.WARNING, "gapless"):
+        run(main())
+    assert "is turned away" in caplog.text
+
+
+def test_an_answer_of_the_wrong_kind_ends_the_connection_and_the_message_comes_again(store):
+    async def main():
+        async with mqtt_node(store) as node:
+            async with MqttSocket(node.address, 4) as client:
+                await client.connect(clean_start=False)
+                await client.ask(SubscribePacket(1, (TopicSubscription("t", 1),)))
+                client.send(PublishPacket("t", b"1", 1, packet_id=1))
+                found = {type(one): one for one in (await client.read(), await client.read())}
+                assert found[PubackPacket] == PubackPacket(1)
+                client.send(PubrecPacket(found[PublishPacket].packet_id))
+                assert await client.read() is None
+            async with MqttSocket(node.address, 4) as client:
+                assert (await client.connect(clean_start=False)).session_present
+                again = await client.read()
+                assert (again.payload, again.dup) == (b"1", True)
+
+    run(main())
+
+
+def test_users_of_a_file_connect_and_nobody_else(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(mqtt_session, "WRONG_PASSWORD_S", 0.01)
+    path = tmp_path / "users"
+    path.touch(0o600)
+    path.write_text(hash_password("ann", "secret") + "\n")
+
+    async def main():
+        users = PasswordFile(path)
+        async with mqtt_node(store, users=users) as node:
+            for given, code in [
+                ({}, 0x87),
+                ({"user_name": "ann", "password": b"wrong"}, 0x87),
+                ({"user_name": "bob", "password": b"secret"}, 0x87),
+                ({"user_name": "ann", "password": b"secret"}, 0),
+            ]:
+                async with MqttSocket(node.address) as client:
+                    assert (await client.connect(**given)).reason_code == code
+            path.write_text(hash_password("bob", "secret"))
+            users.reload()
+            async with MqttSocket(node.address) as client:
+                assert (await client.connect(user_name="bob", password=b"secret")).reason_code == 0
+
+    run(main())
+
+
+def test_PS_450_an_mqtt_client_does_what_it_may_and_its_will_too(store, tmp_path):
+    path = tmp_path / "rights"
+    path.write_text("ann connect tablet\n* subscribe a/#\n* publish a/{client}/#\n")
+    users = tmp_path / "users"
+    users.touch(0o600)
+    users.write_text(hash_password("ann", "secret"))
+    ann = {"user_name": "ann", "password": b"secret"}
+
+    async def main():
+        async with (
+            SessionNode(store, name="a", authorize=PermissionFile(path)) as sessions,
+            MqttNode(sessions, listen=("127.0.0.1", 0), users=PasswordFile(users), allows_anonymous=True) as node,
+        ):
+            for given, client_id, code in [(ann, "other", 0x87), ({}, "tablet", 0x87), (ann, "tablet", 0)]:
+                async with MqttSocket(node.address) as client:
+                    assert (await client.connect(client_id=client_id, **given)).reason_code == code
+            async with MqttSocket(node.address) as client:
+                await client.connect(client_id="tablet", **ann)
+                wanted = SubscribePacket(1, (TopicSubscription("#", 1), TopicSubscription("a/+", 1)))
+                assert (await client.ask(wanted)).reason_codes == (0x87, 1)
+                for topic, code in [("a/other/x", 0x87), ("a/tablet/x", 0x10)]:
+                    client.send(PublishPacket(topic, b"", 1, packet_id=2))
+                    assert (await client.read()).reason_code == code
+            before = sessions.authority.refused
+            async with MqttSocket(node.address) as client:
+                await client.connect(client_id="tablet", will=WillMessage("b", b"gone"), **ann)
+            while sessions.authority.refused == before:
+                await asyncio.sleep(0.01)
+
+    run(main())
+
+
+@pytest.mark.parametrize("line", ["ann", "ann:secret", "ann:$7$x$eA==$eA==", ":$7$1$eA==$eA==", "ann:$7$1$?$eA=="])
+def test_a_line_that_is_none_is_named(tmp_path, line):
+    path = tmp_path / "users"
+    path.touch(0o600)
+    path.write_text(f"# people\n{line}\n")
+    with pytest.raises(ConfigurationError, match=r"line 2.*mosquitto_passwd"):
+        PasswordFile(path)
+
+
+def test_a_listener_beyond_loopback_needs_users_or_certificates():
+    with pytest.raises(ConfigurationError, match="beyond loopback"):
+        MqttNode(None, listen=("0.0.0.0", 1883))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    MqttNode(None, listen=("0.0.0.0", 1883), tls=context)

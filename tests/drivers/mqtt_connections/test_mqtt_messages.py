@@ -1,0 +1,252 @@
+"""What a node does for MQTT clients: QoS, sessions, retained messages, options, properties, wills."""
+
+from __future__ import annotations
+
+import pytest
+from mqtt_socket import MqttSocket, mqtt_node, run
+
+from statemachines.drivers.mqtt_connections.message_properties import SubscriptionOptions, read_message, write_head
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+from statemachines.mqtt_codec import (
+    DisconnectPacket,
+    PacketProperties,
+    PingreqPacket,
+    PingrespPacket,
+    PubackPacket,
+    PubcompPacket,
+    PublishPacket,
+    PubrecPacket,
+    PubrelPacket,
+    SubackPacket,
+    SubscribePacket,
+    TopicSubscription,
+    UnsubackPacket,
+    UnsubscribePacket,
+    WillMessage,
+)
+from statemachines.persistent_sessions.client_message import Delivered
+
+KEPT = PacketProperties(session_expiry=100)
+PROPERTIES = PacketProperties(
+    payload_format=1,
+    content_type="text/plain",
+    response_topic="answers",
+    correlation_data=b"\x00\x01",
+    user_properties=(("b", "1"), ("a", "2"), ("b", "3")),
+)
+
+
+async def subscribe(client, topic_filter="t/#", qos=1, **options):
+    identifier = options.pop("identifier", ())
+    packet = SubscribePacket(
+        9, (TopicSubscription(topic_filter, qos, **options),), PacketProperties(subscription_ids=identifier)
+    )
+    assert await client.ask(packet) == SubackPacket(9, (qos,))
+
+
+async def receive(client, qos=1):
+    """The next message, answered."""
+    packet = await client.read()
+    assert isinstance(packet, PublishPacket)
+    if packet.qos == 1:
+        client.send(PubackPacket(packet.packet_id))
+    return packet
+
+
+async def publish(client, payload, topic="t/1", qos=1, **fields):
+    code = fields.pop("code", 0)
+    answer = await client.ask(PublishPacket(topic, payload, qos, packet_id=7, **fields))
+    assert answer == PubackPacket(7, code)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_qos_2_goes_through_all_its_packets_and_a_session_is_present_again(store, version):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address, version) as publisher:
+            await publisher.connect("w")
+            async with MqttSocket(node.address, version) as client:
+                given = {"properties": KEPT} if version == 5 else {}
+                assert not (await client.connect(clean_start=False, **given)).session_present
+                await subscribe(client, qos=2)
+                assert await publisher.ask(PublishPacket("t/1", b"x", 2, packet_id=1)) == PubrecPacket(1)
+                assert await publisher.ask(PublishPacket("t/1", b"x", 2, packet_id=1, dup=True)) == PubrecPacket(1)
+                assert await publisher.ask(PubrelPacket(1)) == PubcompPacket(1)
+                packet = await client.read()
+                assert (packet.payload, packet.qos) == (b"x", 2)
+                assert await client.ask(PubrecPacket(packet.packet_id)) == PubrelPacket(packet.packet_id)
+                client.send(PubcompPacket(packet.packet_id))
+                assert await client.ask(PingreqPacket()) == PingrespPacket()
+            async with MqttSocket(node.address, version) as client:
+                assert (await client.connect(clean_start=False, **given)).session_present
+                code = (0x11,) if version == 5 else ()
+                assert await client.ask(UnsubscribePacket(1, ("other",))) == UnsubackPacket(1, code)
+
+    run(main())
+
+
+def test_an_id_of_qos_2_is_known_to_the_next_connection_at_the_same_node(store):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as reader:
+            await reader.connect("reader")
+            await subscribe(reader)
+            async with MqttSocket(node.address) as client:
+                await client.connect(clean_start=False, properties=KEPT)
+                assert await client.ask(PublishPacket("t/1", b"x", 2, packet_id=5)) == PubrecPacket(5)
+            async with MqttSocket(node.address) as client:
+                await client.connect(clean_start=False, properties=KEPT)
+                assert await client.ask(PublishPacket("t/1", b"x", 2, packet_id=5, dup=True)) == PubrecPacket(5)
+                assert await client.ask(PubrelPacket(5)) == PubcompPacket(5)
+                await publish(client, b"end")
+            assert [(await receive(reader)).payload for _ in range(2)] == [b"x", b"end"]
+
+    run(main())
+
+
+def test_MQ_55_another_connection_takes_the_session(store):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as older, MqttSocket(node.address) as newer:
+            await older.connect(properties=KEPT)
+            assert (await newer.connect(clean_start=False, properties=KEPT)).session_present
+            assert await older.read() == DisconnectPacket(0x8E)
+            assert await older.read() is None
+
+    run(main())
+
+
+def test_PS_440_a_session_without_expiry_is_over_for_the_connection_that_takes_its_place(store):
+    async def main():
+        async with (
+            mqtt_node(store) as one,
+            mqtt_node(store, "b") as other,
+            MqttSocket(one.address, 4) as older,
+            MqttSocket(other.address, 4) as newer,
+        ):
+            await older.connect(clean_start=True)
+            await subscribe(older)
+            assert not (await newer.connect(clean_start=False)).session_present
+            assert await older.read() is None
+
+    run(main())
+
+
+def test_PS_441_PS_442_a_retained_message_comes_to_who_subscribes_later_also_at_another_node(store):
+    async def main():
+        async with mqtt_node(store) as one, mqtt_node(store, "b") as other, MqttSocket(one.address) as publisher:
+            await publisher.connect("w")
+            await publish(publisher, b"old", retain=True, code=0x10, properties=PROPERTIES)
+            await publish(publisher, b"new", retain=True, code=0x10, properties=PROPERTIES)
+            await publish(publisher, b"gone", topic="t/2", retain=True, code=0x10)
+            await publish(publisher, b"", topic="t/2", retain=True, code=0x10)
+            async with MqttSocket(other.address) as client:
+                await client.connect()
+                await subscribe(client, retain_handling=1)
+                packet = await receive(client)
+                assert (packet.payload, packet.retain, packet.properties) == (b"new", True, PROPERTIES)
+                await subscribe(client, retain_handling=1)
+                await subscribe(client, retain_handling=2)
+                await subscribe(client, "t/1", qos=0)
+                packet = await receive(client)
+                assert (packet.payload, packet.retain, packet.qos) == (b"new", True, 0)
+                await publish(publisher, b"live", retain=True)
+                assert {(await receive(client)).retain for _ in range(2)} == {False}
+
+    run(main())
+
+
+def test_PS_443_options_and_identifiers_of_a_subscription_hold_over_a_reconnect(store):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as other:
+            await other.connect("other")
+            async with MqttSocket(node.address) as client:
+                await client.connect(clean_start=False, properties=KEPT)
+                await subscribe(client, no_local=True, retain_as_published=True, identifier=(77,))
+            async with MqttSocket(node.address) as client:
+                assert (await client.connect(clean_start=False, properties=KEPT)).session_present
+                await publish(client, b"mine")
+                await publish(client, b"ours", topic="$SYS/x", code=0x87)
+                await publish(other, b"theirs", retain=True)
+                packet = await receive(client)
+                assert (packet.payload, packet.retain) == (b"theirs", True)
+                assert packet.properties == PacketProperties(subscription_ids=(77,))
+
+    run(main())
+
+
+def test_user_properties_are_headers_of_python_clients_and_back(store):
+    async def main():
+        async with mqtt_node(store) as mqtt, MqttSocket(mqtt.address) as client:
+            await client.connect()
+            node = mqtt._node
+            async with PersistentSession("python", node=node) as session, SessionPublisher(node=node) as publisher:
+                await session.subscribe("t/#")
+                await publish(client, b"x", properties=PROPERTIES)
+                message = await anext(session)
+                assert message.headers[:3] == (("b", b"1"), ("a", b"2"), ("b", b"3"))
+                await subscribe(client)
+                await publisher.publish(
+                    "t/2", b"y", headers=[("k", b"v"), ("binary", b"\xff"), ("mqtt.properties", b"?")]
+                )
+                assert (await receive(client)).properties == PacketProperties(user_properties=(("k", "v"),))
+
+    run(main())
+
+
+def test_properties_come_back_as_they_were():
+    wide = PacketProperties(user_properties=(("", "empty"), ("x" * 300, "long")))
+    for properties in (PROPERTIES, wide, PacketProperties()):
+        head = write_head(PublishPacket("t", b"", properties=properties))
+        message = Delivered(1, "t", b"", "t", 1, False, 1_500, head or None)
+        packet = read_message(message, SubscriptionOptions(subscription_id=3))
+        assert packet.properties.message_expiry == 2
+        assert packet.properties.subscription_ids == (3,)
+        assert packet.properties.user_properties == properties.user_properties
+        assert packet.properties.correlation_data == properties.correlation_data
+
+
+def test_MQ_57_the_will_of_a_lost_client_is_sent_and_that_of_one_that_leaves_is_not(store):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as watcher:
+            await watcher.connect("watcher")
+            await subscribe(watcher)
+            will = WillMessage("t/will", b"1", 1, properties=PacketProperties(content_type="w"))
+            for client_id, leaves in (("a", True), ("b", False)):
+                async with MqttSocket(node.address) as client:
+                    await client.connect(client_id, will=WillMessage("t/will", client_id.encode(), 1))
+                    if leaves:
+                        client.send(DisconnectPacket())
+                        assert await client.read() is None
+            async with MqttSocket(node.address) as client:
+                await client.connect("c", will=will)
+                client.send(DisconnectPacket(4))
+                assert await client.read() is None
+            first, second = await receive(watcher), await receive(watcher)
+            assert [first.payload, second.payload] == [b"b", b"1"]
+            assert second.properties.content_type == "w"
+
+    run(main())
+
+
+def test_a_will_with_a_delay_is_not_sent_to_a_session_that_comes_back(store):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as watcher:
+            await watcher.connect("watcher")
+            await subscribe(watcher)
+            will = WillMessage("t/will", b"delayed", 1, properties=PacketProperties(will_delay=50))
+            for clean_start in (False, False, True):
+                async with MqttSocket(node.address) as client:
+                    await client.connect(clean_start=clean_start, will=will, properties=KEPT)
+            await publish(watcher, b"mark")
+            packets = [await receive(watcher) for _ in range(2)]
+            assert sorted(one.payload for one in packets) == [b"delayed", b"mark"], "of the session that is over alone"
+
+    run(main())
+
+
+def test_a_shared_filter_is_refused_where_the_node_knows_no_groups(store):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            assert (await client.connect()).properties.shared_available == 0
+            packet = SubscribePacket(1, (TopicSubscription("$share/g/t", 1), TopicSubscription("t", 1)))
+            assert await client.ask(packet) == SubackPacket(1, (0x9E, 1))
+
+    run(main())

@@ -1,0 +1,199 @@
+"""How much may wait for a session, and for how long: nothing goes while a session wants it, unless it has too much."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from session_databases import SECOND, Clock, connect
+from session_nodes import node_of, run, take, until, where
+
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+from statemachines.drivers.persistent_sessions.backlog import BacklogTally, Bounds, WaitingRow
+from statemachines.drivers.persistent_sessions.collect import GRACES, drop_rows, run_collector
+from statemachines.drivers.persistent_sessions.host_request import DropRows, PutMessage, Subscribe
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.kernel import ConfigurationError, Map
+from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
+from statemachines.persistent_sessions.collector_request import ReadMessages
+from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.life_request import NEVER
+from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import (
+    BeginEpoch,
+    CommitState,
+    PutRows,
+    ReadPending,
+    RowStored,
+    SessionState,
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["s1", "s2"]), st.sampled_from(["a", "b"]), st.integers(0, 9), st.integers(0, 50)),
+        max_size=60,
+    ),
+    st.integers(1, 20),
+    st.integers(1, 300),
+)
+def test_PS_461_the_oldest_of_a_session_are_dropped_and_no_more_than_must_be(given_rows, messages, size_bytes):
+    clocks, rows = {}, []
+    for number, (session, writer, passed, size) in enumerate(given_rows, 1):
+        clocks[session, writer] = clocks.get((session, writer), 0) + passed
+        rows.append(WaitingRow(session.encode(), writer.encode(), 1, number, clocks[session, writer], size))
+    tally = BacklogTally(Bounds(messages, size_bytes))
+    tally.begin()
+    for row in sorted(rows):
+        tally.add(row)
+    tally.finish()
+    drops = tally.take_drops()
+    assert tally.take_drops() == []
+
+    def is_dropped(row):
+        its = [one for one in drops if (one.session.encode(), one.writer.encode()) == (row.session, row.writer)]
+        return any(one.first <= row.number <= one.last for one in its)
+
+    for session in (b"s1", b"s2"):
+        its = [row for row in rows if row.session == session]
+        gone, left = [one for one in its if is_dropped(one)], [one for one in its if not is_dropped(one)]
+        fits = len(its) <= messages and sum(one.size_bytes for one in its) <= size_bytes
+        assert fits == (not gone)
+        if gone:
+            assert 10 * len(left) <= 9 * messages
+            assert 10 * sum(one.size_bytes for one in left) <= 9 * size_bytes
+            last = max(gone, key=lambda one: one.time_ns)  # the piece that was dropped last was needed
+            assert all(one.time_ns >= last.time_ns or one.writer == last.writer for one in left)
+
+
+def on(url, body, clock=None):
+    async def main():
+        opened = open_session_store(url, clock=clock, steady=clock)
+        try:
+            await body(opened)
+        finally:
+            await opened.close()
+
+    run(main())
+
+
+async def fill(store, count, payload=b"x" * 100):
+    """Two sessions that subscribe the same; one of them has taken two messages of ten."""
+    tokens = []
+    for session in ("s1", "s2"):
+        held = await connect(store, session, session, expiry_ms=NEVER)
+        tokens.append(held.token)
+        await store.do(Subscribe(session, held.token, "t", 1))
+        await store.ask(BeginEpoch(session, "n1"))
+    for number in range(1, count + 1):
+        await store.do(PutMessage(f"m{number:03}", "t", payload, 1))
+        for session in ("s1", "s2") if number <= 5 else ("s1",):
+            await store.ask(PutRows(session, "n1", 1, (row(number),)))
+    await store.ask(CommitState("s1", tokens[0], SessionState(Map({"n1": (1, 2)}))))
+
+
+def row(number):
+    return Queued(number, f"m{number:03}", "t", 1)
+
+
+async def collect(store, bounds=None, graces=GRACES, rounds=1):
+    """What is told until so many rounds have ended, and what that round has dropped is dropped."""
+    told, ended = [], asyncio.Event()
+
+    def hear(event):
+        told.append(event)
+        if sum(isinstance(one, RoundEnded) for one in told) >= rounds:
+            ended.set()
+
+    task = asyncio.create_task(run_collector(store, graces, bounds=bounds, told=hear))
+    await ended.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return told
+
+
+async def waiting(store, session):
+    (found,) = await store.ask(ReadPending(session))
+    return [(one.number, bool(one.message)) for polled in found.found for one in polled.rows]
+
+
+def test_PS_460_no_message_is_deleted_for_its_age_while_a_session_wants_it(url):
+    clock = Clock()
+
+    async def body(store):
+        await fill(store, 5)
+        for _ in range(4):
+            clock.now += 365 * 24 * 3_600 * SECOND
+            told = await collect(store)
+            assert [one for one in told if isinstance(one, MessageLost)] == []
+        assert await waiting(store, "s2") == [(number, True) for number in range(1, 6)]
+        told = await collect(store, graces=Graces())
+        assert {one.message for one in told if isinstance(one, MessageLost)} == {
+            f"m{number:03}" for number in range(1, 6)
+        }
+
+    on(url, body, clock)
+
+
+@pytest.mark.parametrize("bounds", [Bounds(messages=10), Bounds(size_bytes=1_000)], ids=["messages", "bytes"])
+def test_PS_461_what_a_session_has_beyond_its_bound_is_dropped_for_that_session_alone(url, bounds, caplog):
+    async def body(store):
+        await fill(store, 30)
+        await collect(store, Bounds())
+        assert caplog.text == ""
+        await collect(store, bounds)
+        assert await waiting(store, "s1") == [(number, number > 21) for number in range(3, 31)]
+        assert await waiting(store, "s2") == [(number, True) for number in range(1, 6)]
+        assert "session s1 has more waiting than it may" in caplog.text
+        assert "its 19 oldest messages are dropped" in caplog.text
+        caplog.clear()
+        await collect(store, bounds)
+        assert caplog.text == ""
+        assert await store.ask(PutRows("s1", "n1", 1, (row(10),))) == (RowStored(),)  # it was cut off, and asks again
+        (messages,) = await store.ask(ReadMessages("", 99))
+        assert {one.message for one in messages.messages if not one.referenced} == {f"m{n:03}" for n in range(6, 22)}
+
+    on(url, body)
+
+
+def test_PS_461_what_is_taken_is_not_dropped(url):
+    async def body(store):
+        await fill(store, 5)
+        assert await drop_rows([DropRows("s1", "n1", 1, 1, 4)], store.do) == 2
+        assert await drop_rows([DropRows("s1", "n1", 1, 1, 4)], store.do) == 0
+        assert await drop_rows([DropRows("s9", "n1", 1, 1, 4)], store.do) == 0
+
+    on(url, body)
+
+
+def test_PS_461_a_session_with_too_much_goes_on_behind_what_was_dropped(store, caplog):
+    """Publishers are never stopped by it, and it is live for what comes next."""
+
+    async def main():
+        async with node_of(store, graces=Graces(round_ms=50), bounds=Bounds(messages=20)) as node:
+            async with PersistentSession("tablet", nodes=where(node), receive_maximum=5) as session:
+                await session.subscribe("t")
+            async with SessionPublisher(node=node) as publisher:
+                for number in range(60):
+                    await publisher.publish("t", str(number).encode(), qos=number % 3)
+                await until(lambda: node.messages_dropped >= 40)
+                async with PersistentSession("tablet", nodes=where(node), receive_maximum=5) as session:
+                    await publisher.publish("t", b"last")
+                    found = await take(session, 1)
+                    while found[-1] != "last":
+                        found += await take(session, 1)
+                numbers = [int(one) for one in found[:-1]]
+                assert numbers == sorted(set(numbers))
+                assert len(numbers) == 60 - node.messages_dropped
+                assert numbers[-1] == 59
+
+    run(main())
+    assert "oldest messages are dropped" in caplog.text
+
+
+def test_PS_461_a_bound_is_a_number():
+    for given_bounds in ({"messages": 0}, {"size_bytes": -1}, {"messages": True}):
+        with pytest.raises(ConfigurationError, match="session_"):
+            Bounds(**given_bounds)

@@ -1,0 +1,202 @@
+"""Headers, key and timestamp of messages of sessions, through publisher, database, wire and client."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from session_databases import run as run_stores
+from session_nodes import Stranger, node_of, run, until, where
+from session_version_1 import make_version_1
+from test_carrier import GROUP, played
+
+from statemachines.drivers.message_head import encode_head, make_head
+from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
+from statemachines.drivers.persistent_sessions.host_request import PutMessage, ReadMessages, ReadPage
+from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
+from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
+from statemachines.kernel import ConfigurationError
+from statemachines.persistent_sessions.client_message import (
+    Delivered,
+    PublishStored,
+    PublishWanted,
+    PublishWithHead,
+    Refused,
+)
+from statemachines.persistent_sessions.request import ReadPending
+
+HEAD = make_head([("trace", b"\0\xff"), ("trace", b"")], b"customer-7", 1_764_000_000.25)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["tcp", "inside"])
+def test_PS_430_a_client_gets_what_the_publisher_gave_though_the_node_has_to_read_it(store, inside):
+    async def main():
+        async with node_of(store) as node:
+            given = {"node": node} if inside else {"nodes": where(node)}
+            async with PersistentSession("tablet", **given) as session, SessionPublisher(**given) as publisher:
+                await session.subscribe("t", 2)
+                for _ in range(2):
+                    headers, key, timestamp = HEAD.headers, HEAD.key, HEAD.timestamp
+                    await publisher.publish("t", b"1", 1, headers=headers, key=key, timestamp=timestamp)
+                    await publisher.publish("t", b"2", 2, key=b"")
+                    await publisher.publish("t", b"3")
+                    found = [await anext(session) for _ in range(3)]
+                    assert [one.payload for one in found] == [b"1", b"2", b"3"]
+                    assert (found[0].headers, found[0].key, found[0].timestamp) == (headers, key, timestamp)
+                    assert [(one.headers, one.key, one.timestamp) for one in found[1:]] == [
+                        ((), b"", None),
+                        ((), None, None),
+                    ]
+                    for one in found:
+                        one.acknowledge()
+                    node.reception._payloads = Payloads(bytes_max=0)
+
+    run(main())
+
+
+def test_PS_430_what_another_node_has_stored_comes_with_its_head(store):
+    async def main():
+        async with node_of(store) as node, SessionPublisher(node=node) as publisher:
+            async with PersistentSession("tablet", node=node) as session:
+                await session.subscribe("t")
+            for size in (1, 500_000, 500_000, 500_000):  # those beyond a page's share are read one by one
+                await publisher.publish("t", b"x" * size, key=b"k%d" % size)
+        async with node_of(store, "b") as node, PersistentSession("tablet", node=node) as session:
+            for size in (1, 500_000, 500_000, 500_000):
+                message = await anext(session)
+                assert (len(message.payload), message.key) == (size, b"k%d" % size)
+                message.acknowledge()
+
+    run(main())
+
+
+def test_PS_431_what_is_refused_is_refused_by_name_and_nothing_is_stored(store):
+    async def main():
+        async with (
+            node_of(store) as node,
+            SessionPublisher(node=node) as publisher,
+            PersistentSession("tablet", node=node) as session,
+        ):
+            await session.subscribe("t")
+            for given in ({"headers": {"": b""}}, {"headers": {"a": "text"}}, {"key": b"x" * 1_025}):
+                with pytest.raises(ConfigurationError):
+                    await publisher.publish("t", b"bad", **given)
+            with pytest.raises(ConfigurationError, match="bytes, with its headers"):
+                await publisher.publish("t", bytes(PAYLOAD_MAX - 5), headers={"name": b"value"})
+            await publisher.publish("t", b"good")
+            assert (await anext(session)).payload == b"good"
+
+    run(main())
+
+
+def test_PS_431_a_node_believes_no_client_that_a_head_is_one(store):
+    async def main():
+        async with node_of(store) as node, Stranger(node.address) as stranger:
+            stranger.say(PublishWithHead(1, "t", b"x", 1, None, b"\xc1"))
+            assert "is not the head of a message" in (await stranger.hears(Refused)).why
+            stranger.say(PublishWithHead(2, "t", b"x", 1, None, encode_head(HEAD)))
+            assert (await stranger.hears(PublishStored)).n == 2
+
+    run(main())
+
+
+def test_PS_432_a_message_without_a_head_is_published_as_before():
+    async def main():
+        said = []
+        async with SessionPublisher(nodes=["127.0.0.1:1"]) as publisher:
+            publisher._guide.say = said.append
+            published = [asyncio.ensure_future(publisher.publish("t", b"x", key=key)) for key in (None, b"k")]
+            await until(lambda: len(said) == 2)
+            for one in published:
+                one.cancel()
+        assert said == [
+            PublishWanted(1, "t", b"x", 1, None),
+            PublishWithHead(2, "t", b"x", 1, None, encode_head(make_head(key=b"k"))),
+        ]
+
+    run(main())
+
+
+def test_PS_432_nodes_and_clients_of_before_are_understood():
+    plain = PublishWanted(7, "t", b"x", 1, None)
+    assert msgspec.msgpack.encode(plain) == msgspec.msgpack.encode(["publish_wanted", 7, "t", b"x", 1, None])
+    of_before = ["delivered", 1, "t", b"x", "t", 1, False, None]
+    assert msgspec.convert(of_before, Delivered) == Delivered(1, "t", b"x", "t", 1, False)
+
+    class OfBefore(msgspec.Struct, array_like=True, tag="delivered"):
+        packet: int
+        topic: str
+        payload: bytes
+        filter: str
+        qos: int
+        dup: bool
+        expiry_ms: int | None = None
+
+    told = msgspec.msgpack.encode(Delivered(1, "t", b"x", "t", 1, False, None, encode_head(HEAD)))
+    assert msgspec.msgpack.decode(told, type=OfBefore).payload == b"x"
+
+
+def test_PS_433_a_database_of_before_heads_is_upgraded_where_it_is_opened(url):
+    make_version_1(url)
+    encoded = encode_head(HEAD)
+
+    async def play(store, clock):
+        await store.do(PutMessage("m9", "a", b"x", 1, None, encoded))
+        (page,) = [await store.do(ReadPage(ReadPending("s1", "n1"), 2**20))]
+        return await store.do(ReadMessages(("m1", "m9"), 2**20)), page.payloads
+
+    read, payloads = run_stores(url, play)
+    assert read == {"m1": Payload("a", b"one"), "m9": Payload("a", b"x", encoded)}
+    assert payloads == {"m3": Payload("a", b"three")}
+
+
+def test_PS_430_heads_count_where_a_node_keeps_payloads():
+    kept = Payloads(bytes_max=10_000)
+    for number in range(3):
+        kept.put(f"m{number}", Payload("t", b"", b"x" * 4_000))
+    assert [kept.get(f"m{number}") is not None for number in range(3)] == [False, True, True]
+
+
+def test_PS_430_a_message_of_a_group_keeps_its_head_in_the_session(tmp_path):
+    async def main():
+        async with (
+            played(tmp_path, str(tmp_path / "sessions.db")) as (place, (node,)),
+            PersistentSession("tablet", nodes=where(node)) as session,
+        ):
+            await session.subscribe(GROUP)
+            async with Publisher(place.store, node="p") as publisher:
+                await publisher.publish("jobs/a", [b"1"], headers=HEAD.headers, key=HEAD.key)
+            async with asyncio.timeout(60):
+                message = await anext(session)
+            assert (message.payload, message.headers, message.key) == (b"1", HEAD.headers, HEAD.key)
+
+    run(main())
+
+
+def test_PS_434_messages_of_qos_0_that_wait_for_the_application_are_bounded_in_bytes(store):
+    async def main():
+        async with (
+            node_of(store) as node,
+            SessionPublisher(node=node) as publisher,
+            PersistentSession("tablet", node=node, buffer_bytes=3_000) as session,
+        ):
+            await session.subscribe("t", 1)
+            for number in range(6):
+                await publisher.publish("t", b"%d" % number + b"x" * 899, qos=0, headers={"h": b"y" * 90})
+            await publisher.publish("t", b"last", qos=1)
+            await until(lambda: session._waiting and session._waiting[-1].payload == b"last")
+            found = [await anext(session) for _ in range(4)]
+            assert [one.payload[:1] for one in found] == [b"0", b"1", b"2", b"l"]
+            await publisher.publish("t", b"x" * 10_000, qos=0)
+            assert len((await anext(session)).payload) == 10_000
+            assert session._waiting_bytes == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("most", [0, True, 1.5])
+def test_PS_434_a_bound_that_is_none_is_refused(most):
+    with pytest.raises(ConfigurationError, match=r"must be a number of bytes, at least 1"):
+        PersistentSession("tablet", nodes=["127.0.0.1:1"], buffer_bytes=most)

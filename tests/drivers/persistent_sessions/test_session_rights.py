@@ -1,0 +1,333 @@
+"""What a node asks its authority, in what order, and what becomes of sessions whose client may less than before."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+from certificates import Authority as CertificateAuthority
+from session_nodes import Stranger, node_of, run, take, until, where
+
+from statemachines.drivers.identity import Identity
+from statemachines.drivers.permission_file import PermissionFile
+from statemachines.drivers.persistent_sessions import (
+    AccessDenied,
+    PersistentSession,
+    PublishRefused,
+    SessionPublisher,
+    SubscribeRefused,
+)
+from statemachines.drivers.persistent_sessions.host_request import ReadFilters
+from statemachines.drivers.persistent_sessions.node_link import Lane
+from statemachines.persistent_sessions.client_message import (
+    ConnectWanted,
+    Delivered,
+    Farewell,
+    GroupRefused,
+    Ping,
+    PublishStored,
+    PublishWanted,
+    Refused,
+    Subscribed,
+    SubscribeWanted,
+    UnsubscribeWanted,
+    Welcome,
+)
+from statemachines.persistent_sessions.message import Puback
+
+ALL = "* connect *\n* subscribe a/#\n* subscribe b/#\n* publish #\n"
+
+
+def rights(tmp_path, text=ALL):
+    path = tmp_path / "rights.txt"
+    path.write_text(text)
+    return path
+
+
+def test_PS_450_a_client_does_what_it_may_and_nothing_else(store, tmp_path):
+    path = rights(tmp_path, "* connect tablet-*\n* subscribe a/#\n* publish a/{client}/#\n* publish b\n")
+
+    async def main():
+        async with node_of(store, authorize=PermissionFile(path)) as node:
+            with pytest.raises(AccessDenied, match="'phone' may not connect: its node does not allow that"):
+                async with PersistentSession("phone", nodes=where(node)):
+                    pass
+            async with PersistentSession("tablet-1", nodes=where(node)) as session:
+                for topic_filter in ("#", "+/b", "b/#", "$share/g/a/#"):
+                    with pytest.raises(SubscribeRefused, match="the filter is not allowed"):
+                        await session.subscribe(topic_filter)
+                await session.subscribe("a/+/x")
+                async with SessionPublisher(nodes=where(node)) as publisher:
+                    for topic in ("a/tablet-1/x", "c", "b/c"):
+                        with pytest.raises(PublishRefused, match="the topic is not allowed"):
+                            await publisher.publish(topic, b"")
+                    await publisher.publish("b", b"")
+            async with Stranger(node.address) as stranger:
+                stranger.say(ConnectWanted("tablet-2", False, 0, 1))
+                await stranger.hears(Welcome)
+                stranger.say(PublishWanted(1, "a/tablet-1/x", b"1", 1))
+                stranger.say(PublishWanted(2, "a/tablet-2/x", b"2", 1))
+                await until(lambda: len(stranger.heard) == 3)
+                assert [type(one) for one in stranger.heard[1:]] == [Refused, PublishStored]
+            assert node.authority.refused == 9
+            assert node.reception._publishing == node.reception._publishing_bytes == 0
+
+    run(main())
+
+
+def test_PS_451_an_application_decides_by_a_function_and_its_error_denies(store):
+    asked = []
+
+    async def authorize(identity, action, client_id, topic):
+        asked.append((action, client_id, topic))
+        if topic == "broken":
+            raise RuntimeError("no")
+        return True
+
+    async def main():
+        async with node_of(store, authorize=authorize) as node:
+            async with PersistentSession("tablet", nodes=where(node)) as session:
+                await session.subscribe("a")
+                with pytest.raises(SubscribeRefused, match="not allowed"):
+                    await session.subscribe("broken")
+            async with PersistentSession("tablet", node=node) as session:  # of this process: it may do everything
+                await session.subscribe("broken")
+
+    run(main())
+    assert asked == [("connect", "tablet", ""), ("subscribe", "tablet", "a"), ("subscribe", "tablet", "broken")]
+
+
+def test_PS_453_with_certificates_a_client_has_a_name_of_its_own(store, tmp_path):
+    async def main():
+        authority = CertificateAuthority(tmp_path / "ca")
+        client = {"credentials": authority.mutual("tablet-1", "tablet-2"), "name": "tablet-1"}
+        async with node_of(store, credentials=authority.mutual("a", unit="node")) as node:
+            for client_id in ("tablet-1", "tablet-2"):
+                async with PersistentSession(client_id, nodes=where(node), **client) as session:
+                    await session.subscribe("#")
+            with pytest.raises(AccessDenied):
+                async with PersistentSession("tablet-3", nodes=where(node), **client):
+                    pass
+
+    run(main())
+
+
+def test_PS_454_PS_455_what_a_client_may_no_more_does_not_come_when_it_resumes(store, tmp_path):
+    path = rights(tmp_path)
+
+    async def main():
+        async with node_of(store, authorize=PermissionFile(path)) as node:
+            async with PersistentSession("tablet", nodes=where(node)) as session:
+                await session.subscribe("a/#")
+                await session.subscribe("b/#", qos=2)
+            async with SessionPublisher(node=node) as publisher:
+                for number in range(20):
+                    for topic in ("a/x", "b/x"):
+                        await publisher.publish(topic, f"{topic[0]}{number}".encode(), qos=2)
+                rights(tmp_path, ALL.replace("* subscribe b/#\n", ""))
+                assert node.authority.reload()
+                async with PersistentSession("tablet", nodes=where(node), receive_maximum=5) as session:
+                    assert await take(session, 20) == [f"a{number}" for number in range(20)]
+                    await until(lambda: node.reception.withheld == 20)
+                    assert list(session.refused_groups) == ["b/#"]
+                    await publisher.publish("b/x", b"b20", qos=2)
+                    await until(lambda: node.reception.withheld == 21)
+                    rights(tmp_path)
+                    assert node.authority.reload()
+                    for one in ("b/x", "a/x"):
+                        await publisher.publish(one, b"again", qos=2)
+                    assert await take(session, 2) == ["again", "again"]
+                assert not node.machines.owners
+            assert await node._desk.ask(ReadFilters(session.session)) == ("a/#", "b/#")
+
+    run(main())
+
+
+def test_PS_454_a_client_that_may_not_connect_any_more_is_sent_off_and_its_session_stays(store, tmp_path):
+    path = rights(tmp_path, ALL)
+
+    async def main():
+        async with node_of(store, authorize=PermissionFile(path)) as node:
+            async with PersistentSession("tablet", nodes=where(node)) as session:
+                await session.subscribe("a/#")
+                rights(tmp_path, ALL.replace("* connect *", "bad line"))
+                assert not node.authority.reload()
+                await session.subscribe("b/#")
+                rights(tmp_path, ALL.replace("* connect *", "* connect phone"))
+                assert node.authority.reload()
+                with pytest.raises(AccessDenied):
+                    await anext(session)
+            await until(lambda: not node.machines.owners)
+            rights(tmp_path)
+            node.authority.reload()
+            async with PersistentSession("tablet", nodes=where(node)) as session:
+                assert session.present
+
+    run(main())
+
+
+class Asker:
+    """A client of this process that a hook is asked about, which answers as it is told to."""
+
+    def __init__(self, node):
+        self.heard = []
+        self.questions = asyncio.Queue()
+        self.reception = node.reception
+        node.reception.enter("x~1", Lane(self.heard.append).say, Identity(frozenset({"alice"})))
+
+    def say(self, *messages):
+        for message in messages:
+            self.reception.hear("x~1", message)
+
+    async def authorize(self, identity, action, client_id, topic):
+        answer = asyncio.get_running_loop().create_future()
+        await self.questions.put((action, topic, answer))
+        return await answer
+
+    async def answer(self, action, topic, is_allowed=True):
+        asked, about, answer = await self.questions.get()
+        assert (asked, about) == (action, topic)
+        answer.set_result(is_allowed)
+
+    async def hears(self, *messages):
+        await until(lambda: len(self.heard) >= len(messages))
+        assert self.heard == list(messages)
+        self.heard.clear()
+
+
+def asked_node(store, body):
+    """`body(node, asker)` with a client that is connected."""
+
+    async def main():
+        made = {}
+
+        async def authorize(*given):
+            return await made["asker"].authorize(*given)
+
+        async with node_of(store, authorize=authorize, authorize_s=30) as node:
+            asker = made["asker"] = Asker(node)
+            asker.say(ConnectWanted("tablet", False, 60_000, 10))
+            await asker.answer("connect", "")
+            await until(lambda: asker.heard)
+            asker.heard.clear()
+            await body(node, asker)
+
+    run(main())
+
+
+def test_PS_456_what_a_client_wants_is_decided_and_done_in_its_order(store):
+    async def body(node, asker):
+        asker.say(
+            SubscribeWanted(1, "a", 1),
+            PublishWanted(2, "a", b"1", 1),
+            PublishWanted(3, "c", b"2", 1),
+            PublishWanted(4, "a", b"3", 1),
+            UnsubscribeWanted(5, "a"),
+            PublishWanted(6, "a", b"4", 1),
+            Ping(),
+        )
+        await until(lambda: asker.heard)  # the pong: whoever waits for permission is alive
+        asker.heard.clear()
+        await asker.answer("subscribe", "a")
+        await asker.answer("publish", "a")
+        await asker.answer("publish", "c", False)
+        await until(lambda: len(asker.heard) == 8)
+        assert [one.payload for one in asker.heard if isinstance(one, Delivered)] == [b"1", b"3"]
+        assert {one.n for one in asker.heard if isinstance(one, PublishStored | Subscribed)} == {1, 2, 4, 5, 6}
+        assert [one.n for one in asker.heard if isinstance(one, Refused)] == [3]
+        assert asker.questions.empty()  # what was allowed is not asked again
+
+    asked_node(store, body)
+
+
+def test_PS_456_a_client_that_is_gone_gets_nothing_done_and_leaves_nothing_behind(store):
+    async def body(node, asker):
+        asker.say(PublishWanted(1, "a", b"1", 1), PublishWanted(2, "b", b"2", 1), SubscribeWanted(3, "a", 1))
+        _, _, answer = await asker.questions.get()
+        assert node.reception._publishing == 2
+        node.reception.lose("x~1")
+        assert node.reception._publishing == node.reception._publishing_bytes == 0
+        answer.set_result(True)
+        await until(lambda: not node.authority._tasks)
+        assert asker.heard == []
+        assert asker.questions.empty()
+
+    asked_node(store, body)
+
+
+def test_PS_454_a_decision_that_was_asked_for_before_permissions_changed_is_asked_again(store):
+    async def body(node, asker):
+        asker.say(SubscribeWanted(1, "a", 1))
+        _, _, answer = await asker.questions.get()
+        node.authority.reload()
+        answer.set_result(True)
+        await asker.answer("connect", "")
+        await asker.answer("subscribe", "a", False)
+        await until(lambda: asker.heard)
+        assert [type(one) for one in asker.heard] == [Refused]
+
+    asked_node(store, body)
+
+
+def test_PS_454_PS_455_a_subscription_of_this_connection_is_asked_again(store):
+    async def body(node, asker):
+        asker.say(SubscribeWanted(1, "a", 1))
+        await asker.answer("subscribe", "a")
+        await asker.hears(Subscribed(1))
+        node.authority.reload()
+        await asker.answer("connect", "")
+        await asker.answer("subscribe", "a", False)
+        await until(lambda: asker.heard)
+        assert isinstance(asker.heard[0], GroupRefused)
+        asker.heard.clear()
+        asker.say(PublishWanted(2, "a", b"1", 1))
+        await asker.answer("publish", "a")
+        await until(lambda: node.reception.withheld == 1)
+        asker.say(SubscribeWanted(3, "a", 1))
+        await asker.answer("subscribe", "a")
+        asker.say(PublishWanted(4, "a", b"2", 1))
+        await until(lambda: any(isinstance(one, Delivered) for one in asker.heard))
+        assert [one.payload for one in asker.heard if isinstance(one, Delivered)] == [b"2"]
+        asker.say(Puback(next(one.packet for one in asker.heard if isinstance(one, Delivered))))
+        node.authority.reload()
+        await asker.answer("connect", "", False)
+        await until(lambda: Farewell("denied") in asker.heard)
+
+    asked_node(store, body)
+
+
+def test_PS_457_a_peer_that_says_what_it_may_not_does_not_flood_the_log(store, caplog):
+    from statemachines.persistent_sessions.message import Live, Queued
+
+    async def main():
+        async with node_of(store) as node, Stranger(node.address) as stranger:
+            for number in range(2_000):
+                stranger.say(Live("s", "x", 1, Queued(number + 1, "m" * 1_000)))
+            stranger.say(ConnectWanted("c", False, 0, 1))
+            await stranger.hears(Welcome)
+
+    run(main())
+    assert "only nodes say that" in caplog.text
+    assert len(caplog.text) < 10_000
+
+
+def test_PS_454_a_hangup_has_a_node_read_its_permissions_again(store, tmp_path):
+    from statemachines.drivers.signals import on_hangup
+
+    path = rights(tmp_path, ALL)
+
+    async def main():
+        async with node_of(store, authorize=PermissionFile(path)) as node:
+            on_hangup(node.authority.reload)
+            async with PersistentSession("tablet", nodes=where(node)) as session:
+                rights(tmp_path, ALL.replace("* subscribe a/#\n", ""))
+                os.kill(os.getpid(), signal.SIGHUP)
+                await until(lambda: node.reception.visitors and not node.authority._source.is_allowed(
+                    Identity(), "subscribe", "tablet", "a/b"
+                ))  # fmt: skip
+                with pytest.raises(SubscribeRefused, match="not allowed"):
+                    await session.subscribe("a/b")
+
+    run(main())

@@ -1,0 +1,128 @@
+"""Dead letters on real stores and nodes: one batch with the progress, once, and read by another group."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from msgspec.structs import replace
+from test_given_back import TEN, seen
+from test_nodes import CALM, Place, read, run
+
+from statemachines.drivers.message_head import decode_head
+from statemachines.drivers.shared_subscriptions.groups import declare
+from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
+from statemachines.drivers.shared_subscriptions.sqlite import SqliteStreamStore
+from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions.dead_letter import (
+    REASONS,
+    DeadLetter,
+    LetterRefused,
+    LetterStored,
+    StoreLetter,
+    read_dead_letter,
+)
+from statemachines.shared_subscriptions.group_store import Commit, FailingMessage, Read, ReadDone
+from statemachines.shared_subscriptions.stream_store import Fetch, ListStreams, Slice
+
+PROGRESS, FAILING = "/1.8/g/orders/#:progress:0.0/orders/a", "/1.8/g/orders/#:progress-failing:0.0/orders/a"
+LETTER = DeadLetter("g", "orders/#", "0.0/orders/a", 1, 3, REASONS[True])
+
+
+async def read_values(groups):
+    (answer,) = await groups.ask(Read(1, (PROGRESS, FAILING)))
+    assert isinstance(answer, ReadDone)
+    return [None if one is None else one.value for one in answer.records]
+
+
+def test_SS_347_a_letter_and_the_progress_are_one_batch_on_every_database(new_database):
+    async def test():
+        groups, streams = new_database.groups(), new_database.streams(shards=1)
+        failing = FailingMessage(1, 3, parked=True)
+        await streams.append("orders/a", [b"zero", b"one", b"two"])
+        await groups.ask(Commit(1, (), ((PROGRESS, 1), (FAILING, failing))))
+
+        missing = replace(LETTER, offset=7)
+        (refused,) = await streams.ask(StoreLetter(2, "dead", missing))
+        assert isinstance(refused, LetterRefused)
+        assert "is of no message in the store" in refused.why
+        assert await read_values(groups) == [1, failing]
+
+        for new in (True, False):
+            assert await streams.ask(StoreLetter(3, "dead", LETTER)) == (LetterStored(3, new),)
+            assert await read_values(groups) == [2, None]
+        assert await streams.ask(StoreLetter(4, "dead", replace(LETTER, offset=0))) == (LetterStored(4, False),)
+        _, ((payload,),) = await streams.fetch(Fetch(5, (Slice("0.0/dead", 1, 0, 9),)))
+        (stored, head) = payload
+        assert (stored, read_dead_letter(decode_head(head).headers)) == (b"one", LETTER)
+
+        await streams.end("0.0/dead")
+        (refused,) = await streams.ask(StoreLetter(6, "dead", replace(LETTER, offset=2)))
+        assert isinstance(refused, LetterRefused)
+        assert "has ended" in refused.why
+        assert await read_values(groups) == [2, None], "nothing of the batch was written"
+        await groups.close()
+        await streams.close()
+
+    asyncio.run(test())
+
+
+def test_SS_346_SS_350_what_fails_too_often_goes_to_the_dead_letter_topic_and_is_read_there(tmp_path, caplog):
+    async def test():
+        place = Place(tmp_path, replace(CALM, max_deliver=2, dead_letter_topic="$dead/g"))
+        await place.publish("orders", *TEN[:3])
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            await (await read(messages, 1))[0].ack()
+            for _ in range(2):
+                await (await read(messages, 1, ack=False))[0].nack()
+            assert seen(await read(messages, 1)) == [(2, 1, False)]
+            options = {"leader": place.leader, "store": place.store, "configuration": place.times}
+            async with SharedSubscription("$shared/h/$dead/#", start="beginning", **options) as dead:
+                (letter,) = await read(dead, 1)
+        said, payload = read_dead_letter(letter.headers), letter.payload
+        assert said == DeadLetter("g", "#", "0.0/orders", 1, 2, REASONS[False])
+        assert payload == b"1"
+
+    with caplog.at_level(logging.WARNING, "gapless"):
+        run(test())
+    assert any(
+        "message 1 of 0.0/orders" in line and "its dead letter is in $dead/g" in line for line in caplog.messages
+    )
+
+
+def test_SS_348_a_topic_that_cannot_be_written_keeps_the_message_and_says_so(tmp_path, caplog):
+    async def test():
+        place = Place(tmp_path, replace(CALM, max_deliver=1, dead_letter_topic="$dead/g"))
+        await place.publish("orders", *TEN[:2])
+        await place.publish("$dead/g", b"before")
+        streams = SqliteStreamStore(place.store)
+        (stream,) = [one.stream for one in (await streams.ask(ListStreams(1, "$dead/g", 0, "", 9)))[0].streams]
+        await streams.end(stream)
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            await (await read(messages, 1, ack=False))[0].nack()
+            while not any("cannot be stored in $dead/g (2 failures" in line for line in caplog.messages):
+                await asyncio.sleep(0.05)
+            await streams.rotate()  # the topic goes on
+            assert seen(await read(messages, 1)) == [(1, 1, False)]
+        await streams.close()
+
+    with caplog.at_level(logging.WARNING, "gapless"):
+        run(test())
+    assert any("has ended, nothing can be appended" in line for line in caplog.messages)
+
+
+def test_SS_349_a_group_that_would_get_its_own_letters_is_named_in_the_log(tmp_path, caplog):
+    async def test():
+        place = Place(tmp_path, replace(CALM, max_deliver=1, dead_letter_topic="dead/g"))
+        await place.publish("orders", *TEN[:1])
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            await read(messages, 1)
+        with pytest.raises(
+            ConfigurationError, match="dead_letter_topic = 'dead/g': is matched by the group's own filter"
+        ):
+            await declare("$shared/g/dead/+", store=place.store, configuration=place.times)
+
+    with caplog.at_level(logging.ERROR, "gapless"):
+        run(test())
+    assert any("the group g is to read #, which matches its dead-letter topic dead/g" in one for one in caplog.messages)

@@ -1,0 +1,117 @@
+"""Headers, key and timestamp of messages: through both stores, to members of a group."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+
+import pytest
+from headless_store import make_headless
+from test_nodes import Place, read, run
+
+from statemachines.drivers.message_head import MessageHead, encode_head, make_head
+from statemachines.drivers.shared_subscriptions.publisher import Publisher
+from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions.stream_store import Fetch, Slice, shard_of, stream_id
+from statemachines.testing.postgres import run_sql
+
+STREAM = stream_id("a", 4, 0)
+HEAD = make_head({"trace": b"\0\xff", "é": b""}, b"customer-7", 1_764_000_000.25)
+
+
+def rows_of(database, statement):
+    if database.kind == "postgres":
+        return run_sql(database.url, statement.format("gapless."))
+    with closing(sqlite3.connect(database.path)) as connection:
+        return connection.execute(statement.format("")).fetchall()
+
+
+async def fetch_all(store, *room):
+    _, (found,) = await store.fetch(Fetch(1, (Slice(STREAM, 1, 0, 100),)), *room)
+    return found
+
+
+def test_SS_380_a_store_keeps_the_head_of_each_message_and_SS_381_nothing_where_there_is_none(database):
+    database.empty()
+    encoded = encode_head(HEAD)
+
+    async def test():
+        store = database.streams()
+        await store.append("a", [b"0", b"1"], [encoded, None])
+        await store.append("a", [b"2"])
+        assert await fetch_all(store) == [(b"0", encoded), (b"1", None), (b"2", None)]
+        await store.close()
+
+    asyncio.run(test())
+    found = rows_of(database, "SELECT count(*), count(head) FROM {}messages")
+    assert [tuple(one) for one in found] == [(3, 1)]
+
+
+def test_SS_382_nothing_is_stored_where_a_head_is_refused(database):
+    database.empty()
+
+    async def test():
+        store = database.streams()
+        for heads in ([b"\xc1", None], [None], [None] * 3, [None, b"x" * 20_000]):
+            with pytest.raises(ConfigurationError):
+                await store.append("a", [b"0", b"1"], heads)
+        await store.append("a", [b"good"])
+        assert await fetch_all(store) == [(b"good", None)]
+        await store.close()
+
+    asyncio.run(test())
+
+
+def test_SS_380_heads_count_where_an_answer_is_bounded(database):
+    database.empty()
+    encoded = encode_head(make_head({"a": b"x" * 1_000}))
+
+    async def test():
+        store = database.streams()
+        await store.append("a", [b"0"] * 9, [encoded] * 9)
+        assert len(await fetch_all(store, 2_500)) == 3
+        await store.close()
+
+    asyncio.run(test())
+
+
+def test_SS_383_a_store_of_before_heads_is_upgraded_where_it_is_opened(new_database):
+    make_headless(new_database, STREAM, shard_of("a", 4))
+
+    async def test():
+        store = new_database.streams()
+        assert store.identity == "before"
+        assert (await store.append("a", [b"3"], [encode_head(HEAD)])).first == 3
+        assert await fetch_all(store) == [(b"0", None), (b"1", None), (b"2", None), (b"3", encode_head(HEAD))]
+        again = new_database.streams()
+        assert (await again.append("a", [b"4"])).first == 4
+        await store.close()
+        await again.close()
+
+    asyncio.run(test())
+
+
+def test_SS_380_a_member_gets_what_the_publisher_gave(tmp_path):
+    async def test():
+        place = Place(tmp_path)
+        async with Publisher(place.store, node="publisher") as publisher:
+            await publisher.publish("a", [b"0", b"1"], headers=HEAD.headers, key=HEAD.key, timestamp=HEAD.timestamp)
+            await publisher.publish("a", [b"2", b"3"], heads=[None, MessageHead(key=b"k")])
+            await publisher.publish("a", [b"4"])
+            refused = ({"headers": {"": b""}}, {"key": b"k", "heads": [None]}, {"heads": [None, None]}, {"key": "text"})
+            for given in refused:
+                with pytest.raises(ConfigurationError):
+                    await publisher.publish("a", [b"bad"], **given)
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            found = await read(messages, 5)
+        assert [one.payload for one in found] == [b"%d" % number for number in range(5)]
+        for one in found[:2]:
+            assert (one.headers, one.key, one.timestamp) == (HEAD.headers, HEAD.key, HEAD.timestamp)
+        assert [(one.headers, one.key, one.timestamp) for one in found[2:]] == [
+            ((), None, None),
+            ((), b"k", None),
+            ((), None, None),
+        ]
+
+    run(test())

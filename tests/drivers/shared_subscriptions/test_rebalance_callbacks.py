@@ -1,0 +1,177 @@
+"""What an application is told of its streams: which were granted, are to be given back, and are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from test_nodes import Place, read, run
+
+from statemachines.drivers.shared_subscriptions.rebalance_callbacks import GRANTED, LOST, REVOKED, RebalanceCallbacks
+from statemachines.kernel import Node
+from statemachines.shared_subscriptions.borrower import LeaseBegan, LeaseEnded
+from statemachines.shared_subscriptions.session import SESSION, Admit, Dismiss, SessionRecord, Take
+from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
+from statemachines.shared_subscriptions.stream_store import Batch, Fetched
+
+
+class Reader:
+    """A session, and what its application is told."""
+
+    def __init__(self, limit_s=30.0, **callbacks):
+        self.said = []
+        given = {
+            name: lambda streams, name=name: self.said.append((name, streams)) for name in (GRANTED, REVOKED, LOST)
+        }
+        self.callbacks = RebalanceCallbacks(given | callbacks, limit_s)
+        self.callbacks.node = "consumer-1"
+        self.node = Node(SESSION, SessionRecord("s", buffer=10), name="s", now_ns=0, observe=self.callbacks.observe)
+        self.feed(Admit("o", False, False), LeaseBegan("o"))
+
+    def feed(self, *events):
+        for event in events:
+            self.node.feed(event, 0)
+
+    def fetch(self, *streams):
+        """One message of each is fetched and handed over."""
+        self.node.fire(10**12)
+        record = self.node.record
+        asked = [record.readings[key] for key in record.asked]
+        batches = tuple(Batch(one.stream, one.grant, one.fetched, one.fetched, False) for one in asked)
+        self.feed(Fetched(record.fetch_n, batches), *[Take(1)] * len(streams))
+
+    async def heard(self):
+        await self.callbacks.settle()
+        said, self.said = self.said, []
+        return said
+
+
+def test_SS_385_each_stream_that_was_granted_ends_by_one_of_the_two_words():
+    async def test():
+        reader = Reader()
+        reader.feed(*(Install("o", stream, 1, 0) for stream in "abcd"))
+        assert await reader.heard() == [(GRANTED, ("a", "b", "c", "d"))]
+        reader.feed(Finish("o", "a", 1), Finish("o", "a", 1), Uninstall("o", "a", 1))  # in order, nothing in hand
+        assert await reader.heard() == [(REVOKED, ("a",))]
+        reader.feed(Uninstall("o", "b", 7), Uninstall("o", "b", 1), Uninstall("o", "b", 1))
+        assert await reader.heard() == [(LOST, ("b",))]
+        reader.feed(LeaseEnded("o"), LeaseBegan("o"))  # the grants are there still
+        assert await reader.heard() == []
+        reader.feed(Install("o", "c", 2, 0))  # granted anew: the grant of before is lost
+        assert await reader.heard() == [(LOST, ("c",)), (GRANTED, ("c",))]
+        reader.feed(Dismiss("o", ""))
+        assert await reader.heard() == [(LOST, ("c", "d"))]
+
+    run(test())
+
+
+def test_SS_385_a_stream_that_is_taken_back_with_messages_in_hand_is_lost():
+    async def test():
+        reader = Reader()
+        reader.feed(Install("o", "a", 1, 0))
+        reader.fetch("a")
+        assert reader.node.record.readings["o a"].delivered == 1
+        reader.feed(Finish("o", "a", 1), Uninstall("o", "a", 1))
+        assert await reader.heard() == [(GRANTED, ("a",)), (REVOKED, ("a",)), (LOST, ("a",))]
+
+    run(test())
+
+
+def test_SS_385_who_leaves_gives_its_streams_back():
+    async def test():
+        reader = Reader()
+        reader.feed(Install("o", "a", 1, 0))
+        reader.callbacks.is_leaving = True
+        reader.feed(Dismiss("o", ""))
+        assert await reader.heard() == [(GRANTED, ("a",)), (REVOKED, ("a",))]
+
+    run(test())
+
+
+def test_SS_386_a_callback_that_raises_is_logged_with_its_stream_and_others_are_called(caplog):
+    async def test():
+        async def cancel_itself(streams):
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+
+        reader = Reader(**{GRANTED: lambda streams: 1 / 0, REVOKED: cancel_itself})
+        reader.feed(Install("o", "a", 1, 0), Install("o", "b", 1, 0), Finish("o", "a", 1), Uninstall("o", "b", 1))
+        assert await reader.heard() == [(LOST, ("b",))]
+
+    run(test())
+    assert "consumer-1: on_granted raised for stream a (2 streams); the session goes on without it" in caplog.text
+    assert "division by zero" in caplog.text
+    assert "on_revoked raised for stream a" in caplog.text
+
+
+def test_SS_386_a_callback_that_does_not_return_is_logged_and_cut_off_when_its_stream_is_gone(caplog):
+    async def test():
+        ended = []
+
+        async def hang(streams):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(streams)
+
+        reader = Reader(limit_s=0.01, **{GRANTED: hang, REVOKED: hang})
+        reader.feed(Install("o", "a", 1, 0))
+        while "nothing is handed over until it does" not in caplog.text:
+            await asyncio.sleep(0.01)
+        assert ended == []
+        reader.feed(Finish("o", "a", 1), Uninstall("o", "a", 1))
+        await reader.heard()
+        assert ended == [("a",), ("a",)]
+
+    run(test())
+    cut_off = [one.message for one in caplog.records if "cancelled, the streams are gone" in one.message]
+    assert [one.partition(" for ")[0] for one in cut_off] == ["consumer-1: on_granted", "consumer-1: on_revoked"]
+
+
+def test_SS_386_a_consumer_that_is_closed_ends_a_callback_that_hangs():
+    async def test():
+        reader = Reader(**{GRANTED: lambda streams: asyncio.Event().wait()})
+        reader.feed(Install("o", "a", 1, 0), Install("o", "b", 1, 0))
+        await asyncio.sleep(0.01)
+        await reader.callbacks.close()
+        assert reader.callbacks.is_settled
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_SS_384_no_message_of_a_stream_is_handed_over_before_its_callback_has_returned(tmp_path, is_async, caplog):
+    caplog.set_level(logging.WARNING)
+
+    async def test():
+        said = []
+
+        def note(name):
+            def sync(streams):
+                said.extend((name, stream.partition("/")[2]) for stream in streams)
+
+            async def slow(streams):
+                await asyncio.sleep(0.05)
+                sync(streams)
+
+            return slow if is_async else sync
+
+        given = {name: note(name) for name in (GRANTED, REVOKED, LOST)}
+        place = Place(tmp_path)
+        for topic in ("a", "b"):
+            await place.publish(topic, b"1")
+        async with place.leading(), place.consumer("consumer-1", **given) as messages:
+            for one in await read(messages, 2):
+                said.append(("message", one.topic))
+            granted = [name for name, _ in said[:2]]
+            assert granted == [GRANTED, GRANTED]
+            assert sorted(said[2:]) == [("message", "a"), ("message", "b")]
+            async with place.consumer("consumer-2"), asyncio.timeout(60):
+                while (REVOKED, "a") not in said and (REVOKED, "b") not in said:
+                    await asyncio.sleep(0.01)
+        revoked = [topic for name, topic in said if name == REVOKED]
+        assert sorted(revoked[-2:]) == ["a", "b"]
+        assert LOST not in [name for name, _ in said]
+
+    run(test())

@@ -1,0 +1,121 @@
+"""The head of a message: what of it is taken, and the bytes that stores and wire carry."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statemachines.drivers.message_head import (
+    EMPTY,
+    HEAD_MAX,
+    HEADERS_MAX,
+    KEY_MAX,
+    NAME_MAX,
+    MessageHead,
+    add_headers,
+    decode_head,
+    encode_head,
+    make_head,
+)
+from statemachines.kernel import ConfigurationError
+
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+
+
+@given(
+    st.lists(st.tuples(NAMES, st.binary(max_size=50)), max_size=8),
+    st.none() | st.binary(max_size=50),
+    st.none() | st.floats(0, 2**38),
+)
+def test_SS_380_a_head_comes_back_as_it_was_given(headers, key, timestamp):
+    head = make_head(headers, key, timestamp)
+    found = decode_head(encode_head(head))
+    assert (found.headers, found.key, found.timestamp) == (tuple(headers), key, timestamp)
+
+
+def test_SS_381_what_has_no_head_has_no_bytes_of_one():
+    assert make_head() is make_head({}) is make_head((), None, None) is None
+    assert encode_head(None) is encode_head(EMPTY) is None
+    assert decode_head(None) is EMPTY
+    assert encode_head(make_head(key=b"")) is not None
+
+
+def test_SS_380_headers_are_a_mapping_or_pairs_and_a_name_may_come_twice():
+    assert make_head({"a": b"1", "b": b""}).headers == (("a", b"1"), ("b", b""))
+    assert make_head(iter([("a", b"1"), ("a", b"2")])).headers == (("a", b"1"), ("a", b"2"))
+    assert make_head(timestamp=5).timestamp == 5.0
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"headers": {"": b"1"}}, "header name = '': must not be empty"),
+        ({"headers": {"\ud800": b"1"}}, "without lone surrogates"),
+        ({"headers": {b"a": b"1"}}, "header name = b'a': must be a str, not bytes"),
+        ({"headers": {"é" * (NAME_MAX // 2) + "x": b"1"}}, "at most 256 bytes, has 257"),
+        ({"headers": {"a": "1"}}, "header 'a' = '1': must be bytes, not str; encode it first"),
+        ({"headers": {"a": bytearray(b"1")}}, "must be bytes, not bytearray"),
+        ({"headers": [("a", b"1")] * (HEADERS_MAX + 1)}, "65 headers': must be at most 64"),
+        ({"headers": [["a", b"1"]]}, "must be pairs"),
+        ({"headers": "ab"}, "must be pairs"),
+        ({"headers": {"a": b"x" * (HEAD_MAX + 1)}}, "must have at most 16384 bytes"),
+        ({"key": b"x" * (KEY_MAX + 1)}, "key = '1025 bytes': must have at most 1024 bytes"),
+        ({"key": "k"}, "key = 'k': must be bytes, not str"),
+        ({"timestamp": math.nan}, "must be seconds since the epoch"),
+        ({"timestamp": math.inf}, "must be seconds since the epoch"),
+        ({"timestamp": -1.0}, "must be seconds since the epoch"),
+        ({"timestamp": True}, "must be seconds since the epoch"),
+        ({"timestamp": "now"}, "must be seconds since the epoch"),
+        ({"timestamp": 10**400}, "must be seconds since the epoch"),
+    ],
+)
+def test_SS_382_what_breaks_a_bound_is_refused_by_name(given, why):
+    with pytest.raises(ConfigurationError, match=why.replace("(", r"\(")):
+        make_head(**given)
+
+
+def test_SS_382_each_bound_itself_is_allowed_and_all_of_them_together_are_bounded():
+    head = make_head([("n" * NAME_MAX, b"x" * 100)] + [("n", b"")] * (HEADERS_MAX - 1), b"k" * KEY_MAX, 0)
+    assert decode_head(encode_head(head)) == head
+    with pytest.raises(ConfigurationError, match="at most 16384 bytes together; put the rest into the payload"):
+        encode_head(make_head([("a", b"x" * HEAD_MAX)]))
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        b"",
+        b"\xc1",
+        b"\x90" * 20_000,
+        b"\x91" * 5_000,
+        msgspec.msgpack.encode([[["", b"1"]], None, None]),
+        msgspec.msgpack.encode([[["a", "text"]], None, None]),
+        msgspec.msgpack.encode([[["a", b"1"]] * 81, None, None]),
+        msgspec.msgpack.encode([[], b"x" * 1_025, None]),
+        msgspec.msgpack.encode([[], None, math.nan]),
+        msgspec.msgpack.encode([[], None, None, "more"]),
+        b"\x93\x91\x92\xa2\xff\xfe\xc4\x00\xc0\xc0",
+    ],
+)
+def test_SS_382_bytes_that_are_no_head_are_refused(encoded):
+    with pytest.raises(ConfigurationError):
+        decode_head(encoded)
+
+
+def test_SS_382_a_head_that_was_made_without_a_check_is_refused_where_it_is_encoded():
+    with pytest.raises(ConfigurationError, match="must not be empty"):
+        encode_head(MessageHead((("", b""),)))
+
+
+def test_SS_350_a_store_adds_headers_to_the_fullest_head_and_replaces_those_of_the_same_name():
+    full = encode_head(make_head([("gapless-count", b"7")] + [("a", b"x" * 200)] * (HEADERS_MAX - 1), b"key", 1.5))
+    added = {f"gapless-{n}": b"y" * 1_000 for n in range(5)} | {"gapless-count": b"8"}
+    head = decode_head(add_headers(full, added))
+    assert dict(head.headers)["gapless-count"] == b"8"
+    assert len(head.headers) == HEADERS_MAX - 1 + len(added)
+    assert (head.key, head.timestamp) == (b"key", 1.5)
+    assert decode_head(add_headers(None, added)).headers == tuple(added.items())

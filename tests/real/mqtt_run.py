@@ -1,0 +1,309 @@
+"""A run of MQTT clients that nobody here wrote: their node is killed, they keep their process, and nothing is missing.
+
+Two nodes over one store.  `mosquitto_sub` or paho-mqtt subscribes through a proxy whose target moves to the other node
+when the client's node is killed (SIGKILL); a paho publisher goes on, through a proxy of its own.  The judge knows what
+the publisher's PUBACKs said and what the subscriber printed: it shares nothing with what it judges.
+
+    python tests/real/mqtt_run.py --faults 20 --seed 7 --client mosquitto5
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import paho.mqtt.client as paho
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from statemachines.testing.fault_proxy import FaultProxy
+from statemachines.testing.process_harness import free_port
+
+START_S = 180
+PATIENCE_S = 120
+QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
+CLIENTS = ("mosquitto3", "mosquitto5", "paho3", "paho5")
+CLIENT_ID = "tablet"
+
+
+class Receipt(NamedTuple):
+    """A message that the subscriber was given: its number, its packet id, and whether it was marked."""
+
+    number: int
+    packet_id: int
+    dup: bool
+
+
+class MqttProcess:
+    """A node as a process; it comes back on its ports."""
+
+    def __init__(self, folder, name, store):
+        self.folder, self.name, self.store = folder, name, store
+        self.port, self.node_port = free_port(), free_port()
+        self.child = None
+
+    async def start(self, others, *options):
+        peers = ",".join(f"127.0.0.1:{one.node_port}" for one in others if one is not self)
+        command = [sys.executable, "-m", "statemachines", "node", "mqtt", "--store", self.store, "--name", self.name]
+        command += ["--listen", f"127.0.0.1:{self.port}", "--node-listen", f"127.0.0.1:{self.node_port}"]
+        command += ["--peers", peers, *QUICK, *options]
+        with (self.folder / f"{self.name}.log").open("ab") as log:
+            self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=log)
+        line = await asyncio.wait_for(self.child.stdout.readline(), START_S)
+        assert line.startswith(b"listening on "), self.read_log()
+
+    def read_log(self):
+        return (self.folder / f"{self.name}.log").read_text()
+
+    async def end(self, number=signal.SIGTERM):
+        self.child.send_signal(number)
+        return await asyncio.wait_for(self.child.wait(), PATIENCE_S)
+
+
+@contextlib.asynccontextmanager
+async def mqtt_nodes(folder, store, names=("a", "b"), *options):
+    """Nodes that run, and have ended when this is left."""
+    nodes = [MqttProcess(folder, name, store) for name in names]
+    try:
+        await asyncio.gather(*(node.start(nodes, *options) for node in nodes))
+        yield nodes
+    finally:
+        for node in nodes:
+            if node.child is not None and node.child.returncode is None:
+                node.child.kill()
+                await node.child.wait()
+
+
+# -- clients --------------------------------------------------------------------------------------------------------
+
+
+class MosquittoSubscriber:
+    """`mosquitto_sub`: what it prints of each message, packet id and all."""
+
+    def __init__(self, version, folder):
+        self.receipts, self.presents = [], []
+        self._version, self._folder = version, folder
+
+    async def start(self, port):
+        expiry = ("-x", "3600") if self._version == 5 else ()
+        version = "5" if self._version == 5 else "311"
+        command = ["stdbuf", "-oL", "mosquitto_sub", "-V", version, "-h", "127.0.0.1", "-p", str(port), "-d"]
+        command += ["-c", "-i", CLIENT_ID, "-q", "1", "-t", "p/#", "-k", "5", "-F", '{"n":"%p","m":%m}', *expiry]
+        self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+        self._task = asyncio.ensure_future(self._read())
+
+    async def _read(self):
+        dups = {}
+        async for line in self.child.stdout:
+            text = line.decode()
+            if text.startswith("{"):
+                found = json.loads(text)
+                self.receipts.append(Receipt(int(found["n"]), found["m"], dups.get(found["m"], False)))
+            elif "received PUBLISH (" in text:
+                fields = text.split("(")[1].split(", ")
+                dups[int(fields[3][1:])] = fields[0] == "d1"
+            elif "received CONNACK" in text:
+                self.presents.append(None)  # it does not say whether the session was present
+
+    async def end(self):
+        self.child.kill()
+        await self.child.wait()
+        await self._task
+
+
+class PahoSubscriber:
+    """paho-mqtt, in its own thread."""
+
+    def __init__(self, version, folder):
+        self.receipts, self.presents = [], []
+        is_5 = version == 5
+        given = {} if is_5 else {"clean_session": False}
+        protocol = paho.MQTTv5 if is_5 else paho.MQTTv311
+        self._client = paho.Client(paho.CallbackAPIVersion.VERSION2, CLIENT_ID, protocol=protocol, **given)
+        self._properties = None
+        if is_5:
+            self._properties = Properties(PacketTypes.CONNECT)
+            self._properties.SessionExpiryInterval = 3_600
+        self._client.reconnect_delay_set(0.05, 0.2)
+        self._client.on_connect = self._connected
+        self._client.on_message = self._received
+
+    def _connected(self, client, userdata, flags, code, properties):
+        if code == 0:
+            self.presents.append(flags.session_present)
+            if not flags.session_present:
+                client.subscribe("p/#", qos=1)
+
+    def _received(self, client, userdata, message):
+        self.receipts.append(Receipt(int(message.payload), message.mid, message.dup))
+
+    async def start(self, port):
+        given = {"clean_start": False, "properties": self._properties} if self._properties else {}
+        self._client.connect_async("127.0.0.1", port, keepalive=5, **given)
+        self._client.loop_start()
+
+    async def end(self):
+        self._client.disconnect()
+        await asyncio.to_thread(self._client.loop_stop)
+
+
+def make_subscriber(client, folder):
+    """One of `CLIENTS`."""
+    kind = MosquittoSubscriber if client.startswith("mosquitto") else PahoSubscriber
+    return kind(int(client[-1]), folder)
+
+
+class PahoPublisher:
+    """Publishes numbers, QoS 1, a few at a time; `answered` are those whose PUBACK came."""
+
+    def __init__(self):
+        self.answered, self.uncertain = set(), set()
+        self.count = 0
+        self._numbers = {}
+        self._lock = threading.Lock()
+        self._client = paho.Client(
+            paho.CallbackAPIVersion.VERSION2, "writer", protocol=paho.MQTTv311, clean_session=False
+        )
+        self._client.reconnect_delay_set(0.05, 0.2)
+        self._client.on_publish = self._answered
+
+    def _answered(self, client, userdata, mid, code, properties):
+        with self._lock:
+            self.answered.add(self._numbers.pop(mid))
+
+    def publish(self):
+        with self._lock:
+            self.count += 1
+            self._numbers[self._client.publish("p/1", str(self.count), qos=1).mid] = self.count
+
+    def note_fault(self):
+        """What is not answered now may be sent again."""
+        with self._lock:
+            self.uncertain |= set(self._numbers.values())
+
+    def start(self, port):
+        self._client.connect_async("127.0.0.1", port, keepalive=5)
+        self._client.loop_start()
+
+    async def end(self):
+        await asyncio.to_thread(self._client.disconnect)
+        await asyncio.to_thread(self._client.loop_stop)
+
+
+# -- the run --------------------------------------------------------------------------------------------------------
+
+
+def judge(wanted, receipts, presents, uncertain):
+    """What is wrong with what the clients saw.  The publisher was answered for all that are `wanted`; those that are
+    `uncertain` it may have sent twice, since a fault kept their answer from it."""
+    receipts = [one for one in receipts if one.number in wanted]
+    numbers = {one.number for one in receipts}
+    wrong = [f"missing: {sorted(wanted - numbers)[:10]}"] if wanted - numbers else []
+    firsts = list(dict.fromkeys(one.number for one in receipts))
+    wrong += [f"{after} came behind {before}" for before, after in pairwise(firsts) if after < before]
+    again = set(list_repeats(receipts)) - uncertain
+    if again:
+        wrong.append(f"twice without a mark: {sorted(again)[:10]}")
+    if not all(one is None or one for one in presents[1:]):
+        wrong.append(f"session present: {presents}")
+    return wrong
+
+
+def list_repeats(receipts):
+    """Numbers that came again without a mark: the publisher has sent them again."""
+    seen, repeats = set(), []
+    for one in receipts:
+        if one.number in seen and not one.dup:
+            repeats.append(one.number)
+        seen.add(one.number)
+    return repeats
+
+
+async def play(folder, store, client, seed, faults):
+    """(what is wrong, faults that met connected clients, messages, repeats of the publisher)"""
+    chance = random.Random(seed)
+    async with mqtt_nodes(folder, store) as nodes, contextlib.AsyncExitStack() as stack:
+        place, spare = nodes
+        ways = [await stack.enter_async_context(FaultProxy(("127.0.0.1", place.port))) for _ in range(2)]
+        subscriber, publisher = make_subscriber(client, folder), PahoPublisher()
+        await subscriber.start(ways[0].address[1])
+        await until(lambda: subscriber.presents)
+        publisher.start(ways[1].address[1])
+        await asyncio.sleep(0.2)
+        publisher.publish()
+        while not subscriber.receipts:
+            publisher.publish()  # whoever subscribes late misses what was published before
+            await asyncio.sleep(0.05)
+        first = publisher.count
+        await until(lambda: len(publisher.answered) == publisher.count)
+        subscriber.receipts.clear()
+        met = 0
+        for _ in range(faults):
+            target = publisher.count + chance.randint(5, 40)
+            while publisher.count < target:
+                publisher.publish()
+                await asyncio.sleep(chance.uniform(0, 0.01))
+            connections = len(subscriber.presents)
+            publisher.note_fault()
+            await place.end(signal.SIGKILL)
+            publisher.note_fault()
+            for way in ways:
+                way.target = ("127.0.0.1", spare.port)
+            for _ in range(chance.randint(0, 20)):
+                publisher.publish()
+            await until(lambda: len(subscriber.presents) > connections)  # noqa: B023
+            met += 1
+            await place.start(nodes)
+            place, spare = spare, place
+        for _ in range(10):
+            publisher.publish()
+        wanted = set(range(first + 1, publisher.count + 1))
+        await until(lambda: len(publisher.answered) == publisher.count)
+        await until(lambda: {one.number for one in subscriber.receipts} >= wanted)
+        await publisher.end()
+        await subscriber.end()
+    wrong = judge(wanted, subscriber.receipts, subscriber.presents, publisher.uncertain)
+    return wrong, met, len(wanted), len(list_repeats(subscriber.receipts))
+
+
+async def until(holds, seconds=PATIENCE_S):
+    """Wait; whether it came to hold."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not holds():
+                await asyncio.sleep(0.01)
+    return holds()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--client", choices=CLIENTS, default="mosquitto3")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", type=int, default=5)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        wrong, met, count, repeats = asyncio.run(
+            play(Path(name), os.path.join(name, "s.db"), given.client, given.seed, given.faults)
+        )
+        for one in sorted(Path(name).glob("*.log")):
+            print(one.read_text()[-2000:])
+    print(f"{met} kills, {count} messages, {repeats} sent again by the publisher, {len(wrong)} wrong")
+    for one in wrong:
+        print(one)
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
