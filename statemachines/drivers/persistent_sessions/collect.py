@@ -46,8 +46,8 @@ async def run_collector(
 ) -> None:
     """Rounds without end, the first of them at once; what `told` hears are `RoundEnded` and `MessageLost`.
 
-    `bounds`: what may wait for a session (None: `SessionBounds()`).  A store that is unavailable ends a round, and the next
-    one goes on; raises `StoreDamaged` where it is damaged.
+    `bounds`: what may wait for a session (None: `SessionBounds()`).  A store that is unavailable ends a round, and the
+    next one goes on; raises `StoreDamaged` where it is damaged.
     """
     node = Node(COLLECTOR, CollectorRecord(graces), name="collector", now_ns=clock())
     effects = node.feed(Collect(), clock())
