@@ -17,7 +17,7 @@ from statemachines_bench.row import Row
 
 THEMES: Final = (
     "dispatch", "simulation", "stormy", "tracing", "campaigns", "transport", "reassigning", "throughput",
-    "failover", "poison", "judging", "foreign_judging", "exploring", "timing", "obligations", "finding",
+    "jetstream", "failover", "poison", "judging", "foreign_judging", "exploring", "timing", "obligations", "finding",
     "mutating", "shared_memory", "windows", "missed_samples", "sessions", "session_traffic", "adopting",
     "conforming", "mqtt_packets", "session_failover", "campaign_steps", "analysing",
 )  # fmt: skip

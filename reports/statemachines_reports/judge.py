@@ -14,6 +14,7 @@ import numpy as np
 
 from statemachines import catalogue, registry
 from statemachines.kernel import Protocol, name_of, node_of
+from statemachines_reports.absent_logs import find_lacking_logs, find_silent_nodes, find_speakers
 from statemachines_reports.columns import STEPS, Columns, Segment, Steps
 from statemachines_reports.lookup import Lookup
 from statemachines_reports.neutral.clock_check import CLOCKS
@@ -181,54 +182,20 @@ class Judges:
 
     def _absent(self, segment: Segment) -> list[tuple[str, Absent]]:
         """Whose logs are missing, and for the checks of which protocol ("": of all)."""
-        unlogged = tuple(event for report in self.reports.values() for event in report.unlogged)
-        silent = tuple(unheard(segment.columns, unlogged))
-        cut = (one for one in find_lacking_logs(segment, unlogged) if (one[0], node_of(one[1])) not in silent)
+        silent = tuple(find_silent_nodes(segment.columns, self._unlogged))
+        cut = (one for one in find_lacking_logs(segment, self._unlogged) if (one[0], node_of(one[1])) not in silent)
         told = [(name, one) for name, report in self.reports.items() for one in report.absent(segment)]
         found = dict.fromkeys([*(("", one) for one in (*silent, *cut)), *told])
         return [(name, Absent(run, log)) for name, (run, log) in found]
 
     def list_speakers(self, segment: Segment) -> np.ndarray:
-        """The rows of a run that say whose logs are there, and whose messages came; the first row and the last."""
-        columns = segment.columns
-        unlogged = tuple(event for report in self.reports.values() for event in report.unlogged)
-        own = np.setdiff1d(np.arange(columns.rows), columns.rows_of("fault"))
-        came = columns.rows_of("deliver")
-        came = came[~columns.is_one_of("event", unlogged, came)]
-        firsts = [
-            rows[np.unique(columns[name][rows], return_index=True)[1]] for name, rows in (("node", own), ("peer", came))
-        ]
-        return np.concatenate((*firsts, [0, columns.rows - 1]))
+        """The rows of a run that say whose logs are there, and whose messages came."""
+        return find_speakers(segment.columns, self._unlogged)
 
-
-def find_lacking_logs(segment: Segment, unlogged: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """(run, log) of logs that are missing, or a part of which is, as the merged logs of a real run say."""
-    for run, _ in segment.columns.runs():
-        for log, event in segment.parameters(run).get("lacking", ()):
-            if event not in unlogged:
-                yield run, log
-
-
-def unheard(columns: Columns, unlogged: tuple[str, ...] = ()) -> Iterator[tuple[int, str]]:
-    """(run, node) of nodes whose messages came to somebody, and who have no row of their own: one that says what was
-    done to a node is not its own.  Messages that are `unlogged` come from those who keep no log.  A peer that is no
-    life of a node is none of ours: a source of zenoh, say."""
-    rows = columns.rows_of("deliver")
-    rows = rows[~columns.is_one_of("event", unlogged, rows)]
-    number = {name: place for place, name in enumerate(columns.texts["node"])}
-    nodes = [node_of(text) if "~" in text else "" for text in columns.texts["peer"]] + [""]
-    rows = rows[np.array([bool(name) for name in nodes])[columns["peer"][rows]]]
-    place = np.zeros(columns.rows, np.int64)
-    place[1:] = np.cumsum(columns["run"][1:] != columns["run"][:-1])
-    is_known = np.zeros((int(place[-1]) + 1, len(number) + 1), bool)
-    is_own = np.ones(columns.rows, bool)
-    is_own[columns.rows_of("fault")] = False
-    is_known[place[is_own], columns["node"][is_own]] = True
-    is_known[:, -1] = False
-    sender = np.array([number.get(name, -1) for name in nodes])[columns["peer"][rows]]
-    unknown = rows[~is_known[place[rows], sender]]
-    pairs = zip(columns["run"][unknown].tolist(), columns["peer"][unknown].tolist(), strict=True)
-    yield from sorted({(run, nodes[code]) for run, code in pairs})
+    @property
+    def _unlogged(self) -> tuple[str, ...]:
+        """Messages of those who keep no log."""
+        return tuple(event for report in self.reports.values() for event in report.unlogged)
 
 
 def _without(verdict: Verdict, runs: list[int]) -> Verdict:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
-from statemachines.kernel import Status
+from statemachines.kernel import ConfigurationError, Status
 from statemachines.kernel.pmap import Map
 from statemachines.mqtt_codec.packet import MqttVersion
 
@@ -41,23 +41,41 @@ class IncomingStage(IntEnum):
     """PUBREL has come, and the id is being forgotten."""
 
 
+BOUNDS: Final = {
+    "receive_maximum": (1, 65_535),
+    "topic_alias_maximum": (0, 65_535),
+    "max_packet": (2, 268_435_460),
+    "keep_alive_max_s": (1, 65_535),
+    "expiry_max_s": (0, 2**32 - 1),
+    "expiry_3_s": (0, 2**32 - 1),
+    "connect_timeout_s": (1, 3_600),
+}
+"""Of the numbers in `MqttSettings`."""
+
+
 class MqttSettings(msgspec.Struct, frozen=True, gc=False):
     """The limits of a server.  Times are in seconds."""
 
-    receive_maximum: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 1_000
+    receive_maximum: int = 1_000
     """Messages of QoS 1 and 2 of a client that are unacknowledged."""
-    topic_alias_maximum: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 100
-    max_packet: Annotated[int, msgspec.Meta(ge=2, le=268_435_460)] = 1_048_576
+    topic_alias_maximum: int = 100
+    max_packet: int = 1_048_576
     """Bytes, as the decoder's."""
-    keep_alive_max_s: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 600
+    keep_alive_max_s: int = 600
     """The longest keep alive of MQTT 5; a longer one, or none, is answered by this one."""
-    expiry_max_s: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 86_400
-    expiry_3_s: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 86_400
+    expiry_max_s: int = 86_400
+    expiry_3_s: int = 86_400
     """The expiry of a session of 3.1.1 without Clean Session."""
-    connect_timeout_s: Annotated[int, msgspec.Meta(ge=1, le=3_600)] = 10
+    connect_timeout_s: int = 10
     """From the first byte to CONNACK."""
     retain_available: bool = True
     shared_available: bool = True
+
+    def __post_init__(self) -> None:
+        for field, (least, most) in BOUNDS.items():
+            value = getattr(self, field)
+            if isinstance(value, bool) or not least <= value <= most:
+                raise ConfigurationError(field, value, f"must be from {least} to {most}")
 
 
 class MqttConnectionRecord(msgspec.Struct, frozen=True, gc=False):

@@ -98,19 +98,10 @@ class MosquittoSubscriber:
 
     async def start(self, port):
         expiry = ("-x", "3600") if self._version == 5 else ()
-        command = [
-            "stdbuf",
-            "-oL",
-            "mosquitto_sub",
-            "-V",
-            "5" if self._version == 5 else "311",
-            "-h",
-            "127.0.0.1",
-            "-p",
-            str(port),
-        ]
+        version = "5" if self._version == 5 else "311"
+        command = ["stdbuf", "-oL", "mosquitto_sub", "-V", version, "-h", "127.0.0.1", "-p", str(port), "-d"]
         command += ["-c", "-i", CLIENT_ID, "-q", "1", "-t", "p/#", "-k", "5", "-F", '{"n":"%p","m":%m}', *expiry]
-        self.child = await asyncio.create_subprocess_exec(*command, "-d", stdout=subprocess.PIPE, stderr=None)
+        self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
         self._task = asyncio.ensure_future(self._read())
 
     async def _read(self):

@@ -18,13 +18,17 @@ import msgspec
 import pytest
 import real_logs
 
-from statemachines import cli
+from statemachines import catalogue, cli
 from statemachines.drivers.lives import begin_log
 from statemachines.kernel import ConfigurationError
 from statemachines.trace import fault_row
 from statemachines.trace.log import read_log
+from statemachines.trace.log_segments import list_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.damage.log_damage import ACTS, damage_logs
+from statemachines_reports.follow.batch_ledger import LifeState
+from statemachines_reports.follow.log_piece import LogPiece, judge_piece
+from statemachines_reports.lookup import Lookup
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.trace_set import read_real_run
 
@@ -114,6 +118,23 @@ def test_D_212_damaged_logs_of_a_real_run_accuse_nobody_and_are_named(tmp_path, 
     assert lacking.pop(("whole", ""), []) == []
     silent = {case for case in cases if case[0] != "whole"} - lacking.keys()
     assert silent == {("missing", name) for name in UNMISSED[protocol]}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_D_441_segments_of_the_logs_of_a_real_run_accuse_nobody(tmp_path, recorded, protocol):
+    """Each log is cut at lines, and each segment judged by what was kept of those before: all rows are looked at."""
+    machines = tuple(catalogue.machines(protocol))
+    for path in recorded(protocol).values():
+        lines, life, state = path.read_bytes().splitlines(keepends=True), path.stem, LifeState()
+        for number, begin in enumerate(range(0, len(lines), 1 + len(lines) // 5), 1):
+            segment = tmp_path / f"{life}@{number:06}.ndjson"
+            segment.write_bytes(b"".join(lines[begin : begin + 1 + len(lines) // 5]))
+            judged = judge_piece(LogPiece(life, [str(segment)], state), Lookup(machines, ()))
+            assert judged.findings == []
+            state = judged.state
+        log = read_log(*list_logs(tmp_path)[life])
+        assert (state.rows, state.is_ended) == (len(log.rows), log.is_ended)
+        assert all(tuple(row) == log.rows[seq] for seq, row in state.tail)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -1,6 +1,6 @@
 """MemorySql: a transaction on a database in memory, which keeps what every transaction asks for as Python values.
 
-That is the time of the store, its identity, and the life and last batch of a node: seven of ten statements of a run.
+That is the time of the store, its identity, and the life and last batch of a node: two of three statements of a run.
 They come to their tables when another statement asks for them, so what any statement finds is the same.
 """
 
@@ -12,12 +12,11 @@ from functools import cache
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.sqlite import STAMP, TIME, SqliteSql
+from statemachines.drivers.persistent_sessions.store import CHECK, WRITE_BATCH
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.persistent_sessions.store_time import StoreTime, next_time, time_of_read
 
-READ_IDENTITY: Final = "SELECT identity FROM @store"
 READ_LIFE: Final = "SELECT life, batch FROM @nodes WHERE name = :name"
-WRITE_BATCH: Final = "UPDATE @nodes SET batch = :batch WHERE name = :name"
 
 Life = tuple[int, int]
 """Life and last batch of a node."""
@@ -97,10 +96,8 @@ class MemorySql(SqliteSql):
         super().__init__(book.connection, now_ns, known.age_limit_ns(now_ns))
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        if statement == READ_IDENTITY:
-            return [(self._book.identity,)]
-        if statement == READ_LIFE:
-            return self._read_life(values["name"])
+        if statement == CHECK:
+            return [(self._book.identity, *self._read_life(values["name"]))]
         time, lives = touches(statement)
         if time or lives:
             self._begin()
@@ -135,14 +132,16 @@ class MemorySql(SqliteSql):
             self._connection.execute("ROLLBACK")
         self._book.go_back(*self._before)
 
-    def _read_life(self, name: bytes) -> list[tuple[Any, ...]]:
+    def _read_life(self, name: bytes) -> Life:
+        """(0, 0): nobody knows the node."""
         found = self._book.lives.get(name)
-        if found is not None:
-            return [found]
-        rows = super().all(READ_LIFE, name=name)
-        if rows:
-            self._book.lives[name] = rows[0]
-        return rows
+        if found is None:
+            rows = super().all(READ_LIFE, name=name)
+            if not rows:
+                return (0, 0)
+            life, batch = rows[0]
+            found = self._book.lives[name] = (life, batch)
+        return found
 
     def _begin(self) -> None:
         if not self._has_begun:

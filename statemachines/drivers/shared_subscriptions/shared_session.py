@@ -84,6 +84,7 @@ from statemachines.shared_subscriptions.standby import DeliveriesRevoked, Resume
 from statemachines.shared_subscriptions.stream_store import (
     Fetch,
     Fetched,
+    FetchFailed,
     ListStreams,
     check_filter,
     parse_filter,
@@ -191,6 +192,8 @@ class SharedSession:
         self._progress: dict[str, dict[str, int]] = {}
         self._locker: PayloadBuffer[StoredPayload] = PayloadBuffer()
         self._stalled = StalledStreams(stall_warning_s, environment.steady_ns, self._reading_of)
+        self._is_failing = False
+        """The last read of the store has failed."""
         self._in_hand = BytesInHand(buffer_bytes, lambda: self._host.reads.readings, stall_warning_s)
         callbacks = {GRANTED: on_granted, REVOKED: on_revoked, LOST: on_lost}
         self._rebalance = RebalanceCallbacks(callbacks, self.configuration.revoke_timeout_ms / 1_000)
@@ -569,8 +572,10 @@ class SharedSession:
     async def _read(self, party: str, request: ListStreams | Fetch, feed: Feed) -> None:
         """The stream store, as the service of the session and of private subscriptions."""
         if isinstance(request, Fetch):
-            room = await self._in_hand.wait_room()
+            # Whether the store answers again is not known by waiting: one message more is read.
+            room = 1 if self._is_failing else await self._in_hand.wait_room()
             answer, payloads = await self._store.fetch(request, min(room, ANSWER_MAX))
+            self._is_failing = isinstance(answer, FetchFailed)
             if isinstance(answer, Fetched):
                 self._runtime.act(partial(self._take_in, answer, payloads))
             else:

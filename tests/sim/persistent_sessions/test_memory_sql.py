@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
-from statemachines_sim.persistent_sessions.memory_database import MemoryDatabase
-from statemachines_sim.persistent_sessions.memory_sql import READ_IDENTITY, READ_LIFE, WRITE_BATCH
+from statemachines.drivers.persistent_sessions.store import CHECK, WRITE_BATCH, NodeLife, SessionStore
+from statemachines_sim.persistent_sessions.memory_database import IDENTITY, MemoryDatabase, run_at_once
+from statemachines_sim.persistent_sessions.memory_sql import READ_LIFE
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
@@ -77,7 +78,7 @@ def database():
 
 def write_batch(database, batch):
     with database.writing() as sql:
-        sql.all(READ_LIFE, name=b"a")
+        sql.all(CHECK, name=b"a")
         sql.run(WRITE_BATCH, batch=batch, name=b"a")
 
 
@@ -88,10 +89,9 @@ def read(database, statement, **values):
 
 def test_what_is_kept_is_in_the_tables_for_every_other_statement(database):
     write_batch(database, 7)
-    assert read(database, READ_LIFE, name=b"a") == [(3, 7)]
+    assert read(database, CHECK, name=b"a") == read(database, f"{CHECK} ", name=b"a") == [(IDENTITY, 3, 7)]
     assert read(database, "SELECT name, batch FROM @nodes") == [(b"a", 7)]
     assert read(database, "SELECT time_ns FROM @store") == [(database.last_commit_ns(),)] == [(101,)]
-    assert read(database, READ_IDENTITY) == read(database, "SELECT identity AS one FROM @store")
     with database.writing() as sql:
         sql.run("UPDATE @nodes SET life = 4, batch = 0")
     assert read(database, READ_LIFE, name=b"a") == [(4, 0)]
@@ -100,7 +100,7 @@ def test_what_is_kept_is_in_the_tables_for_every_other_statement(database):
 def fail_to_write(database):
     with database.writing() as sql:
         sql.run("UPDATE @nodes SET until_ns = 0, batch = 9")
-        sql.all(READ_LIFE, name=b"a")
+        sql.all(CHECK, name=b"a")
         sql.run(WRITE_BATCH, batch=10, name=b"a")
         raise RuntimeError
 
@@ -118,4 +118,14 @@ def test_a_transaction_that_fails_leaves_nothing(database):
 def test_a_batch_of_a_node_that_nobody_knows_changes_nothing(database):
     with database.writing() as sql:
         assert sql.run(WRITE_BATCH, batch=1, name=b"b") == 0
-    assert read(database, READ_LIFE, name=b"b") == []
+    assert read(database, CHECK, name=b"b") == read(database, f"{CHECK} ", name=b"b") == [(IDENTITY, 0, 0)]
+
+
+def test_D_452_what_every_batch_asks_for_comes_from_the_values(database, monkeypatch):
+    given = []
+    monkeypatch.setattr(SqliteSql, "all", lambda self, statement, **values: given.append(statement) or [(3, 0)])
+    monkeypatch.setattr(SqliteSql, "run", lambda self, statement, **values: given.append(statement))
+    store = SessionStore(database)
+    for batch in (1, 2, 3):
+        run_at_once(store.carry_out(NodeLife("a", 3, IDENTITY), batch, ()))
+    assert given == [READ_LIFE]

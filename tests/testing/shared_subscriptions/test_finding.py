@@ -58,7 +58,7 @@ OF_TIMES = {"grants-wait-together"}
 OF_PATHS = {"relay-not-used", "blind-leader"}
 """No system of the explorer has followers that relay, or a stream store that one host does not reach."""
 OF_FAILURES = {"suspect-not-alone"}
-"""In no system of the explorer does a message fail."""
+"""In no system of the explorer is anything else in hand when a message fails."""
 
 
 @pytest.mark.parametrize(
