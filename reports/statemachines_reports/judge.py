@@ -225,9 +225,10 @@ def _first_places(verdict: Verdict, places: np.ndarray) -> list[int]:
 
 
 def list_used_rows(steps: Steps, lookup: Lookup) -> list[Used]:
-    """Every (machine, row, source, dest) that occurs."""
+    """Every (machine, row, source, dest) that occurs; a row that no table can have is left out (`rows` says so)."""
     states = len(lookup.states) + 1
     code = ((steps.machine * 1_024 + steps.row + 1) * states + steps.source) * states + steps.dest
+    code = code[(steps.row >= -1) & (steps.row < 1_023)]
     codes, counts = np.unique(code, return_counts=True)
     machines, names = [*lookup.machines, "?"], [*lookup.states, "?"]
     return [

@@ -377,6 +377,15 @@ def test_measures(trace):
     assert again["resend"] > 2
 
 
+def test_a_row_number_that_no_table_can_have_is_no_row_that_was_taken(trace):
+    steps = segment_of(trace / "trace-storm.parquet").steps
+    there = sum(one.count for one in list_used_rows(steps, LOOKUP))
+    for number in (1_023, 2**30, 2**31 - 1, -2):
+        steps.row = steps.row.copy()
+        steps.row[0] = number
+        assert sum(one.count for one in list_used_rows(steps, LOOKUP)) == there - 1
+
+
 def test_the_lookup_says_what_the_tables_say():
     for fsm in LOOKUP.family:
         for line in fsm.lines:
