@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from heapq import heappop
 from operator import attrgetter
 from typing import Any
 
@@ -25,20 +24,7 @@ class Clock(simpy.Environment):
         enabled = gc.isenabled()
         gc.disable()
         try:
-            return self._run_until(until) if type(until) is int and until > self._now else super().run(until)
+            return super().run(until)
         finally:
             if enabled:
                 gc.enable()
-
-    def _run_until(self, until_ns: int) -> None:
-        """SimPy's own loop and step in one frame, up to a moment: a call and a `try` for each event are a twentieth of
-        all that a message costs."""
-        queue = self._queue
-        while queue and queue[0][0] < until_ns:
-            self._now, _, _, event = heappop(queue)
-            callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
-            for callback in callbacks:
-                callback(event)
-            if not event._ok and not event.defused:
-                raise event._value
-        self._now = until_ns

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 Route = Callable[[str], Sequence[str]]
 """The nodes that a message to this party or key goes to."""
 
-Packet = tuple[str, int, str, str, str, int, Message, str]
-"""What the recorder keeps of a send (`Entry`), and the node that the packet goes to:
-"send", now_ns, node, sending party, receiving party, msg, message, destination node."""
+Packet = tuple[str, str, str, Message, int]
+"""destination node, sending party, receiving party, message, msg"""
 
 UNIT = 2**20
 """A draw has three parts of 20 bits: for the delay, for the tail, for the faults."""
@@ -101,13 +100,12 @@ class Network:
         """The number of the next message that the node sends: later ones have greater ones."""
         return self._counts[node]
 
-    def note_sent(self, node: str, party: str, to: str, message: Message, now_ns: int) -> Packet:
-        """What is handed over on a node, and not sent, is in the trace like what is; its packet."""
+    def note_sent(self, node: str, party: str, to: str, message: Message, now_ns: int) -> int:
+        """What is handed over on a node, and not sent, is in the trace like what is; its number."""
         msg = self._counts[node]
         self._counts[node] = msg + 1
-        packet = ("send", now_ns, node, party, to, msg, message, node)
-        self._keep(packet)
-        return packet
+        self._keep(("send", now_ns, node, party, to, msg, message))
+        return msg
 
     def rule(self, rule: Rule) -> Rule:
         """From now on this becomes of the messages that the rule hits; the first rule that hits one counts."""
@@ -145,14 +143,14 @@ class Network:
         msg = self._counts[node]
         self._counts[node] = msg + 1
         self.sent += 1
+        self._keep(("send", now_ns, node, party, to, msg, message))
         dest = self._nodes.get(to)
         if dest is None:
             dest = self._nodes[to] = node_of(to)
-        packet = ("send", now_ns, node, party, to, msg, message, dest)
-        self._keep(packet)
+        packet = (dest, party, to, message, msg)
         delay, share = next(self._draws)
         if share < self._reach or self.cuts:
-            for later in self._delays(packet, delay, share):
+            for later in self._delays(node, packet, delay, share):
                 self._go(packet, later)
         elif self._spent:  # most messages: `_go` without a call
             arrival = self._spent.pop()
@@ -162,9 +160,9 @@ class Network:
         else:
             self._go(packet, delay)
 
-    def _delays(self, packet: Packet, delay: int, share: int) -> tuple[int, ...]:
+    def _delays(self, node: str, packet: Packet, delay: int, share: int) -> tuple[int, ...]:
         """After what delays a packet arrives where there are cuts, or in whose share there may be a fault."""
-        if (packet[2], packet[-1]) in self.cuts:
+        if (node, packet[0]) in self.cuts:
             self.drop(packet)
             return ()
         return self._hit(packet, delay, share / UNIT) if share < self._reach else (delay,)
@@ -188,13 +186,12 @@ class Network:
         dests = (node_of(to),) if self._route is None else self._route(to)
         rule = next((rule for rule in self._rules if rule.applies(party, to, message)), None)
         for dest in dests:
-            self._carry(("send", now_ns, node, party, to, msg, message, dest), rule)
+            self._carry(node, (dest, party, to, message, msg), rule)
 
-    def _carry(self, packet: Packet, rule: Rule | None) -> None:
+    def _carry(self, node: str, packet: Packet, rule: Rule | None) -> None:
         """One packet on its way to one node."""
-        node, dest = packet[2], packet[-1]
         delay, share = next(self._draws)
-        if (node, dest) in self.cuts:
+        if (node, packet[0]) in self.cuts:
             self.drop(packet)
             return
         delays: tuple[int, ...] = (delay,)
@@ -202,17 +199,17 @@ class Network:
             delays = self._note_hit(packet, rule.delays(delay))
         elif share < self._reach:
             delays = self._hit(packet, delay, share / UNIT)
-        if dest in self.slow:
+        if packet[0] in self.slow:
             delays = self._queue(packet, delays)
         for delay in sorted(delays) if self._last is not None else delays:
-            arrival = Arrival(self._env, self._in_turn(node, dest, delay))
+            arrival = Arrival(self._env, self._in_turn(node, packet[0], delay))
             arrival.packet = packet
             arrival.callbacks = self._callbacks
 
     def _queue(self, packet: Packet, delays: tuple[int, ...]) -> tuple[int, ...]:
         """After what delays a packet arrives over a slow link."""
-        link, now_ns = self.slow[packet[-1]], self._env.now
-        passed = [link.pass_through(now_ns, delay, packet[6]) for delay in delays]
+        link, now_ns = self.slow[packet[0]], self._env.now
+        passed = [link.pass_through(now_ns, delay, packet[3]) for delay in delays]
         if None in passed:
             self.drop(packet)
         return tuple(delay for delay in passed if delay is not None)
@@ -228,11 +225,11 @@ class Network:
     def in_flight(self) -> set[tuple[str, str]]:
         """(sender, receiver) of all messages that are on their way: looked up in what is scheduled, so that sending
         need not keep count."""
-        return {(packet[3], packet[4]) for packet in self._packets()}
+        return {(packet[1], packet[2]) for packet in self._packets()}
 
     def messages_in_flight(self) -> list[Message]:
         """All messages that are on their way."""
-        return [packet[6] for packet in self._packets()]
+        return [packet[3] for packet in self._packets()]
 
     def _packets(self) -> Iterator[Packet]:
         return (event.packet for *_, event in self._env._queue if isinstance(event, Arrival))
@@ -264,9 +261,8 @@ class Network:
     def _arrive(self, arrival: Arrival) -> None:
         packet = arrival.packet
         self._spent.append(arrival)
-        dest = packet[-1]
-        process = self._processes.get(dest)
-        if dest in self.elders:
+        process = self._processes.get(packet[0])
+        if packet[0] in self.elders:
             self._arrive_at_life(packet)
         elif process is None or not process.alive:
             self.drop(packet)
@@ -276,20 +272,20 @@ class Network:
     def _arrive_at_life(self, packet: Packet) -> None:
         """What is for the newest of several processes under one name reaches it.  What is for another reaches that one
         or the newest, in turn: to whoever sends, they are one."""
-        newest = self._processes.get(packet[-1])
-        beside = [*self.elders[packet[-1]], *(() if newest is None else (newest,))]
+        newest = self._processes.get(packet[0])
+        beside = [*self.elders[packet[0]], *(() if newest is None else (newest,))]
         living = [process for process in beside if process.alive]
-        elders = [process for process in living[:-1] if process.life == life_of(packet[4])]
+        elders = [process for process in living[:-1] if process.life == life_of(packet[2])]
         if not living:
             self.drop(packet)
-        elif elders and packet[5] % 2:
+        elif elders and packet[-1] % 2:
             elders[0].receive(packet)
         else:
             living[-1].receive(packet)
 
     def _note(self, kind: str, packet: Packet) -> None:
         """Along a route the row says to which node it was: the party or key may stand for many."""
-        _, _, _, party, to, msg, message, dest = packet
-        peer = to if self._route is None else dest
+        node, party, to, message, msg = packet
+        peer = to if self._route is None else node
         self._recorder.message(kind, self._env.now, node_of(party), party, peer, msg, message)
-        self._recorder.hit(kind, dest, party, to, message, self._env.now)
+        self._recorder.hit(kind, node, party, to, message, self._env.now)

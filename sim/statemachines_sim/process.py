@@ -76,19 +76,22 @@ class Process(ABC):
 
     # -- from the world -----------------------------------------------------------------------------------------
 
-    def receive(self, packet: Packet, *, in_turn: bool = False) -> None:
+    def receive(self, packet: Packet) -> None:
         """A message arrives.  One that arrives while the process stands still is looked at when it goes on: a subclass
-        that refuses messages refuses it then.  `in_turn`: the loop has come to it, where loops take time."""
+        that refuses messages refuses it then."""
         if self._waiting is not None:
             self._waiting.append(partial(self.receive, packet))
-            return
-        if self._event_ns and not in_turn:
-            self._run(partial(Process.receive, self, packet, in_turn=True))
-            return
+        elif self._event_ns:
+            self._run(partial(self._hear, packet))
+        else:
+            self._hear(packet)
+
+    def _hear(self, packet: Packet) -> None:
+        _, sender, to, message, msg = packet
         recorder = self._recorder
         now_ns = self._env.now
-        self._keep(("deliver", now_ns, packet))
-        _, _, _, sender, to, recorder.msg, message, _ = packet
+        self._keep(("deliver", now_ns, self.node, to, sender, msg, message))
+        recorder.msg = msg
         clock = self.clock
         out = self.handle(sender, to, message, now_ns if clock is None else clock.local(now_ns))
         recorder.msg = -1

@@ -20,10 +20,8 @@ from statemachines_sim.protocol import Watch
 Entry = tuple[Any, ...]
 """What a row is made of, by its first word, or (a number, its time, comes first) the row itself:
 
-    "send"    now_ns, node, party, peer, msg, message, and it may be where to: the packet itself
-    "deliver" now_ns, packet
-    "drop", "duplicate"   now_ns, node, party, peer, msg, message
-    "step"    now_ns, party, machine, state before, state after, row, msg, event
+    "send", "deliver", "drop", "duplicate"   now_ns, node, party, peer, msg, message
+    "step"    now_ns, node, machine, party, state before, state after, row, msg, event
 """
 
 
@@ -63,12 +61,18 @@ class Recorder:
         """The observer of every node."""
         if self.true_clock is not None:
             now_ns = self.true_clock.now
-        entry = ("step", now_ns, node.name, node.fsm.full_name, before, step.record.status, step.row, self.msg, event)
-        self.note(entry if self.msg >= 0 else self._step_row(entry))
+        name, source, dest = node.name, before._value_, step.record.status._value_
+        host = self._hosts.get(name)
+        if host is None:
+            host = self._hosts[name] = node_of(name)
+        if self.msg >= 0:
+            self.note(("step", now_ns, host, node.fsm.full_name, name, source, dest, step.row, self.msg, event))
+        else:
+            make = self._steps[type(event)]
+            self.note(make(now_ns, host, node.fsm.full_name, name, source, dest, step.row, -1, event))
         if step.children:
-            host = node_of(node.name)
             for child in step.children:
-                self.note(child_row(now_ns, host, node.name, child, self._data))
+                self.note(child_row(now_ns, host, name, child, self._data))
         if self._monitors is not None:
             self._monitors.step(node, event, before, step, now_ns)
 
@@ -100,27 +104,15 @@ class Recorder:
         """The run is over: nothing more is noted."""
 
     def _put_together(self) -> list[TraceRow]:
-        events = event_makers(self._data)
+        events, steps = event_makers(self._data), self._steps
         rows = []
         for entry in self._entries:
             kind = entry[0]
             if kind == "step":
-                rows.append(self._step_row(entry))
+                rows.append(steps[type(entry[-1])](*entry[1:]))
             elif type(kind) is int:
                 rows.append(entry)
-            elif kind == "deliver":
-                _, now_ns, (_, _, _, sender, to, msg, message, node) = entry
-                rows.append(events[type(message)](now_ns, node, "", to, kind, sender, msg, message))
             else:
-                _, now_ns, node, party, peer, msg, message = entry[:7]
+                _, now_ns, node, party, peer, msg, message = entry
                 rows.append(events[type(message)](now_ns, node, "", party, kind, peer, msg, message))
         return rows
-
-    def _step_row(self, entry: Entry) -> TraceRow:
-        """The row of a step."""
-        _, now_ns, party, machine, before, after, row, msg, event = entry
-        host = self._hosts.get(party)
-        if host is None:
-            host = self._hosts[party] = node_of(party)
-        make = self._steps[type(event)]
-        return make(now_ns, host, machine, party, before._value_, after._value_, row, msg, event)

@@ -126,7 +126,7 @@ def test_without_it_nothing_of_it_is_there():
     assert "made_up" not in gapless("show", places=()).stdout
     refused = gapless("node", "taker", places=())
     assert refused.returncode == 2
-    ours = "zenoh-router, cache, zenoh-publisher, zenoh-subscriber, sessions, session-collector"
+    ours = "zenoh-router, cache, zenoh-publisher, zenoh-subscriber, mqtt, sessions, session-collector"
     there = f"{ours}, multicast-publisher, multicast-subscriber, leader, consumer, publisher"
     assert f"role = 'taker': unknown; there are: {there}; or protocol/role" in said(refused)
 
@@ -268,7 +268,7 @@ def test_a_protocol_without_drivers_says_who_has_some(folder):
     refused = folder.gapless("node", "bare/role")
     assert refused.returncode == 2
     assert "has no part for 'drivers'" in said(refused)
-    assert "made_up, missed_samples, persistent_sessions, sequence_windows, shared_subscriptions" in said(refused)
+    assert "made_up, missed_samples, mqtt_connections, persistent_sessions, sequence_windows, shared_subscriptions" in said(refused)
 
 
 def test_a_verb_of_two_protocols_is_an_error_of_that_verb_only(folder):

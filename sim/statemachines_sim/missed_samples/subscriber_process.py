@@ -31,7 +31,7 @@ class SubscriberProcess(MachineProcess):
         super().heal()
         self.read_ms = 0
 
-    def receive(self, packet: Packet, *, in_turn: bool = False) -> None:
+    def receive(self, packet: Packet) -> None:
         now_ns = self._env.now
         if self.read_ms and not self.is_paused:
             if now_ns < self._busy_until_ns:

@@ -116,7 +116,7 @@ class ClientProcess(Process):
 
     # -- as a process ---------------------------------------------------------------------------------------------
 
-    def receive(self, packet: Packet, *, in_turn: bool = False) -> None:
+    def receive(self, packet: Packet) -> None:
         if self.is_paused or self.wires.accepts(packet, self):
             super().receive(packet)
 

@@ -133,7 +133,7 @@ class SessionNodeProcess(Process):
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    def receive(self, packet: Packet, *, in_turn: bool = False) -> None:
+    def receive(self, packet: Packet) -> None:
         if self.is_paused or self.wires.accepts(packet, self):
             super().receive(packet)
 
@@ -160,8 +160,8 @@ class SessionNodeProcess(Process):
             return
         self.watch.says(party, message)
         if node_of(to) == node:
-            packet = self._real_network.note_sent(node, party, to, message, now_ns)
-            self.after(0, lambda: super(SessionNodeProcess, self).receive(packet))
+            msg = self._real_network.note_sent(node, party, to, message, now_ns)
+            self.after(0, lambda: super(SessionNodeProcess, self).receive((node, party, to, message, msg)))
             return
         if isinstance(message, BeginTakeover | EndTakeover) and not self.wires.reaches(self, to):
             refused = TakeoverRefused(message.client, message.token, True)
