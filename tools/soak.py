@@ -47,7 +47,7 @@ from soak_processes import (
     start_many_topics,
 )
 from soak_real_round import play_real
-from soak_spark import run_followed, run_on_cluster, run_on_connect
+from soak_spark import run_followed, run_on_cluster
 from soak_totals import Totals
 
 from statemachines.kernel import GaplessError
@@ -74,7 +74,7 @@ COUNTS = {
     "topics": (70_000, "topics of a group that starts at once"),
     "cluster": (
         200,
-        "runs of a campaign on a cluster of Spark, and of its analysis; then followed, and over Spark Connect; 0: none",
+        "runs of a campaign on a cluster of Spark, of its analysis, and of one that is followed; 0: none",
     ),
 }
 """Option -> how many in a round, and of what."""
@@ -118,7 +118,6 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         cut_off(done, SERVED)
         play_real(done)
         run_on_cluster(done, given.cluster)
-        run_on_connect(done, given.cluster // 4)
         run_followed(done, given.cluster)
     except GaplessError as error:
         done.count_violations(f"round {seed}: {error}")

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from soak_totals import Totals, empty_folder
 
 from statemachines.kernel import GaplessError
-from statemachines.testing.spark_cluster import LOOPBACK, SparkCluster, SparkConnectServer, kill_session
+from statemachines.testing.spark_cluster import LOOPBACK, SparkCluster, kill_session
 from statemachines.trace.log_segments import end_run
 from statemachines_reports.pipeline import analyze
 from statemachines_sim.campaign import campaign
@@ -48,29 +48,6 @@ def run_on_cluster(totals: Totals, seeds: int) -> None:
         totals.count_violations(f"the tables of {report} are not those of a local analysis")
     totals.on_cluster += seeds
     totals.workers_killed += 2
-
-
-def run_on_connect(totals: Totals, seeds: int) -> None:
-    """A server of Spark Connect, which has none of our packages: files and tables are those of this process."""
-    if not seeds:
-        return
-    folder = empty_folder("connect")
-    first = totals.seed * seeds
-    server = SparkConnectServer(empty_folder("connect/server"))
-    there = ("--engine", "spark", "--master", server.address)
-    try:
-        command = ["campaign", SCENARIO, "--seeds", str(seeds), "--from", str(first), "--trace", str(folder / "trace")]
-        subprocess.run([*GAPLESS, *command, *there], check=True, timeout=PATIENCE_S)
-        command = ["analyze", str(folder / "trace"), "--out", str(folder / "report")]
-        subprocess.run([*GAPLESS, *command, *there], check=False, timeout=PATIENCE_S)
-    finally:
-        server.stop()
-    campaign(find_scenario(SCENARIO), range(first, first + seeds), out=folder / "trace-here")
-    if list_contents(folder / "trace") != list_contents(folder / "trace-here"):
-        totals.count_violations(f"the files of {folder / 'trace'} are not those of a local campaign")
-    analyze(folder / "trace", folder / "report-here", spark=False)
-    if read_tables(folder / "report") != read_tables(folder / "report-here"):
-        totals.count_violations(f"the tables of {folder / 'report'} are not those of a local analysis")
 
 
 def run_followed(totals: Totals, seeds: int) -> None:

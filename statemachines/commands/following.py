@@ -15,7 +15,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.spark.spark_settings import SparkSettings
 
 if TYPE_CHECKING:
-    from statemachines_reports.follow.batch_ledger import Batch
+    from statemachines_reports.follow.batch_ledger import FileBatch
     from statemachines_reports.pipeline import Analysis
 
 
@@ -55,7 +55,7 @@ def follow_one(
     raise typer.Exit(Exit.VIOLATED if wrong else Exit.INCONCLUSIVE)
 
 
-def print_batch(batch: Batch, json: bool) -> None:
+def print_batch(batch: FileBatch, json: bool) -> None:
     """What a batch brought: at least once, with the number of the batch."""
     to = sys.stderr if json else sys.stdout
     wrong = sum(batch.wrong.values())

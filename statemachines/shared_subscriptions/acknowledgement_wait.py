@@ -10,15 +10,18 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from statemachines.kernel import Effects, SetTimer, Tell, in_order
-from statemachines.shared_subscriptions.returned_messages import count_failures, go_back, time_delay
+from statemachines.shared_subscriptions.returned_messages import Act, count_failures, go_back, time_delay
 from statemachines.shared_subscriptions.session_record import (
+    Ack,
     AcknowledgementLate,
     AcknowledgementWaitEnd,
     ApplicationReturned,
+    Deliver,
     Nack,
     Reading,
     Ready,
     SessionRecord,
+    Take,
     keep,
     reading_key,
 )
@@ -30,11 +33,44 @@ def is_late(record: SessionRecord, event: AcknowledgementWaitEnd) -> bool:
     return reading is not None and reading.delivered > reading.progress
 
 
-def wait_for_acknowledgement(record: SessionRecord, reading: Reading, now_ns: int) -> Effects:
-    """The timer of a stream of which something is in hand (grant 0: nobody else could have it)."""
-    if not record.ack_wait_ns or not reading.grant or reading.delivered == reading.progress:
+def set_wait(before: SessionRecord, after: SessionRecord, key: str, now_ns: int) -> Effects:
+    """The timer of a stream of which something is in hand, where that is new, or where it made progress (grant 0:
+    nobody else could have it)."""
+    was, reading = before.readings[key], after.readings[key]
+    is_new = was.delivered == was.progress or reading.progress > was.progress
+    if not is_new or not reading.grant or reading.delivered == reading.progress:
         return ()
-    return (SetTimer("ack_wait", now_ns + record.ack_wait_ns, reading_key(reading.owner, reading.stream)),)
+    return (SetTimer("ack_wait", now_ns + before.ack_wait_ns, key),)
+
+
+def and_wait(action: Act[Take]) -> Act[Take]:
+    """The action that hands messages over; an application that kept a message for too long has returned with it."""
+
+    def run(record: SessionRecord, event: Take, now_ns: int) -> tuple[SessionRecord, Effects]:
+        if record.is_late:
+            return return_application(record)
+        after, effects = action(record, event, now_ns)
+        if not record.ack_wait_ns:
+            return after, effects
+        told = (effect.event for effect in effects if isinstance(effect, Tell) and isinstance(effect.event, Deliver))
+        keys = [reading_key(one.owner, one.stream) for one in told]
+        return after, (*effects, *(timer for key in keys for timer in set_wait(record, after, key, now_ns)))
+
+    run.__name__ = action.__name__
+    return run
+
+
+def and_wait_for_more(action: Act[Ack]) -> Act[Ack]:
+    """The action that takes an acknowledgement."""
+
+    def run(record: SessionRecord, event: Ack, now_ns: int) -> tuple[SessionRecord, Effects]:
+        after, effects = action(record, event, now_ns)
+        if not record.ack_wait_ns:
+            return after, effects
+        return after, (*effects, *set_wait(record, after, reading_key(event.owner, event.stream), now_ns))
+
+    run.__name__ = action.__name__
+    return run
 
 
 def take_back(record: SessionRecord, event: AcknowledgementWaitEnd, now_ns: int) -> tuple[SessionRecord, Effects]:

@@ -38,10 +38,10 @@ from statemachines.kernel import (
     keys_in_order,
 )
 from statemachines.shared_subscriptions.acknowledgement_wait import (
+    and_wait,
+    and_wait_for_more,
     is_late,
-    return_application,
     take_back,
-    wait_for_acknowledgement,
 )
 from statemachines.shared_subscriptions.borrower import LeaseBegan, LeaseEnded
 from statemachines.shared_subscriptions.message import END_OF_STREAM
@@ -434,8 +434,6 @@ def give_up_fetch(record: SessionRecord, event: Event, now_ns: int) -> tuple[Ses
 
 def hand_over(record: SessionRecord, event: Take, now_ns: int) -> tuple[SessionRecord, Effects]:
     """The next range of the reading whose turn it is; who may not deliver is passed by until its next lease."""
-    if record.is_late:
-        return return_application(record)
     if record.lone and is_lone_over(record):
         record = queue_lone(record)
     if record.lone:
@@ -497,10 +495,6 @@ def queue_lone(record: SessionRecord) -> SessionRecord:
 def deliver(record: SessionRecord, event: Deliver, now_ns: int) -> tuple[SessionRecord, Effects]:
     """What is delivered; acknowledged in the same step where nobody else will."""
     if not record.leases[event.owner].at_delivery:
-        if record.ack_wait_ns:
-            reading = record.readings[reading_key(event.owner, event.stream)]
-            if event.first == reading.progress:
-                return record, (Tell(event), *wait_for_acknowledgement(record, reading, now_ns))
         return record, (Tell(event),)
     ack = Ack(event.owner, event.stream, event.grant, event.first, event.last)
     record, effects = acknowledge(record, ack, now_ns)
@@ -516,9 +510,7 @@ def acknowledge(record: SessionRecord, event: Ack, now_ns: int) -> tuple[Session
         reading = pass_acknowledged(reading)
     record = queue_fetch(replace(record, readings=record.readings.set(key, reading)), key)
     told: Effects = (Tell(Acknowledged(event.owner, event.stream, event.grant, event.first, event.last)),)
-    if reading.progress == before.progress:
-        return record, told
-    return record, (*told, *report(reading), *wait_for_acknowledgement(record, reading, now_ns))
+    return record, told + report(reading) if reading.progress > before.progress else told
 
 
 def join(reading: Reading, first: int, last: int) -> Reading:
@@ -610,10 +602,10 @@ ROWS = (
     Row(Fetched,     FETCHING, WAITING,  take_in,               is_answer,         "SS-104"),
     Row(Fetched,     FETCHING, WAITING,  give_up_fetch,         is_open,           "SS-105"),
     Row(FetchFailed, FETCHING, WAITING,  give_up_fetch,         is_open,           "SS-105"),
-    Row(Take,        WAITING,  STAY,     and_poll(hand_over),   None,              "SS-106"),
-    Row(Take,        FETCHING, STAY,     hand_over,             None,              "SS-106"),
-    Row(Ack,         WAITING,  STAY,     and_poll(and_look(acknowledge)), was_delivered, "SS-107"),
-    Row(Ack,         FETCHING, STAY,     and_look(acknowledge), was_delivered,     "SS-107"),
+    Row(Take,        WAITING,  STAY,     and_poll(and_wait(hand_over)), None,      "SS-106"),
+    Row(Take,        FETCHING, STAY,     and_wait(hand_over),   None,              "SS-106"),
+    Row(Ack,         WAITING,  STAY,     and_poll(and_look(and_wait_for_more(acknowledge))), was_delivered, "SS-107"),
+    Row(Ack,         FETCHING, STAY,     and_look(and_wait_for_more(acknowledge)), was_delivered, "SS-107"),
     Row(Ack,         EVERY,    STAY,     None,                  is_stale,          "SS-108"),
     Row(Finish,      EVERY,    STAY,     and_look(finish_idle), is_idle,           "SS-109"),
     Row(Finish,      EVERY,    STAY,     and_look(finish),      is_installed,      "SS-109"),

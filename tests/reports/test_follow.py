@@ -22,7 +22,7 @@ from statemachines.trace import COLUMNS, fingerprints, step_rows
 from statemachines.trace.log import FORMAT, Head, TraceLog
 from statemachines.trace.log_segments import LogSegments, end_run, list_logs
 from statemachines.trace.parquet import TraceWriter
-from statemachines_reports.follow.batch_ledger import Batch, BatchLedger, LifeState
+from statemachines_reports.follow.batch_ledger import BatchLedger, FileBatch, LifeState
 from statemachines_reports.follow.batch_sink import BatchSink, check_ended
 from statemachines_reports.follow.folder_follower import FILES_PER_BATCH, FollowTimes, count_wrong, follow
 from statemachines_reports.follow.log_piece import LogPiece, judge_piece
@@ -151,7 +151,7 @@ def test_folders_that_do_not_belong_to_a_query_are_refused(tmp_path):
         sink(Listed(tmp_path / "a~1@000001.ndjson", tmp_path / "trace-1.parquet"), 0)
     with pytest.raises(ConfigurationError, match="lacks batch 0 of the query"):
         sink(Listed(), 1)
-    BatchLedger(tmp_path / "out" / "batches").write_batch(Batch("another", 0), None)
+    BatchLedger(tmp_path / "out" / "batches").write_batch(FileBatch("another", 0), None)
     with pytest.raises(ConfigurationError, match="holds what another query has followed"):
         sink(Listed(), 1)
     (tmp_path / "out" / "batches" / "batch-000000000.json").write_text("{")

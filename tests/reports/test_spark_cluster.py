@@ -96,6 +96,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+@pytest.mark.long
 def test_a_campaign_on_the_cluster_is_the_local_one_byte_for_byte(cluster, tmp_path, capsys, monkeypatch):
     """Two files; what is printed is the same, too.  The executors run with the interpreter of an archive: there is no
     other Python under its name."""

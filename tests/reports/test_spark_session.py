@@ -19,18 +19,14 @@ def names(session):
 def test_who_closes_first_leaves_the_others_their_spark():
     first = Session().__enter__()
     with Session() as second:
+        assert names(first) == [{"n": 7}]
+        assert not second._spark.catalog.tableExists("result"), "each has tables of its own"
         assert names(second) == [{"n": 7}]
     assert names(first) == [{"n": 7}]
     with Session() as third:
         first.__exit__()
         assert names(third) == [{"n": 7}]
     assert active() is None
-
-
-def test_two_that_are_open_have_tables_of_their_own():
-    with Session() as first, Session() as second:
-        assert names(first) == [{"n": 7}]
-        assert not second._spark.catalog.tableExists("result")
 
 
 def test_the_spark_of_an_application_goes_on_with_its_own_settings():

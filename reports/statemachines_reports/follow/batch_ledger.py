@@ -34,7 +34,7 @@ class LifeState(msgspec.Struct, frozen=True):
     tail: list[tuple[int, tuple[Any, ...]]] = []
 
 
-class Batch(msgspec.Struct, frozen=True):
+class FileBatch(msgspec.Struct, frozen=True):
     """A batch: `files` taken in, with their sizes; `wrong` counts violations by check, `findings` has the first of
     them; `lives`: what is known now of those whose segments it judged."""
 
@@ -52,9 +52,9 @@ class BatchLedger:
     def __init__(self, folder: Path) -> None:
         make_folder(folder, "--out")
         self._folder = folder
-        self._known: dict[int, Batch] = {}
+        self._known: dict[int, FileBatch] = {}
 
-    def read_batches(self, before: int | None = None) -> list[Batch]:
+    def read_batches(self, before: int | None = None) -> list[FileBatch]:
         """The batches in their order, those before a number alone; raises `ConfigurationError` where one is missing."""
         found = {}
         for path in self._folder.glob("batch-*.json"):
@@ -67,18 +67,18 @@ class BatchLedger:
                 raise ConfigurationError("--out", str(self._folder), rule)
         return [self._read_batch(number, found[number]) for number in sorted(found)]
 
-    def _read_batch(self, number: int, path: Path) -> Batch:
+    def _read_batch(self, number: int, path: Path) -> FileBatch:
         if number not in self._known:
             self._known[number] = self._decode(path)
         return self._known[number]
 
-    def _decode(self, path: Path) -> Batch:
+    def _decode(self, path: Path) -> FileBatch:
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Batch)
+            return msgspec.json.decode(path.read_bytes(), type=FileBatch)
         except msgspec.MsgspecError as error:
             raise ConfigurationError("--out", str(path), f"is no batch: {error}; give another folder") from error
 
-    def write_batch(self, batch: Batch, results: pa.Table | None) -> None:
+    def write_batch(self, batch: FileBatch, results: pa.Table | None) -> None:
         """Put a batch in its place; its results come first, so a batch that is there has them."""
         path = self._folder / f"batch-{batch.number:09}.json"
         if results is not None:
@@ -100,11 +100,11 @@ class BatchLedger:
         return found
 
 
-def join_files(batches: Iterable[Batch]) -> dict[str, int]:
+def join_files(batches: Iterable[FileBatch]) -> dict[str, int]:
     """The files of all batches, with their sizes."""
     return {name: size for batch in batches for name, size in batch.files.items()}
 
 
-def join_lives(batches: Iterable[Batch]) -> dict[str, LifeState]:
+def join_lives(batches: Iterable[FileBatch]) -> dict[str, LifeState]:
     """What the last of the batches knows of each life."""
     return {life: state for batch in batches for life, state in batch.lives.items()}

@@ -20,8 +20,8 @@ from statemachines.trace.log_segments import parse_name
 from statemachines.trace.tables import join_fingerprints
 from statemachines_reports.follow import log_piece
 from statemachines_reports.follow.batch_ledger import (
-    Batch,
     BatchLedger,
+    FileBatch,
     LifeState,
     PieceFinding,
     join_files,
@@ -45,7 +45,7 @@ class BatchSink:
     """What `foreachBatch` calls.  `report` is called with each batch that brought files, as soon as it is written."""
 
     def __init__(
-        self, session: Session, directory: Path, out: Path, ledger: BatchLedger, report: Callable[[Batch], None]
+        self, session: Session, directory: Path, out: Path, ledger: BatchLedger, report: Callable[[FileBatch], None]
     ) -> None:
         self._session = session
         self._directory = directory
@@ -65,13 +65,15 @@ class BatchSink:
             if before and before[0].query != query:
                 rule = "holds what another query has followed: give --out a folder of its own"
                 raise ConfigurationError("--out", str(self._out), rule)
-            batch, results = self._judge(Batch(query, number, files), before) if files else (Batch(query, number), None)
+            batch, results = (
+                self._judge(FileBatch(query, number, files), before) if files else (FileBatch(query, number), None)
+            )
             self._ledger.write_batch(batch, results)
             if files:
                 self._report(batch)
             self.quiet_since = time.monotonic()
 
-    def _judge(self, batch: Batch, before: list[Batch]) -> tuple[Batch, pa.Table | None]:
+    def _judge(self, batch: FileBatch, before: list[FileBatch]) -> tuple[FileBatch, pa.Table | None]:
         there = [*join_files(before), *batch.files]
         logs, traces = ([name for name in there if name.endswith(LOGS) == is_log] for is_log in (True, False))
         if logs and traces:
@@ -82,7 +84,7 @@ class BatchSink:
                 raise ConfigurationError("trace", str(self._directory / name), f"has changed its size: {GROWS}")
         return self._judge_logs(batch, before) if logs else self._judge_traces(batch, before)
 
-    def _judge_traces(self, batch: Batch, before: list[Batch]) -> tuple[Batch, pa.Table]:
+    def _judge_traces(self, batch: FileBatch, before: list[FileBatch]) -> tuple[FileBatch, pa.Table]:
         """Whole runs: every check judges them, and what is found is final."""
         trace = TraceSet(self._directory, self._out, batch.files)
         judges = Judges(trace.protocols, trace.missing)
@@ -104,7 +106,7 @@ class BatchSink:
         findings = [PieceFinding(one.check, f"run {one.run}", one.seq, one.detail) for one in found]
         return msgspec.structs.replace(batch, wrong=wrong, findings=findings), results
 
-    def _judge_logs(self, batch: Batch, before: list[Batch]) -> tuple[Batch, None]:
+    def _judge_logs(self, batch: FileBatch, before: list[FileBatch]) -> tuple[FileBatch, None]:
         """The segments that come next in the log of each life; a segment waits for those before it."""
         files = {**join_files(before), **batch.files}
         lives = join_lives(before)

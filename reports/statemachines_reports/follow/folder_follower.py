@@ -15,7 +15,7 @@ from statemachines.spark.spark_session import refusals
 from statemachines.spark.spark_settings import SparkSettings, is_connect
 from statemachines.trace.log_segments import RUN_END
 from statemachines.whole_file import check_folder, check_name
-from statemachines_reports.follow.batch_ledger import Batch, BatchLedger, join_files, join_lives
+from statemachines_reports.follow.batch_ledger import BatchLedger, FileBatch, join_files, join_lives
 from statemachines_reports.follow.batch_sink import LOGS, BatchSink
 from statemachines_reports.judge import Judges
 from statemachines_reports.local_engine import duckdb_tables, join_results
@@ -45,11 +45,11 @@ class FollowTimes(msgspec.Struct, frozen=True):
     idle_s: float | None = None
 
 
-class Followed(msgspec.Struct):
+class FollowResult(msgspec.Struct):
     """What came of it: the batches, and the analysis of the run: of whole runs always, of logs when the run has ended.
     `is_stopped`: Ctrl-C came."""
 
-    batches: list[Batch]
+    batches: list[FileBatch]
     analysis: Analysis | None
     is_ended: bool
     is_stopped: bool
@@ -60,8 +60,8 @@ def follow(
     out: Path,
     settings: SparkSettings,
     times: FollowTimes,
-    report: Callable[[Batch], None],
-) -> Followed:
+    report: Callable[[FileBatch], None],
+) -> FollowResult:
     """Judge what comes into a folder until its run ends; tables go to `out` then.  Begun again with the same `out` it
     goes on where it was, however it ended."""
     check_name(directory, "trace")
@@ -84,7 +84,7 @@ def follow(
             query.stop()
     batches = ledger.read_batches()
     is_ended = has_ended(directory)
-    return Followed(batches, analyze_files(directory, out, batches, ledger, is_ended), is_ended, is_stopped)
+    return FollowResult(batches, analyze_files(directory, out, batches, ledger, is_ended), is_ended, is_stopped)
 
 
 def has_ended(directory: Path) -> bool:
@@ -120,7 +120,7 @@ def wait_for_end(query: Any, directory: Path, sink: BatchSink, times: FollowTime
 
 
 def analyze_files(
-    directory: Path, out: Path, batches: list[Batch], ledger: BatchLedger, is_ended: bool
+    directory: Path, out: Path, batches: list[FileBatch], ledger: BatchLedger, is_ended: bool
 ) -> Analysis | None:
     """The analysis of the files that were taken in, as a batch analysis has it."""
     files = join_files(batches)
@@ -146,7 +146,7 @@ def say_nothing(text: str) -> None:
     """Its progress was shown batch by batch."""
 
 
-def count_wrong(batches: list[Batch]) -> dict[str, int]:
+def count_wrong(batches: list[FileBatch]) -> dict[str, int]:
     """Check -> violations, over all batches."""
     wrong: dict[str, int] = {}
     for batch in batches:
@@ -155,7 +155,7 @@ def count_wrong(batches: list[Batch]) -> dict[str, int]:
     return wrong
 
 
-def list_waiting(batches: list[Batch]) -> int:
+def list_waiting(batches: list[FileBatch]) -> int:
     """How many segments wait for one before them."""
     judged = sum(state.segments for state in join_lives(batches).values())
     return len(join_files(batches)) - judged

@@ -86,6 +86,10 @@ class ClientStream:
         """Whether the client is not accepted yet."""
         return self.record.status is AWAITING or self.record.status is OPENING
 
+    def abort(self) -> None:
+        """End the connection at once; nothing more is sent."""
+        self._writer.transport.abort()
+
     async def run(self) -> None:
         """Serve the client until the connection is over."""
         self._perform(MQTT_CONNECTION.start(self.record, steady_ns()))

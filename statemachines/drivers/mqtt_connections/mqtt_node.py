@@ -135,7 +135,7 @@ class MqttNode:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if not self._has_room():
+        if not self._make_room():
             writer.transport.abort()
             return
         peer: Any = writer.get_extra_info("peername")
@@ -150,17 +150,22 @@ class MqttNode:
             del self._clients[task]
             self._log_violation(stream)
 
-    def _has_room(self) -> bool:
+    def _make_room(self) -> bool:
+        """Whether one more is served.  Where too many are before CONNECT, the one that waits longest makes room: so
+        those that say nothing keep nobody out."""
         count = len(self._clients)
         if count < CONNECTING_MAX:
             return True
-        connecting = sum(stream.is_connecting for stream, _ in self._clients.values())
-        if count < CONNECTIONS_MAX and connecting < CONNECTING_MAX:
+        connecting = [stream for stream, _ in self._clients.values() if stream.is_connecting]
+        is_crowded = len(connecting) >= CONNECTING_MAX
+        if count < CONNECTIONS_MAX and not is_crowded:
             return True
         if self._turned_away.count_event():
-            what = "%s: %d connections, %d of them before CONNECT: one more is turned away (%d so far)"
-            logger.warning(what, self._node.name, count, connecting, self._turned_away.count)
-        return False
+            what = "%s: %d connections, %d of them before CONNECT: one is turned away (%d so far)"
+            logger.warning(what, self._node.name, count, len(connecting), self._turned_away.count)
+        if is_crowded:
+            connecting[0].abort()
+        return is_crowded
 
     def _log_violation(self, stream: ClientStream) -> None:
         if stream.error is not None and self._violations.count_event():

@@ -23,7 +23,7 @@ PIECE_MAX: Final = 1_000
 """Rows of the largest piece: it is dropped in one transaction."""
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class SessionBounds(msgspec.Struct, frozen=True):
     """What may wait for a session: `messages`, and `size_bytes` of their payloads.
 
     `ConfigurationError` names the value that cannot be.
@@ -66,7 +66,7 @@ class BacklogTally:
     """`add` each row that waits, in the order of the table, and `finish` at its end; `take_drops` is what is to be
     dropped of the sessions that were walked through meanwhile."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: SessionBounds) -> None:
         self._bounds = bounds
         self._rows_max = min(PIECE_MAX, max(1, bounds.messages // PIECES))
         self._session = b""

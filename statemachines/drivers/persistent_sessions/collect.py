@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from statemachines.drivers.clock import LOOK_AGAIN_S, Clock, steady_ns
-from statemachines.drivers.persistent_sessions.backlog import Bounds
+from statemachines.drivers.persistent_sessions.backlog import SessionBounds
 from statemachines.drivers.persistent_sessions.host_request import DropRows
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.sql.failure import StoreUnavailable
@@ -40,18 +40,18 @@ async def run_collector(
     store: SessionStore,
     graces: Graces = GRACES,
     *,
-    bounds: Bounds | None = None,
+    bounds: SessionBounds | None = None,
     told: Callable[[Event], None] = lambda event: None,
     clock: Clock = steady_ns,
 ) -> None:
     """Rounds without end, the first of them at once; what `told` hears are `RoundEnded` and `MessageLost`.
 
-    `bounds`: what may wait for a session (None: `Bounds()`).  A store that is unavailable ends a round, and the next
-    one goes on; raises `StoreDamaged` where it is damaged.
+    `bounds`: what may wait for a session (None: `SessionBounds()`).  A store that is unavailable ends a round, and the
+    next one goes on; raises `StoreDamaged` where it is damaged.
     """
     node = Node(COLLECTOR, CollectorRecord(graces), name="collector", now_ns=clock())
     effects = node.feed(Collect(), clock())
-    store.bound_sessions(bounds or Bounds())
+    store.bound_sessions(bounds or SessionBounds())
     while True:
         request = _tell(effects, told)
         if request is not None:

@@ -68,7 +68,7 @@ Permissions = Annotated[
 ]
 MESSAGES: Final = 1_000_000
 BYTES: Final = 2**30
-"""What may wait for a session, unless the operator says otherwise; as `Bounds` has it."""
+"""What may wait for a session, unless the operator says otherwise; as `SessionBounds` has it."""
 
 CONNECTIONS_BOUND: Final = 1_000_000
 
@@ -164,7 +164,7 @@ def sessions(
     A session that comes to one without gets nothing of its groups there; it is told so, and misses nothing.
     """
     from statemachines.drivers.permission_file import PermissionFile
-    from statemachines.drivers.persistent_sessions.backlog import Bounds
+    from statemachines.drivers.persistent_sessions.backlog import SessionBounds
     from statemachines.drivers.persistent_sessions.node_roles import NODE
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.tcp import parse_address
@@ -185,7 +185,7 @@ def sessions(
         look_ms=look,
         max_sessions=max_sessions,
         max_connections=max_connections,
-        bounds=Bounds(session_messages, session_bytes),
+        bounds=SessionBounds(session_messages, session_bytes),
         groups=groups,
         credentials=read_credentials(
             secret_file, tls_cert, tls_key, tls_ca, role_secret_file=node_secret_file, role=NODE.name
@@ -221,7 +221,7 @@ def session_collector(
     """
     from msgspec.structs import replace
 
-    from statemachines.drivers.persistent_sessions.backlog import Bounds
+    from statemachines.drivers.persistent_sessions.backlog import SessionBounds
     from statemachines.drivers.persistent_sessions.collect import run_collector
     from statemachines.drivers.persistent_sessions.store import open_session_store
     from statemachines.drivers.sql.awaited import retry_while_unavailable
@@ -239,7 +239,7 @@ def session_collector(
             lambda: asyncio.to_thread(open_session_store, store), who="session-collector"
         )
         try:
-            await run_collector(opened, graces, bounds=Bounds(session_messages, session_bytes), told=told)
+            await run_collector(opened, graces, bounds=SessionBounds(session_messages, session_bytes), told=told)
         finally:
             await opened.close()
 

@@ -27,7 +27,7 @@ from statemachines.drivers.identity import Identity
 from statemachines.drivers.lives import begin_log, chance_bits, node_number
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.permission_file import PermissionFile
-from statemachines.drivers.persistent_sessions.backlog import Bounds
+from statemachines.drivers.persistent_sessions.backlog import SessionBounds
 from statemachines.drivers.persistent_sessions.collect import GRACES, drop_rows
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
@@ -103,7 +103,7 @@ class SessionNode:
     long it leaves alone what nobody seems to need (None: it deletes nothing); `max_sessions`: beyond
     so many that the store keeps, whoever has them, this node opens none for a client without one; `max_connections`: of
     clients and nodes together, that it has at a time; `bounds`: what may
-    wait for a session, beyond which its oldest messages are dropped (None: `Bounds()`); `lease_ms`: a
+    wait for a session, beyond which its oldest messages are dropped (None: `SessionBounds()`); `lease_ms`: a
     node that has said nothing to the store for so long is dead for the others; `look_ms`: how often it looks there for
     what it was not told; `groups`: where the groups are that its sessions may share streams with (None: they share with
     nobody); `credentials`: what others must prove; `authorize`: a hook, or a `PermissionFile`, that says what clients
@@ -129,7 +129,7 @@ class SessionNode:
         look_ms: int = LOOK_MS,
         max_sessions: int = SESSIONS_MAX,
         max_connections: int = CONNECTIONS_MAX,
-        bounds: Bounds | None = None,
+        bounds: SessionBounds | None = None,
         groups: Groups | None = None,
         credentials: Credentials = NONE,
         authorize: Authorize | PermissionFile | None = None,
@@ -157,7 +157,7 @@ class SessionNode:
         self._look_ms = look_ms
         self._max_sessions = max_sessions
         self._max_connections = max_connections
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or SessionBounds()
         self.messages_dropped = 0
         """Of sessions that had more waiting than they may, dropped by this node."""
         self._groups = groups

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import msgspec
 
 from statemachines.drivers.clock import Clock, steady_ns
-from statemachines.drivers.persistent_sessions.backlog import BacklogTally, Bounds
+from statemachines.drivers.persistent_sessions.backlog import BacklogTally, SessionBounds
 from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS as COLLECTOR
 from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
 from statemachines.drivers.persistent_sessions.collector_requests import read_rows
@@ -138,7 +138,7 @@ class SessionStore:
 
         return await self._database.run(work)
 
-    def bound_sessions(self, bounds: Bounds) -> None:
+    def bound_sessions(self, bounds: SessionBounds) -> None:
         """Have what waits for each session added up while a collector reads rows through this store."""
         self._tally = BacklogTally(bounds)
 

@@ -11,7 +11,7 @@ from session_databases import SECOND, Clock, connect
 from session_nodes import node_of, run, take, until, where
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-from statemachines.drivers.persistent_sessions.backlog import BacklogTally, Bounds, WaitingRow
+from statemachines.drivers.persistent_sessions.backlog import BacklogTally, SessionBounds, WaitingRow
 from statemachines.drivers.persistent_sessions.collect import GRACES, drop_rows, run_collector
 from statemachines.drivers.persistent_sessions.host_request import DropRows, PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
@@ -44,7 +44,7 @@ def test_PS_461_the_oldest_of_a_session_are_dropped_and_no_more_than_must_be(giv
     for number, (session, writer, passed, size) in enumerate(given_rows, 1):
         clocks[session, writer] = clocks.get((session, writer), 0) + passed
         rows.append(WaitingRow(session.encode(), writer.encode(), 1, number, clocks[session, writer], size))
-    tally = BacklogTally(Bounds(messages, size_bytes))
+    tally = BacklogTally(SessionBounds(messages, size_bytes))
     tally.begin()
     for row in sorted(rows):
         tally.add(row)
@@ -137,11 +137,13 @@ def test_PS_460_no_message_is_deleted_for_its_age_while_a_session_wants_it(url):
     on(url, body, clock)
 
 
-@pytest.mark.parametrize("bounds", [Bounds(messages=10), Bounds(size_bytes=1_000)], ids=["messages", "bytes"])
+@pytest.mark.parametrize(
+    "bounds", [SessionBounds(messages=10), SessionBounds(size_bytes=1_000)], ids=["messages", "bytes"]
+)
 def test_PS_461_what_a_session_has_beyond_its_bound_is_dropped_for_that_session_alone(url, bounds, caplog):
     async def body(store):
         await fill(store, 30)
-        await collect(store, Bounds())
+        await collect(store, SessionBounds())
         assert caplog.text == ""
         await collect(store, bounds)
         assert await waiting(store, "s1") == [(number, number > 21) for number in range(3, 31)]
@@ -172,7 +174,7 @@ def test_PS_461_a_session_with_too_much_goes_on_behind_what_was_dropped(store, c
     """Publishers are never stopped by it, and it is live for what comes next."""
 
     async def main():
-        async with node_of(store, graces=Graces(round_ms=50), bounds=Bounds(messages=20)) as node:
+        async with node_of(store, graces=Graces(round_ms=50), bounds=SessionBounds(messages=20)) as node:
             async with PersistentSession("tablet", nodes=where(node), receive_maximum=5) as session:
                 await session.subscribe("t")
             async with SessionPublisher(node=node) as publisher:
@@ -196,4 +198,4 @@ def test_PS_461_a_session_with_too_much_goes_on_behind_what_was_dropped(store, c
 def test_PS_461_a_bound_is_a_number():
     for given_bounds in ({"messages": 0}, {"size_bytes": -1}, {"messages": True}):
         with pytest.raises(ConfigurationError, match="session_"):
-            Bounds(**given_bounds)
+            SessionBounds(**given_bounds)
