@@ -268,7 +268,10 @@ def test_a_protocol_without_drivers_says_who_has_some(folder):
     refused = folder.gapless("node", "bare/role")
     assert refused.returncode == 2
     assert "has no part for 'drivers'" in said(refused)
-    assert "made_up, missed_samples, mqtt_connections, persistent_sessions, sequence_windows, shared_subscriptions" in said(refused)
+    assert (
+        "made_up, missed_samples, mqtt_connections, persistent_sessions, sequence_windows, shared_subscriptions"
+        in said(refused)
+    )
 
 
 def test_a_verb_of_two_protocols_is_an_error_of_that_verb_only(folder):

@@ -46,6 +46,7 @@ from statemachines.drivers.persistent_sessions.persistent_session import Persist
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher
+from statemachines.drivers.persistent_sessions.session_row import SessionRow
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
@@ -276,6 +277,10 @@ BREAKS = {
     "PS-331": swap(SessionServer, "watch_store", lambda self: False),
     "PS-332": swap(GroupMembership, "give_up", lambda self: None),
     "PS-333": swap(node_guide, "Farewell", Subscribed),
+    "PS-440": swap(SessionRow, "ends_for_front", False),
+    "PS-441": swap(host_requests, "put_retained", lambda sql, asked: None),
+    "PS-442": swap(host_requests, "find_retained", lambda sql, topic_filter: []),
+    "PS-443": swap(host_requests, "put_options", lambda sql, session, topic_filter, options: None),
     "PS-450": swap(PermissionFile, "is_allowed", lambda self, identity, action, client_id, topic: True),
     "PS-451": swap(Authority, "_take", lambda self, is_allowed, asked, take: take(True)),
     "PS-452": swap(topic_filter, "_contains_levels", lambda outer, inner: True),
