@@ -65,12 +65,12 @@ ALLOWED: Final = (
         "generations and shards count from 0: whatever is below it stands for none",
     ),
     Allowed(
-        ("leader/62/after-63", "leader/65/after-66"),
+        ("leader/65/after-66", "leader/68/after-69"),
         "SS-131",
         "a batch and the look-up of what became of it have two numbers, and what was written is not what was there",
     ),
     Allowed(
-        ("leader/18/after-65", "leader/24/after-62", "leader/34/after-45"),
+        ("leader/18/after-68", "leader/24/after-65", "leader/37/after-48"),
         "SS-153",
         "no two requests have one number: the two guards never hold together",
     ),
@@ -90,7 +90,7 @@ ALLOWED: Final = (
         "a commit interval later at most: sooner is allowed",
     ),
     Allowed(
-        ("leader/57/timer-halved",),
+        ("leader/60/timer-halved",),
         "SS-127",
         "a heartbeat that meets a batch under way is made up for within a commit interval: sooner is allowed",
     ),
@@ -147,12 +147,12 @@ ALLOWED: Final = (
         "a page is the last or not, never both: either may be asked first",
     ),
     Allowed(
-        ("leader/73/timer-halved",),
+        ("leader/76/timer-halved",),
         "SS-134",
         "it ends as soon as the batch under way lets it: to ask for that sooner is allowed",
     ),
     Allowed(
-        ("leader/75/to-releasing",),
+        ("leader/78/to-releasing",),
         "SS-133",
         "the end of the claim that entering anew cancels is set in the same step, by the batch that was committed",
     ),
