@@ -121,13 +121,13 @@ def read_conditions(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
     return walk(tree, "")
 
 
-def find_branches(protocol: str) -> list[Branch]:
+def find_branches(protocol: str, outside: tuple[str, ...] = OUTSIDE) -> list[Branch]:
     """Branches outside `statemachines/<protocol>/` that the protocol's words decide; codecs are left out."""
     words = read_words(protocol)
     found = []
-    for file in list_files(
-        *(f"{folder}/**/{protocol}/**" for folder in OUTSIDE), *(f"{one}/{protocol}/" for one in OUTSIDE)
-    ):
+    for file in list_files(*outside):
+        if protocol not in file.parts:
+            continue
         if file.suffix != ".py" or "codec" in file.stem:
             continue
         for test, function in read_conditions(ast.parse((ROOT / file).read_text(encoding="utf-8"))):

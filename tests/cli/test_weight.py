@@ -1,0 +1,45 @@
+"""Decisions of a protocol that drivers take in branches of their own are counted, and the count only falls."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = importlib.util.spec_from_file_location("weight_tool", ROOT / "tools/weight.py")
+WEIGHT = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(WEIGHT)
+
+DRIVERS = ("statemachines/drivers",)
+LIMITS = {
+    "cursor_recovery": 84,
+    "missed_samples": 34,
+    "persistent_sessions": 277,
+    "sequence_windows": 36,
+    "shared_subscriptions": 149,
+}
+
+
+@pytest.mark.parametrize("protocol", LIMITS)
+def test_drivers_take_no_more_decisions_of_a_protocol_than_the_limit(protocol):
+    """`python tools/weight.py --branches PROTOCOL` lists them: what is new belongs into a table, or into a codec."""
+    assert len(WEIGHT.find_branches(protocol, DRIVERS)) <= LIMITS[protocol]
+
+
+def test_a_condition_that_names_a_field_is_seen_and_another_is_not(tmp_path, monkeypatch):
+    machines, drivers = tmp_path / "statemachines" / "lock", tmp_path / "statemachines" / "drivers" / "lock"
+    for folder in (machines, drivers):
+        folder.mkdir(parents=True)
+    (machines / "record.py").write_text("class Holder:\n    owner: str\n    id: int\n")
+    (drivers / "node.py").write_text(
+        "def give(one, all):\n    if one.owner:\n        return [x for x in all if x.id]\n"
+    )
+    (drivers / "codec.py").write_text("def read(one):\n    return 1 if one.owner else 2\n")
+    monkeypatch.setattr(WEIGHT, "ROOT", tmp_path)
+    monkeypatch.setattr(
+        WEIGHT,
+        "list_files",
+        lambda *under: [one.relative_to(tmp_path) for u in under for one in (tmp_path / u).rglob("*.py")],
+    )
+    (found,) = WEIGHT.find_branches("lock", DRIVERS)
+    assert (Path(found.file).name, found.line, found.function, found.words) == ("node.py", 2, "give", ("owner",))
