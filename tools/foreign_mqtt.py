@@ -59,7 +59,7 @@ def start_broker(arguments: list[str]) -> None:
     keys = read_configuration(arguments)
     server = socket.create_server(("localhost", int(keys.get("port", "1883"))), backlog=100)
     from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
-    from statemachines.drivers.mqtt_connections.password_file import PasswordFile
+    from statemachines.drivers.password_file import PasswordFile
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.signals import run_until_signal
     from statemachines.mqtt_codec import packet_property
