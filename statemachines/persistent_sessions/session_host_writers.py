@@ -34,7 +34,7 @@ def hand_over(record: Record, event: HandMessage, now_ns: int) -> Done:
     for one in event.handed:
         record, party, began = with_writer(record, one.session)
         begun += began
-        hands.append(Feed(party, Hand(event.message, one.filter, one.qos, one.until_ns)))
+        hands.append(Feed(party, Hand(event.message, one.filter, one.qos, one.until_ns, one.since_ns)))
     if len(hands) > 1:
         record = replace(record, unwritten=record.unwritten.set(event.message, len(hands) - 1))
     return record, (*begun, *hands, *make_room(record))

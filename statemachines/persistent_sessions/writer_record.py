@@ -16,7 +16,8 @@ class Start(Call, frozen=True, gc=False):
 
 
 class Hand(Call, frozen=True, gc=False):
-    """A publisher's connection hands over a message that matches a subscription of the session."""
+    """A publisher's connection hands over a message that matches a subscription of the session; `since_ns` as of
+    `Live`."""
 
     columns: ClassVar = TraceColumns(key="message", grant="qos", last="until_ns")
 
@@ -24,6 +25,7 @@ class Hand(Call, frozen=True, gc=False):
     filter: str = ""
     qos: int = 1
     until_ns: int = 0
+    since_ns: int = 0
 
 
 class LiveKnown(Call, frozen=True, gc=False):

@@ -77,6 +77,10 @@ class PutMessage(HostRequest, frozen=True):
     """Keep it as the retained message of its topic."""
 
 
+class ReadStoreTime(HostRequest, frozen=True):
+    """What time is it, by the store's time?  Later than every commit before; answered with nanoseconds."""
+
+
 class ReadGroups(HostRequest, frozen=True):
     """Which filters of groups does the session subscribe?  Answered with a tuple of them."""
 

@@ -67,9 +67,10 @@ TIME: Final = _ours(f"SELECT time_ns, ahead_ns, stopped_ns, {CLOCK} FROM @store"
 class PostgresSql:
     """A transaction on a server."""
 
-    def __init__(self, connection: Connection, now_ns: int, aged_ns: int) -> None:
+    def __init__(self, connection: Connection, now_ns: int, aged_ns: int, seen_ns: int) -> None:
         self._connection = connection
         self.now_ns = now_ns
+        self.seen_ns = seen_ns
         self.aged_ns = aged_ns
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
@@ -101,7 +102,7 @@ class PostgresSessions:
         """All or nothing, and alone."""
         with self._database.transaction() as connection:
             found = self._stamp(connection, watch)
-            yield PostgresSql(connection, found.time_ns, found.age_limit_ns(found.time_ns))
+            yield PostgresSql(connection, found.time_ns, found.age_limit_ns(found.time_ns), found.time_ns)
 
     def _stamp(self, connection: Connection, watch: TimeWatch | None) -> StoreTime:
         """One round trip, unless the clock has leapt, or has come back."""
@@ -120,7 +121,7 @@ class PostgresSessions:
             *known, clock_ns = connection.execute(TIME, self._database.clock).one()
             found = StoreTime(*known)
             now_ns = time_of_read(found, clock_ns, None) if watch is None else watch.read(found, clock_ns)
-            yield PostgresSql(connection, now_ns, found.age_limit_ns(now_ns))
+            yield PostgresSql(connection, now_ns, found.age_limit_ns(now_ns), found.time_ns)
 
     def last_commit_ns(self) -> int:
         """When something was committed last."""

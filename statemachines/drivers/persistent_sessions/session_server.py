@@ -33,6 +33,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadGroups,
     ReadOptions,
     ReadPage,
+    ReadStoreTime,
     Routes,
     StoreRows,
     Subscribe,
@@ -145,9 +146,12 @@ class Unstored(NamedTuple):
 class ClientConnection:
     """A client: `say` to it; when it was `heard_ns` last; `owner` of its session ("": none), and who brings it that
     session's messages; `rights`: what it may do; `changes` of its subscriptions, and messages it is `publishing` (and
-    their `bytes`), that are under way; what it has `acknowledged` in this turn of the loop."""
+    their `bytes`), that are under way; what it has `acknowledged` in this turn of the loop; `since_ns`: when it has
+    published first, by the store's time (None: it has not; 0: that is being asked for)."""
 
-    __slots__ = ("acknowledged", "bytes", "changes", "courier", "heard_ns", "owner", "publishing", "rights", "say")
+    __slots__ = (
+        "acknowledged", "bytes", "changes", "courier", "heard_ns", "owner", "publishing", "rights", "say", "since_ns",
+    )  # fmt: skip
 
     def __init__(self, say: Say, heard_ns: int, rights: ClientRights) -> None:
         self.say = say
@@ -158,6 +162,7 @@ class ClientConnection:
         self.publishing = 0
         self.bytes = 0
         self.courier: Outbox | None = None
+        self.since_ns: int | None = None
         self.acknowledged: list[Acknowledgement] = []
 
 
@@ -636,10 +641,24 @@ class SessionServer:
             if not routes:
                 self._answer(life, visitor, asked, is_matched=is_matched)
                 return
-            handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
+            since_ns = visitor.since_ns or 0
+            handed = [
+                Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns, since_ns) for one in routes
+            ]
             self.hand(message, Unstored(Payload(asked.topic, asked.payload, head), stored), handed)
 
+        self._ask_since(visitor)
         self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain), take)
+
+    def _ask_since(self, visitor: ClientConnection) -> None:
+        """What it has published at other nodes was stored before it publishes here: the time is answered first."""
+
+        def take(since_ns: int) -> None:
+            visitor.since_ns = since_ns
+
+        if visitor.since_ns is None:
+            visitor.since_ns = 0
+            self._desk.give(ReadStoreTime(), take)
 
     def _leave_out(self, visitor: ClientConnection, routes: Routes, filters: frozenset[str]) -> Routes:
         """The routes without those by which the session of this client is not to have its own message."""
