@@ -87,6 +87,8 @@ class PutRows(Request, frozen=True, gc=False):
 class RowStored(Answer, frozen=True, gc=False):
     """To `PutRows` and `PutMarker`: it is durable, all of it; rows since `stored_ns` (0: unknown)."""
 
+    columns: ClassVar = TraceColumns(last="stored_ns")
+
     stored_ns: int = 0
 
 
@@ -116,7 +118,7 @@ class ReadRow(Request, frozen=True, gc=False):
 class RowRead(Answer, frozen=True, gc=False):
     """To `ReadRow`."""
 
-    columns: ClassVar = TraceColumns(first="there")
+    columns: ClassVar = TraceColumns(first="there", last="stored_ns")
 
     found: bool
     stored_ns: int = 0

@@ -53,6 +53,7 @@ from statemachines.persistent_sessions.writer_flow_record import (
     SYNCING,
     AskAgain,
     Begin,
+    BlockRows,
     CatchUp,
     LinkLost,
     MarkerTimeout,
@@ -90,11 +91,17 @@ def step_flow(record: ResumeRecord, flow: WriterFlowRecord, event: Event, now_ns
         if not isinstance(effect, Tell):
             out = (*out, effect)
         elif isinstance(effect.event, Take) and not may_pass(record, effect.event, event):
-            record = add_take(record, effect.event, event)
+            record, more, seen_more = block_take(add_take(record, effect.event, event), effect.event, now_ns)
+            out, steps = (*out, *more), (*steps, *seen_more)
         else:
             record, more, seen_more = step_delivery(record, effect.event, now_ns)
             out, steps = (*out, *more), (*steps, *seen_more)
     return pass_blocked(record, out, steps, now_ns) if record.blocked_rows else (record, out, steps)
+
+
+def block_take(record: ResumeRecord, event: Take, now_ns: int) -> Delegated:
+    """The session state hears of rows that it gets later."""
+    return step_delivery(record, BlockRows(event.writer, event.epoch, event.rows), now_ns)
 
 
 def pass_blocked(record: ResumeRecord, out: Effects, steps: tuple[ChildStep, ...], now_ns: int) -> Delegated:
@@ -305,6 +312,10 @@ def begin_flows(record: ResumeRecord, event: SubscribedLive, now_ns: int) -> Del
     for take in takes:
         record, more, seen = step_delivery(record, take, now_ns)
         effects, steps = (*effects, *more), (*steps, *seen)
+    for writer in keys_in_order(record.blocked_rows):
+        epoch, rows = record.flows[writer].epoch, tuple(row.queued for row in record.blocked_rows[writer])
+        record, _, seen = block_take(record, Take(writer, epoch, rows), now_ns)
+        steps = (*steps, *seen)
     for writer in writers:
         record, more, seen = step_flow(record, record.flows[writer], Begin(), now_ns)
         effects, steps = (*effects, *more), (*steps, *seen)

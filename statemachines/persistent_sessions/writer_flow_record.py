@@ -112,6 +112,11 @@ class Take(Event, frozen=True, gc=False):
         return sum(not row.message for row in self.rows)
 
 
+class BlockRows(Take, frozen=True, gc=False):
+    """To the session state: the same, and some of them wait for older rows of other writers.  They come when those
+    have."""
+
+
 class FlowStatus(Status):
     """The page's states, and `fencing`: the epoch is raised, and what it has is read.  `behind` (of `syncing`) and
     `draining` (of `fencing`): there is more to be read, and no room for it."""

@@ -19,7 +19,7 @@ class Hand(Call, frozen=True, gc=False):
     """A publisher's connection hands over a message that matches a subscription of the session; `since_ns` as of
     `Live`."""
 
-    columns: ClassVar = TraceColumns(key="message", grant="qos", last="until_ns")
+    columns: ClassVar = TraceColumns(key="message", grant="qos", first="since_ns", last="until_ns")
 
     message: str
     filter: str = ""
