@@ -32,3 +32,18 @@ def test_PS_480_a_session_that_was_absent_gets_the_order_of_a_publisher_that_mov
                 assert await take(session, 3 * COUNT) == [str(number) for number in range(3 * COUNT)]
 
     run(main())
+
+
+def test_PS_481_a_publisher_that_moves_overtakes_nothing_on_its_way_to_a_live_session(store):
+    """The other node is not linked to that of the session: what it stores is found in the database alone."""
+
+    async def main():
+        async with AsyncExitStack() as stack:
+            here, there = [await stack.enter_async_context(node_of(store, name, look_ms=5_000)) for name in "ab"]
+            session = await stack.enter_async_context(PersistentSession("tablet", nodes=where(here)))
+            await session.subscribe("value")
+            for turn in range(4):
+                await publish((there, here)[turn % 2], 5 * turn, 5)
+            assert await take(session, 20) == [str(number) for number in range(20)]
+
+    run(main())
