@@ -85,9 +85,9 @@ class Cluster:
                     self._queue.extend((node_of(to), *one) for one in out)
             case Ask(_, request):
                 self.asked.append(request)
-                if type(request) in self.unanswered:
-                    return
-                for answer in asyncio.run(self.store.ask(request)):
+                # A store carries out what a node asks in its order, so what nobody is told of has been done, too.
+                answers = asyncio.run(self.store.ask(request))
+                for answer in answers if type(request) not in self.unanswered else ():
                     out = host.feed(party, answer, self.now_ns)
                     self._queue.extend((name, *one) for one in out)
             case Tell(event):
