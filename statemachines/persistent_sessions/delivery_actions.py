@@ -242,8 +242,8 @@ def commit(record: DeliveryRecord, changes: tuple[Change, ...], now_ns: int) -> 
 
 
 def finish_delivered(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
-    """What is over is done: nobody is sent it, its packet is free, and its row is marked with the others.  The committed
-    state is without it."""
+    """What is over is done: nobody is sent it, its packet is free, and its row is marked with the others.  The
+    committed state is without it."""
     steps = PacketSteps(record)
     over = [sent for sent in record.outgoing if is_over(sent.queued, event.time_ns)]
     for sent in over:

@@ -151,7 +151,7 @@ class SessionStore:
 
         def work() -> bool:
             with self._database.writing() as sql:
-                return bool(sql.run("UPDATE @store SET stopped_ns = 0 WHERE stopped_ns > 0"))
+                return bool(sql.count("UPDATE @store SET stopped_ns = 0 WHERE stopped_ns > 0"))
 
         return await self._database.run(work)
 
