@@ -29,6 +29,7 @@ from statemachines.persistent_sessions.writer_actions import (
     put_again,
     put_under_next_epoch,
     queue,
+    queue_many,
     queue_marker,
     read_back,
     row_is_next,
@@ -36,6 +37,7 @@ from statemachines.persistent_sessions.writer_actions import (
     show_again,
     show_and_go_on,
     store,
+    store_many,
 )
 from statemachines.persistent_sessions.writer_record import (
     BEGINNING,
@@ -46,6 +48,7 @@ from statemachines.persistent_sessions.writer_record import (
     READING,
     STORING,
     Hand,
+    HandMany,
     LiveGone,
     LiveKnown,
     Start,
@@ -62,6 +65,8 @@ ROWS = (
     Row(EpochBegun,   BEGINNING,                IDLE,      begin_epoch,          None,                        "PS-01"),
     Row(Hand,         IDLE,                     STORING,   store,                None,                        "PS-02"),
     Row(Hand,         (NEW, BEGINNING, *BUSY),  STAY,      queue,                None,                        "PS-03"),
+    Row(HandMany,     IDLE,                     STORING,   store_many,           None,                        "PS-491"),
+    Row(HandMany,     (NEW, BEGINNING, *BUSY),  STAY,      queue_many,           None,                        "PS-491"),
     Row(RowStored,    STORING,                  STORING,   send_and_go_on,       row_is_next,                 "PS-04"),
     Row(RowStored,    STORING,                  MARKING,   send_and_go_on,       marker_is_next,              "PS-04"),
     Row(RowStored,    STORING,                  IDLE,      send_and_go_on,       None,                        "PS-04"),

@@ -17,7 +17,16 @@ from statemachines.persistent_sessions.request import (
     RowFenced,
     RowRead,
 )
-from statemachines.persistent_sessions.writer_record import Done, Hand, Job, LiveGone, LiveKnown, Start, WriterRecord
+from statemachines.persistent_sessions.writer_record import (
+    Done,
+    Hand,
+    HandMany,
+    Job,
+    LiveGone,
+    LiveKnown,
+    Start,
+    WriterRecord,
+)
 
 
 def mark_of(event: MarkerWanted) -> Mark:
@@ -153,6 +162,19 @@ def store(record: WriterRecord, event: Hand, now_ns: int) -> Done:
 
 def queue(record: WriterRecord, event: Hand, now_ns: int) -> Done:
     return replace(record, inbox=record.inbox.set(record.end, event)), ()
+
+
+def queue_many(record: WriterRecord, event: HandMany, now_ns: int) -> Done:
+    inbox = record.inbox.mutate()
+    for place, hand in enumerate(event.hands, record.end):
+        inbox[place] = hand
+    return replace(record, inbox=inbox.finish()), ()
+
+
+def store_many(record: WriterRecord, event: HandMany, now_ns: int) -> Done:
+    """As many as a range may have; the others wait."""
+    record, _ = queue_many(record, event, now_ns)
+    return take_next(record)
 
 
 def mark(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:

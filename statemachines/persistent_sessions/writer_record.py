@@ -26,6 +26,19 @@ class Hand(Call, frozen=True, gc=False):
     until_ns: int = 0
 
 
+class HandMany(Call, frozen=True, gc=False):
+    """Messages that are handed over at once, in their order: those of all publishers that were stored together."""
+
+    columns: ClassVar = TraceColumns(key="message")
+
+    hands: tuple[Hand, ...]
+
+    @property
+    def message(self) -> str:
+        """The first message."""
+        return self.hands[0].message
+
+
 class LiveKnown(Call, frozen=True, gc=False):
     """It is known on this node that the session is subscribed live, at `to`, by the owner with this token."""
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Event
 from statemachines.persistent_sessions.message import Written
-from statemachines.persistent_sessions.writer_record import Hand
+from statemachines.persistent_sessions.writer_record import Hand, HandMany
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 
 PUBLISHER = "publisher"
@@ -23,6 +23,13 @@ class PublishTo(Event, frozen=True, gc=False):
     message: str
 
 
+class PublishAllTo(Event, frozen=True, gc=False):
+    """Messages that were stored together match it, and go to this writer."""
+
+    writer: str
+    messages: tuple[str, ...]
+
+
 class PublisherLocal(msgspec.Struct, frozen=True, gc=False):
     """The messages that were handed over."""
 
@@ -30,20 +37,22 @@ class PublisherLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Publisher(Actor):
-    """`messages`: what each writer gets, in any order if `jumbled` (their ids were stamped before), of this `qos`;
-    `untils`: from when on those are over that expire."""
+    """`messages`: what each writer gets, in any order if `jumbled` (their ids were stamped before), of this `qos`, and
+    several at once if `together`; `untils`: from when on those are over that expire."""
 
     def __init__(
         self,
         messages: dict[str, tuple[str, ...]],
         *,
         jumbled: bool = False,
+        together: bool = False,
         qos: int = 1,
         untils: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(PUBLISHER)
         self.messages = messages
         self.jumbled = jumbled
+        self.together = together
         self.qos = qos
         self.untils = dict(untils or {})
 
@@ -55,15 +64,18 @@ class Publisher(Actor):
         for writer, messages in self.messages.items():
             left = [one for one in messages if one not in local.handed]
             found += [PublishTo(writer, one) for one in (left if self.jumbled else left[:1])]
+            if self.together and len(left) > 1:
+                found.append(PublishAllTo(writer, tuple(left)))
         return tuple(found)
 
     def react(self, local: PublisherLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         if isinstance(event, Written):
             return Reaction(local)
-        handed = tuple(sorted((*local.handed, event.message)))
-        call = Envelope(self.name, event.writer, Hand(event.message, "t", self.qos, self.untils.get(event.message, 0)))
-        return Reaction(replace(local, handed=handed), (), (call,))
+        messages = event.messages if isinstance(event, PublishAllTo) else (event.message,)
+        hands = tuple(Hand(one, "t", self.qos, self.untils.get(one, 0)) for one in messages)
+        call = Envelope(self.name, event.writer, HandMany(hands) if len(hands) > 1 else hands[0])
+        return Reaction(replace(local, handed=tuple(sorted((*local.handed, *messages)))), (), (call,))
 
     def describe(self, local: PublisherLocal) -> str:
         return f"has handed over {', '.join(local.handed) or 'nothing'}"

@@ -26,6 +26,7 @@ from statemachines.persistent_sessions.writer_record import (
     READING,
     STORING,
     Hand,
+    HandMany,
     LiveGone,
     LiveKnown,
     Start,
@@ -50,7 +51,7 @@ RELATION: Final = Relation(repeated=(Repeated("live", "PS-341"), Repeated("live_
 
 ALPHABET: Final = Alphabet(
     takes=(
-        Start, Hand, MarkerWanted, LiveKnown, LiveGone,
+        Start, Hand, HandMany, MarkerWanted, LiveKnown, LiveGone,
         EpochBegun, RowStored, RowFenced, RowUnclear, RowRead,
     ),
     sends=(Live, LiveMarker),
