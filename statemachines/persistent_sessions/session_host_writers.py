@@ -22,7 +22,7 @@ from statemachines.persistent_sessions.session_host_record import (
     HandMessages,
     LookForOwner,
 )
-from statemachines.persistent_sessions.writer_record import IDLE, Hand, HandMany, Start, WriterRecord
+from statemachines.persistent_sessions.writer_record import IDLE, Hand, Start, WriterRecord
 
 # -- messages and writers -------------------------------------------------------------------------------------------
 
@@ -36,10 +36,10 @@ def hand_over(record: Record, event: HandMessages, now_ns: int) -> Done:
         for one in message.handed:
             record, party, began = with_writer(record, one.session)
             begun += began
-            hands.setdefault(party, []).append(Hand(message.id, one.filter, one.qos, one.until_ns))
+            hands.setdefault(party, []).append(Hand(message.id, one.filter, one.qos, one.until_ns, more=True))
         if len(message.handed) > 1:
             record = replace(record, unwritten=record.unwritten.set(message.id, len(message.handed) - 1))
-    fed = (Feed(party, its[0] if len(its) == 1 else HandMany(tuple(its))) for party, its in hands.items())
+    fed = (Feed(party, one) for party, its in hands.items() for one in (*its[:-1], replace(its[-1], more=False)))
     return record, (*begun, *fed, *make_room(record))
 
 

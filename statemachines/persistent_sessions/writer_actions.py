@@ -20,7 +20,6 @@ from statemachines.persistent_sessions.request import (
 from statemachines.persistent_sessions.writer_record import (
     Done,
     Hand,
-    HandMany,
     Job,
     LiveGone,
     LiveKnown,
@@ -54,6 +53,10 @@ def is_latest(record: WriterRecord, event: MarkerWanted) -> bool:
 def is_later(record: WriterRecord, event: MarkerWanted) -> bool:
     """Later than the one under way, and than the one that waits."""
     return mark_of(event) > max(record.mark, marker_waits(record))
+
+
+def more_follow(record: WriterRecord, event: Hand) -> bool:
+    return event.more
 
 
 def row_is_next(record: WriterRecord, event: Event) -> bool:
@@ -164,17 +167,9 @@ def queue(record: WriterRecord, event: Hand, now_ns: int) -> Done:
     return replace(record, inbox=record.inbox.set(record.end, event)), ()
 
 
-def queue_many(record: WriterRecord, event: HandMany, now_ns: int) -> Done:
-    inbox = record.inbox.mutate()
-    for place, hand in enumerate(event.hands, record.end):
-        inbox[place] = hand
-    return replace(record, inbox=inbox.finish()), ()
-
-
-def store_many(record: WriterRecord, event: HandMany, now_ns: int) -> Done:
+def store_gathered(record: WriterRecord, event: Hand, now_ns: int) -> Done:
     """As many as a range may have; the others wait."""
-    record, _ = queue_many(record, event, now_ns)
-    return take_next(record)
+    return take_next(queue(record, event, now_ns)[0])
 
 
 def mark(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:

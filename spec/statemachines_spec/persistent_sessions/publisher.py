@@ -10,24 +10,18 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Event
 from statemachines.persistent_sessions.message import Written
-from statemachines.persistent_sessions.writer_record import Hand, HandMany
+from statemachines.persistent_sessions.writer_record import Hand
 from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
 
 PUBLISHER = "publisher"
 
 
 class PublishTo(Event, frozen=True, gc=False):
-    """A message matches the session's subscription, and goes to this writer."""
+    """A message matches the session's subscription, and goes to this writer; `more`: another follows at once."""
 
     writer: str
     message: str
-
-
-class PublishAllTo(Event, frozen=True, gc=False):
-    """Messages that were stored together match it, and go to this writer."""
-
-    writer: str
-    messages: tuple[str, ...]
+    more: bool = False
 
 
 class PublisherLocal(msgspec.Struct, frozen=True, gc=False):
@@ -65,17 +59,16 @@ class Publisher(Actor):
             left = [one for one in messages if one not in local.handed]
             found += [PublishTo(writer, one) for one in (left if self.jumbled else left[:1])]
             if self.together and len(left) > 1:
-                found.append(PublishAllTo(writer, tuple(left)))
+                found.append(PublishTo(writer, left[0], True))
         return tuple(found)
 
     def react(self, local: PublisherLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         if isinstance(event, Written):
             return Reaction(local)
-        messages = event.messages if isinstance(event, PublishAllTo) else (event.message,)
-        hands = tuple(Hand(one, "t", self.qos, self.untils.get(one, 0)) for one in messages)
-        call = Envelope(self.name, event.writer, HandMany(hands) if len(hands) > 1 else hands[0])
-        return Reaction(replace(local, handed=tuple(sorted((*local.handed, *messages)))), (), (call,))
+        hand = Hand(event.message, "t", self.qos, self.untils.get(event.message, 0), event.more)
+        call = Envelope(self.name, event.writer, hand)
+        return Reaction(replace(local, handed=tuple(sorted((*local.handed, event.message)))), (), (call,))
 
     def describe(self, local: PublisherLocal) -> str:
         return f"has handed over {', '.join(local.handed) or 'nothing'}"
