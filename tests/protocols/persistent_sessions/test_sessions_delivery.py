@@ -377,6 +377,22 @@ def test_PS_56_an_acknowledgement_that_does_not_fit_is_dropped():
         assert one.record.status is status
 
 
+def test_PS_490_a_commit_says_what_has_changed_alone():
+    one = delivery(3)
+    one.feed(Take("v", 1, rows(1)))
+    one.feed(StateCommitted())
+    one.feed(Take("w", 1, rows(1, 2, 3)))
+    one.feed(StateCommitted())
+    (asked,) = one.feed(Puback(1))
+    third = InFlightRecord(4, "c", queued(3), 3)
+    assert asked.change == StateChange(Map(), (1,), (third,), 1, (), 4)
+    one.feed(StateCommitted())
+    one.feed(Puback(2))
+    (asked,) = one.feed(Take("w", 1, rows(4, 5)))
+    fourth = InFlightRecord(5, "c", queued(4), 4)
+    assert asked.change == StateChange(Map({"w": (1, 5)}), (2,), (fourth,), 0, rows(5), 5)
+
+
 def committed_alike(state):
     """A state but for what comes again alike."""
     alike = {SENT: TAKEN, RELEASED: RECEIVED}
