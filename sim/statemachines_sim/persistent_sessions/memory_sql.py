@@ -104,16 +104,19 @@ class MemorySql(SqliteSql):
             self._book.flush(time=time, lives=lives)
         return super().all(statement, **values)
 
-    def run(self, statement: str, **values: Any) -> int:
+    def run(self, statement: str, **values: Any) -> None:
         if statement == WRITE_BATCH and values["name"] in self._book.lives:
             self._book.write_batch(values["name"], values["batch"])
-            return 1
+        else:
+            self.count(statement, **values)
+
+    def count(self, statement: str, **values: Any) -> int:
         self._begin()
         time, lives = touches(statement)
         if not time and not lives:
-            return super().run(statement, **values)
+            return super().count(statement, **values)
         self._book.flush(time=time, lives=lives)
-        count = super().run(statement, **values)
+        count = super().count(statement, **values)
         self._book.forget(time=time, lives=lives)
         return count
 

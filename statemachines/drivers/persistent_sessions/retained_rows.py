@@ -58,7 +58,7 @@ def _has_room(sql: Sql) -> bool:
     """Whether one more topic may have a message; messages that are over make room."""
     if _count(sql) < RETAINED_MAX:
         return True
-    gone = sql.run("DELETE FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns", now_ns=sql.now_ns)
+    gone = sql.count("DELETE FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns", now_ns=sql.now_ns)
     sql.run("UPDATE @store SET retained = retained - :gone", gone=gone)
     return _count(sql) < RETAINED_MAX
 
