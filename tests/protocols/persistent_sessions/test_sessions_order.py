@@ -73,7 +73,7 @@ def test_PS_480_what_another_writer_may_have_before_it_is_waited_for():
     assert [held.queued for held in one.record.blocked_rows["b"]] == [row(1, 13)]
     one.feed(marker(3, writer="a"))
     effects = one.feed(Polled("a", (found("a", row(2, 12), markers=((7, 1),)),), 50))
-    assert effects[0].state.taken["a"] == (1, 2)
+    assert effects[0].change.taken["a"] == (1, 2)
     assert sent(one.feed(StateCommitted())) == ["m12"]
     assert sent(one.feed(StateCommitted())) == ["m13"]
 
@@ -85,7 +85,7 @@ def test_PS_481_a_live_row_waits_for_what_its_publisher_stored_elsewhere():
     assert one.feed(live("b", 2, 63, since_ns=62)) == [ReadPending("s", "", WIDE.page)]
     assert one.feed(live("b", 3, 64, since_ns=50)) == [], "the order of its writer"
     effects = one.feed(PendingRead((found("a", row(1, 60)),), 65, 65))
-    assert (effects[0].state.taken["a"], one.record.reads) == ((1, 1), False)
+    assert (effects[0].change.taken["a"], one.record.reads) == ((1, 1), False)
     assert sent(one.feed(StateCommitted())) == ["m60"]
     assert sent(one.feed(StateCommitted())) == ["m63", "m64"]
     assert one.feed(live("a", 1, 60, since_ns=50)) == [], "it was taken before it came"
