@@ -117,7 +117,7 @@ def test_a_transaction_that_fails_leaves_nothing(database):
 
 def test_a_batch_of_a_node_that_nobody_knows_changes_nothing(database):
     with database.writing() as sql:
-        assert sql.run(WRITE_BATCH, batch=1, name=b"b") == 0
+        assert sql.count(WRITE_BATCH, batch=1, name=b"b") == 0
     assert read(database, CHECK, name=b"b") == read(database, f"{CHECK} ", name=b"b") == [(IDENTITY, 0, 0)]
 
 
