@@ -274,7 +274,8 @@ class Histories:
 
     def _take_rows(self, cells: Cells, owner: Owned, session: Session) -> None:
         flow = owner.flow(cells.key, self.findings)
-        if cells.event == "take" and (cells.term, cells.last) <= flow.blocked:
+        if cells.event == "take" and flow.released < (cells.term, cells.last) <= flow.blocked:
+            flow.released = cells.term, cells.last
             return  # these have waited for older rows of other writers
         if cells.event == "block_rows":
             flow.blocked = cells.term, cells.last
