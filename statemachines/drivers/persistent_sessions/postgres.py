@@ -160,7 +160,7 @@ class PostgresSessions:
         with self._database.transaction() as connection, open_pipeline(connection) as driver:
             sql = PostgresSql(driver, STAMP, self._database.clock, settle)
             yield sql
-            _ = sql.now_ns
+            _ = sql.now_ns  # whoever watches the clock sees every transaction
 
     @contextmanager
     def reading(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
@@ -173,7 +173,9 @@ class PostgresSessions:
             return Found(now_ns, found.age_limit_ns(now_ns))
 
         with self._database.snapshot() as connection, open_pipeline(connection) as driver:
-            yield PostgresSql(driver, TIME, self._database.clock, settle)
+            sql = PostgresSql(driver, TIME, self._database.clock, settle)
+            yield sql
+            _ = sql.now_ns  # whoever watches the clock sees every transaction
 
     def last_commit_ns(self) -> int:
         """When something was committed last."""
