@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import sqlalchemy
-from sqlalchemy import event
+import psycopg
 
 EXPLAINED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 """How statements begin that read rows."""
@@ -134,17 +133,34 @@ def watched():
                 plans.note(statement, lambda: _sqlite_plan(plans, super(Watched, self), statement, rows[0]))
             return super().executemany(statement, rows)
 
-    def before(connection, cursor, statement, parameters, context, executemany):
-        values = parameters[0] if executemany else parameters
-        plans.note(statement, lambda: _postgres_plan(plans, cursor.connection, statement, values))
+    execute, execute_many = psycopg.Cursor.execute, psycopg.Cursor.executemany
+    explaining = []
+
+    def note(cursor, statement, values):
+        if explaining or not isinstance(statement, str):
+            return
+        explaining.append(statement)
+        try:
+            plans.note(statement, lambda: _postgres_plan(plans, cursor.connection, statement, values))
+        finally:
+            explaining.pop()
+
+    def watched_execute(cursor, statement, values=None, **given):
+        note(cursor, statement, values)
+        return execute(cursor, statement, values, **given)
+
+    def watched_many(cursor, statement, rows, **given):
+        rows = list(rows)
+        note(cursor, statement, rows[0])
+        return execute_many(cursor, statement, rows, **given)
 
     sqlite3.connect = lambda *given, **named: connect(*given, factory=Watched, **named)
-    event.listen(sqlalchemy.Engine, "before_cursor_execute", before)
+    psycopg.Cursor.execute, psycopg.Cursor.executemany = watched_execute, watched_many
     try:
         yield plans
     finally:
         sqlite3.connect = connect
-        event.remove(sqlalchemy.Engine, "before_cursor_execute", before)
+        psycopg.Cursor.execute, psycopg.Cursor.executemany = execute, execute_many
 
 
 # -- SQLite ---------------------------------------------------------------------------------------------------------
@@ -217,11 +233,13 @@ def _postgres_plan(plans, connection, statement, values):
     indexes = {name: (table, columns) for name, table, _, columns in connection.execute(INDEXES)}
     for _, table, unique, columns in connection.execute(INDEXES):
         plans.keys.setdefault(table, set()).update([frozenset(columns)] if unique else [])
-    connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
+    connection.execute("SET enable_seqscan = off")
+    connection.execute("SET enable_bitmapscan = off")
     try:
         ((found,),) = connection.execute(f"EXPLAIN (FORMAT JSON) {statement}", values).fetchall()
     finally:
-        connection.execute("RESET enable_seqscan; RESET enable_bitmapscan")
+        connection.execute("RESET enable_seqscan")
+        connection.execute("RESET enable_bitmapscan")
     nodes = list(_nodes(found[0]["Plan"]))
     accesses = [_postgres_access(node, indexes) for node in nodes if "Scan" in node["Node Type"]]
     is_sorted = any("Sort" in node["Node Type"] for node in nodes)
