@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
 from statemachines.drivers.persistent_sessions.store import CHECK, WRITE_BATCH, NodeLife, SessionStore
+from statemachines.drivers.persistent_sessions.tables import NAMES as TABLES
 from statemachines_sim.persistent_sessions.memory_database import IDENTITY, MemoryDatabase, run_at_once
 from statemachines_sim.persistent_sessions.memory_sql import READ_LIFE
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
-
-TABLES = ("store", "nodes", "clients", "sessions", "session_rows", "messages")
 
 
 @contextmanager
