@@ -129,7 +129,7 @@ class MemorySql(SqliteSql):
         known = book.read_time()
         self._book = book
         self._before = known, dict(book.lives)
-        self._has_begun = False
+        self._has_begun = self._has_changed = False
         if writes:
             known = next_time(known, clock_ns, None) if watch is None else watch.commit(known, clock_ns)
             book.write_time(known)
@@ -150,6 +150,7 @@ class MemorySql(SqliteSql):
     def run(self, statement: str, **values: Any) -> int:
         change = CHANGES.get(statement)
         if change is not None:
+            self._has_changed = True
             return change(self._book.loaded(), values)
         if statement == WRITE_BATCH and values["name"] in self._book.lives:
             self._book.write_batch(values["name"], values["batch"])
@@ -176,6 +177,7 @@ class MemorySql(SqliteSql):
     def _put(self, name: str, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
         if not rows:
             return 0
+        self._has_changed = True
         table = self._book.loaded()[name]
         is_kept, is_new = statement in KEPT, "ON CONFLICT" not in statement
         count = 0
@@ -198,7 +200,8 @@ class MemorySql(SqliteSql):
         """All of it is there."""
         if self._has_begun:
             self._connection.execute("COMMIT")
-        self._book.commit()
+        if self._has_begun or self._has_changed:
+            self._book.commit()
 
     def undo(self) -> None:
         """Nothing of it was."""

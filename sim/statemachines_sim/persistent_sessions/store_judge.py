@@ -260,7 +260,8 @@ class StoreJudge:
                 continue
             held = [key for key in (*book.packets.values(), *book.queued) if key[1] == message.name]
             self._check("KEPT", not held, f"{message.name} is deleted, and {name} holds it: {held}")
-            for key, row in [(key, row) for key, row in book.rows.items() if row.message == asked.message]:
+            for key in book.keys.get(asked.message, ()):
+                row = book.rows[key]
                 if book.is_taken(row.writer, row.place):
                     continue
                 if is_over:
