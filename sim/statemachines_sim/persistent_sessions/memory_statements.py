@@ -140,15 +140,28 @@ def mark_rows(tables: Tables, values: Values) -> int:
     return len(marked)
 
 
+def keys_of_markers(tables: Tables, values: Values) -> Iterator[RowKey]:
+    """Of a session and writer: they have the number 0, and so stand first of an epoch."""
+    order, whose = tables["session_rows"].order, (values["session"], values["writer"])
+    place = bisect_left(order, whose)
+    while place < len(order) and order[place][:2] == whose:
+        key = order[place]
+        if key[3] == 0:
+            if key[4] == MARKER:
+                yield key
+            place += 1
+        else:
+            place = bisect_left(order, (*whose, key[2] + 1))
+
+
 def read_markers(tables: Tables, values: Values) -> list[TableRow]:
     rows = tables["session_rows"].rows
-    found = (rows[key] for key in keys_of_writer(tables, values) if key[4] == MARKER)
-    return sorted((row[2], row[8], row[9]) for row in found)
+    return sorted((key[2], *rows[key][8:10]) for key in keys_of_markers(tables, values))
 
 
 def delete_markers(tables: Tables, values: Values) -> int:
     table = tables["session_rows"]
-    return sum([table.remove(key) for key in [key for key in keys_of_writer(tables, values) if key[4] == MARKER]])
+    return sum([table.remove(key) for key in list(keys_of_markers(tables, values))])
 
 
 def follow_rows(tables: Tables, values: Values) -> list[TableRow]:
@@ -180,10 +193,10 @@ def is_taken(tables: Tables, key: RowKey) -> bool:
     return taken is not None and taken[2:] >= key[2:4]
 
 
-def has_others(tables: Tables, session: bytes) -> bool:
-    """Rows of the session that have a writer."""
+def has_others(tables: Tables, session: bytes, writer: bytes = b"") -> bool:
+    """Rows of the session that have a writer behind this one."""
     order = tables["session_rows"].order
-    place = bisect_right(order, (session, b"", 2**63))
+    place = bisect_right(order, (session, writer, 2**63))
     return place < len(order) and order[place][0] == session
 
 
@@ -221,7 +234,7 @@ def delete_row(tag: int, only: Only) -> Callable[[Tables, Values], int]:
             return 0
         if only is Only.UNPAIRED and (*place, UNDELIVERED) in table.rows:
             return 0
-        if only is Only.ALONE and has_others(tables, values["session"]):
+        if only is Only.ALONE and has_others(tables, *place[:2]):
             return 0
         return int(table.remove((*place, tag)))
 
