@@ -117,6 +117,7 @@ class StoreBook:
         """A transaction is undone, before which it was so; `has_begun`: in SQLite, too."""
         for table in self.tables.values():
             table.go_back(has_begun)
+        self._stale = {name for name, table in self.tables.items() if not table.is_loaded}
         self.time, self.lives = time, lives
         self._is_time_new = time is not None
         self._new_lives = set(lives)

@@ -32,15 +32,17 @@ class MemoryTable:
         self.undo: list[tuple[RowKey, TableRow | None]] = []
         """What the open transaction has replaced, in its order."""
         self._connection = connection
-        self._is_loaded = False
+        self.is_loaded = False
         self._new: set[RowKey] = set()
         self._written: set[RowKey] = set()
         self._found: dict[bytes, set[RowKey]] | None = None
         self._before: tuple[dict[RowKey, TableRow], list[RowKey]] | None = None
+        self._is_lost = False
+        """A statement of the open transaction has changed it in SQLite, and it had not been loaded."""
 
     def load(self) -> None:
         """As SQLite has it, where a statement has changed it there."""
-        if not self._is_loaded:
+        if not self.is_loaded:
             found = self._connection.execute(f"SELECT * FROM {self.layout.name}")
             self._take({row[: self.layout.key]: row for row in found})
 
@@ -84,11 +86,13 @@ class MemoryTable:
 
     def forget(self) -> None:
         """A statement has changed it in SQLite, after a `flush`."""
-        if self._is_loaded and self._before is None:
+        if self._before is None and not self.is_loaded:
+            self._is_lost = True
+        elif self._before is None and not self._is_lost:
             self._go_back()
             self._new.clear()
             self._before = self.rows, self.order
-        self._is_loaded = False
+        self.is_loaded = False
 
     def commit(self) -> None:
         """The transaction is over."""
@@ -96,16 +100,19 @@ class MemoryTable:
             self.undo.clear()
         if self._written:
             self._written.clear()
-        self._before = None
+        self._before, self._is_lost = None, False
 
     def go_back(self, has_begun: bool) -> None:
         """Nothing of it was; `has_begun`: SQLite has undone what was flushed to it meanwhile."""
         if has_begun:
             self._new |= self._written
-        if self._before is None:
-            self._go_back()
-        else:
+        if self._before is not None:
             self._take(*self._before)
+        elif self._is_lost:
+            self._new.clear()
+            self.is_loaded = False
+        else:
+            self._go_back()
         self.commit()
 
     def copy_from(self, other: MemoryTable) -> None:
@@ -124,7 +131,7 @@ class MemoryTable:
     def _take(self, rows: dict[RowKey, TableRow], order: list[RowKey] | None = None) -> None:
         self.rows, self.order = rows, sorted(rows) if order is None else order
         self._found = None
-        self._is_loaded = True
+        self.is_loaded = True
 
     def _put(self, key: RowKey, row: TableRow) -> None:
         before = self.rows.get(key)

@@ -169,7 +169,7 @@ def draw_values(chance, statement):
     return values | ({"number": 0} if values.get("tag") == MARKER else {})
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_D_561_every_statement_on_values_does_what_it_does_on_sqlite(seed):
     """Transactions of some statements with values drawn by their names; one in four is undone."""
     chance = random.Random(seed)
