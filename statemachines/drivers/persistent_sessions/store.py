@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import unquote
@@ -64,7 +65,12 @@ Asked = Request | HostRequest | OperatorRequest
 
 def is_read(request: Asked) -> bool:
     """It changes nothing."""
-    return isinstance(request.rows if isinstance(request, ReadPage) else request, READS)
+    return _is_of_reads(type(request.rows if isinstance(request, ReadPage) else request))
+
+
+@cache
+def _is_of_reads(kind: type[Any]) -> bool:
+    return issubclass(kind, READS)
 
 
 class NodeLife(msgspec.Struct, frozen=True):
