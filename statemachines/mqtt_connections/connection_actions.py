@@ -73,7 +73,7 @@ def ask_session(record: MqttConnectionRecord, event: c.ConnectMessage, now_ns: i
 def accept(record: MqttConnectionRecord, event: s.MqttSessionOpened, now_ns: int) -> Done:
     incoming = Map(dict.fromkeys(event.received, IncomingStage.RECEIVED))
     connack = c.ConnackMessage(build_connack(record, event))
-    record = replace(record, client_id=event.client_id, incoming=incoming, received_before=len(incoming))
+    record = replace(record, client_id=event.client_id, incoming=incoming, received_before=incoming)
     return record, (_send(record, connack), *_wait(record, now_ns))
 
 
@@ -189,7 +189,9 @@ def release(record: MqttConnectionRecord, event: c.PubrelMessage, now_ns: int) -
 
 
 def complete(record: MqttConnectionRecord, event: s.ReleaseStored, now_ns: int) -> Done:
-    record = replace(record, incoming=record.incoming.delete(event.packet_id))
+    packet_id, before = event.packet_id, record.received_before
+    before = before.delete(packet_id) if packet_id in before else before
+    record = replace(record, incoming=record.incoming.delete(packet_id), received_before=before)
     return record, (_send(record, c.PubcompMessage(p.PubcompPacket(event.packet_id))),)
 
 

@@ -101,8 +101,8 @@ class MqttConnectionRecord(msgspec.Struct, frozen=True, gc=False):
     """Topic aliases of the client."""
     incoming: Map[int, IncomingStage] = Map()
     """Packet ids of the client that are in use."""
-    received_before: int = 0
-    """Packet ids that an earlier connection of the session received."""
+    received_before: Map[int, IncomingStage] = Map()
+    """Those of them that an earlier connection of the session received."""
 
 
 def can_take_packets(record: MqttConnectionRecord) -> bool:

@@ -72,7 +72,7 @@ def is_id_in_use(record: MqttConnectionRecord, event: PublishMessage) -> bool:
 
 
 def is_beyond_quota(record: MqttConnectionRecord, event: PublishMessage) -> bool:
-    return len(record.incoming) >= record.settings.receive_maximum + record.received_before
+    return len(record.incoming) - len(record.received_before) >= record.settings.receive_maximum
 
 
 def is_storing(record: MqttConnectionRecord, event: WithId) -> bool:

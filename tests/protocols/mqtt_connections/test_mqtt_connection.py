@@ -235,8 +235,15 @@ def test_MQ_23_more_than_the_receive_maximum():
         client.send(PublishPacket("t", qos=1 + number % 2, packet_id=number))
     assert len(client.send(PublishPacket("t"))) == 1
     assert client.send(PublishPacket("t", qos=1, packet_id=4)) == closed(0x93)
+
+
+def test_MQ_23_ids_of_an_earlier_connection_do_not_count_while_they_are_in_use():
     client = connect(received=(7, 8, 9))
-    assert len(client.send(PublishPacket("t", qos=1, packet_id=4))) == 1
+    for number in (1, 2, 3):
+        assert len(client.send(PublishPacket("t", qos=1, packet_id=number))) == 1
+    client.send(PubrelPacket(7))
+    client.feed(ReleaseStored(7))
+    assert client.send(PublishPacket("t", qos=1, packet_id=7)) == closed(0x93)
 
 
 def test_MQ_23_more_ids_than_there_is_room_for_are_noticed():
