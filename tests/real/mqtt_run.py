@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -28,8 +29,11 @@ import paho.mqtt.client as paho
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from statemachines.drivers.lives import begin_log
 from statemachines.testing.fault_proxy import FaultProxy
 from statemachines.testing.process_harness import free_port
+from statemachines.trace.log import kill_row
+from statemachines_reports.pipeline import analyze
 
 START_S = 180
 PATIENCE_S = 120
@@ -58,7 +62,7 @@ class MqttProcess:
         peers = ",".join(f"127.0.0.1:{one.node_port}" for one in others if one is not self)
         command = [sys.executable, "-m", "statemachines", "node", "mqtt", "--store", self.store, "--name", self.name]
         command += ["--listen", f"127.0.0.1:{self.port}", "--node-listen", f"127.0.0.1:{self.node_port}"]
-        command += ["--peers", peers, *QUICK, *options]
+        command += ["--peers", peers, *QUICK, "--trace", str(self.folder / "trace"), *options]
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=log)
         line = await asyncio.wait_for(self.child.stdout.readline(), START_S)
@@ -221,6 +225,15 @@ def judge(wanted, receipts, presents, uncertain):
     return wrong
 
 
+def judge_trace(folder):
+    """What is wrong by the logs of the nodes; they must tell of connections, each step of which is judged."""
+    analysis = analyze(folder / "trace", folder / "report", spark=False)
+    rows = [one for one in analysis.tables["coverage"] if one["machine"] == "mqtt_connections/mqtt_connection"]
+    if len(rows) < 5 or analysis.absent:
+        return [f"trace: {len(rows)} rows of connections, absent: {analysis.absent}"]
+    return [f"trace: {check.name}: {check.wrong} wrong" for check in analysis.checks if not check.held]
+
+
 def list_repeats(receipts):
     """Numbers that came again without a mark: the publisher has sent them again."""
     seen, repeats = set(), []
@@ -235,6 +248,7 @@ async def play(folder, store, client, seed, faults):
     """(what is wrong, faults that met connected clients, messages, repeats of the publisher)"""
     chance = random.Random(seed)
     async with mqtt_nodes(folder, store) as nodes, contextlib.AsyncExitStack() as stack:
+        nemesis = stack.enter_context(begin_log(folder / "trace", "nemesis~1"))
         place, spare = nodes
         ways = [await stack.enter_async_context(FaultProxy(("127.0.0.1", place.port))) for _ in range(2)]
         subscriber, publisher = make_subscriber(client, folder), PahoPublisher()
@@ -258,6 +272,7 @@ async def play(folder, store, client, seed, faults):
             connections = len(subscriber.presents)
             publisher.note_fault()
             await place.end(signal.SIGKILL)
+            nemesis.write([kill_row(time.time_ns(), place.name, folder / "trace")])
             publisher.note_fault()
             for way in ways:
                 way.target = ("127.0.0.1", spare.port)
@@ -274,6 +289,7 @@ async def play(folder, store, client, seed, faults):
         await until(lambda: {one.number for one in subscriber.receipts} >= wanted)
         await publisher.end()
         await subscriber.end()
+        assert [await node.end() for node in nodes] == [0, 0]
     wrong = judge(wanted, subscriber.receipts, subscriber.presents, publisher.uncertain)
     return wrong, met, len(wanted), len(list_repeats(subscriber.receipts))
 
@@ -297,6 +313,7 @@ def main():
         wrong, met, count, repeats = asyncio.run(
             play(Path(name), os.path.join(name, "s.db"), given.client, given.seed, given.faults)
         )
+        wrong += judge_trace(Path(name))
         for one in sorted(Path(name).glob("*.log")):
             print(one.read_text()[-2000:])
     print(f"{met} kills, {count} messages, {repeats} sent again by the publisher, {len(wrong)} wrong")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from mqtt_run import CLIENTS, MosquittoSubscriber, Receipt, judge, list_repeats, play
+from mqtt_run import CLIENTS, MosquittoSubscriber, Receipt, judge, judge_trace, list_repeats, play
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -14,6 +14,7 @@ def test_a_client_that_keeps_its_process_misses_nothing_when_its_node_is_killed(
     assert wrong == []
     assert met == 2
     assert count > 10
+    assert judge_trace(tmp_path) == []
     assert all("Traceback" not in one.read_text() for one in tmp_path.glob("*.log"))
 
 

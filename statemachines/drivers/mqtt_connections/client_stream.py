@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import names_in
-from statemachines.kernel import Effect, Event, Send, SetTimer, Tell
+from statemachines.drivers.runtime import TraceStep
+from statemachines.kernel import Effect, Event, Send, SetTimer, Status, Step, Tell
 from statemachines.mqtt_codec import Decoder, PacketError, encode
 from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
@@ -26,6 +28,7 @@ from statemachines.mqtt_connections.connection_record import (
     MqttSettings,
 )
 from statemachines.mqtt_connections.session_event import DeliveryReady, ServerStopping, TransportLost
+from statemachines.trace import TracedParty
 
 READ_SIZE: Final = 65_536
 BUFFER_MAX: Final = 2**20
@@ -69,6 +72,7 @@ class ClientStream:
         self.record = MqttConnectionRecord(name, settings)
         self.take_tell: Callable[[Event], None] = lambda event: None
         """Takes what the machine tells the session."""
+        self._trace: Callable[[Event, Status, Step[MqttConnectionRecord], int], None] | None = None
         self._reader, self._writer = reader, writer
         self._decoder = Decoder(max_packet=min(settings.max_packet, CONNECT_MAX))
         self._events: deque[Event] = deque()
@@ -80,6 +84,11 @@ class ClientStream:
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
         writer.transport.set_write_buffer_limits(high=BUFFER_MAX)
+
+    def trace_under(self, party: str, trace_step: TraceStep | None) -> None:
+        """Write its steps to a log, as those of this party, before their effects are performed."""
+        if trace_step is not None:
+            self._trace = partial(trace_step, TracedParty(party, MQTT_CONNECTION))
 
     @property
     def is_connecting(self) -> bool:
@@ -124,9 +133,12 @@ class ClientStream:
         if isinstance(event, DeliveryReady) and not event.packet.qos and self._is_slow():
             self.dropped += 1
             return
-        step = MQTT_CONNECTION.step(self.record, event, steady_ns())
-        was_open = self.record.status is not CLOSED
+        now_ns, before = steady_ns(), self.record.status
+        step = MQTT_CONNECTION.step(self.record, event, now_ns)
+        was_open = before is not CLOSED
         self.record = step.record
+        if self._trace is not None:
+            self._trace(event, before, step, now_ns)
         self._perform(step.effects)
         if was_open and self.record.status is CLOSED:
             self._end()

@@ -29,6 +29,7 @@ from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.tcp import Address
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec.codec_error import ReasonCode
+from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import MqttSettings
 
 logger = logging.getLogger("gapless")
@@ -86,6 +87,8 @@ class MqttNode:
         self._received = ReceivedIds()
         self._violations = RateLimitedLog(steady_ns)
         self._turned_away = RateLimitedLog(steady_ns)
+        self._count = 0
+        node.trace_protocol(MQTT_CONNECTION.protocol)
 
     @property
     def address(self) -> Address:
@@ -142,6 +145,8 @@ class MqttNode:
         stream = ClientStream("{}:{}".format(*peer[:2]) if peer else "-", self._settings, reader, writer)
         session = MqttSession(self._node, stream, self._wills, self._received, self._users, self._allows_anonymous)
         stream.take_tell = session.take_tell
+        self._count += 1
+        stream.trace_under(f"{self._node.life}/mqtt-{self._count}", self._node.find_tracer(MQTT_CONNECTION.protocol))
         self._clients[task] = (stream, session)
         try:
             with contextlib.suppress(asyncio.CancelledError):  # asyncio's server would log it
