@@ -21,7 +21,6 @@ from statemachines.mqtt_codec import Decoder, PacketError, encode
 from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import (
-    AWAITING,
     CLOSED,
     OPENING,
     MqttConnectionRecord,
@@ -66,6 +65,8 @@ class ClientStream:
         """Messages of QoS 0 that the client was too slow for."""
         self.error: PacketError | None = None
         """What was wrong with the bytes of the client."""
+        self.settle: Callable[[], object] = lambda: None
+        """Called when the client is accepted, or refused."""
         self.room = asyncio.Event()
         """Set while the session takes more of the client."""
         self.room.set()
@@ -89,11 +90,6 @@ class ClientStream:
         """Write its steps to a log, as those of this party, before their effects are performed."""
         if trace_step is not None:
             self._trace = partial(trace_step, TracedParty(party, MQTT_CONNECTION))
-
-    @property
-    def is_connecting(self) -> bool:
-        """Whether the client is not accepted yet."""
-        return self.record.status is AWAITING or self.record.status is OPENING
 
     def abort(self) -> None:
         """End the connection at once; nothing more is sent."""
@@ -136,6 +132,8 @@ class ClientStream:
         now_ns, before = steady_ns(), self.record.status
         step = MQTT_CONNECTION.step(self.record, event, now_ns)
         was_open = before is not CLOSED
+        if before is OPENING:
+            self.settle()
         self.record = step.record
         if self._trace is not None:
             self._trace(event, before, step, now_ns)
