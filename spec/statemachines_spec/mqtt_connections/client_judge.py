@@ -250,8 +250,10 @@ def _list_answers(step: JudgedStep) -> list[tuple[list[tuple[str, int]], list[st
             return [([("SubackMessage", packet_id)], [])]
         case s.FiltersRemoved(packet_id):
             return [([("UnsubackMessage", packet_id)], [])]
+        case s.DeliveryReady(packet) if 0 < model.largest < len(encode(packet, model.version)):
+            return [([], ["DeliveryDropped"])]
         case s.DeliveryReady(packet):
-            return [([("PublishMessage", packet.packet_id)], []), ([], ["DeliveryDropped"])]
+            return [([("PublishMessage", packet.packet_id)], [])]
         case s.ReleaseReady(packet_id):
             return [([("PubrelMessage", packet_id)], [])]
         case c.PubackMessage() | c.PubrecMessage() | c.PubcompMessage():
