@@ -146,8 +146,8 @@ TIMERS = (
 def has_room(record: MqttConnectionRecord) -> bool:
     """Aliases and packet ids stay within what the client was told."""
     settings = record.settings
-    count = len(record.incoming) - len(record.received_before)
-    return len(record.aliases) <= settings.topic_alias_maximum and count <= settings.receive_maximum
+    ids_max = max(settings.receive_maximum, record.received_before) + record.releasing_before
+    return len(record.aliases) <= settings.topic_alias_maximum and len(record.incoming) <= ids_max
 
 
 MQTT_CONNECTION = Fsm(

@@ -58,9 +58,9 @@ def deliver_and_release(record: Any, event: Any, now_ns: int) -> Any:
 
 
 def keep_earlier_ids(record: Any, event: Any, now_ns: int) -> Any:
-    """An id of an earlier connection leaves room although it is free."""
+    """An id of an earlier connection makes room although it is free."""
     after, effects = connection_actions.complete(record, event, now_ns)
-    return replace(after, received_before=record.received_before), effects
+    return replace(after, releasing_before=record.releasing_before), effects
 
 
 def leave_with_will(record: Any, event: Any, now_ns: int) -> Any:

@@ -166,7 +166,8 @@ def _find_publish_code(model: ConnectionModel, packet: p.PublishPacket, settings
     use = model.find_use(packet.packet_id) if packet.qos else None
     if use is not None:
         return None if packet.qos == 2 and use is not IdUse.STORING_1 else 0x82
-    is_full = len(model.ids) - len(model.earlier) >= settings.receive_maximum
+    released = [one for one, use in model.ids if one in model.earlier and use is IdUse.RELEASING]
+    is_full = len(model.ids) - len(released) >= settings.receive_maximum
     return 0x93 if packet.qos and is_full else None
 
 

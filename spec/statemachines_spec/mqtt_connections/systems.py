@@ -93,7 +93,7 @@ def publishes(*ids: int) -> tuple[Event, ...]:
 class ConnectionBounds(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds a system: `connects` that each connection may begin with; the packets of `clients` after that; the
     session's `refusals` and the `qos` of its message; `shows`: ends that must happen (packet, code); `carried`: the
-    second connection has an id that the first received."""
+    second connection releases an id that the first received."""
 
     connects: tuple[tuple[Event, ...], ...]
     packets: tuple[Event, ...]
@@ -227,6 +227,6 @@ def list_properties(connections: tuple[FsmActor, ...], judge: ClientJudge, bound
     for packet, code in bounds.shows:
         found.append(Sometimes(f"{packet} {code:#04x}", "", (judge.has_ended(packet, code),), bool))
     if bounds.carried:
-        view = judge.is_in(1, OPEN, IdUse.RECEIVED, IdUse.STORING_2)
-        found.append(Sometimes("an id that is carried over, beside a new one", "", (view,), bool))
+        view = judge.is_in(1, OPEN, IdUse.RELEASING, IdUse.STORING_2)
+        found.append(Sometimes("an id that is carried over is released, beside a new one", "", (view,), bool))
     return found
