@@ -14,6 +14,7 @@ PROTOCOL = Protocol(
     areas={
         "spec": "statemachines_spec.mqtt_connections:SPEC",
         "drivers": "statemachines.drivers.mqtt_connections:DRIVERS",
+        "reports": "statemachines_reports.mqtt_connections:REPORTS",
     },
     rests_on=("persistent_sessions",),
 )
