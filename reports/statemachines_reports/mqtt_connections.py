@@ -28,7 +28,7 @@ def judge_owners(segment: Segment) -> Verdict:
             if place in owners:
                 wrong.append(row)
             owners[place], places[run, party] = party, place
-        elif (closed := places.pop((run, party), None)) is not None and owners[closed] == party:
+        elif (closed := places.pop((run, party), None)) is not None and owners.get(closed) == party:
             del owners[closed]
     count = int(opens.sum())
     return verdict(columns, count, np.array(wrong, np.int64), lambda row: f"{columns.text('key', row)} has two")
