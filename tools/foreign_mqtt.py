@@ -87,6 +87,8 @@ def start_broker(arguments: list[str]) -> None:
         expiry_3_s=2**32 - 1,
         retain_available=keys.get("retain_available") != "false",
     )
+    if "password_file" in keys:
+        Path(keys["password_file"]).chmod(0o600)  # the tests write it for everybody, which we refuse
     users = None if "password_file" not in keys else PasswordFile(keys["password_file"])
     anonymous = keys.get("allow_anonymous") != "false"
     folder = tempfile.mkdtemp()

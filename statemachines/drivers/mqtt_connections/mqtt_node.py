@@ -13,6 +13,7 @@ import contextlib
 import ipaddress
 import logging
 import ssl
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -29,6 +30,7 @@ from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.tcp import Address
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec.codec_error import ReasonCode
+from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import MqttSettings
 
 logger = logging.getLogger("gapless")
@@ -83,9 +85,13 @@ class MqttNode:
         self._users = users
         self._tls = tls
         self._clients: dict[asyncio.Task[None], tuple[ClientStream, MqttSession]] = {}
+        self._connecting: dict[ClientStream, None] = {}
+        """Connections that are not accepted yet, the oldest first."""
         self._received = ReceivedIds()
         self._violations = RateLimitedLog(steady_ns)
         self._turned_away = RateLimitedLog(steady_ns)
+        self._count = 0
+        node.trace_protocol(MQTT_CONNECTION.protocol)
 
     @property
     def address(self) -> Address:
@@ -142,29 +148,33 @@ class MqttNode:
         stream = ClientStream("{}:{}".format(*peer[:2]) if peer else "-", self._settings, reader, writer)
         session = MqttSession(self._node, stream, self._wills, self._received, self._users, self._allows_anonymous)
         stream.take_tell = session.take_tell
+        self._count += 1
+        stream.trace_under(f"{self._node.life}/mqtt-{self._count}", self._node.find_tracer(MQTT_CONNECTION.protocol))
         self._clients[task] = (stream, session)
+        self._connecting[stream] = None
+        stream.settle = partial(self._connecting.pop, stream, None)
         try:
             with contextlib.suppress(asyncio.CancelledError):  # asyncio's server would log it
                 await stream.run()
         finally:
             del self._clients[task]
+            stream.settle()
             self._log_violation(stream)
 
     def _make_room(self) -> bool:
         """Whether one more is served.  Where too many are before CONNECT, the one that waits longest makes room: so
         those that say nothing keep nobody out."""
-        count = len(self._clients)
-        if count < CONNECTING_MAX:
-            return True
-        connecting = [stream for stream, _ in self._clients.values() if stream.is_connecting]
-        is_crowded = len(connecting) >= CONNECTING_MAX
+        count, connecting = len(self._clients), len(self._connecting)
+        is_crowded = connecting >= CONNECTING_MAX
         if count < CONNECTIONS_MAX and not is_crowded:
             return True
         if self._turned_away.count_event():
             what = "%s: %d connections, %d of them before CONNECT: one is turned away (%d so far)"
-            logger.warning(what, self._node.name, count, len(connecting), self._turned_away.count)
+            logger.warning(what, self._node.name, count, connecting, self._turned_away.count)
         if is_crowded:
-            connecting[0].abort()
+            oldest = next(iter(self._connecting))
+            oldest.settle()
+            oldest.abort()
         return is_crowded
 
     def _log_violation(self, stream: ClientStream) -> None:

@@ -37,7 +37,7 @@ from statemachines.drivers.persistent_sessions.session_server import SessionServ
 from statemachines.drivers.persistent_sessions.store import NodeLife, SessionStore, open_session_store
 from statemachines.drivers.port import Feed
 from statemachines.drivers.rate_limited_log import RateLimitedLog
-from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.runtime import Runtime, TraceStep
 from statemachines.drivers.sql.awaited import retry_while_unavailable
 from statemachines.drivers.tcp import CONNECTIONS_MAX, Address, TcpTransport
 from statemachines.kernel import (
@@ -167,6 +167,7 @@ class SessionNode:
         self.authority = Authority(authorize, limit_s=authorize_s, who=name)
         """What clients may do; its `reload()` has all of them asked again."""
         self._trace = trace
+        self._traced_protocols = [PROTOCOL]
         self._observe = observe
         self._failure = asyncio.Event()
         self._log: TraceLog | None = None
@@ -194,6 +195,16 @@ class SessionNode:
         """Its clients; for those of this process."""
         return self._reception
 
+    def trace_protocol(self, protocol: str) -> None:
+        """The log of the node is to have rows of this protocol, too.  It cannot once its head is written."""
+        if self._log is None:
+            self._traced_protocols.append(protocol)
+
+    def find_tracer(self, protocol: str) -> TraceStep | None:
+        """What writes a step of this protocol to the log of the node (None: there is no log, or none for it)."""
+        is_traced = self._log is not None and protocol in self._traced_protocols
+        return self._runtime.trace_step if is_traced else None
+
     async def __aenter__(self) -> Self:
         self._store, held = await retry_while_unavailable(self._open, who=self.name)
         try:
@@ -216,7 +227,7 @@ class SessionNode:
         life = incarnation(self.name, held.number, chance_bits())
         number = node_number(life)
         if self._trace is not None:
-            self._log = begin_log(self._trace, life, [PROTOCOL], stores={PROTOCOL: held.identity.hex()})
+            self._log = begin_log(self._trace, life, self._traced_protocols, stores={PROTOCOL: held.identity.hex()})
         self._desk = RequestQueue(self._store, held)
         if self._graces is not None:
             self._store.bound_sessions(self._bounds)
