@@ -398,6 +398,8 @@ def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[Session
             to_fetch = to_fetch.push(key)
         elif queued:
             idle = idle.push(key)
+        if key == record.lone:
+            waiting = reading.waiting  # it has its turn when that is over
         if waiting and not reading.waiting:
             to_take = to_take.push(key)
         readings = readings.set(key, replace(reading, queued=queued, waiting=waiting))
@@ -511,8 +513,10 @@ def hand_over_alone(record: SessionRecord, key: str, now_ns: int) -> tuple[Sessi
     if again is not None:
         return hand_over_again(record, key, again, now_ns)
     at = reading.delivered
-    more = at + 1 < reading.fetched
-    after = replace(reading, delivered=at + 1, waiting=more)
+    after = replace(reading, delivered=at + 1)
+    after = pass_acknowledged(after) if reading.relaxed and reading.handed else after
+    more = after.delivered < after.fetched
+    after = replace(after, waiting=more)
     readings = record.readings.set(key, after)
     record = replace(record, readings=readings, to_take=record.to_take.push(key) if more else record.to_take)
     what = Deliver(reading.owner, reading.stream, reading.grant, at, at, reading.failed, reading.handed)
@@ -583,7 +587,7 @@ def give_back(record: SessionRecord, event: Nack, now_ns: int) -> tuple[SessionR
     reading = go_back(before, event)
     record = queue_fetch(keep(record, reading), key)
     if record.lone == key:
-        record = replace(record, lone="")
+        record = queue_lone(record)
     effects = time_delay(before, reading, event, now_ns)
     is_news = reading.progress == reading.delivered or reading.relaxed
     return record, (*effects, *report(reading)) if is_news else effects

@@ -65,6 +65,11 @@ class Install(Event, frozen=True, gc=False):
     relaxed: bool = False
     acked: Ranges = ()
 
+    @property
+    def last(self) -> int | None:
+        """For traces: where the group's order is relaxed, the last message that may be acknowledged already."""
+        return max([self.progress - 1, *(last for _, last in self.acked), 0]) if self.relaxed else None
+
 
 class Finish(Event, frozen=True, gc=False):
     """To the session: deliver nothing new of `stream`; report the final progress when all is acknowledged."""

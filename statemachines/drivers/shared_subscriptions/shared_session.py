@@ -464,7 +464,9 @@ class SharedSession:
             reading = self._reading_of(key)
             return reading is not None and reading.grant == grant
 
-        record, beside = (group_store.record_key(group, topic_filter, f"{name}{stream}") for name in (PROGRESS, FAILING))
+        record, beside = (
+            group_store.record_key(group, topic_filter, f"{name}{stream}") for name in (PROGRESS, FAILING)
+        )
         await self._durable.wait((record, beside), stream, message.offset, is_granted)
 
     def _take(self, limit: int) -> Deliveries:
