@@ -553,7 +553,8 @@ def acknowledge(record: SessionRecord, event: Ack, now_ns: int) -> tuple[Session
     """Keep the range; report the progress if the fully acknowledged prefix grew."""
     key = reading_key(event.owner, event.stream)
     before = record.readings[key]
-    reading, ends = join(before, event.first, event.last)
+    first, last = event.first, event.last
+    reading, ends = join_relaxed(before, first, last) if before.relaxed else (join(before, first, last), ())
     if before.handed or before.delayed:
         reading = pass_acknowledged(reading)
     record = queue_fetch(replace(record, readings=record.readings.set(key, reading)), key)
@@ -562,14 +563,12 @@ def acknowledge(record: SessionRecord, event: Ack, now_ns: int) -> tuple[Session
     return record, told + report(reading) if is_news else told
 
 
-def join(reading: Reading, first: int, last: int) -> tuple[Reading, Effects]:
+def join(reading: Reading, first: int, last: int) -> Reading:
     """The reading with `first`..`last` acknowledged: the prefix grows over all that has become contiguous."""
-    if reading.relaxed:
-        return join_relaxed(reading, first, last)
     acked, progress = reading.acked, reading.progress
     if first > progress:
         known = acked.get(first, last)
-        return replace(reading, acked=acked.set(first, max(known, last))), ()
+        return replace(reading, acked=acked.set(first, max(known, last)))
     progress = max(progress, last + 1)
     while acked:
         covered = min(begin for begin, _ in in_order(acked))
@@ -577,7 +576,7 @@ def join(reading: Reading, first: int, last: int) -> tuple[Reading, Effects]:
             break
         progress = max(progress, acked[covered] + 1)
         acked = acked.delete(covered)
-    return replace(reading, progress=progress, acked=acked), ()
+    return replace(reading, progress=progress, acked=acked)
 
 
 def give_back(record: SessionRecord, event: Nack, now_ns: int) -> tuple[SessionRecord, Effects]:
