@@ -92,7 +92,8 @@ class Assignments:
                 "S4", f"{leader} takes progress of {stream} under {event.grant} from {event.borrower}"
             )
         self._progress.check(stream, event.progress, "accepted")
-        self._progress.check_ranges(stream, event.acked, "accepted as acknowledged")
+        if (leader, event.grant) in self.acked:
+            self._progress.check_ranges(stream, event.acked, "accepted as acknowledged")
         known = self._accepted.get((leader, stream), 0)
         if known == END_OF_STREAM != kept:
             self._judge.report_broken("S8", f"{stream} has ended, and {leader} goes on from {kept}")
