@@ -54,7 +54,7 @@ class Link(msgspec.Struct, frozen=True, gc=False):
 class Install(Event, frozen=True, gc=False):
     """To the session: read `stream` from `progress`, under this grant; what follows as in a `Grant`."""
 
-    columns: ClassVar = TraceColumns(key="stream", first="progress")
+    columns: ClassVar = TraceColumns(key="stream", first="progress", last="reach")
 
     owner: str
     stream: str
@@ -66,9 +66,9 @@ class Install(Event, frozen=True, gc=False):
     acked: Ranges = ()
 
     @property
-    def last(self) -> int | None:
-        """For traces: where the group's order is relaxed, the last message that may be acknowledged already."""
-        return max([self.progress - 1, *(last for _, last in self.acked), 0]) if self.relaxed else None
+    def reach(self) -> int | None:
+        """For traces: where the group's order is relaxed, the offset behind all that is acknowledged."""
+        return max([self.progress, *(last + 1 for _, last in self.acked)]) if self.relaxed else None
 
 
 class Finish(Event, frozen=True, gc=False):

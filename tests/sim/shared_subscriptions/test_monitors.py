@@ -348,5 +348,5 @@ def test_S1_a_borrower_that_is_called_as_a_stream_is_judged_by_its_own_machine()
         for source, dest in pairwise(order[: len(set(order))]):
             row = next(line.number for line in fsm.lines if source in line.sources and line.dest is dest)
             record = SimpleNamespace(status=dest)
-            step = SimpleNamespace(fsm=fsm, instance="0.0/a", row=row, source=source, record=record)
+            step = SimpleNamespace(fsm=fsm, instance="0.0/a", row=row, source=source, dest=dest, record=record)
             statuses.observe_child("leader-1~1/1", step)
