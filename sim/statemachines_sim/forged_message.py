@@ -90,6 +90,10 @@ class Forger:
                 return [*self._names, "", at[:-1], f"{at}x", f"{at}\n", at * 200]
             case inspect.VarTupleType(item_type=inspect.StructType(cls=of)):
                 return self._lists(of, value or ())
+            case inspect.VarTupleType(item_type=inspect.TupleType(item_types=kinds)):
+                made = tuple(self._chance.choice(self._values(name, one, None)) for one in kinds)
+                items = value or ()
+                return [(), items[1:], (*items, made)]
             case inspect.UnionType(types=kinds):
                 structs = [one.cls for one in kinds if isinstance(one, inspect.StructType)]
                 return [self.forge(value)] if value is not None else [self.make(self._chance.choice(structs))]

@@ -218,7 +218,7 @@ def note_return(record: AgentRecord, event: ApplicationReturned, now_ns: int) ->
 
 def progress_of(session: str, event: Progressed) -> StreamProgress:
     """What the session reports, as its owner takes it."""
-    said = (event.stream, event.grant, event.progress, event.finished, event.failed, event.in_hand)
+    said = (event.stream, event.grant, event.progress, event.finished, event.failed, event.in_hand, event.acked)
     return StreamProgress(*said)
 
 
