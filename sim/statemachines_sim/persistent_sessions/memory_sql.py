@@ -127,7 +127,7 @@ class MemorySql(SqliteSql):
     """Begins with the first statement that writes, and ends with `end`."""
 
     def __init__(self, book: StoreBook, clock_ns: int, watch: TimeWatch | None, *, writes: bool) -> None:
-        known = book.read_time()
+        known = book.time or book.read_time()
         self._book = book
         self._before = known, dict(book.lives)
         self._has_begun = self._has_changed = False

@@ -253,13 +253,13 @@ def is_over(tables: Tables, message: bytes, now_ns: int) -> bool:
 
 
 def collect_messages(tables: Tables, values: Values) -> list[TableRow]:
-    messages, rows = tables["messages"], tables["session_rows"]
+    messages, rows, now_ns = tables["messages"], tables["session_rows"], values["now_ns"]
     begin = bisect_right(messages.order, (values["after"],))
     found = []
     for key in messages.order[begin : begin + values["limit"]]:
         (message,) = key
         is_referred = bool(rows.list_of(message))
-        over = is_referred and is_over(tables, message, values["now_ns"])
+        over = is_referred and is_over(tables, message, now_ns)
         found.append((message, messages.rows[key][4], is_referred, is_held(tables, message), over))
     return found
 

@@ -184,8 +184,7 @@ def _place(key: RowKey | None) -> dict[str, Any]:
 def _stored_row(row: tuple[Any, ...], aged_ns: int) -> StoredRow:
     session, writer, epoch, number, tag, token, n, time_ns, *facts = row
     key = RowKey(session.decode(), writer.decode(), epoch, number, TAG_OF[tag], token, n)
-    abandoned, paired, taken, alone = map(bool, facts)
-    return StoredRow(key, (aged_ns - time_ns) // MS, abandoned, paired, taken, alone)
+    return StoredRow(key, (aged_ns - time_ns) // MS, *map(bool, facts))
 
 
 def delete_row(sql: Sql, asked: DeleteRow) -> Answer:
