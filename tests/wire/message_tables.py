@@ -19,6 +19,8 @@ def describe_type(hint):
         return describe_bounds(args[0], args[1])
     if origin in (Union, types.UnionType):
         return " or ".join("nil" if one is type(None) else describe_type(one) for one in args)
+    if origin is tuple and args[-1] is not Ellipsis:
+        return f"[{', '.join(describe_type(one) for one in args)}]"
     if origin is tuple:
         return f"list of {describe_type(args[0])}"
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
@@ -34,6 +36,8 @@ def describe_bounds(kind, meta):
         return BOUNDS[meta.ge, meta.le]
     if kind in (str, bytes):
         return f"{PLAIN[kind]} (up to {meta.max_length})"
+    if get_origin(kind) is tuple:
+        return f"{describe_type(kind)} (up to {meta.max_length})"
     return f"{meta.ge}..{describe_number(meta.le)}" if meta.le is not None else f"{meta.ge} or more"
 
 
