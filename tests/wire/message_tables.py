@@ -19,8 +19,6 @@ def describe_type(hint):
         return describe_bounds(args[0], args[1])
     if origin in (Union, types.UnionType):
         return " or ".join("nil" if one is type(None) else describe_type(one) for one in args)
-    if origin is tuple and args[-1] is not Ellipsis:
-        return f"[{', '.join(describe_type(one) for one in args)}]"
     if origin is tuple:
         return f"list of {describe_type(args[0])}"
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
