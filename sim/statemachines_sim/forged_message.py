@@ -85,9 +85,10 @@ class Forger:
                 near = (0, 1, at - 1, at + 1, 2 * at + 1, HUGE, *(() if high is None else (high,)))
                 known = self._numbers.get(name, ())
                 return [n for n in (*near, *known) if (low is None or n >= low) and (high is None or n <= high)]
-            case inspect.StrType():
+            case inspect.StrType(max_length=most):
                 at = value or "x"
-                return [*self._names, "", at[:-1], f"{at}x", f"{at}\n", at * 200]
+                texts = (*self._names, "", at[:-1], f"{at}x", f"{at}\n", at * 200)
+                return [one for one in texts if most is None or len(one) <= most]
             case inspect.VarTupleType(item_type=inspect.StructType(cls=of)):
                 return self._lists(of, value or ())
             case inspect.VarTupleType(item_type=inspect.TupleType(item_types=kinds)):

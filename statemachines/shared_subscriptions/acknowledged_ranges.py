@@ -18,6 +18,9 @@ from statemachines.shared_subscriptions.message import END_OF_STREAM, HOLES_MAX,
 RANGES_PER_MESSAGE: Final = 4_096
 """All reports of one message have no more ranges than this."""
 
+REASONS_PER_MESSAGE: Final = 16_384
+"""All reasons in them have no more characters."""
+
 
 def join_ranges(progress: int, *parts: Iterable[tuple[int, int]]) -> tuple[int, Ranges]:
     """The progress and the first ranges behind it, from whatever was said of them."""
@@ -44,12 +47,13 @@ def is_in_ranges(acked: Ranges, offset: int) -> bool:
     return any(first <= offset <= last for first, last in acked)
 
 
-def limit_ranges(reports: tuple[Report, ...]) -> tuple[Report, ...]:
-    """The reports, with as many ranges as a message has room for; without the others their messages come again."""
-    room, kept = RANGES_PER_MESSAGE, []
+def limit_reports(reports: tuple[Report, ...]) -> tuple[Report, ...]:
+    """The reports, with as many ranges and reasons as a message has room for.  Messages in the other ranges come again;
+    of other failures nobody learns the reason."""
+    room, letters, kept = RANGES_PER_MESSAGE, REASONS_PER_MESSAGE, []
     for report in reports:
-        if report.acked:
-            report = replace(report, acked=report.acked[:room])
-            room -= len(report.acked)
+        if report.acked or report.reason:
+            report = replace(report, acked=report.acked[:room], reason=report.reason[:letters])
+            room, letters = room - len(report.acked), letters - len(report.reason)
         kept.append(report)
     return tuple(kept)

@@ -70,7 +70,7 @@ ASSIGNED = (GRANTING, GRANTED, REVOKING, REVOKED)
 class AssignmentRecord(msgspec.Struct, frozen=True, gc=False):
     """One assignment.  `progress`: where the borrower starts, then what it reported; periods in nanoseconds; `failed`:
     how often the message there was handed over and not acknowledged, `in_hand` as in a `Report`, `most` and
-    `relaxed` as in a `Grant`, `acked` as in both."""
+    `relaxed` as in a `Grant`, `acked` as in both; `reason` as in a `Report`."""
 
     link: Link
     stream: str
@@ -85,6 +85,7 @@ class AssignmentRecord(msgspec.Struct, frozen=True, gc=False):
     in_hand: bool = False
     relaxed: bool = False
     acked: Ranges = ()
+    reason: str = ""
 
 
 def has_ended(record: AssignmentRecord, event: UpdateProgress) -> bool:
@@ -104,12 +105,13 @@ def note(record: AssignmentRecord, event: UpdateProgress) -> AssignmentRecord:
     progress, acked = join_report(record, event)
     if progress > record.progress:
         is_next = progress == event.progress
-        failed, in_hand = (event.failed, event.in_hand) if is_next else (0, False)
-        return replace(record, progress=progress, failed=failed, in_hand=in_hand, acked=acked)
+        failed, in_hand, reason = (event.failed, event.in_hand, event.reason) if is_next else (0, False, "")
+        return replace(record, progress=progress, failed=failed, in_hand=in_hand, acked=acked, reason=reason)
     if event.progress < record.progress or event.failed < record.failed:
         return replace(record, acked=acked)
     in_hand = event.in_hand or (record.in_hand and event.failed == record.failed)
-    return replace(record, failed=event.failed, in_hand=in_hand, acked=acked)
+    reason = event.reason or (record.reason if event.failed == record.failed else "")
+    return replace(record, failed=event.failed, in_hand=in_hand, acked=acked, reason=reason)
 
 
 def join_report(record: AssignmentRecord, event: UpdateProgress | Report) -> tuple[int, Ranges]:

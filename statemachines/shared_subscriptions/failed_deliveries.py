@@ -64,16 +64,19 @@ def count_failures(record: LeaderRecord, stream: str) -> int:
     return failing.count if failing is not None and failing.progress == record.streams[stream].progress else 0
 
 
-def note_failed(draft: Draft, stream: str, progress: int, count: int, *, is_sure: bool, is_lost: bool = False) -> None:
+def note_failed(
+    draft: Draft, stream: str, progress: int, count: int, *, is_sure: bool, is_lost: bool = False, reason: str = ""
+) -> None:
     """Keep the count.  `is_sure`: no other message can be what failed, so that it may be set aside; `is_lost`: its
-    member went without a word."""
+    member went without a word; `reason`: why it was given back."""
     record = draft.record
     most = record.configuration.max_deliver
     if not record.configuration.count_deliveries or stream not in record.streams:
         return
     is_parked = is_sure and most is not None and count >= most
     acked = record.find_acked(stream)
-    failing = FailingMessage(progress, min(count, COUNT_MAX), is_parked, lost=is_parked and is_lost, acked=acked)
+    lost = is_parked and is_lost
+    failing = FailingMessage(progress, min(count, COUNT_MAX), is_parked, lost=lost, acked=acked, reason=reason)
     if failing == record.failing.get(stream):
         return
     record = replace(record, failing=record.failing.set(stream, failing))
@@ -98,7 +101,7 @@ def note_report(draft: Draft, report: Report) -> None:
     """A last word says that the next message was given back."""
     known = draft.record.streams.get(report.stream)
     if known is not None and report.failed > count_failures(draft.record, report.stream):
-        note_failed(draft, report.stream, report.progress, report.failed, is_sure=True)
+        note_failed(draft, report.stream, report.progress, report.failed, is_sure=True, reason=report.reason)
 
 
 def stage_progress(draft: Draft, stream: str, progress: int, acked: Ranges = ()) -> None:

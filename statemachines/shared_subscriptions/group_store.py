@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from statemachines.kernel import Answer, Map, Request, TraceColumns, in_order
-from statemachines.shared_subscriptions.message import Ranges
+from statemachines.shared_subscriptions.message import Ranges, Reason
 from statemachines.shared_subscriptions.names import CLAIM, FAILING, PROGRESS, PROPERTIES, ROOT
 from statemachines.shared_subscriptions.names import record_key as record_key
 
@@ -47,7 +47,8 @@ class FailingMessage(msgspec.Struct, frozen=True, gc=False, tag="failing"):
     """Beside the progress of a stream: the message at `progress` was handed over `count` times and not acknowledged.
     `parked`: it is given to nobody any more; `skip`: somebody said that the group is to go on behind it; `lost`: of one
     that is parked, whether it failed last since its member was lost.  `acked`: what is acknowledged behind it, where
-    the group's order is relaxed; with a count of 0 that is all it says."""
+    the group's order is relaxed; with a count of 0 that is all it says.  `reason`: why it was given back last, as its
+    application said."""
 
     progress: int
     count: int
@@ -55,6 +56,7 @@ class FailingMessage(msgspec.Struct, frozen=True, gc=False, tag="failing"):
     skip: bool = False
     lost: bool = False
     acked: Ranges = ()
+    reason: Reason = ""
 
 
 Value = Claim | Properties | FailingMessage | int

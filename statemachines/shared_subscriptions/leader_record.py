@@ -89,6 +89,7 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     failed: int = 0
     in_hand: bool = False
     acked: Ranges = ()
+    reason: str = ""
 
 
 class OpenLetter(msgspec.Struct, frozen=True, gc=False):

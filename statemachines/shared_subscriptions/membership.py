@@ -176,7 +176,7 @@ def take_report(draft: Draft, ping: Ping, report: Report) -> bool:
 def make_held(borrower: str, said: Report | UpdateProgress) -> Held:
     """What a borrower said, to be kept until it is judged."""
     at = (borrower, said.grant, said.progress, said.finished)
-    return Held(*at, failed=said.failed, in_hand=said.in_hand, acked=said.acked)
+    return Held(*at, failed=said.failed, in_hand=said.in_hand, acked=said.acked, reason=said.reason)
 
 
 def take_progress(record: LeaderRecord, event: UpdateProgress, now_ns: int) -> Outcome:

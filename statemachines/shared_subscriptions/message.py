@@ -33,10 +33,17 @@ Ranges = Annotated[tuple[tuple[Number, Number], ...], msgspec.Meta(max_length=HO
 """First and last offsets, in order: what is acknowledged behind a progress, where the group's order is relaxed."""
 
 
+REASON_MAX: Final = 512
+"""Characters of the text with which an application gives a message back."""
+
+Reason = Annotated[str, msgspec.Meta(max_length=REASON_MAX)]
+"""Why an application gave a message back, in its own words."""
+
+
 class Report(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What a borrower knows of one stream it holds; `failed`: how often the message at `progress` was handed over, by
     any borrower, and given back or lost; `in_hand`: one that failed is handed over again now; `acked`: what is
-    acknowledged behind it."""
+    acknowledged behind it; `reason`: why it was given back last."""
 
     stream: str
     grant: Number
@@ -45,6 +52,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True):
     failed: Count = 0
     in_hand: bool = False
     acked: Ranges = ()
+    reason: Reason = ""
 
 
 OF_EPOCH: Final = TraceColumns(term="epoch")
@@ -77,7 +85,7 @@ class Ping(Message, frozen=True, gc=False):
 
 
 class UpdateProgress(Message, frozen=True, gc=False):
-    """The progress of one stream; `failed`, `in_hand` and `acked` as in a `Report`."""
+    """The progress of one stream; what follows it as in a `Report`."""
 
     columns: ClassVar = OF_PROGRESS
 
@@ -91,6 +99,7 @@ class UpdateProgress(Message, frozen=True, gc=False):
     failed: Count = 0
     in_hand: bool = False
     acked: Ranges = ()
+    reason: Reason = ""
 
 
 class RevokeFinished(Message, frozen=True, gc=False):

@@ -96,7 +96,7 @@ class Draft:
         if after.progress > before.progress or after.acked != before.acked:
             self.note_progress(stream, after.progress, after.acked)
         if after.failed and (after.progress, after.failed) != (before.progress, before.failed):
-            note_failed(self, stream, after.progress, after.failed, is_sure=True)
+            note_failed(self, stream, after.progress, after.failed, is_sure=True, reason=after.reason)
         if after.status is not before.status:
             self._count(before.link.borrower, before.status, after.status)
         if after.status is NONE:

@@ -84,6 +84,14 @@ def count_failures(reading: Reading, offset: int) -> int:
     return reading.failed if reading.failed and reading.suspect == offset else 0
 
 
+def find_reason(reading: Reading, offset: int) -> str:
+    """Why the message was given back last."""
+    again = reading.returned.get(offset)
+    if again is not None:
+        return again.reason
+    return reading.reason if reading.failed and reading.suspect == offset else ""
+
+
 # -- giving back ----------------------------------------------------------------------------------------------------
 
 
@@ -108,6 +116,7 @@ def go_back(reading: Reading, event: Nack) -> Reading:
         handed=handed,
         suspect=at,
         failed=failed,
+        reason=event.reason,
         delayed=is_spent or find_wait(reading, event) > 0,
     )
 

@@ -59,6 +59,7 @@ from statemachines.shared_subscriptions.returned_messages import (
     and_look,
     back_off,
     count_failures,
+    find_reason,
     go_back,
     is_delayed,
     is_in_hand,
@@ -625,7 +626,8 @@ def report(reading: Reading) -> Effects:
     failed = count_failures(reading, progress)
     said = (progress, final, failed, failed > 0 and first == progress)
     acked = tuple(in_order(reading.acked))[:HOLES_MAX] if reading.relaxed else ()
-    return (Tell(Progressed(reading.owner, reading.stream, reading.grant, *said, acked)),)
+    reason = find_reason(reading, progress)
+    return (Tell(Progressed(reading.owner, reading.stream, reading.grant, *said, acked, reason)),)
 
 
 E = TypeVar("E", bound=Event)

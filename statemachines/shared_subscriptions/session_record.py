@@ -53,7 +53,7 @@ class Ack(Call, frozen=True, gc=False):
 
 class Nack(Call, frozen=True, gc=False):
     """From the application: message `offset` of this owner and grant was not dealt with; hand it over again, before
-    anything behind it, after `delay_ns`."""
+    anything behind it, after `delay_ns`.  `reason`: why, in its own words."""
 
     columns: ClassVar = TraceColumns(key="stream", first="offset")
 
@@ -62,6 +62,7 @@ class Nack(Call, frozen=True, gc=False):
     grant: int
     offset: int
     delay_ns: int = 0
+    reason: str = ""
 
 
 class Deliver(Event, frozen=True, gc=False):
@@ -106,7 +107,7 @@ class Acknowledged(Event, frozen=True, gc=False):
 class Progressed(Event, frozen=True, gc=False):
     """To the owner: all below `progress` is acknowledged; `finished`: and nothing more will come; `failed`: how often
     the message there was handed over and given back or lost; `in_hand`: such a one is handed over again now; `acked`:
-    what is acknowledged behind it, where the group's order is relaxed."""
+    what is acknowledged behind it, where the group's order is relaxed; `reason`: why it was given back last."""
 
     columns: ClassVar = TraceColumns(key="stream", first="progress")
 
@@ -118,6 +119,7 @@ class Progressed(Event, frozen=True, gc=False):
     failed: int = 0
     in_hand: bool = False
     acked: Ranges = ()
+    reason: str = ""
 
 
 class Ready(Event, frozen=True, gc=False):
@@ -207,10 +209,11 @@ DELAYED, DUE, FETCHED, IN_HAND, SPENT = Turn
 
 
 class ReturnedMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message that was given back `failed` times, and what is next with it."""
+    """A message that was given back `failed` times, the last time for `reason`, and what is next with it."""
 
     failed: int
     turn: Turn
+    reason: str = ""
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False):
@@ -241,6 +244,8 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     failed: int = 0
     most: int = 0
     delayed: bool = False
+    reason: str = ""
+    """Why `suspect` was given back last."""
     relaxed: bool = False
     returned: Map[int, ReturnedMessage] = Map()
 

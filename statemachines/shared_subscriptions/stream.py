@@ -92,8 +92,8 @@ class Uninstall(Event, frozen=True, gc=False):
 
 
 class StreamProgress(Call, frozen=True, gc=False):
-    """From the session: all below `progress` is acknowledged; `finished`: and nothing more will come; `failed`,
-    `in_hand` and `acked` as in a `Report`."""
+    """From the session: all below `progress` is acknowledged; `finished`: and nothing more will come; what follows as
+    in a `Report`."""
 
     columns: ClassVar = TraceColumns(key="stream", first="progress")
 
@@ -104,6 +104,7 @@ class StreamProgress(Call, frozen=True, gc=False):
     failed: int = 0
     in_hand: bool = False
     acked: Ranges = ()
+    reason: str = ""
 
 
 class Replaced(Call, frozen=True, gc=False):
@@ -134,8 +135,8 @@ HELD = (GRANTED, REVOKING)
 
 
 class StreamRecord(msgspec.Struct, frozen=True, gc=False):
-    """One stream.  `grant` is the number held or, absent, the highest seen; `failed`, `in_hand` and `acked` as in a
-    `Report`."""
+    """One stream.  `grant` is the number held or, absent, the highest seen; what follows `finished` as
+    in a `Report`."""
 
     link: Link
     stream: str
@@ -146,6 +147,7 @@ class StreamRecord(msgspec.Struct, frozen=True, gc=False):
     failed: int = 0
     in_hand: bool = False
     acked: Ranges = ()
+    reason: str = ""
 
     @property
     def is_unfinished(self) -> bool:
@@ -154,7 +156,8 @@ class StreamRecord(msgspec.Struct, frozen=True, gc=False):
 
     def report(self) -> Report:
         """The stream as pings and disconnects report it."""
-        return Report(self.stream, self.grant, self.progress, self.finished, self.failed, self.in_hand, self.acked)
+        said = (self.progress, self.finished, self.failed, self.in_hand, self.acked, self.reason)
+        return Report(self.stream, self.grant, *said)
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -189,6 +192,7 @@ def install(record: StreamRecord, event: Grant, now_ns: int) -> tuple[StreamReco
         failed=event.failed,
         in_hand=False,
         acked=event.acked,
+        reason="",
     )
     at = (record.stream, record.grant, record.progress)
     tell = Tell(Install(record.link.borrower, *at, event.failed, event.most, event.relaxed, event.acked))
@@ -228,7 +232,8 @@ def uninstall(record: StreamRecord, event: Event, now_ns: int) -> tuple[StreamRe
 
 def keep_progress(record: StreamRecord, event: StreamProgress, now_ns: int) -> tuple[StreamRecord, Effects]:
     finished = record.finished or event.finished or event.progress == END_OF_STREAM
-    if (event.failed, event.in_hand, event.acked) == (record.failed, record.in_hand, record.acked):
+    said = (event.failed, event.in_hand, event.acked, event.reason)
+    if said == (record.failed, record.in_hand, record.acked, record.reason):
         record = replace(record, progress=event.progress, finished=finished)
     else:
         record = replace(
@@ -238,6 +243,7 @@ def keep_progress(record: StreamRecord, event: StreamProgress, now_ns: int) -> t
             failed=event.failed,
             in_hand=event.in_hand,
             acked=event.acked,
+            reason=event.reason,
         )
     return record, (answer(record),)
 
@@ -257,6 +263,7 @@ def answer(record: StreamRecord) -> Send:
         record.failed,
         record.in_hand,
         record.acked,
+        record.reason,
     )
     return Send(link.leader, update)
 
@@ -274,6 +281,7 @@ def make_update(borrower: str, epoch: int, registration: int, report: Report) ->
         report.failed,
         report.in_hand,
         report.acked,
+        report.reason,
     )
 
 

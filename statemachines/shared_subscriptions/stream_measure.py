@@ -89,10 +89,8 @@ def believe(draft: Draft, stream: str, held: Held) -> None:
     record = draft.record
     assignment = record.assignments.get(stream)
     if assignment is not None and assignment.grant == held.grant:
-        link, said = (
-            assignment.link,
-            Report(stream, held.grant, held.progress, held.finished, held.failed, held.in_hand, held.acked),
-        )
+        link, at = assignment.link, (stream, held.grant, held.progress, held.finished)
+        said = Report(*at, held.failed, held.in_hand, held.acked, held.reason)
         step_owned(draft, make_update(link.borrower, link.epoch, link.registration, said))
         return
     draft.learn_progress(stream, held.progress, held.acked)

@@ -74,7 +74,7 @@ from statemachines.shared_subscriptions.agent_record import Private, Shared
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
 from statemachines.shared_subscriptions.handler import Handler
-from statemachines.shared_subscriptions.message import ToConsumer
+from statemachines.shared_subscriptions.message import REASON_MAX, ToConsumer
 from statemachines.shared_subscriptions.names import FAILING, PROGRESS
 from statemachines.shared_subscriptions.private_subscription import NOW, ReadTo
 from statemachines.shared_subscriptions.relay import check_relay
@@ -438,13 +438,14 @@ class SharedSession:
         else:
             ranges.append([first, last])
 
-    def give_back(self, message: Delivered, delay_s: float) -> None:
+    def give_back(self, message: Delivered, delay_s: float, reason: str = "") -> None:
         """Hand this message over again, as `Delivered.nack` says."""
         if not 0 <= delay_s <= DELAY_MAX_S:
             raise ConfigurationError("delay", delay_s, f"must be seconds, from 0 to {DELAY_MAX_S:.0f} (a day)")
+        check_reason(reason)
         self._flush_acks()
         delay_ns = round(delay_s * 1e9)
-        nack = Nack(message.owner, message.stream, message.grant, message.offset, delay_ns)
+        nack = Nack(message.owner, message.stream, message.grant, message.offset, delay_ns, reason)
         self._host.check_nack(nack, message.delivery_count - 1)
         self._runtime.run(partial(self._host.give_back, nack))
 
@@ -655,6 +656,18 @@ class SharedSubscription(SharedSession):
     async def unsubscribe(self, subscription: str = "") -> None:
         """Deliver nothing new, finish what is in hand; iteration ends when that is done."""
         await super().unsubscribe(subscription or self.subscription)
+
+
+def check_reason(reason: str) -> None:
+    """Raises `ConfigurationError` for a reason that is too long, or that UTF-8 cannot express."""
+    if not isinstance(reason, str) or len(reason) > REASON_MAX:
+        shown = reason[:40] if isinstance(reason, str) else reason
+        raise ConfigurationError("reason", shown, f"must be text of at most {REASON_MAX} characters")
+    try:
+        reason.encode()
+    except UnicodeEncodeError as error:
+        rule = f"must be text that UTF-8 can express: {error.reason}"
+        raise ConfigurationError("reason", repr(reason[:40]), rule) from error
 
 
 def limit_wait(configuration: Configuration, ack_wait_s: float | None) -> Configuration:

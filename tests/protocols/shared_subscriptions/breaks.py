@@ -377,6 +377,7 @@ BREAKS = {
     "SS-408": swap(session, "is_full", lambda reading: False),
     "SS-409": swap(listing, "find_reach", lambda progress, acked: progress),
     "SS-410": swap(returned_messages, "back_off_ns", lambda failed: 0),
+    "SS-411": swap(session, "find_reason", lambda reading, offset: ""),
     "SS-344": swap(Configuration, "_check_max_deliver", lambda self, most: None),
     "SS-345": swap(Configuration, "_check_dead_letters", lambda self: None),
     "SS-347": wrap(stream_store.StreamStore, "_store_letter", append_again),

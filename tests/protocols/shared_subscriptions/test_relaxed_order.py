@@ -12,7 +12,7 @@ from test_session import A, B
 from test_session import Bench as SessionBench
 
 from statemachines.kernel import LocalProtocolError, Map
-from statemachines.shared_subscriptions.acknowledged_ranges import RANGES_PER_MESSAGE, join_ranges, limit_ranges
+from statemachines.shared_subscriptions.acknowledged_ranges import RANGES_PER_MESSAGE, join_ranges, limit_reports
 from statemachines.shared_subscriptions.borrower import LeaseBegan
 from statemachines.shared_subscriptions.claim import Halt
 from statemachines.shared_subscriptions.group_store import FailingMessage, Stored
@@ -59,7 +59,7 @@ def test_SS_408_no_more_ranges_are_kept_than_a_stream_may_have_holes():
     many = [(2 * number, 2 * number) for number in range(1, HOLES_MAX + 50)]
     assert join_ranges(0, many) == (0, tuple(many[:HOLES_MAX]))
     reports = tuple(Report(f"s{number}", 1, 0, False, acked=tuple(many[:HOLES_MAX])) for number in range(9))
-    limited = limit_ranges(reports)
+    limited = limit_reports(reports)
     assert sum(len(one.acked) for one in limited) == RANGES_PER_MESSAGE
     assert limited[0] == reports[0]
 
