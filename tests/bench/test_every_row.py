@@ -11,7 +11,9 @@ from statemachines_bench import Size, judging, stormy, table
 
 LONG = {
     "analyze-20m-spark", "campaign-persistent-sessions", "conform-lockstep", "dispatch-hand", "hypothesis-steps",
-    "idle", "judge-steps-duckdb", "resume-scale-postgres", "session-failover-kill-resume", "session-failover-stop",
+    "idle", "judge-steps-duckdb", "mqtt-connections", "mqtt-live-1-p50", "mqtt-live-1-p99", "mqtt-live-1000-p50",
+    "mqtt-live-1000-p99", "mqtt-publish-memory", "mqtt-publish-nats", "mqtt-publish-one",
+    "resume-scale-postgres", "session-failover-kill-resume", "session-failover-stop",
     "session-failover-stop-resume", "step-scale", "step-scale-leader",
 }  # fmt: skip
 

@@ -17,8 +17,9 @@ from statemachines.drivers.options import (
     Trace,
     read_credentials,
 )
-from statemachines.drivers.persistent_sessions.node_commands import NodeSecretFile, Permissions, Store
+from statemachines.drivers.persistent_sessions.node_commands import Durable, NodeSecretFile, Permissions, Store
 from statemachines.drivers.signals import on_hangup, run_until_signal
+from statemachines.drivers.sql.durability import Durability
 from statemachines.kernel import ConfigurationError
 
 
@@ -73,6 +74,7 @@ def mqtt(
         int, typer.Option("--marker-ms", min=1, max=MS_MAX, help="A writer that does not answer for so long is fenced.")
     ] = 3_000,
     permissions: Permissions = None,
+    durability: Durable = Durability.PROCESS,
     trace: Trace = None,
     secret_file: SecretFile = None,
     node_secret_file: NodeSecretFile = None,
@@ -118,6 +120,7 @@ def mqtt(
         look_ms=look,
         credentials=credentials,
         authorize=None if permissions is None else PermissionFile(permissions),
+        durability=durability,
         trace=trace,
     )
     known = None if users is None else PasswordFile(users)

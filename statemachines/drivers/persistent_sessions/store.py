@@ -43,6 +43,7 @@ from statemachines.drivers.persistent_sessions.request_runs import RANGES, runs_
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
 from statemachines.persistent_sessions.collector_request import ReadRows
@@ -265,9 +266,11 @@ def open_session_store(
     page: int = PAGE,
     clock: Clock | None = None,
     steady: Clock | None = None,
+    durability: Durability = Durability.PROCESS,
 ) -> SessionStore:
     """Open it; tables are made where there are none.  `clock`, for tests, in place of the database's; `steady`: what it
-    is compared with (None: the machine's steady clock, or `clock` where that is given).
+    is compared with (None: the machine's steady clock, or `clock` where that is given); `durability`: what a commit
+    survives.
 
     Waits for the database: call it in a thread where a loop is running.  Raises `ConfigurationError` where it cannot be
     reached or used (no password is shown), `StoreUnavailable` where it is busy.
@@ -277,9 +280,9 @@ def open_session_store(
     database: SessionDatabase
     if path is not None:
         given = {} if clock is None else {"clock": clock}
-        database = SqliteSessions(path, busy_s, identity=identity, **given)
+        database = SqliteSessions(path, busy_s, identity=identity, durability=durability, **given)
     else:
-        database = _open_postgres(str(store), busy_s, clock, identity)
+        database = _open_postgres(str(store), busy_s, clock, identity, durability)
     return SessionStore(database, page, TimeWatch(database.where, steady or clock or steady_ns))
 
 
@@ -301,7 +304,9 @@ def path_of(store: str | Path) -> Path | None:
     return Path(unquote(rest[1:]))
 
 
-def _open_postgres(url: str, busy_s: float, clock: Clock | None, identity: bytes) -> SessionDatabase:
+def _open_postgres(
+    url: str, busy_s: float, clock: Clock | None, identity: bytes, durability: Durability
+) -> SessionDatabase:
     try:
         from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
     except ImportError as error:
@@ -309,4 +314,4 @@ def _open_postgres(url: str, busy_s: float, clock: Clock | None, identity: bytes
             raise
         rule = f"needs the package {error.name!r}, which is not installed: pip install 'gapless[postgres]'"
         raise ConfigurationError("store", url.rpartition("@")[2].partition("?")[0], rule) from error
-    return PostgresSessions(url, busy_s, clock, identity=identity)
+    return PostgresSessions(url, busy_s, clock, identity=identity, durability=durability)

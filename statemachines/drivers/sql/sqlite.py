@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavailable
 from statemachines.drivers.sql.lock_holder import lock_holder
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
@@ -48,7 +49,7 @@ class Database:
     """One connection to the file at `path`, used by one worker thread.
 
     `layout`: what it holds; `clock`: nanoseconds since the epoch; `agree(connection)`: in the transaction that opens
-    the file, what else it must hold or be refused for.
+    the file, what else it must hold or be refused for; `durability`: what a commit survives.
 
     Raises `ConfigurationError` where the file cannot be opened, is not ours, or is of another version,
     `StoreUnavailable` where another process keeps it locked or its disk is full, `StoreDamaged` where its content is
@@ -62,6 +63,7 @@ class Database:
         busy_s: float = BUSY_S,
         clock: Clock = time.time_ns,
         agree: Callable[[sqlite3.Connection], None] = lambda connection: None,
+        durability: Durability = Durability.PROCESS,
     ) -> None:
         self.path = path
         self._place = path.absolute()  # wherever the process goes
@@ -69,6 +71,7 @@ class Database:
         self._busy_s = busy_s
         self._clock = clock
         self._agree = agree
+        self._synchronous = "FULL" if durability is Durability.POWER else "NORMAL"
         self._closed = False
         self._locked_since = time.monotonic()
         """When the first of the calls began that found it locked, one after the other."""
@@ -196,7 +199,7 @@ class Database:
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise self._refuse(f"has no write-ahead log there ({mode}); give a path on a local disk")
-        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         # To write also where nothing is to be made: it fails where we may not.
         with _transaction(connection, "BEGIN IMMEDIATE"):
             version = self._check(connection)
