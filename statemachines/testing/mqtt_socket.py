@@ -28,6 +28,9 @@ from statemachines.mqtt_codec.packet import (
 
 V3: Final = MqttVersion.V3_1_1
 PATIENCE_S: Final = 60.0
+IN_FLIGHT: Final = 20
+"""Messages of a publisher that are not acknowledged: the default of paho-mqtt and mosquitto_pub."""
+
 CONNACK, PUBLISH, PUBACK, SUBACK = 2, 3, 4, 9
 READ_SIZE: Final = 262_144
 
@@ -181,28 +184,27 @@ def make_publish(topic: str, payload: bytes) -> tuple[bytearray, int]:
     return packet, len(packet) - len(payload) - 2
 
 
-def publish_all(clients: list[MqttSocket], topic: str, payloads: list[bytes]) -> None:
-    """Each client publishes one at a time, and the next when it is acknowledged."""
-    waiting = iter(payloads)
+def publish_all(clients: list[MqttSocket], topic: str, payloads: list[bytes], in_flight: int = IN_FLIGHT) -> None:
+    """Each client publishes; of each so many are not acknowledged at most."""
+    waiting, left = iter(payloads), len(payloads)
     poll, by_number = select.poll(), {one.socket.fileno(): one for one in clients}
 
-    def send_next(client: MqttSocket) -> bool:
+    def send_next(client: MqttSocket) -> None:
         payload = next(waiting, None)
         if payload is not None:
             client.publish(*make_publish(topic, payload))
-        return payload is not None
 
-    open_count = 0
-    for number, client in by_number.items():
-        if send_next(client):
-            poll.register(number, select.POLLIN)
-            open_count += 1
-    while open_count:
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    for _ in range(in_flight):
+        for client in clients:
+            send_next(client)
+    while left:
         ready = poll.poll(PATIENCE_S * 1_000)
         if not ready:
-            raise GaplessError(f"no PUBACK for {PATIENCE_S:g} s")
+            raise GaplessError(f"no PUBACK for {PATIENCE_S:g} s; {left} messages are not acknowledged")
         for number, _ in ready:
             for frame in by_number[number].read_frames():
-                if frame.kind == PUBACK and not send_next(by_number[number]):
-                    poll.unregister(number)
-                    open_count -= 1
+                if frame.kind == PUBACK:
+                    left -= 1
+                    send_next(by_number[number])
