@@ -69,7 +69,10 @@ async def count_calls(rounds: int, under_way: int) -> Counter[str]:
 
     counter = CallCounter()
     with tempfile.TemporaryDirectory() as folder:
-        async with SessionNode(Path(folder) / "s.db", name="n") as node, MqttNode(node, listen=("127.0.0.1", 0)) as mqtt:
+        async with (
+            SessionNode(Path(folder) / "s.db", name="n") as node,
+            MqttNode(node, listen=("127.0.0.1", 0)) as mqtt,
+        ):
             words = (str(mqtt.address[1]), str(rounds), str(under_way))
             pipe = asyncio.subprocess.PIPE
             child = await asyncio.create_subprocess_exec(sys.executable, "-c", CLIENT, *words, stdin=pipe, stdout=pipe)
@@ -107,7 +110,9 @@ def main() -> None:
         found = asyncio.run(count_calls(rounds, under_way))
         messages = rounds * under_way
         ours = sum(count for file, count in found.items() if "statemachines" in file)
-        print(f"{under_way} under way: {found.total() / messages:.0f} calls a message, {ours / messages:.0f} of them ours")
+        print(
+            f"{under_way} under way: {found.total() / messages:.0f} calls a message, {ours / messages:.0f} of them ours"
+        )
         if given.files:
             for file, count in found.most_common(40):
                 name = Path(file).relative_to(ROOT) if file.startswith(str(ROOT)) else Path(file).name

@@ -212,7 +212,8 @@ class Runtime:
 
     def _settle(self) -> None:
         """After a turn: rows that came up beside it, and the next timer."""
-        self._flush()
+        if self._rows:
+            self._flush()
         self._rearm()
 
     def _rearm(self) -> None:
@@ -291,7 +292,8 @@ class Runtime:
                 self._msg += 1
             elif self._log is not None:
                 self._note_other(party, effect)
-        self._flush()
+        if self._rows:
+            self._flush()
 
     def _note_other(self, party: str, effect: Any) -> None:
         at_ns = self._clock() + self._offset

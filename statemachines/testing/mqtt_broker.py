@@ -26,8 +26,10 @@ START_S: Final = 60.0
 MOSQUITTO: Final = (
     "allow_anonymous true\nmax_queued_messages 0\npersistence_location {folder}/\nlistener {port} 127.0.0.1\n"
 )
-NATS: Final = 'server_name: one\nlisten: "127.0.0.1:-1"\njetstream {{ store_dir: "{folder}" }}\n'
-NATS += 'mqtt {{ listen: "127.0.0.1:{port}" }}\n'
+NATS: Final = (
+    'server_name: one\nlisten: "127.0.0.1:-1"\njetstream {{ store_dir: "{folder}" }}\n'
+    'mqtt {{ listen: "127.0.0.1:{port}" }}\n'
+)
 
 
 class BrokerKind(NamedTuple):

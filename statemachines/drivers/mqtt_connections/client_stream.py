@@ -117,19 +117,19 @@ class ClientStream:
                 self._take_event(self._events.popleft())
         finally:
             self._is_feeding = False
-        if self.record.status is not OPENING:
-            self._opened.set()
 
     def _take_event(self, event: Event) -> None:
         if isinstance(event, DeliveryReady) and not event.packet.qos and self._is_slow():
             self.dropped += 1
             return
         step = MQTT_CONNECTION.step(self.record, event, steady_ns())
-        was_open = self.record.status is not CLOSED
+        before = self.record.status
         self.record = step.record
         self._perform(step.effects)
-        if was_open and self.record.status is CLOSED:
-            self._end()
+        if self.record.status is not before:
+            self._opened.set()
+            if self.record.status is CLOSED:
+                self._end()
 
     def _is_slow(self) -> bool:
         return self._writer.transport.get_write_buffer_size() > BUFFER_MAX
@@ -158,9 +158,10 @@ class ClientStream:
             if packet is None:
                 return
             self._decoder.max_packet = self.record.settings.max_packet  # a CONNECT is there: the next may be longer
-            self._opened.clear()
             self.feed(wrap_packet(packet))
-            await self._opened.wait()
+            while self.record.status is OPENING:
+                self._opened.clear()
+                await self._opened.wait()
             if not self.room.is_set():
                 await self.room.wait()
 
