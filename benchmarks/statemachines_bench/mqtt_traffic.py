@@ -1,7 +1,7 @@
 """Rows about MQTT traffic: what a broker stores, how soon a message comes, and how it reaches a thousand subscribers.
 
-Each turn starts a broker process of its own.  All brokers have the same client, `MqttSocket`, which waits for PUBACK
-before its next message.  Ours flushes a message before PUBACK (`power`), or not at all before a checkpoint (`process`).
+Each turn starts a broker process of its own.  All brokers have the same client, `MqttSocket`, with 20 messages
+in flight.  Ours flushes a message before PUBACK (`power`), or not at all before a checkpoint (`process`).
 """
 
 from __future__ import annotations

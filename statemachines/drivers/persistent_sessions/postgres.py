@@ -118,7 +118,7 @@ class PostgresSessions:
         self.where = self._database.url
 
     @contextmanager
-    def writing(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
+    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> Iterator[Sql]:
         """All or nothing, and alone."""
         with self._database.transaction() as connection:
             found = self._stamp(connection, watch)

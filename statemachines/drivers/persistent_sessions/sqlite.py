@@ -104,8 +104,9 @@ class SqliteSessions:
         self.where = str(path)
 
     @contextmanager
-    def writing(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
+    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> Iterator[Sql]:
         """All or nothing, and alone."""
+        self._database.set_flush(not may_lose)
         with self._database.transaction() as connection:
             yield SqliteSql.writing(connection, self._database.clock_ns(), watch)
 

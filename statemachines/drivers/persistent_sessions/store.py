@@ -68,6 +68,11 @@ def is_read(request: Asked) -> bool:
     return isinstance(request.rows if isinstance(request, ReadPage) else request, READS)
 
 
+def is_promise_free(request: Asked) -> bool:
+    """Nobody outside is told that it is stored: its rows come in a later request (D-510)."""
+    return isinstance(request, PutMessage) and not request.retain
+
+
 class NodeLife(msgspec.Struct, frozen=True):
     """A life of a node: nobody else has this number in this store; `identity` of the store."""
 
@@ -175,7 +180,7 @@ class SessionStore:
             raise
 
     def _carry_out(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
-        with self._database.writing(self._watch) as sql:
+        with self._database.writing(self._watch, may_lose=all(map(is_promise_free, requests))) as sql:
             committed = self._check(sql, life)
             if committed == batch and self._tried[0] == batch:
                 return self._tried[1]  # it was carried out, and the answer was lost

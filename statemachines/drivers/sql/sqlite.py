@@ -71,7 +71,8 @@ class Database:
         self._busy_s = busy_s
         self._clock = clock
         self._agree = agree
-        self._synchronous = "FULL" if durability is Durability.POWER else "NORMAL"
+        self._is_power = durability is Durability.POWER
+        self._is_flushed = False
         self._closed = False
         self._locked_since = time.monotonic()
         """When the first of the calls began that found it locked, one after the other."""
@@ -126,6 +127,14 @@ class Database:
             if begin != "BEGIN":  # reads wait for nobody
                 self._locked_since = math.inf
             yield self.connection
+
+    def set_flush(self, is_flushed: bool) -> None:
+        """Between transactions: the next ones wait for fsync at their end, if commits are to survive a power failure;
+        with them all that was committed before is flushed."""
+        is_flushed = is_flushed and self._is_power
+        if is_flushed is not self._is_flushed:
+            self.connection.execute(f"PRAGMA synchronous = {'FULL' if is_flushed else 'NORMAL'}")
+            self._is_flushed = is_flushed
 
     def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
         """Several reads of one state."""
@@ -199,7 +208,7 @@ class Database:
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise self._refuse(f"has no write-ahead log there ({mode}); give a path on a local disk")
-        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute("PRAGMA synchronous = NORMAL")
         # To write also where nothing is to be made: it fails where we may not.
         with _transaction(connection, "BEGIN IMMEDIATE"):
             version = self._check(connection)

@@ -502,8 +502,8 @@ def counting(store, statements):
     plain = store._database.writing
 
     @contextmanager
-    def writing(watch=None):
-        with plain(watch) as sql:
+    def writing(watch=None, **given):
+        with plain(watch, **given) as sql:
             for name in ("all", "run", "put_many"):
                 setattr(sql, name, partial(note, getattr(sql, name)))
             yield sql
