@@ -441,7 +441,7 @@ def test_who_is_cut_off_in_a_commit_looks_and_does_nothing_twice(url, is_committ
         plain = store._database.writing
 
         @contextmanager
-        def cut(watch):
+        def cut(watch, **given):
             store._database.writing = plain
             try:
                 with plain(watch) as sql:
