@@ -34,10 +34,11 @@ READER: Final = "reader"
 @contextmanager
 def run_broker(kind: str) -> Iterator[MqttBroker]:
     """It runs until this is left, and its files are gone then."""
-    with tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder:
-        Path(folder).chmod(0o755)  # mosquitto gives up its rights
-        with MqttBroker(kind, Path(folder) / "broker") as broker:
-            yield broker
+    with (
+        tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder,
+        MqttBroker(kind, Path(folder) / "broker") as broker,
+    ):
+        yield broker
 
 
 # -- publishing to an absent session ----------------------------------------------------------------------------------

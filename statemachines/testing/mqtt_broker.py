@@ -8,13 +8,12 @@ It keeps its port and its files over a kill, and everything of it has ended when
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -24,7 +23,8 @@ from statemachines.testing.process_harness import free_port
 
 START_S: Final = 60.0
 MOSQUITTO: Final = (
-    "allow_anonymous true\nmax_queued_messages 0\npersistence_location {folder}/\nlistener {port} 127.0.0.1\n"
+    "user root\nallow_anonymous true\nmax_queued_messages 0\n"  # root keeps its rights, to write into our folder
+    "persistence_location {folder}/\nlistener {port} 127.0.0.1\n"
 )
 NATS: Final = (
     'server_name: one\nlisten: "127.0.0.1:-1"\njetstream {{ store_dir: "{folder}" }}\n'
@@ -83,17 +83,24 @@ KINDS: Final = {
 
 
 class MqttBroker:
-    """One broker: `kind` of `KINDS`, its files in `folder`."""
+    """One broker.
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    Args:
+        kind: of `KINDS`.
+        folder: for its files; made where it is missing.
+        options: of its command line, behind those of its kind.
+
+    Raises:
+        ConfigurationError: Its program is not installed.
+    """
+
+    def __init__(self, kind: str, folder: Path, options: Sequence[str] = ()) -> None:
         self.kind = KINDS[kind]
         self.port = free_port()
         program = find_program(self.kind.program) if self.kind.program else ""
         folder.mkdir(parents=True, exist_ok=True)
-        if self.kind.program == "mosquitto" and os.getuid() == 0:
-            folder.chmod(0o777)  # it gives up its rights, and writes as another user
         self._log = folder / "broker.log"
-        self._command = self.kind.write_command(program, folder, self.port)
+        self._command = [*self.kind.write_command(program, folder, self.port), *options]
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
