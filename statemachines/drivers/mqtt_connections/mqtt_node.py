@@ -13,8 +13,9 @@ import contextlib
 import ipaddress
 import logging
 import ssl
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec.structs import replace
 
@@ -30,6 +31,9 @@ from statemachines.drivers.tcp import Address
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec.codec_error import ReasonCode
 from statemachines.mqtt_connections.connection_record import MqttSettings
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import Server
 
 logger = logging.getLogger("gapless")
 
@@ -54,6 +58,8 @@ class MqttNode:
         allows_anonymous: clients without a user name may connect (None: if there are no users).  A listener beyond
             loopback that allows them is refused.
         tls: for connections; None: without TLS.
+        ws_listen: where clients connect over WebSocket; None: nowhere.
+        ws_origins: origins of web pages that may connect there, as `https://example.org`.
 
     Raises:
         ConfigurationError: for a listener beyond loopback without users and without TLS that asks for certificates.
@@ -68,17 +74,20 @@ class MqttNode:
         users: PasswordFile | None = None,
         allows_anonymous: bool | None = None,
         tls: ssl.SSLContext | None = None,
+        ws_listen: Address | None = None,
+        ws_origins: Sequence[str] = (),
     ) -> None:
         asks_certificates = tls is not None and tls.verify_mode == ssl.CERT_REQUIRED
         self._allows_anonymous = users is None if allows_anonymous is None else allows_anonymous
-        if self._allows_anonymous and not asks_certificates and not is_loopback(listen[0]):
-            where = "{}:{}".format(*listen)
-            rule = (
-                "is beyond loopback, and anybody could connect; give --users FILE (users), or certificates (--tls-ca)"
-            )
-            raise ConfigurationError("listen", where, rule)
+        for key, place in (("listen", listen), ("ws_listen", ws_listen)):
+            if place and self._allows_anonymous and not asks_certificates and not is_loopback(place[0]):
+                where = "{}:{}".format(*place)
+                rule = "is beyond loopback, and anybody could connect; give --users FILE (users), or certificates"
+                raise ConfigurationError(key, where, f"{rule} (--tls-ca)")
         self._node = node
         self._listen = listen
+        self._ws_listen, self._ws_origins = ws_listen, tuple(ws_origins)
+        self._web_sockets: Server | None = None
         self._settings = settings or MqttSettings()
         self._users = users
         self._tls = tls
@@ -91,6 +100,13 @@ class MqttNode:
     def address(self) -> Address:
         """Where it listens."""
         host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    @property
+    def ws_address(self) -> Address:
+        """Where it listens for WebSocket."""
+        assert self._web_sockets is not None
+        host, port = self._web_sockets.sockets[0].getsockname()[:2]
         return host, port
 
     @property
@@ -107,6 +123,8 @@ class MqttNode:
         has_groups = self._node.reception.carrier is not None
         self._settings = replace(self._settings, shared_available=has_groups)
         self._wills = WillSender(self._node)
+        if self._ws_listen is not None:
+            await self._begin_web_sockets(self._ws_listen)
         self._pinging = asyncio.ensure_future(self._ping())
         return self
 
@@ -114,6 +132,8 @@ class MqttNode:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self._server.close()
+        if self._web_sockets is not None:
+            self._web_sockets.close(close_connections=False)
         self._pinging.cancel()
         tasks = list(self._clients)
         for stream, _ in list(self._clients.values()):
@@ -124,6 +144,37 @@ class MqttNode:
                 task.cancel()
             await asyncio.gather(*open_tasks, return_exceptions=True)
         await self._wills.close()
+
+    async def _begin_web_sockets(self, place: Address) -> None:
+        try:
+            from statemachines.drivers.mqtt_connections.web_socket import WebSocketPipe, start_web_sockets
+        except ImportError as error:
+            rule = "needs the package 'websockets', which is not installed: pip install 'gapless[mqtt]'"
+            raise ConfigurationError("ws_listen", "{}:{}".format(*place), rule) from error
+
+        async def serve(connection: Any) -> None:
+            task = asyncio.current_task()
+
+            def is_connecting() -> bool:
+                found = self._clients.get(task) if task is not None else None
+                return found is None or found[0].is_connecting
+
+            pipe: Any = WebSocketPipe(connection, self._settings.max_packet, is_connecting)
+            await self._serve(pipe, pipe)
+
+        try:
+            self._web_sockets = await start_web_sockets(
+                serve,
+                place,
+                origins=self._ws_origins,
+                open_timeout_s=self._settings.connect_timeout_s,
+                connections_max=CONNECTIONS_MAX,
+                tls=self._tls,
+            )
+        except OSError as error:
+            self._server.close()
+            where = "{}:{}".format(*place)
+            raise ConfigurationError("ws_listen", where, f"cannot be listened at: {error}") from error
 
     async def _ping(self) -> None:
         while True:

@@ -29,6 +29,14 @@ def mqtt(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where MQTT clients connect; port 0: any that is free.")
     ] = "127.0.0.1:1883",
+    listen_ws: Annotated[
+        str,
+        typer.Option("--listen-ws", metavar="HOST:PORT", help="Where MQTT clients connect over WebSocket."),
+    ] = "",
+    ws_origins: Annotated[
+        str,
+        typer.Option("--ws-origins", metavar="URL,...", help="Origins of web pages that may connect over WebSocket."),
+    ] = "",
     node_listen: Annotated[
         str,
         typer.Option(
@@ -137,6 +145,8 @@ def mqtt(
         ),
         users=known,
         tls=credentials.listening(),
+        ws_listen=parse_address(listen_ws) if listen_ws else None,
+        ws_origins=[one.strip() for one in ws_origins.split(",") if one.strip()],
     )
 
     async def work() -> None:
@@ -144,6 +154,8 @@ def mqtt(
             on_hangup(lambda: [one.reload() for one in (known, node.authority) if one is not None])
             host, port = front.address
             print(f"listening on {host}:{port}", flush=True)
+            if listen_ws:
+                print("listening for WebSocket on {}:{}".format(*front.ws_address), flush=True)
             await node.wait_for_failure()
 
     run_until_signal(work())
