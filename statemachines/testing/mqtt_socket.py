@@ -118,6 +118,10 @@ class MqttSocket:
             found = [read_message(one) for one in self.read_frames() if one.kind == PUBLISH]
         return found
 
+    def read_pending(self) -> list[SocketMessage]:
+        """Messages that came before an answer that was waited for."""
+        return [read_message(one) for one in self._frames if one.kind == PUBLISH]
+
     def read_frames(self) -> list[Frame]:
         """All frames that are there; waits for bytes where there is none.
 

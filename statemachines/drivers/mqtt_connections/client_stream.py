@@ -61,6 +61,8 @@ class ClientStream:
         """The names of the client's certificate; none where it has shown none."""
         self.dropped = 0
         """Messages of QoS 0 that the client was too slow for."""
+        self.received = self.sent = 0
+        """Packets."""
         self.error: PacketError | None = None
         """What was wrong with the bytes of the client."""
         self.room = asyncio.Event()
@@ -85,6 +87,11 @@ class ClientStream:
     def is_connecting(self) -> bool:
         """Whether the client is not accepted yet."""
         return self.record.status is AWAITING or self.record.status is OPENING
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Packets of the client, packets for it, and messages of QoS 0 that it was too slow for."""
+        return {"received": self.received, "sent": self.sent, "dropped": self.dropped}
 
     def abort(self) -> None:
         """End the connection at once; nothing more is sent."""
@@ -157,6 +164,7 @@ class ClientStream:
                 return
             if packet is None:
                 return
+            self.received += 1
             self._decoder.max_packet = self.record.settings.max_packet  # a CONNECT is there: the next may be longer
             self.feed(wrap_packet(packet))
             while self.record.status is OPENING:
@@ -181,6 +189,7 @@ class ClientStream:
 
     def _write(self, data: bytes) -> None:
         """Packets of one turn of the loop leave together."""
+        self.sent += 1
         self._packets.append(data)
         if len(self._packets) == 1:
             self._loop.call_soon(self._flush)

@@ -13,16 +13,19 @@ import contextlib
 import ipaddress
 import logging
 import ssl
+from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec.structs import replace
 
+from statemachines import __version__
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
 from statemachines.drivers.mqtt_connections.received_ids import ReceivedIds
+from statemachines.drivers.mqtt_connections.system_topics import SystemTopics
 from statemachines.drivers.mqtt_connections.will_sender import WillSender
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
@@ -92,6 +95,8 @@ class MqttNode:
         self._users = users
         self._tls = tls
         self._clients: dict[asyncio.Task[None], tuple[ClientStream, MqttSession]] = {}
+        self._totals: Counter[str] = Counter()
+        """Of connections that are over."""
         self._received = ReceivedIds()
         self._violations = RateLimitedLog(steady_ns)
         self._turned_away = RateLimitedLog(steady_ns)
@@ -114,6 +119,18 @@ class MqttNode:
         """Connections of clients, accepted or not."""
         return len(self._clients)
 
+    def read_counters(self) -> dict[str, int | str]:
+        """What `$SYS` says of this node: connected clients, and packets of all connections since it began."""
+        streams = [stream for stream, _ in self._clients.values()]
+        totals = sum((Counter(one.counters) for one in streams), Counter(self._totals))
+        return {
+            "version": __version__,
+            "clients/connected": sum(not one.is_connecting for one in streams),
+            "packets/received": totals["received"],
+            "packets/sent": totals["sent"],
+            "messages/dropped": totals["dropped"],
+        }
+
     async def __aenter__(self) -> Self:
         host, port = self._listen
         try:
@@ -123,6 +140,7 @@ class MqttNode:
         has_groups = self._node.reception.carrier is not None
         self._settings = replace(self._settings, shared_available=has_groups)
         self._wills = WillSender(self._node)
+        self._system_topics = SystemTopics(self._node, self.read_counters)
         if self._ws_listen is not None:
             await self._begin_web_sockets(self._ws_listen)
         self._pinging = asyncio.ensure_future(self._ping())
@@ -144,6 +162,7 @@ class MqttNode:
                 task.cancel()
             await asyncio.gather(*open_tasks, return_exceptions=True)
         await self._wills.close()
+        await self._system_topics.close()
 
     async def _begin_web_sockets(self, place: Address) -> None:
         try:
@@ -180,6 +199,7 @@ class MqttNode:
         while True:
             await asyncio.sleep(PING_S)
             self._wills.ping()
+            self._system_topics.publish_due()
             for _, session in list(self._clients.values()):
                 session.ping()
 
@@ -199,6 +219,7 @@ class MqttNode:
                 await stream.run()
         finally:
             del self._clients[task]
+            self._totals.update(stream.counters)
             self._log_violation(stream)
 
     def _make_room(self) -> bool:
