@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 TOPIC: Final = "t"
 CLIENT: Final = f"""
 import sys
-from statemachines.testing.mqtt_socket import MqttSocket, publish_all
+from statemachines.testing.mqtt_connections.mqtt_socket import MqttSocket, publish_all
 with MqttSocket(int(sys.argv[1]), "reader") as reader, MqttSocket(int(sys.argv[1]), "writer") as writer:
     reader.subscribe("{TOPIC}")
     publish_all([writer], "{TOPIC}", [b"first"])

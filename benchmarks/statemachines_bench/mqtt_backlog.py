@@ -13,8 +13,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
-from statemachines.testing.mqtt_broker import KINDS, MqttBroker, find_program
-from statemachines.testing.mqtt_socket import MqttSocket, publish_all
+from statemachines.testing.mqtt_connections.mqtt_broker import KINDS, MqttBroker, find_program
+from statemachines.testing.mqtt_connections.mqtt_socket import MqttSocket, publish_all
 from statemachines_bench.mqtt_traffic import run_broker
 from statemachines_bench.row import Pair, Ratio, Row, Size
 from statemachines_bench.sessions import PAYLOAD, PENDING, waiting

@@ -16,8 +16,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
-from statemachines.testing.mqtt_broker import KINDS, MqttBroker
-from statemachines.testing.mqtt_socket import PATIENCE_S, MqttSocket, make_publish, publish_all
+from statemachines.testing.mqtt_connections.mqtt_broker import KINDS, MqttBroker
+from statemachines.testing.mqtt_connections.mqtt_socket import PATIENCE_S, MqttSocket, make_publish, publish_all
 from statemachines_bench.row import Pair, Ratio, Row, Size
 
 PAYLOAD: Final = b"x" * 100

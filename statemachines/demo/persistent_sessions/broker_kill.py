@@ -19,8 +19,8 @@ import msgspec
 
 from statemachines.demo.protocol import Say
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.mqtt_broker import MqttBroker, find_program
-from statemachines.testing.mqtt_socket import MqttSocket, publish_all
+from statemachines.testing.mqtt_connections.mqtt_broker import MqttBroker, find_program
+from statemachines.testing.mqtt_connections.mqtt_socket import MqttSocket, publish_all
 from statemachines.testing.process_harness import free_port
 
 KINDS: Final = ("mosquitto-persistence", "mosquitto-autosave", "nats", "ours-process")

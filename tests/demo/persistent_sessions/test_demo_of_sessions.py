@@ -18,7 +18,7 @@ from statemachines.demo.persistent_sessions.play import broker_line, real_lines
 from statemachines.demo.protocol import Given
 from statemachines.drivers.persistent_sessions import SessionTaken
 from statemachines.kernel import ConfigurationError
-from statemachines.testing.mqtt_broker import KINDS as KINDS_OF_BROKERS
+from statemachines.testing.mqtt_connections.mqtt_broker import KINDS as KINDS_OF_BROKERS
 from statemachines.trace.log import read_logs
 from statemachines_reports.pipeline import analyze
 

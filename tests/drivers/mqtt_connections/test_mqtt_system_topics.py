@@ -7,7 +7,7 @@ import asyncio
 from statemachines import __version__
 from statemachines.drivers.mqtt_connections import MqttNode, mqtt_node, system_topics
 from statemachines.drivers.persistent_sessions import SessionNode
-from statemachines.testing.mqtt_socket import MqttSocket
+from statemachines.testing.mqtt_connections.mqtt_socket import MqttSocket
 
 PLACE = ("127.0.0.1", 0)
 TOPICS = ("uptime", "version", "clients/connected", "packets/received", "packets/sent", "messages/dropped")
