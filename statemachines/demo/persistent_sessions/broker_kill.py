@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 
@@ -110,12 +110,17 @@ def _command(port: int) -> list[str]:
     return [find_program("mosquitto_sub"), "-p", str(port), "-c", "-i", CLIENT, "-q", "1", "-t", "demo/#"]
 
 
+def _copy_lines(pipe: IO[bytes], lines: queue.SimpleQueue[bytes]) -> None:
+    for one in pipe:
+        lines.put(one)
+
+
 def read_lines(command: list[str], count: int, quiet_s: float) -> list[bytes]:
     """What a process prints, until it has printed so many lines, or none for so many seconds."""
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         assert child.stdout is not None
-        reading = threading.Thread(target=lambda pipe: [lines.put(one) for one in pipe], args=(child.stdout,))
+        reading = threading.Thread(target=_copy_lines, args=(child.stdout, lines))
         reading.start()
         found: list[bytes] = []
         with contextlib.suppress(queue.Empty):
