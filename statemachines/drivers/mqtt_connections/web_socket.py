@@ -27,6 +27,9 @@ SUBPROTOCOL: Final = Subprotocol("mqtt")
 BUFFER_MAX: Final = 2**20
 """Bytes that wait for a client before `drain` waits."""
 
+FLOOD_MAX: Final = 8 * 2**20
+"""Bytes that wait for a client that still sends: what it may have unread is far less, so these are answers to pings."""
+
 FIRST_MAX: Final = 2**18
 """Bytes of a message of a client that is not accepted yet: a stranger does not fill more memory."""
 
@@ -161,12 +164,17 @@ async def start_web_sockets(
         return None if is_allowed and len(origin) < 2 else connection.respond(HTTPStatus.FORBIDDEN, "foreign origin\n")
 
     class BoundedConnection(ServerConnection):
-        """One that is ended where there are too many."""
+        """One that is ended where there are too many, or where it makes answers and does not read them."""
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
             if len(self.server.all_connections) > connections_max:
                 cast("asyncio.Transport", transport).abort()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.transport.get_write_buffer_size() > FLOOD_MAX:
+                self.transport.abort()
 
     host, port = address
     return await serve(

@@ -88,6 +88,12 @@ def test_MQ_140_a_text_frame_ends_the_connection(tmp_path):
     run(test, tmp_path)
 
 
+async def send_often(writer, data, times):
+    for _ in range(times):
+        writer.write(data)
+        await writer.drain()
+
+
 async def serve_ping(url, **given):
     """A client is served there."""
     async with connect(url, subprotocols=["mqtt"], **given) as socket:
@@ -143,6 +149,23 @@ def test_MQ_142_a_message_of_a_stranger_and_one_of_a_client_are_bounded(tmp_path
             await socket.send(b"x" * 2**21)
             with pytest.raises(ConnectionClosed):
                 await socket.recv()
+        await serve_ping(url)
+
+    run(test, tmp_path)
+
+
+def test_MQ_142_pings_whose_answers_nobody_reads_fill_no_memory(tmp_path):
+    async def test(mqtt, url):
+        address = url.removeprefix("ws://").removesuffix("/mqtt")
+        reader, writer = await asyncio.open_connection(*mqtt.ws_address, limit=1_000)
+        head = f"GET /mqtt HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        head += "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+        writer.write(f"{head}Sec-WebSocket-Protocol: mqtt\r\n\r\n".encode())
+        await reader.readuntil(b"\r\n\r\n")
+        pings = (b"\x89\xfd\0\0\0\0" + b"x" * 125) * 8_000
+        with pytest.raises(ConnectionError):
+            await send_often(writer, pings, 100)  # 100 MB, of which the system's buffers take some
+        writer.close()
         await serve_ping(url)
 
     run(test, tmp_path)
