@@ -26,8 +26,11 @@ from statemachines.testing.process_harness import free_port
 KINDS: Final = ("mosquitto-persistence", "mosquitto-autosave", "nats", "ours-process")
 OURS: Final = "ours-process"
 MESSAGES: Final = 1_000
-QUIET_S: Final = 10.0
-"""A client that has got nothing for so long has got all that is left."""
+QUIET_S: Final = 4.0
+"""A client that has got nothing for so long has got all that is left at a broker that is there again."""
+
+PATIENCE_S: Final = 60.0
+"""The same at another node of ours, which waits for the lease of the killed one."""
 
 CLIENT: Final = "tablet"
 TOPIC: Final = "demo/lines"
@@ -94,7 +97,8 @@ def kill_broker(kind: str, folder: Path, messages: int, quiet_s: float) -> Broke
             first.kill()
         if other is first:
             first.start()
-        found = read_lines([*_command(other.port), "-C", str(messages)], messages, quiet_s)
+        patience_s = quiet_s if other is first else PATIENCE_S
+        found = read_lines([*_command(other.port), "-C", str(messages)], messages, patience_s)
     place = "the same broker, started again" if other is first else "at the other node"
     kept = list(dict.fromkeys(one for one in found if one in set(payloads)))
     return BrokerRow(first.kind.title, messages, rate, len(kept), kept == sorted(kept, key=int), place)
