@@ -216,7 +216,8 @@ class Runtime:
 
     def _settle(self) -> None:
         """After a turn: rows that came up beside it, and the next timer."""
-        self._flush()
+        if self._rows:
+            self._flush()
         self._rearm()
 
     def _rearm(self) -> None:
@@ -304,7 +305,8 @@ class Runtime:
                 self._msg += 1
             elif self._log is not None:
                 self._note_other(party, effect)
-        self._flush()
+        if self._rows:
+            self._flush()
 
     def _note_other(self, party: str, effect: Any) -> None:
         at_ns = self._clock() + self._offset

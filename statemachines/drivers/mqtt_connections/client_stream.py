@@ -21,6 +21,7 @@ from statemachines.mqtt_codec import Decoder, PacketError, encode
 from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import (
+    AWAITING,
     CLOSED,
     OPENING,
     MqttConnectionRecord,
@@ -63,6 +64,8 @@ class ClientStream:
         """The names of the client's certificate; none where it has shown none."""
         self.dropped = 0
         """Messages of QoS 0 that the client was too slow for."""
+        self.received = self.sent = 0
+        """Packets."""
         self.error: PacketError | None = None
         """What was wrong with the bytes of the client."""
         self.settle: Callable[[], object] = lambda: None
@@ -90,6 +93,16 @@ class ClientStream:
         """Write its steps to a log, as those of this party, before their effects are performed."""
         if trace_step is not None:
             self._trace = partial(trace_step, TracedParty(party, MQTT_CONNECTION))
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Packets of the client, packets for it, and messages of QoS 0 that it was too slow for."""
+        return {"received": self.received, "sent": self.sent, "dropped": self.dropped}
+
+    @property
+    def is_connecting(self) -> bool:
+        """Whether the client is not accepted yet."""
+        return self.record.status in (AWAITING, OPENING)
 
     def abort(self) -> None:
         """End the connection at once; nothing more is sent."""
@@ -122,8 +135,6 @@ class ClientStream:
                 self._take_event(self._events.popleft())
         finally:
             self._is_feeding = False
-        if self.record.status is not OPENING:
-            self._opened.set()
 
     def _take_event(self, event: Event) -> None:
         if isinstance(event, DeliveryReady) and not event.packet.qos and self._is_slow():
@@ -131,15 +142,16 @@ class ClientStream:
             return
         now_ns, before = steady_ns(), self.record.status
         step = MQTT_CONNECTION.step(self.record, event, now_ns)
-        was_open = before is not CLOSED
         if before is OPENING:
             self.settle()
         self.record = step.record
         if self._trace is not None:
             self._trace(event, before, step, now_ns)
         self._perform(step.effects)
-        if was_open and self.record.status is CLOSED:
-            self._end()
+        if self.record.status is not before:
+            self._opened.set()
+            if self.record.status is CLOSED:
+                self._end()
 
     def _is_slow(self) -> bool:
         return self._writer.transport.get_write_buffer_size() > BUFFER_MAX
@@ -167,10 +179,12 @@ class ClientStream:
                 return
             if packet is None:
                 return
+            self.received += 1
             self._decoder.max_packet = self.record.settings.max_packet  # a CONNECT is there: the next may be longer
-            self._opened.clear()
             self.feed(wrap_packet(packet))
-            await self._opened.wait()
+            while self.record.status is OPENING:
+                self._opened.clear()
+                await self._opened.wait()
             if not self.room.is_set():
                 await self.room.wait()
 
@@ -190,6 +204,7 @@ class ClientStream:
 
     def _write(self, data: bytes) -> None:
         """Packets of one turn of the loop leave together."""
+        self.sent += 1
         self._packets.append(data)
         if len(self._packets) == 1:
             self._loop.call_soon(self._flush)

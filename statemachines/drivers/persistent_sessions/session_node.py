@@ -39,6 +39,7 @@ from statemachines.drivers.port import Feed
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime, TraceStep
 from statemachines.drivers.sql.awaited import retry_while_unavailable
+from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.tcp import CONNECTIONS_MAX, Address, TcpTransport
 from statemachines.kernel import (
     ConfigurationError,
@@ -108,8 +109,8 @@ class SessionNode:
     what it was not told; `groups`: where the groups are that its sessions may share streams with (None: they share with
     nobody); `credentials`: what others must prove; `authorize`: a hook, or a `PermissionFile`, that says what clients
     may do (None: everything; one with a certificate connects under a name of that), and `authorize_s`: how long a hook
-    may take, in seconds; `trace`: directory for its log; `observe` sees every
-    step.
+    may take, in seconds; `durability`: what a message that is stored survives; `trace`: directory for its log;
+    `observe` sees every step.
 
     Entering it waits for a store that is not there, starts or is busy.  Raises `ConfigurationError` for values that
     cannot be, and for a store that cannot be opened.
@@ -134,6 +135,7 @@ class SessionNode:
         credentials: Credentials = NONE,
         authorize: Authorize | PermissionFile | None = None,
         authorize_s: float = AUTHORIZE_S,
+        durability: Durability = Durability.PROCESS,
         trace: Path | None = None,
         observe: Observer | None = None,
     ) -> None:
@@ -148,6 +150,7 @@ class SessionNode:
         credentials.check_peers(peers, NODE.name)
         self.name = name
         self._where = store
+        self._durability = durability
         self._listen = listen
         self._peers = {f"peer:{place}": address for place, address in enumerate(peers, 1)}
         self._times = times or Times()
@@ -216,7 +219,7 @@ class SessionNode:
 
     async def _open(self) -> tuple[SessionStore, NodeLife]:
         """The store, and a life of this node in it; or neither."""
-        store = await asyncio.to_thread(open_session_store, self._where)
+        store = await asyncio.to_thread(open_session_store, self._where, durability=self._durability)
         try:
             return store, await store.begin_life(self.name, self._lease_ms)
         except BaseException:
