@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
-from statemachines.drivers.mqtt_connections.received_ids import ReceivedIds
 from statemachines.drivers.mqtt_connections.will_sender import WillSender
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
@@ -83,7 +82,6 @@ class MqttNode:
         self._users = users
         self._tls = tls
         self._clients: dict[asyncio.Task[None], tuple[ClientStream, MqttSession]] = {}
-        self._received = ReceivedIds()
         self._violations = RateLimitedLog(steady_ns)
         self._turned_away = RateLimitedLog(steady_ns)
 
@@ -140,7 +138,7 @@ class MqttNode:
             return
         peer: Any = writer.get_extra_info("peername")
         stream = ClientStream("{}:{}".format(*peer[:2]) if peer else "-", self._settings, reader, writer)
-        session = MqttSession(self._node, stream, self._wills, self._received, self._users, self._allows_anonymous)
+        session = MqttSession(self._node, stream, self._wills, self._users, self._allows_anonymous)
         stream.take_tell = session.take_tell
         self._clients[task] = (stream, session)
         try:

@@ -20,7 +20,6 @@ from statemachines.drivers.mqtt_connections.message_properties import (
     read_message,
     write_head,
 )
-from statemachines.drivers.mqtt_connections.received_ids import ReceivedIds
 from statemachines.drivers.mqtt_connections.will_sender import WillSender
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.front_message import (
@@ -29,6 +28,7 @@ from statemachines.drivers.persistent_sessions.front_message import (
     FrontSubscribe,
     OptionsFound,
     OptionsWanted,
+    PacketReleased,
     PublishUnmatched,
     RetainHandling,
 )
@@ -98,7 +98,6 @@ class MqttSession:
         node: that owns sessions.
         stream: of the client.
         wills: sends the client's will when the client is lost.
-        received: packet ids of QoS 2 that earlier connections received.
         users: checks user names and passwords; None: there are none.
         allows_anonymous: a client without a user name may connect.
     """
@@ -108,14 +107,12 @@ class MqttSession:
         node: SessionNode,
         stream: ClientStream,
         wills: WillSender,
-        received: ReceivedIds,
         users: PasswordFile | None,
         allows_anonymous: bool,
     ) -> None:
         self._node = node
         self._stream = stream
         self._wills = wills
-        self._received = received
         self._will: WillMessage | None = None
         self._users = users
         self._allows_anonymous = allows_anonymous
@@ -153,6 +150,7 @@ class MqttSession:
             Pubrel: self._deliver_release,
             PublishStored: self._note_stored,
             PublishUnmatched: self._note_unmatched,
+            PacketReleased: self._note_release,
             OptionsFound: self._take_options,
             Subscribed: self._note_change,
             Refused: self._note_refusal,
@@ -215,13 +213,12 @@ class MqttSession:
             self._deliveries = []
             self._say(OptionsWanted(0))
         else:
-            self._received.take(self._client_id)
             self._stream.feed(s.MqttSessionOpened(self._client_id, False))
 
     def _take_options(self, message: OptionsFound) -> None:
         for topic_filter, number in message.filters.items():
             self._set_options(topic_filter, SubscriptionOptions.of(number))
-        self._stream.feed(s.MqttSessionOpened(self._client_id, True, self._received.take(self._client_id)))
+        self._stream.feed(s.MqttSessionOpened(self._client_id, True, message.packets))
         deliveries, self._deliveries = self._deliveries or [], None
         for one in deliveries:
             self._take_message(one)
@@ -243,8 +240,6 @@ class MqttSession:
         """The session is left, and lives on for as long as the client said."""
         link, self._link = self._link, None
         self._stream.room.set()
-        if link is not None and event.expiry_s:
-            self._received.keep(self._client_id, self._stream.record.incoming)
         is_stopping = event.reason_code == ReasonCode.SERVER_SHUTTING_DOWN
         if self._will is not None and event.sends_will and not is_stopping:
             # At takeover a session without expiry is over, and its will is due; another's is if it has no delay.
@@ -292,7 +287,7 @@ class MqttSession:
         expiry = packet.properties.message_expiry
         expiry_ms = None if expiry is None else max(1, expiry * 1_000)
         given = (self._count, packet.topic, packet.payload, packet.qos, expiry_ms, head, packet.retain)
-        self._say(FrontPublish(*given, self._not_local))
+        self._say(FrontPublish(*given, self._not_local, packet.packet_id if packet.qos == 2 else 0))
 
     def _has_room(self) -> bool:
         return len(self._publishing) < PUBLISHING_MAX and self._publishing_bytes < PUBLISHING_BYTES_MAX
@@ -318,7 +313,10 @@ class MqttSession:
             self._stream.feed(s.PublishStoredAs(packet_id, code))
 
     def _release(self, event: s.MessageReleased) -> None:
-        self._stream.feed(s.ReleaseStored(event.packet_id))
+        self._say(PacketReleased(event.packet_id))
+
+    def _note_release(self, message: PacketReleased) -> None:
+        self._stream.feed(s.ReleaseStored(message.packet))
 
     # -- what it subscribes ---------------------------------------------------------------------------------------
 

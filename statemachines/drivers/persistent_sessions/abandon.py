@@ -19,7 +19,7 @@ def abandon(sql: Sql, session: bytes) -> None:
     log_lost(sql, session)
     remove_routes(sql, session)
     delete_state(sql, session)
-    for table in ("epochs", "sessions"):
+    for table in ("epochs", "sessions", "received", "fan_out"):
         sql.run(f"DELETE FROM @{table} WHERE session = :session", session=session)
     sql.run("UPDATE @store SET sessions = sessions - 1")
     sql.run(

@@ -38,6 +38,14 @@ class FrontPublish(PublishWithHead, frozen=True, gc=False):
     retain: bool = False
     not_by: frozenset[str] = frozenset()
     """Filters by which it does not come to the publisher's own session (No Local)."""
+    packet: int = 0
+    """The packet id under which it is kept until the client releases it (QoS 2; 0: none)."""
+
+
+class PacketReleased(Message, frozen=True, gc=False):
+    """The client has released the packet id; the node says the same when that is durable."""
+
+    packet: Number
 
 
 class FrontSubscribe(SubscribeWanted, frozen=True, gc=False):
@@ -48,7 +56,7 @@ class FrontSubscribe(SubscribeWanted, frozen=True, gc=False):
 
 
 class OptionsWanted(Message, frozen=True, gc=False):
-    """Which filters does the session subscribe?"""
+    """Which filters does the session subscribe, and which packet ids has its client not released?"""
 
     n: Number
 
@@ -58,7 +66,8 @@ class PublishUnmatched(PublishStored, frozen=True, gc=False):
 
 
 class OptionsFound(Message, frozen=True, gc=False):
-    """Filter -> its options."""
+    """`filters`: filter -> its options; `packets`: ids of QoS 2 whose messages are stored, and not released."""
 
     n: Number
     filters: dict[str, int]
+    packets: tuple[int, ...] = ()

@@ -63,6 +63,14 @@ class Unsubscribe(HostRequest, frozen=True):
     filter: str
 
 
+class PublisherPacket(NamedTuple):
+    """A packet id of QoS 2 of the client that publishes, and the token of its session."""
+
+    session: str
+    token: int
+    packet: int
+
+
 class PutMessage(HostRequest, frozen=True):
     """Store a message, if any session subscribes it; answered with the routes that it matches, a tuple of `Route`,
     which say from when on it is over: `expiry_ms` from now, by the clock of the database (None: never)."""
@@ -75,6 +83,42 @@ class PutMessage(HostRequest, frozen=True):
     head: bytes | None = None
     retain: bool = False
     """Keep it as the retained message of its topic."""
+    packet: PublisherPacket | None = None
+    """Keep the packet id, and store each row of the message once, whichever node does.  Answered with None: a higher
+    token has been here, and nothing was done."""
+
+
+class ReleasePacket(HostRequest, frozen=True):
+    """The client has released the packet id.  Answered with True; False: a higher token has been here."""
+
+    packet: PublisherPacket
+
+
+class UnfinishedMessage(NamedTuple):
+    """A message that comes to each subscription once, and the rows of it that are still to be stored."""
+
+    message: str
+    payload: Payload
+    routes: tuple[Route, ...]
+
+
+class PacketsFound(NamedTuple):
+    """Packet ids of QoS 2 that a client has not released, and what is unfinished of their messages."""
+
+    packets: tuple[int, ...]
+    unfinished: tuple[UnfinishedMessage, ...]
+
+
+class ReadPackets(HostRequest, frozen=True):
+    """Which packet ids has the client of the session published and not released?  Answered with `PacketsFound`."""
+
+    session: str
+
+
+class ReadUnfinished(HostRequest, frozen=True):
+    """Answered with `UnfinishedMessage` of those messages that are unfinished for `age_ms` and more, some of them."""
+
+    age_ms: int
 
 
 class ReadGroups(HostRequest, frozen=True):
@@ -110,10 +154,12 @@ class PutCarried(HostRequest, frozen=True):
 
 class StoreRows(HostRequest, frozen=True):
     """Store a range of rows, and again those of their messages that are gone: nobody referred to them until now.
-    `payloads` by the ids of the messages.  Answered as `PutRows` is."""
+    `payloads` by the ids of the messages; `once`: those that come to each subscription once.  Answered as `PutRows`
+    is."""
 
     put: PutRows
     payloads: dict[str, Payload]
+    once: frozenset[str] = frozenset()
 
 
 class DropRows(HostRequest, frozen=True):

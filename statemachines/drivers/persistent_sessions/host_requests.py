@@ -15,6 +15,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     HostRequest,
     LagAnswer,
     Look,
+    PacketsFound,
     PutCarried,
     PutMessage,
     ReadFilters,
@@ -22,12 +23,16 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadMessages,
     ReadNodes,
     ReadOptions,
+    ReadPackets,
+    ReadUnfinished,
+    ReleasePacket,
     RetainedMessage,
     Routes,
     ShowMarker,
     Shown,
     Subscribe,
     SubscribeFront,
+    UnfinishedMessage,
     Unsubscribe,
     Watched,
 )
@@ -39,6 +44,13 @@ from statemachines.drivers.persistent_sessions.machine_requests import (
     to_queued,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
+from statemachines.drivers.persistent_sessions.publisher_packets import (
+    keep_packet,
+    put_fan_out,
+    read_packets,
+    read_unfinished,
+    release_packet,
+)
 from statemachines.drivers.persistent_sessions.retained_rows import find_retained, put_retained
 from statemachines.drivers.persistent_sessions.route_rows import (
     has_room,
@@ -59,7 +71,9 @@ LOOK: Final = 1_000
 READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
-READS: Final = (ReadMessages, ReadOptions, ReadNodes, ReadFilters, ReadGroups, CountWaiting, Look)
+READS: Final = (
+    ReadMessages, ReadOptions, ReadPackets, ReadUnfinished, ReadNodes, ReadFilters, ReadGroups, CountWaiting, Look,
+)  # fmt: skip
 """What changes nothing."""
 
 PUT_MESSAGE: Final = (
@@ -95,6 +109,9 @@ class HostRequests:
             ReadOptions: self._read_options,
             Unsubscribe: self._unsubscribe,
             PutMessage: self._put_message,
+            ReleasePacket: self._release_packet,
+            ReadPackets: self._read_packets,
+            ReadUnfinished: self._read_unfinished,
             PutCarried: self._put_carried,
             ReadFilters: self._read_filters,
             ReadGroups: self._read_groups,
@@ -179,26 +196,45 @@ class HostRequests:
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    def put_messages(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes]:
-        """Store those that some session has subscribed; the routes of each."""
+    def put_messages(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes | None]:
+        """Store those that some session has subscribed; the routes of each, or None: it may not be stored."""
         self.catch_up(sql)
-        routes = [tuple(self.trie.match(one.topic)) for one in messages]
-        found = [one for one, its in zip(messages, routes, strict=True) if its]
-        put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one in found])
-        for each in messages:
-            if each.retain:
-                put_retained(sql, each)
-        return [self._with_end(sql, one, its) for one, its in zip(messages, routes, strict=True)]
+        found = [(one, self._find_routes(sql, one)) for one in messages]
+        stored = [(one, its) for one, its in found if its]
+        put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one, _ in stored])
+        put_fan_out(sql, [(one, its) for one, its in stored if one.packet is not None])
+        for asked, its in found:
+            if asked.retain and its is not None:
+                put_retained(sql, asked)
+        return [its for _, its in found]
 
-    def _put_message(self, sql: Sql, asked: PutMessage) -> Routes:
+    def _put_message(self, sql: Sql, asked: PutMessage) -> Routes | None:
         return self.put_messages(sql, (asked,))[0]
 
-    def _with_end(self, sql: Sql, asked: PutMessage, routes: Routes) -> Routes:
-        """With the moment from which on the message is over."""
+    def _find_routes(self, sql: Sql, asked: PutMessage) -> Routes | None:
+        """With the moment from which on the message is over; a packet id is kept with it."""
+        if asked.packet is not None:
+            if not is_owned(sql, asked.packet.session.encode(), asked.packet.token):
+                return None
+            if not keep_packet(sql, asked.packet, asked.id):
+                return ()  # it is stored
+        routes = tuple(self.trie.match(asked.topic))
         if asked.expiry_ms is None:
             return routes
         until_ns = over_at(sql.now_ns, asked.expiry_ms)
         return tuple(route._replace(until_ns=until_ns) for route in routes)
+
+    def _release_packet(self, sql: Sql, asked: ReleasePacket) -> bool:
+        if not is_owned(sql, asked.packet.session.encode(), asked.packet.token):
+            return False
+        release_packet(sql, asked.packet)
+        return True
+
+    def _read_packets(self, sql: Sql, asked: ReadPackets) -> PacketsFound:
+        return read_packets(sql, asked.session.encode())
+
+    def _read_unfinished(self, sql: Sql, asked: ReadUnfinished) -> tuple[UnfinishedMessage, ...]:
+        return read_unfinished(sql, asked.age_ms)
 
     def _put_carried(self, sql: Sql, asked: PutCarried) -> int | None:
         """No topic leads to it: what was published under the same name is for others."""

@@ -166,9 +166,9 @@ class MachineRequests:
             sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=epoch)
         return EpochBegun(epoch)
 
-    def put_ranges(self, sql: Sql, ranges: Sequence[PutRows]) -> list[Answer]:
+    def put_ranges(self, sql: Sql, ranges: Sequence[PutRows], once: frozenset[str] = frozenset()) -> list[Answer]:
         """Store ranges of rows, of whatever writers: one answer each."""
-        return put_ranges(sql, ranges, self._where)
+        return put_ranges(sql, ranges, self._where, once)
 
     def _put_rows(self, sql: Sql, asked: PutRows) -> Answer:
         return self.put_ranges(sql, (asked,))[0]

@@ -22,21 +22,27 @@ from statemachines.drivers.persistent_sessions.front_message import (
     FrontSubscribe,
     OptionsFound,
     OptionsWanted,
+    PacketReleased,
     PublishUnmatched,
 )
 from statemachines.drivers.persistent_sessions.host_request import (
     FrontSubscribed,
     HostRequest,
+    PacketsFound,
     Page,
+    PublisherPacket,
     PutMessage,
     ReadFilters,
     ReadGroups,
     ReadOptions,
+    ReadPackets,
     ReadPage,
+    ReleasePacket,
     Routes,
     StoreRows,
     Subscribe,
     SubscribeFront,
+    UnfinishedMessage,
     Unsubscribe,
 )
 from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
@@ -136,10 +142,12 @@ Say = Callable[[Message], bool]
 
 
 class Unstored(NamedTuple):
-    """A message whose rows are not all stored; `stored` hears when they are."""
+    """A message whose rows are not all stored; `stored` hears when they are; `is_once`: it comes to each subscription
+    once."""
 
     payload: Payload
     stored: Callable[[], None]
+    is_once: bool = False
 
 
 class ClientConnection:
@@ -223,6 +231,7 @@ class SessionServer:
             FrontSubscribe: self._subscribe,
             OptionsWanted: self._find_options,
             FrontPublish: self._publish,
+            PacketReleased: self._release,
             UnsubscribeWanted: self._unsubscribe,
             PublishWanted: self._publish,
             PublishWithHead: self._publish,
@@ -561,7 +570,41 @@ class SessionServer:
         if node is None:
             self._tell(life, Refused(asked.n, "no session is connected here"))
             return
-        self._desk.give(ReadOptions(node.record.session), lambda found: self._tell(life, OptionsFound(asked.n, found)))
+        filters: dict[str, int] = {}
+
+        def take(found: PacketsFound) -> None:
+            answer = OptionsFound(asked.n, filters, found.packets)
+            self.finish(found.unfinished, lambda: self._tell(life, answer))
+
+        self._desk.give(ReadOptions(node.record.session), filters.update)
+        self._desk.give(ReadPackets(node.record.session), take)
+
+    def finish(self, messages: Sequence[UnfinishedMessage], done: Callable[[], None]) -> None:
+        """Store the rows that are missing of these messages (PS-475); `done` is called when they are there."""
+        left = {one.message for one in messages}
+
+        def stored(message: str) -> None:
+            left.discard(message)
+            if not left:
+                done()
+
+        if not left:
+            done()
+        for one in messages:
+            self._finish_message(one, partial(stored, one.message))
+
+    def _finish_message(self, one: UnfinishedMessage, done: Callable[[], None]) -> None:
+        known = self._unstored.get(one.message)
+        if known is None:
+            handed = [Handed(*route) for route in one.routes]
+            self.hand(one.message, Unstored(one.payload, done, True), handed)
+            return
+
+        def stored() -> None:
+            known.stored()
+            done()
+
+        self._unstored[one.message] = known._replace(stored=stored)
 
     def _unsubscribe(self, life: str, visitor: ClientConnection, asked: UnsubscribeWanted) -> None:
         def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
@@ -625,11 +668,15 @@ class SessionServer:
         message = self.new_message()
         head = (asked.head or None) if isinstance(asked, PublishWithHead) else None
         retain = isinstance(asked, FrontPublish) and asked.retain
+        packet = self._packet_of(visitor, asked.packet) if isinstance(asked, FrontPublish) else None
 
         def stored() -> None:
             self._answer(life, visitor, asked)
 
-        def take(routes: Routes) -> None:
+        def take(routes: Routes | None) -> None:
+            if routes is None:  # another connection has the session, and repeats what it was not answered
+                self._count(visitor, -1, -size_of(asked))
+                return
             is_matched = bool(routes)
             if isinstance(asked, FrontPublish) and asked.not_by:
                 routes = self._leave_out(visitor, routes, asked.not_by)
@@ -637,9 +684,22 @@ class SessionServer:
                 self._answer(life, visitor, asked, is_matched=is_matched)
                 return
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
-            self.hand(message, Unstored(Payload(asked.topic, asked.payload, head), stored), handed)
+            unstored = Unstored(Payload(asked.topic, asked.payload, head), stored, packet is not None)
+            self.hand(message, unstored, handed)
 
-        self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain), take)
+        given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
+        self._desk.give(PutMessage(*given, packet), take)
+
+    def _packet_of(self, visitor: ClientConnection, packet: int) -> PublisherPacket | None:
+        """The packet id, under the token of the session; None: there is none."""
+        node = self._host.nodes.get(life_of_owner(visitor.owner)) if packet else None
+        return None if node is None else PublisherPacket(node.record.session, node.record.token, packet)
+
+    def _release(self, life: str, visitor: ClientConnection, asked: PacketReleased) -> None:
+        """The client is answered when that is durable; one whose session another has is not."""
+        packet = self._packet_of(visitor, asked.packet)
+        if packet is not None:
+            self._desk.give(ReleasePacket(packet), lambda done: self._tell(life, asked) if done else None)
 
     def _leave_out(self, visitor: ClientConnection, routes: Routes, filters: frozenset[str]) -> Routes:
         """The routes without those by which the session of this client is not to have its own message."""
@@ -678,12 +738,10 @@ class SessionServer:
         """Rows to be stored, with their messages: we have each until all its rows are."""
         if not isinstance(request, PutRows):
             return request
-        payloads = {}
-        for row in request.rows:
-            found = self._unstored.get(row.message)
-            if found is not None:
-                payloads[row.message] = found.payload
-        return StoreRows(request, payloads) if payloads else request
+        found = {row.message: self._unstored[row.message] for row in request.rows if row.message in self._unstored}
+        payloads = {message: one.payload for message, one in found.items()}
+        once = frozenset(message for message, one in found.items() if one.is_once)
+        return StoreRows(request, payloads, once) if found else request
 
     def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted, *, is_matched: bool = True) -> None:
         """It is stored, or nobody is there that it is for."""

@@ -225,7 +225,8 @@ class SessionStore:
     def _store_ranges(self, sql: Sql, run: Sequence[Asked]) -> list[tuple[Answer, ...]]:
         """Ranges of rows, and those of their messages that are gone."""
         ranges = [one.put if isinstance(one, StoreRows) else cast("PutRows", one) for one in run]
-        answers = self._machine.put_ranges(sql, ranges)
+        once = frozenset[str]().union(*(one.once for one in run if isinstance(one, StoreRows)))
+        answers = self._machine.put_ranges(sql, ranges, once)
         payloads: dict[str, Payload] = {}
         qos: dict[str, int] = {}
         for asked, answer in zip(run, answers, strict=True):

@@ -13,7 +13,7 @@ from typing import Final
 
 from statemachines.drivers.sql import sqlite
 
-VERSION: Final = 6
+VERSION: Final = 7
 
 UNDELIVERED: Final = 0
 DELIVERED: Final = 1
@@ -33,6 +33,27 @@ _RETAINED: Final = (
     " until_ns NUMBER NOT NULL, head BYTES)"
 )
 """The last message of a topic that was published to be retained; the column of `store` counts them."""
+
+_PUBLISHED_ONCE: Final = (
+    # A packet id of QoS 2 that the client of a session has published and not released; its message.
+    "CREATE TABLE @received (session BYTES NOT NULL, packet NUMBER NOT NULL, message BYTES NOT NULL,"
+    " PRIMARY KEY (session, packet))",
+    # A row that is still to be stored, of a message that comes to a subscription once; since when.
+    "CREATE TABLE @fan_out (message BYTES NOT NULL, session BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL,"
+    " until_ns NUMBER NOT NULL, time_ns NUMBER NOT NULL, PRIMARY KEY (message, session, filter))",
+    "CREATE INDEX fan_out_by_time ON @fan_out (time_ns, message)",
+    "CREATE INDEX fan_out_by_session ON @fan_out (session)",
+)
+
+_WILLS: Final = (
+    # The will of a connection; `due_ns`: when it is sent (0: its connection may live), `delay_ms` after the connection
+    # ended, or at the end of its session; `names`: of its client, for permissions.
+    "CREATE TABLE @wills (connection BYTES PRIMARY KEY, session BYTES NOT NULL, client BYTES NOT NULL,"
+    " names BYTES NOT NULL, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL, retain NUMBER NOT NULL,"
+    " expiry_ms NUMBER, head BYTES, delay_ms NUMBER NOT NULL, due_ns NUMBER NOT NULL)",
+    "CREATE INDEX wills_by_session ON @wills (session)",
+    "CREATE INDEX wills_by_due ON @wills (due_ns)",
+)
 
 _TABLES: Final = (
     # One row.  `time_ns`: of the last commit; `identity`: of this store and no other; `routes`: how often routes have
@@ -89,6 +110,8 @@ _TABLES: Final = (
     " time_ns NUMBER NOT NULL, head BYTES)",
     _RETAINED,
     *_FOUND_ALONE,
+    *_PUBLISHED_ONCE,
+    *_WILLS,
 )
 
 UPGRADES: Final = {
@@ -117,10 +140,12 @@ UPGRADES: Final = {
         "ALTER TABLE @store ADD COLUMN retained NUMBER NOT NULL DEFAULT 0",
         _RETAINED,
     ),
+    6: (*_PUBLISHED_ONCE, *_WILLS),
 }
 """Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted; 3: connections
 of a client are; 4: markers, routes that are gone and nodes that live have an index, and a clock that leaps is noted;
-5: messages have heads; 6: messages are retained, and subscriptions have options of a front."""
+5: messages have heads; 6: messages are retained, and subscriptions have options of a front; 7: packet
+ids of publishers and wills are kept."""
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
 
