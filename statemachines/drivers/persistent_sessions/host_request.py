@@ -87,6 +87,11 @@ class PutMessage(HostRequest, frozen=True):
     """Keep the packet id, and store each row of the message once, whichever node does.  Answered with None: a higher
     token has been here, and nothing was done."""
 
+    @property
+    def is_once(self) -> bool:
+        """It comes to each subscription once."""
+        return self.packet is not None
+
 
 class ReleasePacket(HostRequest, frozen=True):
     """The client has released the packet id.  Answered with True; False: a higher token has been here."""

@@ -38,7 +38,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 )
 from statemachines.drivers.persistent_sessions.machine_requests import (
     epoch_of,
-    is_owned,
+    is_current,
     is_there,
     put_marker,
     to_queued,
@@ -142,7 +142,7 @@ class HostRequests:
 
     def _subscribe(self, sql: Sql, asked: Subscribe) -> bool | None:
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return False
         if not has_room(sql, session, asked.filter.encode()):
             return None
@@ -168,7 +168,7 @@ class HostRequests:
 
     def _unsubscribe(self, sql: Sql, asked: Unsubscribe) -> bool:
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return False
         remove_route(sql, session, asked.filter.encode())
         return True
@@ -202,7 +202,7 @@ class HostRequests:
         found = [(one, self._find_routes(sql, one)) for one in messages]
         stored = [(one, its) for one, its in found if its]
         put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one, _ in stored])
-        put_fan_out(sql, [(one, its) for one, its in stored if one.packet is not None])
+        put_fan_out(sql, [(one, its) for one, its in stored if one.is_once])
         for asked, its in found:
             if asked.retain and its is not None:
                 put_retained(sql, asked)
@@ -213,10 +213,11 @@ class HostRequests:
 
     def _find_routes(self, sql: Sql, asked: PutMessage) -> Routes | None:
         """With the moment from which on the message is over; a packet id is kept with it."""
-        if asked.packet is not None:
-            if not is_owned(sql, asked.packet.session.encode(), asked.packet.token):
+        publisher = asked.packet
+        if publisher is not None:
+            if not is_current(sql, publisher):
                 return None
-            if not keep_packet(sql, asked.packet, asked.id):
+            if not keep_packet(sql, publisher, asked.id):
                 return ()  # it is stored
         routes = tuple(self.trie.match(asked.topic))
         if asked.expiry_ms is None:
@@ -225,7 +226,7 @@ class HostRequests:
         return tuple(route._replace(until_ns=until_ns) for route in routes)
 
     def _release_packet(self, sql: Sql, asked: ReleasePacket) -> bool:
-        if not is_owned(sql, asked.packet.session.encode(), asked.packet.token):
+        if not is_current(sql, asked.packet):
             return False
         release_packet(sql, asked.packet)
         return True
@@ -239,7 +240,7 @@ class HostRequests:
     def _put_carried(self, sql: Sql, asked: PutCarried) -> int | None:
         """No topic leads to it: what was published under the same name is for others."""
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return None
         found = one(sql, QUALITY, session=session, filter=asked.filter.encode())
         if found is None:
@@ -308,7 +309,7 @@ class HostRequests:
 
     def _look_at(self, sql: Sql, node: bytes, watched: Watched) -> LagAnswer:
         session = watched.session.encode()
-        if not is_owned(sql, session, watched.token):
+        if not is_current(sql, watched):
             return LagAnswer(watched.session, True)
         writers = sql.all(
             "SELECT DISTINCT writer FROM @epochs WHERE session = :session AND writer <> :node ORDER BY 1",

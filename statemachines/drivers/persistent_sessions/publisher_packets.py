@@ -20,6 +20,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.payloads import to_payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of
+from statemachines.persistent_sessions.fan_out import OpenRow
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.times import MS
 
@@ -64,20 +65,10 @@ def put_fan_out(sql: Sql, messages: Iterable[tuple[PutMessage, Routes]]) -> None
     sql.put_many(PUT, [(*row, sql.now_ns) for row in rows])
 
 
-def find_duplicates(sql: Sql, session: bytes, rows: Sequence[Queued]) -> tuple[int, ...]:
-    """Numbers of those of these rows that are not to be stored: somebody has done it."""
-    open_rows = {
-        (message.decode(), topic_filter.decode())
-        for message, topic_filter in all_of(sql, TO_STORE, [row.message.encode() for row in rows], session=session)
-    }
-    duplicates = []
-    for row in rows:
-        key = (row.message, row.filter)
-        if key in open_rows:
-            open_rows.remove(key)
-        else:
-            duplicates.append(row.number)
-    return tuple(duplicates)
+def read_open_rows(sql: Sql, session: bytes, rows: Sequence[Queued]) -> set[OpenRow]:
+    """Those that are still to be stored for the session of the messages of these rows."""
+    found = all_of(sql, TO_STORE, [row.message.encode() for row in rows], session=session)
+    return {(message.decode(), topic_filter.decode()) for message, topic_filter in found}
 
 
 def note_stored(sql: Sql, session: bytes, rows: Iterable[Queued]) -> None:

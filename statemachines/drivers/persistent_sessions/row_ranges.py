@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from statemachines.drivers.persistent_sessions.publisher_packets import find_duplicates, note_stored
+from statemachines.drivers.persistent_sessions.publisher_packets import note_stored, read_open_rows
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.drivers.sql.failure import StoreDamaged
 from statemachines.kernel import Answer
+from statemachines.persistent_sessions.fan_out import find_duplicates, rows_once
 from statemachines.persistent_sessions.request import PutRows, RowFenced, RowsDuplicate, RowStored
 
 PUT_ROW: Final = (
@@ -93,12 +94,11 @@ class _RangeWriter:
         if asked.first_number != place.last + 1:
             number = asked.first_number
             raise self._damage(f"{asked.writer} stores number {number} for {asked.session} after {place.last}")
-        once = [row for row in asked.rows if row.message in self._once]
-        if once:
-            duplicates = find_duplicates(self._sql, session, once)
-            if duplicates:
-                return RowsDuplicate(duplicates)
-            note_stored(self._sql, session, once)
+        once = rows_once(asked.rows, self._once)
+        duplicates = find_duplicates(once, read_open_rows(self._sql, session, once))
+        if duplicates:
+            return RowsDuplicate(duplicates)
+        note_stored(self._sql, session, once)
         if place.older and not place.last:
             self._sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=asked.epoch)
         self._rows += [

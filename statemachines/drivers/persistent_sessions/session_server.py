@@ -174,6 +174,12 @@ def size_of(asked: PublishWanted) -> int:
     return len(asked.payload) + (len(asked.head) if isinstance(asked, PublishWithHead) else 0)
 
 
+def call_both(one: Callable[[], None], other: Callable[[], None]) -> None:
+    """One after the other."""
+    one()
+    other()
+
+
 class SessionServer:
     """`host`, `runtime`, `desk`: of the node; `say(party, message)`: over its transport; `lease_ms`: a store that has
     not answered for so long is out of reach; `authority` says what clients may do, and `identify(party)` who one over
@@ -581,30 +587,24 @@ class SessionServer:
 
     def finish(self, messages: Sequence[UnfinishedMessage], done: Callable[[], None]) -> None:
         """Store the rows that are missing of these messages (PS-475); `done` is called when they are there."""
-        left = {one.message for one in messages}
+        names = {one.message for one in messages}
 
-        def stored(message: str) -> None:
-            left.discard(message)
-            if not left:
+        def stored(name: str) -> None:
+            names.discard(name)
+            if not names:
                 done()
 
-        if not left:
+        if not names:
             done()
         for one in messages:
             self._finish_message(one, partial(stored, one.message))
 
-    def _finish_message(self, one: UnfinishedMessage, done: Callable[[], None]) -> None:
+    def _finish_message(self, one: UnfinishedMessage, stored: Callable[[], None]) -> None:
         known = self._unstored.get(one.message)
         if known is None:
-            handed = [Handed(*route) for route in one.routes]
-            self.hand(one.message, Unstored(one.payload, done, True), handed)
-            return
-
-        def stored() -> None:
-            known.stored()
-            done()
-
-        self._unstored[one.message] = known._replace(stored=stored)
+            self.hand(one.message, Unstored(one.payload, stored, True), [Handed(*route) for route in one.routes])
+        else:
+            self._unstored[one.message] = known._replace(stored=partial(call_both, known.stored, stored))
 
     def _unsubscribe(self, life: str, visitor: ClientConnection, asked: UnsubscribeWanted) -> None:
         def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
@@ -690,16 +690,16 @@ class SessionServer:
         given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
         self._desk.give(PutMessage(*given, packet), take)
 
-    def _packet_of(self, visitor: ClientConnection, packet: int) -> PublisherPacket | None:
+    def _packet_of(self, visitor: ClientConnection, number: int) -> PublisherPacket | None:
         """The packet id, under the token of the session; None: there is none."""
-        node = self._host.nodes.get(life_of_owner(visitor.owner)) if packet else None
-        return None if node is None else PublisherPacket(node.record.session, node.record.token, packet)
+        node = self._host.nodes.get(life_of_owner(visitor.owner)) if number else None
+        return None if node is None else PublisherPacket(node.record.session, node.record.token, number)
 
     def _release(self, life: str, visitor: ClientConnection, asked: PacketReleased) -> None:
         """The client is answered when that is durable; one whose session another has is not."""
-        packet = self._packet_of(visitor, asked.packet)
-        if packet is not None:
-            self._desk.give(ReleasePacket(packet), lambda done: self._tell(life, asked) if done else None)
+        released = self._packet_of(visitor, asked.packet)
+        if released is not None:
+            self._desk.give(ReleasePacket(released), lambda is_done: self._tell(life, asked) if is_done else None)
 
     def _leave_out(self, visitor: ClientConnection, routes: Routes, filters: frozenset[str]) -> Routes:
         """The routes without those by which the session of this client is not to have its own message."""
@@ -738,10 +738,13 @@ class SessionServer:
         """Rows to be stored, with their messages: we have each until all its rows are."""
         if not isinstance(request, PutRows):
             return request
-        found = {row.message: self._unstored[row.message] for row in request.rows if row.message in self._unstored}
-        payloads = {message: one.payload for message, one in found.items()}
-        once = frozenset(message for message, one in found.items() if one.is_once)
-        return StoreRows(request, payloads, once) if found else request
+        payloads, once = {}, set()
+        for row in request.rows:
+            found = self._unstored.get(row.message)
+            if found is not None:
+                payloads[row.message] = found.payload
+                once |= {row.message} if found.is_once else set()
+        return StoreRows(request, payloads, frozenset(once)) if payloads else request
 
     def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted, *, is_matched: bool = True) -> None:
         """It is stored, or nobody is there that it is for."""

@@ -30,7 +30,7 @@ async def receive(client):
     return packet.payload
 
 
-def test_PS_476_another_node_knows_the_id_until_the_release_is_durable(store):
+def test_MQ_120_PS_476_another_node_knows_the_id_until_the_release_is_durable(store):
     async def main():
         async with (
             mqtt_node(store) as one,
