@@ -1,8 +1,9 @@
 """A publisher of QoS 2 whose node is killed between any two packets of the handshake: each message comes once.
 
-Two nodes over one store.  The publisher speaks bytes of its own.  Its node is killed (SIGKILL) at a random moment after a
-random packet, or stands still for longer than its lease and goes on (SIGSTOP, SIGCONT).  The publisher goes to the other
-node, and repeats what was not answered, as the standard says.  Two subscribers, one at each node, say what they got.
+Two nodes over one store.  The publisher speaks bytes of its own.  Its node is killed (SIGKILL) at a random moment after
+a random packet, or stands still for longer than its lease and goes on (SIGSTOP, SIGCONT).  The publisher goes to the
+other node, and repeats what was not answered, as the standard says.  Two subscribers, one at each node, say what they
+got.
 
     python tests/real/mqtt_once_run.py --faults 50 --seed 7
 """
@@ -53,6 +54,7 @@ class RawClient:
     def __init__(self, client_id):
         self.client_id = client_id
         self.present = False
+        self._writer = None
 
     async def connect(self, port):
         """Until a node accepts it."""
@@ -68,6 +70,7 @@ class RawClient:
                     return
             except OSError:
                 pass
+            self.close()
             await asyncio.sleep(0.05)
 
     def send(self, packet):
@@ -85,8 +88,10 @@ class RawClient:
             raise ConnectionError
         return packet
 
-    def leave(self):
-        self._writer.transport.abort()
+    def close(self):
+        """At once."""
+        if self._writer is not None:
+            self._writer.transport.abort()
 
 
 class OncePublisher(RawClient):
@@ -163,7 +168,7 @@ class OnceSubscriber(RawClient):
     async def run(self, ports):
         """For ever, from node to node."""
         for place in range(10**6):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError), contextlib.closing(self):
                 await self.connect(ports[place % len(ports)])
                 if not self.present:
                     self._had.clear()
@@ -220,7 +225,7 @@ async def play_once(folder, store, seed, faults):
             while not reader.numbers:  # until it is subscribed; these messages do not count
                 await publisher.begin(ports[0])
                 await publisher.go_on(most=publisher.count + 1)
-                publisher.leave()
+                publisher.close()
                 await asyncio.sleep(0.05)
         first = publisher.count
         place, spare = nodes
@@ -233,7 +238,7 @@ async def play_once(folder, store, seed, faults):
             stops = chance.random() < 0.3
             place.child.send_signal(signal.SIGSTOP if stops else signal.SIGKILL)
             end = asyncio.ensure_future(let_go(place.child, chance.uniform(0.5, 2)) if stops else place.child.wait())
-            publisher.leave()
+            publisher.close()
             await publisher.begin(spare.port)
             await publisher.go_on("pubcomp", chance.randint(1, 6))
             await end
@@ -246,8 +251,10 @@ async def play_once(folder, store, seed, faults):
                 while not all(wanted <= set(reader.numbers) for reader in readers):
                     await asyncio.sleep(0.02)
         await asyncio.sleep(0.5)  # a second copy may come behind
+        publisher.close()
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     wrong = []
     for reader in readers:
         numbers = [number - first for number in reader.numbers if number > first]
