@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
-from statemachines.drivers.mqtt_connections.will_sender import WillSender
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.rate_limited_log import RateLimitedLog
@@ -104,7 +103,6 @@ class MqttNode:
             raise ConfigurationError("listen", f"{host}:{port}", f"cannot be listened at: {error}") from error
         has_groups = self._node.reception.carrier is not None
         self._settings = replace(self._settings, shared_available=has_groups)
-        self._wills = WillSender(self._node)
         self._pinging = asyncio.ensure_future(self._ping())
         return self
 
@@ -121,12 +119,10 @@ class MqttNode:
             for task in open_tasks:
                 task.cancel()
             await asyncio.gather(*open_tasks, return_exceptions=True)
-        await self._wills.close()
 
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(PING_S)
-            self._wills.ping()
             for _, session in list(self._clients.values()):
                 session.ping()
 
@@ -138,7 +134,7 @@ class MqttNode:
             return
         peer: Any = writer.get_extra_info("peername")
         stream = ClientStream("{}:{}".format(*peer[:2]) if peer else "-", self._settings, reader, writer)
-        session = MqttSession(self._node, stream, self._wills, self._users, self._allows_anonymous)
+        session = MqttSession(self._node, stream, self._users, self._allows_anonymous)
         stream.take_tell = session.take_tell
         self._clients[task] = (stream, session)
         try:

@@ -19,11 +19,12 @@ from statemachines.drivers.mqtt_connections.message_properties import (
     SubscriptionOptions,
     read_message,
     write_head,
+    write_will_head,
 )
-from statemachines.drivers.mqtt_connections.will_sender import WillSender
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.front_message import (
     FRONT_INSTANCE,
+    FrontConnect,
     FrontPublish,
     FrontSubscribe,
     OptionsFound,
@@ -31,6 +32,8 @@ from statemachines.drivers.persistent_sessions.front_message import (
     PacketReleased,
     PublishUnmatched,
     RetainHandling,
+    SessionWill,
+    WillDropped,
 )
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
@@ -42,7 +45,6 @@ from statemachines.mqtt_codec.packet import MqttVersion, WillMessage
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import OPENING, IncomingStage
 from statemachines.persistent_sessions.client_message import (
-    ConnectWanted,
     Delivered,
     Farewell,
     LeaveWanted,
@@ -97,7 +99,6 @@ class MqttSession:
     Args:
         node: that owns sessions.
         stream: of the client.
-        wills: sends the client's will when the client is lost.
         users: checks user names and passwords; None: there are none.
         allows_anonymous: a client without a user name may connect.
     """
@@ -106,14 +107,11 @@ class MqttSession:
         self,
         node: SessionNode,
         stream: ClientStream,
-        wills: WillSender,
         users: PasswordFile | None,
         allows_anonymous: bool,
     ) -> None:
         self._node = node
         self._stream = stream
-        self._wills = wills
-        self._will: WillMessage | None = None
         self._users = users
         self._allows_anonymous = allows_anonymous
         self._link: NodeLink | None = None
@@ -199,16 +197,18 @@ class MqttSession:
         if len(self._client_id.encode()) > CLIENT_ID_MAX:
             self._stream.feed(s.SessionRefused(ReasonCode.CLIENT_ID_INVALID))
             return
-        self._will = event.will
+        if event.will is not None and not is_topic(event.will.topic):
+            self._stream.feed(s.SessionRefused(ReasonCode.TOPIC_NAME_INVALID))
+            return
         names = frozenset() if event.user_name is None or self._users is None else frozenset({event.user_name})
         self._identity = Identity(names | self._stream.certified, bool(self._stream.certified))
         self._link = NodeLink.local(self._node, self._take_message, lambda: None, self._identity)
         expiry_ms, instance = milliseconds_of(event.expiry_s), f"{FRONT_INSTANCE}{uuid4()}"
-        wanted = ConnectWanted(self._client_id, event.clean_start, expiry_ms, event.receive_maximum, instance)
-        self._say(wanted)
+        will = None if event.will is None else build_will(event.will, self._identity)
+        given = (self._client_id, event.clean_start, expiry_ms, event.receive_maximum, instance)
+        self._say(FrontConnect(*given, will=will))
 
     def _welcome(self, message: Welcome) -> None:
-        self._wills.settle(self._client_id, not message.present)
         if message.present:
             self._deliveries = []
             self._say(OptionsWanted(0))
@@ -240,33 +240,17 @@ class MqttSession:
         """The session is left, and lives on for as long as the client said."""
         link, self._link = self._link, None
         self._stream.room.set()
-        is_stopping = event.reason_code == ReasonCode.SERVER_SHUTTING_DOWN
-        if self._will is not None and event.sends_will and not is_stopping:
-            # At takeover a session without expiry is over, and its will is due; another's is if it has no delay.
-            delay_s = min(self._will.properties.will_delay or 0, event.expiry_s)
-            is_taken = event.reason_code == ReasonCode.SESSION_TAKEN_OVER
-            if not is_taken or not delay_s:
-                self._send_will(self._will, delay_s)
+        if link is not None and not event.sends_will:
+            link.say(WillDropped())
         if link is not None:
             link.say(LeaveWanted(milliseconds_of(event.expiry_s)))
             close(link)
-
-    def _send_will(self, will: WillMessage, delay_s: int) -> None:
-        """If the client may publish it (PS-450)."""
-
-        def take(is_allowed: bool) -> None:
-            if is_allowed:
-                self._wills.send(self._client_id, will, delay_s)
-
-        self._node.authority.check(self._identity, "publish", self._client_id, will.topic, take)
 
     # -- what the client publishes --------------------------------------------------------------------------------
 
     def _publish(self, event: s.MessagePublished) -> None:
         packet = event.packet
-        try:
-            check_topic(packet.topic)
-        except ConfigurationError:
+        if not is_topic(packet.topic):
             self._answer_publish(packet.packet_id, ReasonCode.TOPIC_NAME_INVALID)
             return
         if packet.topic.startswith("$SYS/"):  # it is the server's; 3.1.1 acknowledges what it does not take (3.3.5)
@@ -447,6 +431,23 @@ class MqttSession:
         else:
             del self._expected[packet_id]
             self._say(Puback(packet_id) if answer == "puback" else Pubcomp(packet_id))
+
+
+def is_topic(topic: str) -> bool:
+    """Whether a node of sessions takes it."""
+    try:
+        check_topic(topic)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def build_will(will: WillMessage, identity: Identity) -> SessionWill:
+    """The will as a node of sessions has it."""
+    properties = will.properties
+    expiry = None if properties.message_expiry is None else max(1, properties.message_expiry * 1_000)
+    delay = (properties.will_delay or 0) * 1_000
+    return SessionWill(will.topic, will.payload, will.qos, will.retain, expiry, write_will_head(will), delay, identity)
 
 
 def milliseconds_of(expiry_s: int) -> int:

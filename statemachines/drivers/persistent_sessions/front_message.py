@@ -7,8 +7,12 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+import msgspec
+
+from statemachines.drivers.identity import Identity
 from statemachines.kernel import Message
 from statemachines.persistent_sessions.client_message import (
+    ConnectWanted,
     Number,
     PublishStored,
     PublishWithHead,
@@ -29,6 +33,30 @@ class RetainHandling(IntEnum):
     ALWAYS = 0
     IF_NEW = 1
     NEVER = 2
+
+
+class SessionWill(msgspec.Struct, frozen=True, gc=False):
+    """A message that is sent `delay_ms` after the connection has ended, or when the session ends, unless the client
+    connects to the session before, or drops it; an empty `head` is none.  `identity`: who may publish it."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    expiry_ms: int | None
+    head: bytes
+    delay_ms: int
+    identity: Identity
+
+
+class FrontConnect(ConnectWanted, frozen=True, gc=False):
+    """Connect, with a will (None: without)."""
+
+    will: SessionWill | None = None
+
+
+class WillDropped(Message, frozen=True, gc=False):
+    """The will of the connection is not to be sent."""
 
 
 class FrontPublish(PublishWithHead, frozen=True, gc=False):

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from statemachines.drivers.persistent_sessions.front_message import RetainHandling
+from statemachines.drivers.persistent_sessions.front_message import RetainHandling, SessionWill
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
 from statemachines.kernel import Answer
+from statemachines.persistent_sessions.life_request import OpenSession
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import Fence, PutRows, ReadPending
 
@@ -87,10 +88,49 @@ class PutMessage(HostRequest, frozen=True):
     """Keep the packet id, and store each row of the message once, whichever node does.  Answered with None: a higher
     token has been here, and nothing was done."""
 
+    will: str = ""
+    """It is the will of this connection, which is deleted ("": none).  Answered with None: somebody has sent it."""
+
     @property
     def is_once(self) -> bool:
         """It comes to each subscription once."""
-        return self.packet is not None
+        return self.packet is not None or bool(self.will)
+
+
+class OpenWithWill(HostRequest, frozen=True):
+    """Open the session, and keep the will of its connection.  Answered as `OpenSession` is."""
+
+    opened: OpenSession
+    will: SessionWill
+
+
+class DropWill(HostRequest, frozen=True):
+    """The will of the connection is not sent."""
+
+    connection: str
+
+
+class DueWill(NamedTuple):
+    """A will that is to be sent, of a connection of this client."""
+
+    connection: str
+    client: str
+    will: SessionWill
+
+
+class DueWills(NamedTuple):
+    """Some of the wills that are due; `has_ended`: nodes have ended that had wills (`EndWills`)."""
+
+    wills: tuple[DueWill, ...]
+    has_ended: bool
+
+
+class FindDueWills(HostRequest, frozen=True):
+    """Answered with `DueWills`."""
+
+
+class EndWills(HostRequest, frozen=True):
+    """Say of wills whose nodes have ended when they are due."""
 
 
 class ReleasePacket(HostRequest, frozen=True):

@@ -11,6 +11,9 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
     DropRows,
+    DropWill,
+    EndWills,
+    FindDueWills,
     FrontSubscribed,
     HostRequest,
     LagAnswer,
@@ -63,6 +66,7 @@ from statemachines.drivers.persistent_sessions.route_rows import (
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
+from statemachines.drivers.persistent_sessions.will_rows import drop_will, end_wills_of_nodes, find_due, take_will
 from statemachines.persistent_sessions.times import MS
 
 LOOK: Final = 1_000
@@ -72,7 +76,8 @@ READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
 READS: Final = (
-    ReadMessages, ReadOptions, ReadPackets, ReadUnfinished, ReadNodes, ReadFilters, ReadGroups, CountWaiting, Look,
+    ReadMessages, ReadOptions, ReadPackets, ReadUnfinished, FindDueWills, ReadNodes, ReadFilters, ReadGroups,
+    CountWaiting, Look,
 )  # fmt: skip
 """What changes nothing."""
 
@@ -110,6 +115,9 @@ class HostRequests:
             Unsubscribe: self._unsubscribe,
             PutMessage: self._put_message,
             ReleasePacket: self._release_packet,
+            DropWill: lambda sql, asked: drop_will(sql, asked.connection.encode()),
+            FindDueWills: lambda sql, asked: find_due(sql),
+            EndWills: lambda sql, asked: end_wills_of_nodes(sql),
             ReadPackets: self._read_packets,
             ReadUnfinished: self._read_unfinished,
             PutCarried: self._put_carried,
@@ -213,6 +221,8 @@ class HostRequests:
 
     def _find_routes(self, sql: Sql, asked: PutMessage) -> Routes | None:
         """With the moment from which on the message is over; a packet id is kept with it."""
+        if asked.will and not take_will(sql, asked.will.encode()):
+            return None
         publisher = asked.packet
         if publisher is not None:
             if not is_current(sql, publisher):

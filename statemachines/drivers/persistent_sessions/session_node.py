@@ -35,6 +35,7 @@ from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL,
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import NodeLife, SessionStore, open_session_store
+from statemachines.drivers.persistent_sessions.will_sender import WillSender
 from statemachines.drivers.port import Feed
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime
@@ -271,7 +272,8 @@ class SessionNode:
         self._runtime.attach(self._host, self)
         self._begin_carrier()
         await self._transport.__aenter__()
-        for work in (self._desk.run, self._look, self._finish, self._commit, self._sweep):
+        wills = WillSender(self._desk, self._reception, self.authority)
+        for work in (self._desk.run, self._look, self._finish, self._commit, self._sweep, wills.run):
             self._tasks.append(asyncio.ensure_future(self._work(work)))
         self._beats = asyncio.ensure_future(self._work(self._beat))
         self._tasks.append(self._beats)

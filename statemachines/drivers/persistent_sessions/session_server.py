@@ -6,6 +6,7 @@ machines and requests to the database; what these say in turn is brought to it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -18,16 +19,22 @@ from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
 from statemachines.drivers.persistent_sessions.front_message import (
+    FrontConnect,
     FrontPublish,
     FrontSubscribe,
     OptionsFound,
     OptionsWanted,
     PacketReleased,
     PublishUnmatched,
+    SessionWill,
+    WillDropped,
 )
 from statemachines.drivers.persistent_sessions.host_request import (
+    DropWill,
+    DueWill,
     FrontSubscribed,
     HostRequest,
+    OpenWithWill,
     PacketsFound,
     Page,
     PublisherPacket,
@@ -88,6 +95,7 @@ from statemachines.persistent_sessions.client_message import (
     Welcome,
 )
 from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, LifeRecord, SessionClosed
+from statemachines.persistent_sessions.life_request import OpenSession
 from statemachines.persistent_sessions.message import (
     MessageExpired,
     Puback,
@@ -225,6 +233,10 @@ class SessionServer:
         self._without_groups = RateLimitedLog(clock)
         """Sessions that subscribe groups, where nothing brings their messages."""
         self._unstored: dict[str, Unstored] = {}
+        self.session_ended = asyncio.Event()
+        """A connection has ended here, or taken a session: a will may be due."""
+        self._wills: dict[str, SessionWill] = {}
+        """Owner that opens a session -> the will of its client."""
         self._owners: dict[str, str] = {}
         """Owner -> life of its client."""
         self._given_up: dict[str, Say] = {}
@@ -233,6 +245,8 @@ class SessionServer:
         """Who is to be told that the node ends; None: it does not."""
         self._kinds: dict[type[Message], Callable[[str, ClientConnection, Any], None]] = {
             ConnectWanted: self._connect,
+            FrontConnect: self._connect,
+            WillDropped: self._drop_will,
             SubscribeWanted: self._subscribe,
             FrontSubscribe: self._subscribe,
             OptionsWanted: self._find_options,
@@ -393,8 +407,11 @@ class SessionServer:
             case MessageExpired():
                 self.expired += 1
             case Accepted(session, present):
+                self.session_ended.set()
                 self._accept(owner_of(party), session, present)
             case SessionClosed(_, why):
+                self.session_ended.set()
+                self._wills.pop(owner_of(party), None)
                 self._end(owner_of(party), why)
 
     def _accept(self, owner: str, session: str, present: bool) -> None:
@@ -522,6 +539,8 @@ class SessionServer:
         visitor.rights.connect(asked.client)
         owner = visitor.owner = self._host.next_owner
         self._owners[owner] = life
+        if isinstance(asked, FrontConnect) and asked.will is not None:
+            self._wills[owner] = asked.will
         visitor.courier = Outbox(
             self._desk,
             self._payloads,
@@ -690,6 +709,27 @@ class SessionServer:
         given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
         self._desk.give(PutMessage(*given, packet), take)
 
+    def publish_will(self, due: DueWill, done: Callable[[], None]) -> None:
+        """Publish it, unless another node has; `done` is called when its rows are stored."""
+        message, will = self.new_message(), due.will
+        payload = Payload(will.topic, will.payload, will.head or None)
+
+        def take(routes: Routes | None) -> None:
+            if not routes:
+                done()
+                return
+            handed = [Handed(one.session, one.filter, min(one.qos, will.qos), one.until_ns) for one in routes]
+            self.hand(message, Unstored(payload, done, True), handed)
+
+        given = (message, will.topic, will.payload, will.qos, will.expiry_ms, payload.head, will.retain)
+        self._desk.give(PutMessage(*given, will=due.connection), take)
+
+    def _drop_will(self, life: str, visitor: ClientConnection, asked: WillDropped) -> None:
+        """It may be stored already, or on its way."""
+        owner = visitor.owner
+        self._wills.pop(owner, None)
+        visitor.rights.do_in_turn(lambda: self._desk.give(DropWill(owner), lambda answer: None))
+
     def _packet_of(self, visitor: ClientConnection, number: int) -> PublisherPacket | None:
         """The packet id, under the token of the session; None: there is none."""
         node = self._host.nodes.get(life_of_owner(visitor.owner)) if number else None
@@ -724,6 +764,9 @@ class SessionServer:
         """As the database is asked: rows go with their messages, and rows come with payloads that will be wanted."""
         if isinstance(request, ReadPending | Fence):
             return ReadPage(request, UNACKNOWLEDGED_MAX)
+        if isinstance(request, OpenSession):
+            will = self._wills.pop(request.owner, None)
+            return request if will is None else OpenWithWill(request, will)
         return self.with_message(request)
 
     def answers_of(self, found: tuple[Answer, ...] | Page) -> tuple[Answer, ...]:

@@ -26,6 +26,7 @@ from statemachines.drivers.persistent_sessions.collector_requests import read_ro
 from statemachines.drivers.persistent_sessions.host_request import (
     DropRows,
     HostRequest,
+    OpenWithWill,
     PutMessage,
     ReadPage,
     StoreRows,
@@ -33,6 +34,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life, put_missing
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
+from statemachines.drivers.persistent_sessions.life_requests import open_with_will
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
 from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
@@ -210,6 +212,8 @@ class SessionStore:
             return self._store_ranges(sql, (request,))[0]
         if isinstance(request, ReadPage):
             return self._machine.page(sql, request)
+        if isinstance(request, OpenWithWill):
+            return (open_with_will(sql, request),)
         if isinstance(request, HostRequest):
             return self._host.answer(sql, request)
         if isinstance(request, OperatorRequest):

@@ -46,13 +46,14 @@ _PUBLISHED_ONCE: Final = (
 )
 
 _WILLS: Final = (
-    # The will of a connection; `due_ns`: when it is sent (0: its connection may live), `delay_ms` after the connection
-    # ended, or at the end of its session; `names`: of its client, for permissions.
+    # The will of a connection, at this `node` in this `life`; `due_ns`: when it is sent (0: its connection may live),
+    # `delay_ms` after the connection ended, or at the end of its session; `identity`: of its client, for permissions.
     "CREATE TABLE @wills (connection BYTES PRIMARY KEY, session BYTES NOT NULL, client BYTES NOT NULL,"
-    " names BYTES NOT NULL, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL, retain NUMBER NOT NULL,"
-    " expiry_ms NUMBER, head BYTES, delay_ms NUMBER NOT NULL, due_ns NUMBER NOT NULL)",
+    " identity BYTES NOT NULL, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
+    " retain NUMBER NOT NULL, expiry_ms NUMBER, head BYTES, delay_ms NUMBER NOT NULL, due_ns NUMBER NOT NULL,"
+    " node BYTES NOT NULL, life NUMBER NOT NULL)",
     "CREATE INDEX wills_by_session ON @wills (session)",
-    "CREATE INDEX wills_by_due ON @wills (due_ns)",
+    "CREATE INDEX wills_by_due ON @wills (due_ns, node, life)",
 )
 
 _TABLES: Final = (
