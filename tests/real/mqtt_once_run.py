@@ -59,19 +59,21 @@ class RawClient:
     async def connect(self, port):
         """Until a node accepts it."""
         while True:
+            self.close()
             try:
                 self.reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
                 self._decoder, self._packets = Decoder(5), []
-                packet = ConnectPacket(self.client_id, MqttVersion.V5, clean_start=False, properties=KEPT)
-                self.send(packet)
+                self.send(self.make_connect())
                 connack = await self.read()
                 if connack.reason_code == 0:
                     self.present = connack.session_present
                     return
             except OSError:
                 pass
-            self.close()
             await asyncio.sleep(0.05)
+
+    def make_connect(self):
+        return ConnectPacket(self.client_id, MqttVersion.V5, clean_start=False, properties=KEPT)
 
     def send(self, packet):
         self._writer.write(encode(packet, MqttVersion.V5))
