@@ -37,11 +37,14 @@ TO_STORE: Final = "SELECT message, filter FROM @fan_out WHERE message IN ({keys}
 STORED: Final = "DELETE FROM @fan_out WHERE message = :message AND session = :session AND filter = :filter"
 UNFINISHED: Final = (
     "SELECT fan_out.message, fan_out.session, fan_out.filter, fan_out.qos, fan_out.until_ns, messages.topic,"
-    " messages.payload, messages.head FROM @fan_out AS fan_out JOIN @messages AS messages"
+    " messages.payload, messages.head, fan_out.time_ns FROM @fan_out AS fan_out JOIN @messages AS messages"
     " ON messages.id = fan_out.message WHERE fan_out.message IN ({keys})"
-    " ORDER BY fan_out.time_ns, fan_out.message, fan_out.session, fan_out.filter"
+    " ORDER BY fan_out.message, fan_out.session, fan_out.filter"
 )
-OLD: Final = f"SELECT DISTINCT message FROM @fan_out WHERE time_ns <= :time_ns LIMIT {UNFINISHED_MAX}"
+OLD: Final = (
+    "SELECT message FROM @fan_out WHERE time_ns <= :time_ns GROUP BY message"
+    f" ORDER BY min(time_ns), length(message), message LIMIT {UNFINISHED_MAX}"
+)
 
 
 def keep_packet(sql: Sql, packet: PublisherPacket, message: str) -> bool:
@@ -90,9 +93,12 @@ def read_unfinished(sql: Sql, age_ms: int) -> tuple[UnfinishedMessage, ...]:
 
 
 def _read(sql: Sql, messages: Sequence[bytes]) -> tuple[UnfinishedMessage, ...]:
+    """In the order in which they were published: of one transaction ids of one node count up."""
     found: dict[str, UnfinishedMessage] = {}
-    for message, session, topic_filter, qos, until_ns, *payload in all_of(sql, UNFINISHED, messages):
+    places: dict[str, tuple[int, int, str]] = {}
+    for message, session, topic_filter, qos, until_ns, *payload, time_ns in all_of(sql, UNFINISHED, messages):
         name, route = message.decode(), Route(session.decode(), topic_filter.decode(), qos, until_ns)
         known = found.get(name) or UnfinishedMessage(name, to_payload(payload), ())
         found[name] = known._replace(routes=(*known.routes, route))
-    return tuple(found.values())
+        places[name] = (time_ns, len(name), name)
+    return tuple(found[name] for name in sorted(found, key=places.__getitem__))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from session_databases import connect, run
+from session_databases import SECOND, connect, run
 
 from statemachines.drivers.persistent_sessions.host_request import (
     PacketsFound,
@@ -66,6 +66,21 @@ def test_PS_475_a_packet_id_is_kept_with_its_message_and_each_row_is_stored_by_o
         assert await put(store, "w2", 1, "+") == RowStored(), "the same range again is not another"
         assert await put(store, "w1", 2, "a", "+") == RowsDuplicate((2, 3))
         assert await store.do(ReadPackets("p1")) == PacketsFound((5,), ())
+
+    run(url, play)
+
+
+def test_PS_477_what_is_unfinished_comes_in_the_order_in_which_it_was_published(url):
+    async def play(store, clock):
+        publisher = await begin(store)
+        life = await store.begin_life("w", 1_000)
+        kept = [PublisherPacket("p1", publisher.token, number) for number in range(1, 300)]
+        puts = [PutMessage(f"w/m{one.packet}", "a", b"x", 2, packet=one) for one in kept]
+        await store.carry_out(life, 1, puts)
+        names = [f"w/m{one.packet}" for one in kept]
+        assert [one.message for one in (await store.do(ReadPackets("p1"))).unfinished] == names
+        clock.now += SECOND
+        assert [one.message for one in await store.do(ReadUnfinished(1))] == names[:100]
 
     run(url, play)
 
