@@ -36,6 +36,7 @@ from statemachines.drivers.persistent_sessions.front_message import (
     WillDropped,
 )
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
+from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_server import NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
@@ -126,6 +127,8 @@ class MqttSession:
         self._waiting: deque[tuple[SubscribeWanted | UnsubscribeWanted, FilterChange, int]] = deque()
         self._options: dict[str, SubscriptionOptions] = {}
         """Filter that the session subscribes -> its options."""
+        self._identified = RouteTrie()
+        """Subscription identifiers of filters, in the place of sessions."""
         self._not_local: frozenset[str] = frozenset()
         """Filters by which the client does not get its own messages."""
         self._deliveries: list[Delivered | Pubrel] | None = None
@@ -321,11 +324,18 @@ class MqttSession:
         self._ask_changes()
 
     def _set_options(self, topic_filter: str, options: SubscriptionOptions) -> None:
+        self._forget_id(topic_filter)
         self._options[topic_filter] = options
+        if options.subscription_id:
+            self._identified.put(str(options.subscription_id), topic_filter, 0)
         if options.no_local:
             self._not_local |= {topic_filter}
         else:
             self._not_local -= {topic_filter}
+
+    def _forget_id(self, topic_filter: str) -> None:
+        known = self._options.get(topic_filter, NO_OPTIONS)
+        self._identified.remove(str(known.subscription_id), topic_filter)
 
     def _refuse_filter(self, topic_filter: str) -> int:
         """The code for a filter that the node cannot have; 0: it can."""
@@ -340,6 +350,7 @@ class MqttSession:
     def _unsubscribe(self, event: s.FiltersUnwanted) -> None:
         change = FilterChange(event.packet_id, len(event.filters), False)
         for place, one in enumerate(event.filters):
+            self._forget_id(one)
             if self._options.pop(one, None) is None:
                 self._settle(change, place, ReasonCode.NO_SUBSCRIPTION_EXISTED)
                 continue
@@ -387,10 +398,15 @@ class MqttSession:
         if self._deliveries is not None:
             self._deliveries.append(message)
             return
-        packet = read_message(message, self._options.get(message.filter, NO_OPTIONS))
+        packet = read_message(message, self._options.get(message.filter, NO_OPTIONS), self._find_ids(message.topic))
         if message.packet:
             self._expected[message.packet] = "puback" if message.qos == 1 else "pubrec"
         self._stream.feed(s.DeliveryReady(packet))
+
+    def _find_ids(self, topic: str) -> tuple[int, ...]:
+        """Identifiers of all subscriptions that the topic matches."""
+        found = {int(route.session) for route in self._identified.match(topic)}
+        return tuple(sorted(found))
 
     def _deliver_release(self, message: Pubrel) -> None:
         if self._deliveries is not None:

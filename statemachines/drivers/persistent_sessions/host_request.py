@@ -88,6 +88,8 @@ class PutMessage(HostRequest, frozen=True):
     """Keep the packet id, and store each row of the message once, whichever node does.  Answered with None: a higher
     token has been here, and nothing was done."""
 
+    without: frozenset[tuple[str, str]] = frozenset()
+    """(session, filter): subscriptions that do not get it."""
     will: str = ""
     """It is the will of this connection, which is deleted ("": none).  Answered with None: somebody has sent it."""
 

@@ -56,6 +56,7 @@ from statemachines.drivers.persistent_sessions.publisher_packets import (
 )
 from statemachines.drivers.persistent_sessions.retained_rows import find_retained, put_retained
 from statemachines.drivers.persistent_sessions.route_rows import (
+    FRONT,
     has_room,
     list_filters,
     put_options,
@@ -63,7 +64,7 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     read_options,
     remove_route,
 )
-from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
+from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, choose_routes
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
 from statemachines.drivers.persistent_sessions.will_rows import drop_will, end_wills_of_nodes, find_due, take_will
@@ -192,14 +193,14 @@ class HostRequests:
             return
         self._caught_up = True
         changed = sql.all(
-            "SELECT session, filter, qos, gone FROM @routes WHERE version > :known ORDER BY version",
+            "SELECT session, filter, qos, gone, options FROM @routes WHERE version > :known ORDER BY version",
             known=self.trie.version,
         )
-        for session, topic_filter, qos, gone in changed:
+        for session, topic_filter, qos, gone, options in changed:
             if gone:
                 self.trie.remove(session.decode(), topic_filter.decode())
             else:
-                self.trie.put(session.decode(), topic_filter.decode(), qos)
+                self.trie.put(session.decode(), topic_filter.decode(), qos, options >= FRONT)
         self.trie.version = version
 
     # -- messages -------------------------------------------------------------------------------------------------
@@ -229,7 +230,8 @@ class HostRequests:
                 return None
             if not keep_packet(sql, publisher, asked.id):
                 return ()  # it is stored
-        routes = tuple(self.trie.match(asked.topic))
+        found = self.trie.match(asked.topic)
+        routes = choose_routes([one for one in found if (one.session, one.filter) not in asked.without])
         if asked.expiry_ms is None:
             return routes
         until_ns = over_at(sql.now_ns, asked.expiry_ms)

@@ -621,7 +621,7 @@ class SessionServer:
     def _finish_message(self, one: UnfinishedMessage, stored: Callable[[], None]) -> None:
         known = self._unstored.get(one.message)
         if known is None:
-            self.hand(one.message, Unstored(one.payload, stored, True), [Handed(*route) for route in one.routes])
+            self.hand(one.message, Unstored(one.payload, stored, True), [Handed(*route[:4]) for route in one.routes])
         else:
             self._unstored[one.message] = known._replace(stored=partial(call_both, known.stored, stored))
 
@@ -688,6 +688,7 @@ class SessionServer:
         head = (asked.head or None) if isinstance(asked, PublishWithHead) else None
         retain = isinstance(asked, FrontPublish) and asked.retain
         packet = self._packet_of(visitor, asked.packet) if isinstance(asked, FrontPublish) else None
+        without = self._not_local(visitor, asked.not_by if isinstance(asked, FrontPublish) else frozenset())
 
         def stored() -> None:
             self._answer(life, visitor, asked)
@@ -696,18 +697,15 @@ class SessionServer:
             if routes is None:  # another connection has the session, and repeats what it was not answered
                 self._count(visitor, -1, -size_of(asked))
                 return
-            is_matched = bool(routes)
-            if isinstance(asked, FrontPublish) and asked.not_by:
-                routes = self._leave_out(visitor, routes, asked.not_by)
             if not routes:
-                self._answer(life, visitor, asked, is_matched=is_matched)
+                self._answer(life, visitor, asked, is_matched=False)
                 return
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
             unstored = Unstored(Payload(asked.topic, asked.payload, head), stored, packet is not None)
             self.hand(message, unstored, handed)
 
         given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
-        self._desk.give(PutMessage(*given, packet), take)
+        self._desk.give(PutMessage(*given, packet, without), take)
 
     def publish_will(self, due: DueWill, done: Callable[[], None]) -> None:
         """Publish it, unless another node has; `done` is called when its rows are stored."""
@@ -741,13 +739,10 @@ class SessionServer:
         if released is not None:
             self._desk.give(ReleasePacket(released), lambda is_done: self._tell(life, asked) if is_done else None)
 
-    def _leave_out(self, visitor: ClientConnection, routes: Routes, filters: frozenset[str]) -> Routes:
-        """The routes without those by which the session of this client is not to have its own message."""
-        node = self._host.nodes.get(life_of_owner(visitor.owner)) if visitor.owner else None
-        if node is None:
-            return routes
-        session = node.record.session
-        return tuple(one for one in routes if one.session != session or one.filter not in filters)
+    def _not_local(self, visitor: ClientConnection, filters: frozenset[str]) -> frozenset[tuple[str, str]]:
+        """The subscriptions by which the session of this client is not to have its own message."""
+        node = self._host.nodes.get(life_of_owner(visitor.owner)) if filters else None
+        return frozenset() if node is None else frozenset((node.record.session, one) for one in filters)
 
     def new_message(self) -> str:
         """The id of the next message that is stored here."""
