@@ -214,12 +214,15 @@ async def publish_once(opened, token):
     await opened.do(ReleasePacket(kept))
     await opened.do(ReadUnfinished(1))
     (locked,) = await opened.ask(LockClient("c5", "n2~1/1", 1))
-    will = SessionWill("a/x", b"", 1, False, None, b"", 5, Identity())
-    await opened.do(OpenWithWill(OpenSession("c5", "n2~1/1", locked.token, "s5", "", 10), will))
+    for number, delay_ms in ((3, 0), (2, 5_000), (1, 5)):
+        will = SessionWill("a/x", b"", 1, False, None, b"", delay_ms, Identity())
+        await opened.do(OpenWithWill(OpenSession("c5", f"n2~1/{number}", locked.token, "s5", "", 10), will))
+    await opened.begin_life("n2", 10_000)
+    await opened.do(EndWills())
     await opened.do(FindDueWills())
+    await opened.do(OpenWithWill(OpenSession("c5", "n2~2/1", locked.token, "s5", "", 10), will))
     await opened.ask(LeaveSession("c5", "s5", locked.token, 10))
     await opened.do(PutMessage("q2", "a/x", b"", 1, will="n2~1/1"))
-    await opened.do(EndWills())
     await opened.do(DropWill("n2~1/1"))
 
 
