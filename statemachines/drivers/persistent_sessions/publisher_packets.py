@@ -25,7 +25,7 @@ from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.times import MS
 
 UNFINISHED_MAX: Final = 100
-"""Messages that are read at once to be finished."""
+"""Rows whose messages are read at once to be finished."""
 
 KEEP: Final = "INSERT INTO @received VALUES (:session, :packet, :message) ON CONFLICT DO NOTHING"
 RELEASE: Final = "DELETE FROM @received WHERE session = :session AND packet = :packet"
@@ -41,10 +41,7 @@ UNFINISHED: Final = (
     " ON messages.id = fan_out.message WHERE fan_out.message IN ({keys})"
     " ORDER BY fan_out.message, fan_out.session, fan_out.filter"
 )
-OLD: Final = (
-    "SELECT message FROM @fan_out WHERE time_ns <= :time_ns GROUP BY message"
-    f" ORDER BY min(time_ns), length(message), message LIMIT {UNFINISHED_MAX}"
-)
+OLD: Final = f"SELECT message FROM @fan_out WHERE time_ns <= :time_ns ORDER BY time_ns, message LIMIT {UNFINISHED_MAX}"
 
 
 def keep_packet(sql: Sql, packet: PublisherPacket, message: str) -> bool:
@@ -89,7 +86,7 @@ def read_packets(sql: Sql, session: bytes) -> PacketsFound:
 def read_unfinished(sql: Sql, age_ms: int) -> tuple[UnfinishedMessage, ...]:
     """Messages that nobody has finished for so long."""
     found = sql.all(OLD, time_ns=sql.now_ns - age_ms * MS)
-    return _read(sql, [bytes(message) for (message,) in found])
+    return _read(sql, list({bytes(message): None for (message,) in found}))
 
 
 def _read(sql: Sql, messages: Sequence[bytes]) -> tuple[UnfinishedMessage, ...]:

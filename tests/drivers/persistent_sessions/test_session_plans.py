@@ -121,6 +121,12 @@ BOUNDED = {
     Access("session_rows", ("session", "writer", "epoch", "token", "n"), index="markers"): "the marker that is shown",
     Access("session_rows", ("session", "writer", "epoch"), "number"): "rows that one request marks (MARKS_MAX)",
     Access("session_rows", ("session",), "writer"): "a look whether there is one",
+    Access("received", ("session",)): "the receive maximum",
+    Access("fan_out", ("message", "session")): "filters of one session that match one message",
+    Access("fan_out", ("message",)): "rows of a message that are still to be stored; or a look whether there is one",
+    Access("fan_out", ("session",), index="fan_out_by_session"): "rows for one session that are under way",
+    Access("wills", ("session",), index="wills_by_session"): "of each connection of a session that was not sent yet",
+    Access("nodes", ()): "names of nodes",
 }
 """What is read by less than a whole key -> why that is few."""
 
@@ -129,6 +135,9 @@ PAGED = {
     Access("session_rows", (), "session"),
     Access("messages", (), "id"),
     Access("clients", (), "client"),
+    Access("fan_out", (), "time_ns", "fan_out_by_time"),
+    Access("wills", ("due_ns", "node"), "life", "wills_by_due"),
+    Access("wills", (), "due_ns", "wills_by_due"),
 }
 """What is read in pages, in the order of its key, from a place on."""
 
