@@ -28,6 +28,7 @@ from statemachines.drivers.tcp import Address
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec.codec_error import ReasonCode
 from statemachines.mqtt_connections.connection_record import MqttSettings
+from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
 
 logger = logging.getLogger("gapless")
 
@@ -81,6 +82,7 @@ class MqttNode:
         self._users = users
         self._tls = tls
         self._clients: dict[asyncio.Task[None], tuple[ClientStream, MqttSession]] = {}
+        self._takeovers = TakeoverLimit()
         self._violations = RateLimitedLog(steady_ns)
         self._turned_away = RateLimitedLog(steady_ns)
 
@@ -134,7 +136,7 @@ class MqttNode:
             return
         peer: Any = writer.get_extra_info("peername")
         stream = ClientStream("{}:{}".format(*peer[:2]) if peer else "-", self._settings, reader, writer)
-        session = MqttSession(self._node, stream, self._users, self._allows_anonymous)
+        session = MqttSession(self._node, stream, self._takeovers, self._users, self._allows_anonymous)
         stream.take_tell = session.take_tell
         self._clients[task] = (stream, session)
         try:

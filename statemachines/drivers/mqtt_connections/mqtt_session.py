@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import uuid4
 
+from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
 from statemachines.drivers.mqtt_connections.message_properties import (
@@ -38,13 +39,14 @@ from statemachines.drivers.persistent_sessions.front_message import (
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
-from statemachines.drivers.persistent_sessions.session_server import NOT_ALLOWED
+from statemachines.drivers.persistent_sessions.session_server import NO_RETAINED, NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
 from statemachines.kernel import ConfigurationError, Event, Message
 from statemachines.mqtt_codec.codec_error import ReasonCode
 from statemachines.mqtt_codec.packet import MqttVersion, WillMessage
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import OPENING, IncomingStage
+from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
 from statemachines.persistent_sessions.client_message import (
     Delivered,
     Farewell,
@@ -79,7 +81,8 @@ REFUSALS: Final = {
 }
 """Why a session ends -> what CONNACK says, and DISCONNECT.  Any other is 0x88 and 0x80."""
 
-WRONG_PASSWORD_S: Final = 1.0
+REFUSED_S: Final = 1.0
+"""So late a client is refused that would try again at once."""
 
 
 class FilterChange:
@@ -100,6 +103,7 @@ class MqttSession:
     Args:
         node: that owns sessions.
         stream: of the client.
+        takeovers: counts those of each client id.
         users: checks user names and passwords; None: there are none.
         allows_anonymous: a client without a user name may connect.
     """
@@ -108,11 +112,13 @@ class MqttSession:
         self,
         node: SessionNode,
         stream: ClientStream,
+        takeovers: TakeoverLimit,
         users: PasswordFile | None,
         allows_anonymous: bool,
     ) -> None:
         self._node = node
         self._stream = stream
+        self._takeovers = takeovers
         self._users = users
         self._allows_anonymous = allows_anonymous
         self._link: NodeLink | None = None
@@ -189,9 +195,12 @@ class MqttSession:
         if self._users is not None and await self._users.check_password(event.user_name, event.password):
             self._connect(event)
             return
-        await asyncio.sleep(WRONG_PASSWORD_S)
+        await self._refuse_late(ReasonCode.NOT_AUTHORIZED)
+
+    async def _refuse_late(self, code: int) -> None:
+        await asyncio.sleep(REFUSED_S)
         if self._stream.record.status is OPENING:
-            self._stream.feed(s.SessionRefused(ReasonCode.NOT_AUTHORIZED))
+            self._stream.feed(s.SessionRefused(code))
 
     def _connect(self, event: s.SessionWanted) -> None:
         if self._stream.record.status is not OPENING:
@@ -199,6 +208,9 @@ class MqttSession:
         self._client_id = event.client_id or f"auto-{uuid4()}"
         if len(self._client_id.encode()) > CLIENT_ID_MAX:
             self._stream.feed(s.SessionRefused(ReasonCode.CLIENT_ID_INVALID))
+            return
+        if self._takeovers.is_reached(self._client_id, steady_ns()):
+            self._task = asyncio.ensure_future(self._refuse_late(ReasonCode.QUOTA_EXCEEDED))
             return
         if event.will is not None and not is_topic(event.will.topic):
             self._stream.feed(s.SessionRefused(ReasonCode.TOPIC_NAME_INVALID))
@@ -230,6 +242,7 @@ class MqttSession:
         why = message.why
         link, self._link = self._link, None
         if why in ("superseded", "discarded"):
+            self._takeovers.note_takeover(self._client_id, steady_ns())
             self._stream.feed(s.MqttSessionTaken())
         elif self._stream.record.status is OPENING:
             code, _ = REFUSALS.get(why, (ReasonCode.SERVER_UNAVAILABLE, 0))
@@ -376,7 +389,8 @@ class MqttSession:
 
     def _note_refusal(self, message: Refused) -> None:
         if message.n in self._publishing:
-            code = ReasonCode.QUOTA_EXCEEDED if message.why == "busy" else ReasonCode.UNSPECIFIED_ERROR
+            is_quota = message.why in ("busy", NO_RETAINED)
+            code = ReasonCode.QUOTA_EXCEEDED if is_quota else ReasonCode.UNSPECIFIED_ERROR
             self._end_publish(message.n, ReasonCode.NOT_AUTHORIZED if NOT_ALLOWED in message.why else code)
             return
         change, place = self._changes.pop(message.n)

@@ -83,7 +83,8 @@ class PutMessage(HostRequest, frozen=True):
     expiry_ms: int | None = None
     head: bytes | None = None
     retain: bool = False
-    """Keep it as the retained message of its topic."""
+    """Keep it as the retained message of its topic.  Answered with `RetainedFull` where there is no room for that, and
+    nothing was done; a will is stored nevertheless."""
     packet: PublisherPacket | None = None
     """Keep the packet id, and store each row of the message once, whichever node does.  Answered with None: a higher
     token has been here, and nothing was done."""
@@ -92,6 +93,11 @@ class PutMessage(HostRequest, frozen=True):
     """(session, filter): subscriptions that do not get it."""
     will: str = ""
     """It is the will of this connection, which is deleted ("": none).  Answered with None: somebody has sent it."""
+
+    @property
+    def needs_room(self) -> bool:
+        """It is stored if there is room for it among the retained messages, and else not."""
+        return self.retain and bool(self.payload) and not self.will
 
     @property
     def is_once(self) -> bool:
@@ -133,6 +139,10 @@ class FindDueWills(HostRequest, frozen=True):
 
 class EndWills(HostRequest, frozen=True):
     """Say of wills whose nodes have ended when they are due."""
+
+
+class RetainedFull(msgspec.Struct, frozen=True):
+    """As many messages are retained as may be, or bytes of them."""
 
 
 class ReleasePacket(HostRequest, frozen=True):

@@ -29,6 +29,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadPackets,
     ReadUnfinished,
     ReleasePacket,
+    RetainedFull,
     RetainedMessage,
     Routes,
     ShowMarker,
@@ -55,6 +56,7 @@ from statemachines.drivers.persistent_sessions.publisher_packets import (
     release_packet,
 )
 from statemachines.drivers.persistent_sessions.retained_rows import find_retained, put_retained
+from statemachines.drivers.persistent_sessions.retained_rows import has_room as has_room_retained
 from statemachines.drivers.persistent_sessions.route_rows import (
     FRONT,
     has_room,
@@ -205,23 +207,25 @@ class HostRequests:
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    def put_messages(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes | None]:
-        """Store those that some session has subscribed; the routes of each, or None: it may not be stored."""
+    def put_messages(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes | RetainedFull | None]:
+        """Store those that some session has subscribed; the routes of each, or why it may not be stored."""
         self.catch_up(sql)
         found = [(one, self._find_routes(sql, one)) for one in messages]
-        stored = [(one, its) for one, its in found if its]
+        stored = [(one, its) for one, its in found if isinstance(its, tuple) and its]
         put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one, _ in stored])
         put_fan_out(sql, [(one, its) for one, its in stored if one.is_once])
         for asked, its in found:
-            if asked.retain and its is not None:
+            if asked.retain and isinstance(its, tuple):
                 put_retained(sql, asked)
         return [its for _, its in found]
 
-    def _put_message(self, sql: Sql, asked: PutMessage) -> Routes | None:
+    def _put_message(self, sql: Sql, asked: PutMessage) -> Routes | RetainedFull | None:
         return self.put_messages(sql, (asked,))[0]
 
-    def _find_routes(self, sql: Sql, asked: PutMessage) -> Routes | None:
+    def _find_routes(self, sql: Sql, asked: PutMessage) -> Routes | RetainedFull | None:
         """With the moment from which on the message is over; a packet id is kept with it."""
+        if asked.needs_room and not has_room_retained(sql, asked):
+            return RetainedFull()
         if asked.will and not take_will(sql, asked.will.encode()):
             return None
         publisher = asked.packet

@@ -45,6 +45,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadPackets,
     ReadPage,
     ReleasePacket,
+    RetainedFull,
     Routes,
     StoreRows,
     Subscribe,
@@ -141,6 +142,8 @@ WISHES_MAX: Final = CHANGES_MAX + PUBLISHER_MAX
 """What one client wants, and waits for permission: it has no more under way than that."""
 
 NOT_ALLOWED: Final = "is not allowed: no permission of this client covers it"
+
+NO_RETAINED: Final = "as many messages are retained as may be, or bytes of them"
 
 SILENT_NS: Final = 15_000_000_000
 """A client that has said nothing for so long is gone."""
@@ -693,9 +696,11 @@ class SessionServer:
         def stored() -> None:
             self._answer(life, visitor, asked)
 
-        def take(routes: Routes | None) -> None:
-            if routes is None:  # another connection has the session, and repeats what it was not answered
+        def take(routes: Routes | RetainedFull | None) -> None:
+            if not isinstance(routes, tuple):
                 self._count(visitor, -1, -size_of(asked))
+                if routes is not None:  # else another connection has the session, and repeats what was not answered
+                    self._tell(life, Refused(asked.n, NO_RETAINED))
                 return
             if not routes:
                 self._answer(life, visitor, asked, is_matched=False)

@@ -32,7 +32,8 @@ _RETAINED: Final = (
     "CREATE TABLE @retained (topic BYTES PRIMARY KEY, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
     " until_ns NUMBER NOT NULL, head BYTES)"
 )
-"""The last message of a topic that was published to be retained; the column of `store` counts them."""
+"""The last message of a topic that was published to be retained; the columns of `store` count them and their
+bytes."""
 
 _PUBLISHED_ONCE: Final = (
     # A packet id of QoS 2 that the client of a session has published and not released; its message.
@@ -64,8 +65,9 @@ _TABLES: Final = (
     "CREATE TABLE @store (one NUMBER PRIMARY KEY CHECK (one = 1), version NUMBER NOT NULL, time_ns NUMBER NOT NULL,"
     " identity BYTES, routes NUMBER NOT NULL, forgotten NUMBER NOT NULL, tokens NUMBER NOT NULL,"
     " sessions NUMBER NOT NULL DEFAULT 0, before_ns NUMBER NOT NULL DEFAULT 0, ahead_ns NUMBER NOT NULL DEFAULT 0,"
-    " stopped_ns NUMBER NOT NULL DEFAULT 0, retained NUMBER NOT NULL DEFAULT 0)",
-    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0)",
+    " stopped_ns NUMBER NOT NULL DEFAULT 0, retained NUMBER NOT NULL DEFAULT 0,"
+    " retained_bytes NUMBER NOT NULL DEFAULT 0)",
+    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
     # A process that serves sessions: its `life`, until when it is thought to live, and the number of the last batch of
     # requests that it has committed.
     "CREATE TABLE @nodes (name BYTES PRIMARY KEY, life NUMBER NOT NULL, until_ns NUMBER NOT NULL,"
@@ -141,7 +143,12 @@ UPGRADES: Final = {
         "ALTER TABLE @store ADD COLUMN retained NUMBER NOT NULL DEFAULT 0",
         _RETAINED,
     ),
-    6: (*_PUBLISHED_ONCE, *_WILLS),
+    6: (
+        *_PUBLISHED_ONCE,
+        *_WILLS,
+        "ALTER TABLE @store ADD COLUMN retained_bytes NUMBER NOT NULL DEFAULT 0",
+        "UPDATE @store SET retained_bytes = (SELECT coalesce(sum(length(payload)), 0) FROM @retained)",
+    ),
 }
 """Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted; 3: connections
 of a client are; 4: markers, routes that are gone and nodes that live have an index, and a clock that leaps is noted;
