@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from statemachines.persistent_sessions.message import Queued
+
+
+class MatchedRoute(Protocol):
+    """A subscription that a topic matches; `is_single`: of those of the session that are, one gets the message."""
+
+    @property
+    def session(self) -> str: ...
+    @property
+    def qos(self) -> int: ...
+    @property
+    def is_single(self) -> bool: ...
+
+
+R = TypeVar("R", bound=MatchedRoute)
 
 OpenRow = tuple[str, str]
 """(message, filter): a row that is still to be stored for a session."""
@@ -25,3 +40,12 @@ def find_duplicates(rows: Iterable[Queued], open_rows: Collection[OpenRow]) -> t
         else:
             duplicates.append(row.number)
     return tuple(duplicates)
+
+
+def choose_routes(routes: Sequence[R]) -> tuple[R, ...]:
+    """Of the single ones of a session the one with the highest quality, and all others; in their order."""
+    best: dict[str, R] = {}
+    for one in routes:
+        if one.is_single and (one.session not in best or best[one.session].qos < one.qos):
+            best[one.session] = one
+    return tuple(one for one in routes if not one.is_single or best[one.session] is one)

@@ -66,10 +66,11 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     read_options,
     remove_route,
 )
-from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, choose_routes
+from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
 from statemachines.drivers.persistent_sessions.will_rows import drop_will, end_wills_of_nodes, find_due, take_will
+from statemachines.persistent_sessions.fan_out import choose_routes
 from statemachines.persistent_sessions.times import MS
 
 LOOK: Final = 1_000

@@ -7,7 +7,6 @@ not match.  `version` says how much of the store's changes it knows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 
@@ -112,15 +111,6 @@ def _gather(branch: Branch, path: tuple[str, ...], found: list[Route]) -> None:
 def make_route(session: str, topic_filter: str, number: int) -> Route:
     """Of a subscription whose quality, and whether it is single, is this number."""
     return Route(session, topic_filter, number % SINGLE, 0, number >= SINGLE)
-
-
-def choose_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
-    """Of the single ones of a session the one with the highest quality, and all others; in their order."""
-    best: dict[str, Route] = {}
-    for one in routes:
-        if one.is_single and (one.session not in best or best[one.session].qos < one.qos):
-            best[one.session] = one
-    return tuple(one for one in routes if not one.is_single or best[one.session] is one)
 
 
 def has_wildcard(topic_filter: str) -> bool:

@@ -12,7 +12,7 @@ from statemachines.drivers.persistent_sessions.host_request import DueWill, DueW
 from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.kernel import life_number, life_of, node_of
 from statemachines.persistent_sessions.life_request import OpenSession
-from statemachines.persistent_sessions.will import StoredWill, due_after, due_at_connect
+from statemachines.persistent_sessions.will import StoredWill, due_after, due_at_connect, due_at_end
 
 DUE_MAX: Final = 100
 """Wills that are read at once to be sent."""
@@ -64,9 +64,7 @@ def end_wills(sql: Sql, session: bytes, expiry_ms: int) -> None:
     """The connection of the session ends now, and the session outlives it by so long (0: not at all)."""
     for row in sql.all(OF_SESSION, session=session):
         will = StoredWill(*row)
-        due_ns = due_after(will.delay_ms, expiry_ms, sql.now_ns)
-        if not 0 < will.due_ns <= due_ns:
-            sql.run(SET_DUE, connection=will.connection, due_ns=due_ns)
+        sql.run(SET_DUE, connection=will.connection, due_ns=due_at_end(will, expiry_ms, sql.now_ns))
 
 
 def drop_will(sql: Sql, connection: bytes) -> None:

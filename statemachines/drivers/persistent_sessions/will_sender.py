@@ -36,11 +36,11 @@ class WillSender:
         """For ever."""
         while True:
             self._server.session_ended.clear()
-            found: DueWills = await self._desk.ask(FindDueWills())
-            await asyncio.gather(*map(self._settle, found.wills))
-            if found.has_ended:
+            due: DueWills = await self._desk.ask(FindDueWills())
+            await asyncio.gather(*map(self._settle, due.wills))
+            if due.has_ended:
                 await self._desk.ask(EndWills())
-            elif not found.wills:
+            elif not due.wills:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
                         await self._server.session_ended.wait()
