@@ -125,6 +125,7 @@ BOUNDED = {
     Access("fan_out", ("message", "session")): "filters of one session that match one message",
     Access("fan_out", ("message",)): "rows of a message that are still to be stored; or a look whether there is one",
     Access("fan_out", ("session",), index="fan_out_by_session"): "rows for one session that are under way",
+    Access("fan_out", ("topic",), index="fan_out_by_topic"): "subscriptions of a topic whose retained message comes",
     Access("wills", ("session",), index="wills_by_session"): "of each connection of a session that was not sent yet",
     Access("nodes", ()): "names of nodes",
 }
@@ -214,6 +215,9 @@ async def drive(opened, clock, steady):
 async def publish_once(opened, token):
     """Packet ids of publishers, and wills."""
     kept = PublisherPacket("s1", token, 1)
+    await opened.do(PutMessage("r1", "a/x", b"x", 2, retain=True))
+    await opened.do(SubscribeFront("s1", token, "a/x", 1, 0, RetainHandling.ALWAYS))
+    await opened.do(PutMessage("r2", "a/x", b"y", 2, retain=True))
     await opened.do(PutMessage("q1", "a/x", b"x", 2, packet=kept))
     for _ in range(2):
         row = replace(queued(4), message="q1", filter="a/+")
