@@ -702,7 +702,7 @@ class SessionServer:
                     self._tell(life, Refused(asked.n, NO_RETAINED))
                 return
             if not routes:
-                self._answer(life, visitor, asked, is_matched=False)
+                self._answer(life, visitor, asked, is_matched=bool(without))  # its own filter may match
                 return
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
             unstored = Unstored(Payload(asked.topic, asked.payload, head), stored, packet is not None)
