@@ -25,9 +25,7 @@ from statemachines import __version__
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
-from statemachines.drivers.mqtt_connections.received_ids import ReceivedIds
 from statemachines.drivers.mqtt_connections.system_topics import SystemTopics
-from statemachines.drivers.mqtt_connections.will_sender import WillSender
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.rate_limited_log import RateLimitedLog
@@ -36,6 +34,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec.codec_error import ReasonCode
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import MqttSettings
+from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server
@@ -101,7 +100,7 @@ class MqttNode:
         """Connections that are not accepted yet, the oldest first."""
         self._totals: Counter[str] = Counter()
         """Of connections that are over."""
-        self._received = ReceivedIds()
+        self._takeovers = TakeoverLimit()
         self._violations = RateLimitedLog(steady_ns)
         self._turned_away = RateLimitedLog(steady_ns)
         self._count = 0
@@ -145,7 +144,6 @@ class MqttNode:
             raise ConfigurationError("listen", f"{host}:{port}", f"cannot be listened at: {error}") from error
         has_groups = self._node.reception.carrier is not None
         self._settings = replace(self._settings, shared_available=has_groups)
-        self._wills = WillSender(self._node)
         self._system_topics = SystemTopics(self._node, self.read_counters)
         if self._ws_listen is not None:
             await self._begin_web_sockets(self._ws_listen)
@@ -167,7 +165,6 @@ class MqttNode:
             for task in open_tasks:
                 task.cancel()
             await asyncio.gather(*open_tasks, return_exceptions=True)
-        await self._wills.close()
         await self._system_topics.close()
 
     async def _begin_web_sockets(self, place: Address) -> None:
@@ -204,7 +201,6 @@ class MqttNode:
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(PING_S)
-            self._wills.ping()
             self._system_topics.publish_due()
             for _, session in list(self._clients.values()):
                 session.ping()
@@ -217,7 +213,7 @@ class MqttNode:
             return
         peer: Any = writer.get_extra_info("peername")
         stream = ClientStream("{}:{}".format(*peer[:2]) if peer else "-", self._settings, reader, writer)
-        session = MqttSession(self._node, stream, self._wills, self._received, self._users, self._allows_anonymous)
+        session = MqttSession(self._node, stream, self._takeovers, self._users, self._allows_anonymous)
         stream.take_tell = session.take_tell
         self._count += 1
         stream.trace_under(f"{self._node.life}/mqtt-{self._count}", self._node.find_tracer(MQTT_CONNECTION.protocol))
