@@ -351,7 +351,7 @@ class MqttSession:
             check_filter(topic_filter)
         except ConfigurationError:
             return ReasonCode.TOPIC_FILTER_INVALID
-        if is_shared(topic_filter) and self._node.reception.carrier is None:
+        if is_shared(topic_filter) and not self._node.shares_streams:
             return ReasonCode.SHARED_NOT_SUPPORTED
         return 0
 

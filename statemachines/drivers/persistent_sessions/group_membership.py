@@ -14,15 +14,25 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final, TypeVar
 
 from statemachines.drivers.persistent_sessions.groups import Groups
-from statemachines.drivers.persistent_sessions.host_request import CountWaiting, PutCarried, ReadGroups, Subscribe
+from statemachines.drivers.persistent_sessions.host_request import (
+    CountWaiting,
+    DeclareGroup,
+    FrontSubscribed,
+    PutCarried,
+    ReadGroups,
+    Subscribe,
+    SubscribeFront,
+)
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.drivers.persistent_sessions.session_server import SessionServer, Unstored
+from statemachines.drivers.persistent_sessions.shared_message import Origin, SharedTerms, name_group, split_terms
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.persistent_sessions.backlog import Place, backlog_of, is_taken
@@ -40,6 +50,8 @@ are fetched and not stored yet."""
 
 PIECE_BYTES: Final = 2**20
 """Bytes of payload that are stored in one go; one message may be larger."""
+
+GONE: Final = "the session is not connected here any more"
 
 LOOK_S: Final = 0.25
 """How often it is looked whether another waits for a stream, where there is no room; each time but some it is ..."""
@@ -69,6 +81,8 @@ class Carrying:
         self.joined: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """"" when the group is declared and this is a member; or why it is none."""
         self.over = asyncio.Event()
+        self.is_bounded = False
+        """A front subscribes it: where that declares the group, the group is bounded, and ends."""
 
 
 class GroupMembership:
@@ -178,7 +192,8 @@ class GroupMembership:
         parse_filter(asked.filter)
         carrying = self._live.get(owner, {}).get(asked.filter)
         if carrying is None:
-            carrying = self._enter(owner, asked.session, asked.token, asked.filter)
+            is_bounded = isinstance(asked, SubscribeFront)
+            carrying = self._enter(owner, asked.session, asked.token, asked.filter, is_bounded)
         self._spawn(self._confirm(carrying, asked, take, refuse))
 
     async def _confirm(
@@ -188,7 +203,8 @@ class GroupMembership:
         if why:
             refuse(why)
             return
-        done = await self._desk.ask(asked)
+        answer = await self._desk.ask(asked)
+        done = answer.done if isinstance(answer, FrontSubscribed) else answer
         if done:
             carrying.routed.set()
         else:
@@ -222,9 +238,10 @@ class GroupMembership:
             carrying.waiting = max(0, carrying.waiting - 1)
             carrying.handed_out.set()
 
-    def _enter(self, owner: str, session: str, token: int, topic_filter: str) -> Carrying:
+    def _enter(self, owner: str, session: str, token: int, topic_filter: str, is_bounded: bool = False) -> Carrying:
         self._members += 1
         carrying = Carrying(owner, session, token, topic_filter, self._members)
+        carrying.is_bounded = is_bounded
         self._live.setdefault(owner, {})[topic_filter] = carrying
         self._labels[carrying.label] = carrying
         self._spawn(self._serve(carrying))
@@ -248,7 +265,7 @@ class GroupMembership:
         if live.get(carrying.filter) is carrying:
             del live[carrying.filter]
         if not carrying.joined.done():
-            carrying.joined.set_result("the session is not connected here any more")
+            carrying.joined.set_result(GONE)
         if self._opened.is_set() and not self._closed:
             with suppress(ConfigurationError):  # it is no member
                 self._consumer.leave(carrying.label)
@@ -268,14 +285,20 @@ class GroupMembership:
         """Whether it is a member: it is not over, and the group is declared, as we know it."""
         if carrying.over.is_set():
             return False
+        why = ""
+        if carrying.is_bounded:
+            why = await self._desk.ask(DeclareGroup(carrying.session, carrying.filter))
         try:
-            await self._comes(carrying, self._consumer.subscribe(carrying.filter, label=carrying.label))
+            if not why:
+                await self._comes(carrying, self._consumer.subscribe(carrying.filter, label=carrying.label))
         except GaplessError as error:
-            logger.warning("%s: session %s is no member of the group: %s", carrying.filter, carrying.session, error)
+            why = str(error)
+        if why:
+            logger.warning("%s: session %s is no member of the group: %s", carrying.filter, carrying.session, why)
             if carrying.routed.is_set():
-                self._reception.refuse_group(carrying.owner, carrying.filter, str(error))
+                self._reception.refuse_group(carrying.owner, carrying.filter, why)
             if not carrying.joined.done():
-                carrying.joined.set_result(str(error))
+                carrying.joined.set_result(why)
             return False
         self._some.set()
         if not carrying.over.is_set() and not carrying.joined.done():
@@ -335,8 +358,8 @@ class GroupMembership:
 
     async def _store(self, carrying: Carrying, piece: Deliveries) -> bool:
         """As rows of the session; returns when they are there."""
-        fitting = list(self._without_large(piece))
-        messages = tuple((self._reception.new_message(), Payload(one.topic, one.payload, one.head)) for one in fitting)
+        found = [(self._reception.new_message(), *one) for one in self._split(carrying, piece)]
+        messages = tuple((message, payload) for message, payload, _, _ in found)
         qos = await self._desk.ask(PutCarried(carrying.session, carrying.token, carrying.filter, messages))
         if qos is None:
             return False
@@ -349,13 +372,21 @@ class GroupMembership:
             if not left:
                 all_stored.set()
 
-        for message, payload in messages:
-            handed = [Handed(carrying.session, carrying.filter, qos)]
-            self._reception.hand(message, Unstored(payload, lambda message=message: stored(message)), handed)  # type: ignore[misc]
+        for message, payload, terms, origin in found:
+            handed = [Handed(carrying.session, carrying.filter, min(qos, terms.qos), terms.until_ns)]
+            unstored = Unstored(payload, partial(stored, message), origin)
+            self._reception.hand(message, unstored, handed)
         if messages:
             await all_stored.wait()
         self.carried += len(messages)
         return True
+
+    def _split(self, carrying: Carrying, piece: Deliveries) -> Iterator[tuple[Payload, SharedTerms, Origin]]:
+        """Each message that fits: as it was published, with its terms, and where it is from."""
+        group = name_group(carrying.filter)
+        for one in self._without_large(piece):
+            payload, terms = split_terms(Payload(one.topic, one.payload, one.head))
+            yield payload, terms, Origin(group, one.stream, one.offset)
 
     def _without_large(self, piece: Deliveries) -> Iterator[Delivered]:
         for one in piece:

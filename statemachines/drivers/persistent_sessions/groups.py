@@ -11,6 +11,7 @@ import msgspec
 
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
+from statemachines.drivers.shared_subscriptions.open_stores import path_of
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
 from statemachines.shared_subscriptions.configuration import Configuration
 
@@ -44,6 +45,30 @@ class Groups(msgspec.Struct, frozen=True, eq=False):
             stall_warning_s=math.inf,
             credentials=self.credentials,
         )
+
+
+async def share_database(sessions: str | Path, groups: Groups | None) -> bool:
+    """Whether both stores are one database, which then has the tables of both: one transaction writes to them."""
+    if groups is None or not is_one_database(sessions, groups.store):
+        return False
+    path = path_of(sessions)
+    if path is None:
+        from statemachines.drivers.shared_subscriptions.postgres.guest_streams import take_in_guest as take_in
+
+        await take_in(str(sessions))
+    else:
+        from statemachines.drivers.shared_subscriptions.sqlite.guest_streams import take_in_guest
+
+        await take_in_guest(path)
+    return True
+
+
+def is_one_database(sessions: str | Path, groups: str | Path) -> bool:
+    """Whether both names are of one file, or one URL."""
+    paths = path_of(sessions), path_of(groups)
+    if paths[0] is None or paths[1] is None:
+        return paths == (None, None) and str(sessions) == str(groups)
+    return paths[0].resolve() == paths[1].resolve()
 
 
 def read_groups(leader: str, store: str, config: Path | None, credentials: Credentials) -> Groups:

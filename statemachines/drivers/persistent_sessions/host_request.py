@@ -9,6 +9,7 @@ import msgspec
 from statemachines.drivers.persistent_sessions.front_message import RetainHandling
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
+from statemachines.drivers.persistent_sessions.shared_message import Origin
 from statemachines.kernel import Answer
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import Fence, PutRows, ReadPending
@@ -65,7 +66,8 @@ class Unsubscribe(HostRequest, frozen=True):
 
 class PutMessage(HostRequest, frozen=True):
     """Store a message, if any session subscribes it; answered with the routes that it matches, a tuple of `Route`,
-    which say from when on it is over: `expiry_ms` from now, by the clock of the database (None: never)."""
+    which say from when on it is over: `expiry_ms` from now, by the clock of the database (None: never).  A route
+    without a session is a group to whose stream the message was appended."""
 
     id: str
     topic: str
@@ -75,6 +77,34 @@ class PutMessage(HostRequest, frozen=True):
     head: bytes | None = None
     retain: bool = False
     """Keep it as the retained message of its topic."""
+
+
+class DeclareGroup(HostRequest, frozen=True):
+    """A session is about to subscribe the filter of a group: keep the group, which ends when nobody subscribes it for
+    long, unless it is declared otherwise.  Answered with "", or why there may not be one more."""
+
+    session: str
+    filter: str
+
+
+class ListIdleGroups(HostRequest, frozen=True):
+    """Which groups that only such subscriptions declared has no session subscribed for `expiry_ms`?  They count as
+    being destroyed from now on.  Answered with a tuple of their filters."""
+
+    expiry_ms: int
+
+
+class ForgetGroup(HostRequest, frozen=True):
+    """The group was destroyed: what is kept of it here goes, too."""
+
+    filter: str
+
+
+class ReadReturned(HostRequest, frozen=True):
+    """Messages of these groups that sessions which have ended never acknowledged; answered with group -> some of them,
+    as (id, message), the oldest first."""
+
+    groups: tuple[str, ...]
 
 
 class ReadGroups(HostRequest, frozen=True):
@@ -110,10 +140,11 @@ class PutCarried(HostRequest, frozen=True):
 
 class StoreRows(HostRequest, frozen=True):
     """Store a range of rows, and again those of their messages that are gone: nobody referred to them until now.
-    `payloads` by the ids of the messages.  Answered as `PutRows` is."""
+    `payloads` by the ids of the messages, and `origins` of those that are of groups.  Answered as `PutRows` is."""
 
     put: PutRows
     payloads: dict[str, Payload]
+    origins: dict[str, Origin] = {}
 
 
 class DropRows(HostRequest, frozen=True):

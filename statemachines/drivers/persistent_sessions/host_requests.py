@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from statemachines.drivers.persistent_sessions.declared_groups import (
+    declare_group,
+    forget_group,
+    list_idle_groups,
+)
 from statemachines.drivers.persistent_sessions.front_message import RetainHandling
+from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, share_messages
 from statemachines.drivers.persistent_sessions.group_rows import count_waiting, group_filters
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
+    DeclareGroup,
     DropRows,
+    ForgetGroup,
     FrontSubscribed,
     HostRequest,
     LagAnswer,
+    ListIdleGroups,
     Look,
     PutCarried,
     PutMessage,
@@ -22,6 +31,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadMessages,
     ReadNodes,
     ReadOptions,
+    ReadReturned,
     RetainedMessage,
     Routes,
     ShowMarker,
@@ -49,6 +59,7 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     remove_route,
 )
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
+from statemachines.drivers.persistent_sessions.share_rows import read_returned
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
 from statemachines.persistent_sessions.times import MS
@@ -59,7 +70,7 @@ LOOK: Final = 1_000
 READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
-READS: Final = (ReadMessages, ReadOptions, ReadNodes, ReadFilters, ReadGroups, CountWaiting, Look)
+READS: Final = (ReadMessages, ReadOptions, ReadNodes, ReadFilters, ReadGroups, ReadReturned, CountWaiting, Look)
 """What changes nothing."""
 
 PUT_MESSAGE: Final = (
@@ -85,8 +96,11 @@ QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = 
 class HostRequests:
     """It knows the routes as of the last transaction that asked for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, where: str = "") -> None:
+        self._where = where
         self.trie = RouteTrie()
+        self.matcher: GroupMatcher | None = None
+        """What finds the groups of a message; None: their streams are not in this database."""
         self._caught_up = False
         """In the transaction that is open."""
         self._kinds: dict[type[HostRequest], Callable[[Sql, Any], Any]] = {
@@ -98,6 +112,10 @@ class HostRequests:
             PutCarried: self._put_carried,
             ReadFilters: self._read_filters,
             ReadGroups: self._read_groups,
+            DeclareGroup: self._declare_group,
+            ListIdleGroups: self._list_idle_groups,
+            ForgetGroup: lambda sql, asked: forget_group(sql, asked.filter),
+            ReadReturned: lambda sql, asked: read_returned(sql, asked.groups),
             CountWaiting: self._count_waiting,
             DropRows: self._drop_rows,
             ReadMessages: self._read_messages,
@@ -119,7 +137,13 @@ class HostRequests:
         """It is not, or nobody knows: what was read within it may never have been."""
         if self._caught_up:
             self.trie = RouteTrie()
+        if self.matcher is not None:
+            self.matcher.forget()
         self._caught_up = False
+
+    def share_streams(self) -> None:
+        """From now on messages are appended to the streams of groups in this database."""
+        self.matcher = GroupMatcher(self._where)
 
     # -- routes ---------------------------------------------------------------------------------------------------
 
@@ -183,7 +207,9 @@ class HostRequests:
         """Store those that some session has subscribed; the routes of each."""
         self.catch_up(sql)
         routes = [tuple(self.trie.match(one.topic)) for one in messages]
-        found = [one for one, its in zip(messages, routes, strict=True) if its]
+        if self.matcher is not None:
+            routes = share_messages(sql, self.matcher, self.trie, messages, routes)
+        found = [one for one, its in zip(messages, routes, strict=True) if any(route.session for route in its)]
         put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one in found])
         for each in messages:
             if each.retain:
@@ -216,6 +242,16 @@ class HostRequests:
 
     def _read_groups(self, sql: Sql, asked: ReadGroups) -> tuple[str, ...]:
         return group_filters(sql, asked.session.encode())
+
+    def _declare_group(self, sql: Sql, asked: DeclareGroup) -> str:
+        if self.matcher is not None:
+            self.matcher.catch_up(sql)
+        is_known = self.matcher is not None and self.matcher.is_declared(asked.filter)
+        return declare_group(sql, asked, is_known)
+
+    def _list_idle_groups(self, sql: Sql, asked: ListIdleGroups) -> tuple[str, ...]:
+        self.catch_up(sql)
+        return list_idle_groups(sql, asked, self.trie)
 
     def _count_waiting(self, sql: Sql, asked: CountWaiting) -> int:
         return count_waiting(sql, asked.session.encode(), asked.filter, asked.most)

@@ -51,6 +51,15 @@ class RouteTrie:
             return
         self._remove_below(self._root, topic_filter.split("/"), 0, session)
 
+    def sessions_of(self, topic_filter: str) -> list[str]:
+        """The sessions that subscribe this very filter, sorted."""
+        if not has_wildcard(topic_filter):
+            return sorted(self._plain.get(topic_filter, ()))
+        branch: Branch | None = self._root
+        for level in topic_filter.split("/"):
+            branch = None if branch is None else branch.below.get(level)
+        return [] if branch is None else sorted(branch.here)
+
     def match(self, topic: str) -> list[Route]:
         """Every subscription that the topic matches, sorted."""
         found = [Route(session, topic, qos) for session, qos in self._plain.get(topic, {}).items()]

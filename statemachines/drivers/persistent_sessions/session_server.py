@@ -23,6 +23,7 @@ from statemachines.drivers.persistent_sessions.front_message import (
     OptionsFound,
     OptionsWanted,
     PublishUnmatched,
+    RetainHandling,
 )
 from statemachines.drivers.persistent_sessions.host_request import (
     FrontSubscribed,
@@ -44,6 +45,7 @@ from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX,
 from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_rows import FILTERS_MAX
+from statemachines.drivers.persistent_sessions.shared_message import Origin
 from statemachines.drivers.persistent_sessions.topic import (
     check_filter,
     check_name,
@@ -140,6 +142,8 @@ class Unstored(NamedTuple):
 
     payload: Payload
     stored: Callable[[], None]
+    origin: Origin | None = None
+    """Where it is from, if it is of a group."""
 
 
 class ClientConnection:
@@ -523,6 +527,9 @@ class SessionServer:
         def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
             request = Subscribe(at.session, at.token, check_filter(asked.filter), asked.qos)
             if self.carrier is not None and is_shared(asked.filter):
+                if isinstance(asked, FrontSubscribe):  # of a group no retained message comes
+                    given = (request.session, request.token, request.filter, request.qos, asked.options)
+                    request = SubscribeFront(*given, RetainHandling.NEVER)
                 self.carrier.subscribe(visitor.owner, request, take, lambda why: refuse(at, why))
             else:
                 check_private(asked.filter)
@@ -631,6 +638,7 @@ class SessionServer:
 
         def take(routes: Routes) -> None:
             is_matched = bool(routes)
+            routes = tuple(one for one in routes if one.session)  # the others are groups, whose stream has it
             if isinstance(asked, FrontPublish) and asked.not_by:
                 routes = self._leave_out(visitor, routes, asked.not_by)
             if not routes:
@@ -678,12 +686,14 @@ class SessionServer:
         """Rows to be stored, with their messages: we have each until all its rows are."""
         if not isinstance(request, PutRows):
             return request
-        payloads = {}
+        payloads, origins = {}, {}
         for row in request.rows:
             found = self._unstored.get(row.message)
             if found is not None:
                 payloads[row.message] = found.payload
-        return StoreRows(request, payloads) if payloads else request
+                if found.origin is not None:
+                    origins[row.message] = found.origin
+        return StoreRows(request, payloads, origins) if payloads else request
 
     def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted, *, is_matched: bool = True) -> None:
         """It is stored, or nobody is there that it is for."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from statemachines.drivers.sql import sqlite
 
-VERSION: Final = 6
+VERSION: Final = 7
 
 UNDELIVERED: Final = 0
 DELIVERED: Final = 1
@@ -33,6 +33,21 @@ _RETAINED: Final = (
     " until_ns NUMBER NOT NULL, head BYTES)"
 )
 """The last message of a topic that was published to be retained; the column of `store` counts them."""
+
+_SHARES: Final = (
+    # Groups that only SUBSCRIBE of a front declared; `idle_ns`: since when no session subscribes them (0: one does,
+    # -1: they are being destroyed).
+    "CREATE TABLE @declared_groups (filter BYTES PRIMARY KEY, idle_ns NUMBER NOT NULL)",
+    # Of a group and a stream: the offset behind the last message that was stored for a session.
+    "CREATE TABLE @carried (filter BYTES NOT NULL, stream BYTES NOT NULL, next NUMBER NOT NULL,"
+    " PRIMARY KEY (filter, stream))",
+    # Messages of a group that sessions which have ended never acknowledged.
+    "CREATE TABLE @returned (filter BYTES NOT NULL, time_ns NUMBER NOT NULL, part NUMBER NOT NULL,"
+    " message BYTES NOT NULL, topic BYTES NOT NULL, payload BYTES NOT NULL, head BYTES,"
+    " PRIMARY KEY (filter, time_ns, part))",
+    "CREATE UNIQUE INDEX returned_by_message ON @returned (message)",
+)
+"""Of groups whose streams are in the same database."""
 
 _TABLES: Final = (
     # One row.  `time_ns`: of the last commit; `identity`: of this store and no other; `routes`: how often routes have
@@ -89,6 +104,7 @@ _TABLES: Final = (
     " time_ns NUMBER NOT NULL, head BYTES)",
     _RETAINED,
     *_FOUND_ALONE,
+    *_SHARES,
 )
 
 UPGRADES: Final = {
@@ -117,10 +133,12 @@ UPGRADES: Final = {
         "ALTER TABLE @store ADD COLUMN retained NUMBER NOT NULL DEFAULT 0",
         _RETAINED,
     ),
+    6: _SHARES,
 }
 """Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted; 3: connections
 of a client are; 4: markers, routes that are gone and nodes that live have an index, and a clock that leaps is noted;
-5: messages have heads; 6: messages are retained, and subscriptions have options of a front."""
+5: messages have heads; 6: messages are retained, and subscriptions have options of a front; 7: messages of groups
+are stored once, and come back from sessions that end."""
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
 

@@ -1,0 +1,120 @@
+"""GroupMatcher: which declared groups a topic is for, as of the transaction that stores a message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from statemachines.drivers.persistent_sessions.host_request import PutMessage
+from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie
+from statemachines.drivers.persistent_sessions.shared_message import SharedTerms, add_terms
+from statemachines.drivers.persistent_sessions.sql import Sql, all_of
+from statemachines.drivers.shared_subscriptions.guest_streams import Version, is_storable
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.store import StoredPayload
+from statemachines.persistent_sessions.times import MS
+from statemachines.shared_subscriptions.group_store import Properties
+from statemachines.shared_subscriptions.names import record_name
+from statemachines.shared_subscriptions.stream_store import parse_filter
+
+MEMBERS_MAX: Final = 200
+"""Sessions of a group among which one is chosen for a message of QoS 0."""
+
+CONNECTED: Final = "SELECT session FROM @sessions WHERE session IN ({keys}) AND connection <> :nobody"
+
+UNKNOWN: Final = (-1, -1)
+"""No declaration was read yet."""
+
+
+class GroupMatcher:
+    """The groups that are declared in the database `where`, read again when a declaration has changed."""
+
+    def __init__(self, where: str) -> None:
+        self._codec = RecordCodec(where)
+        self._version: Version = UNKNOWN
+        self._trie = RouteTrie()
+
+    def catch_up(self, sql: Sql) -> None:
+        """The declarations as this transaction finds them."""
+        streams = sql.streams()
+        version = streams.version()
+        if version == self._version:
+            return
+        self._trie = RouteTrie()
+        for key, stored in self._codec.read_all([(*one,) for one in streams.read_declarations()]):
+            name = record_name(key)
+            if isinstance(stored.value, Properties) and not stored.value.destroyed and name.filter:
+                self._trie.put(name.group, name.filter, 0)
+        self._version = version
+
+    def forget(self) -> None:
+        """What was read may never have been committed."""
+        self._version = UNKNOWN
+
+    def is_declared(self, topic_filter: str) -> bool:
+        """Whether the group of this filter is."""
+        group, filtered = parse_filter(topic_filter)
+        return group in self._trie.sessions_of(filtered)
+
+    def match(self, topic: str) -> list[tuple[str, str]]:
+        """Every group whose filter matches: its name and the filter."""
+        return [(one.session, one.filter) for one in self._trie.match(topic)]
+
+
+class StreamBatch:
+    """The messages of one transaction that go to streams, by their topics, in their order."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, list[StoredPayload]] = {}
+
+    def add(self, payload: Payload, terms: SharedTerms) -> bool:
+        """Whether a stream can have it."""
+        headed = add_terms(payload, terms)
+        if not is_storable(payload.topic, (headed.data, headed.head)):
+            return False
+        self._messages.setdefault(payload.topic, []).append((headed.data, headed.head))
+        return True
+
+    def write(self, sql: Sql) -> None:
+        """All of them, by topic: whoever appends to several streams locks them in one order."""
+        if self._messages:
+            sql.streams().append(dict(sorted(self._messages.items())))
+
+
+def share_messages(
+    sql: Sql,
+    matcher: GroupMatcher,
+    trie: RouteTrie,
+    messages: Sequence[PutMessage],
+    routes: Sequence[tuple[Route, ...]],
+) -> list[tuple[Route, ...]]:
+    """Append each message to its stream where a group wants it; its routes, with those to groups.
+
+    A message of QoS 0 is not appended: it goes to one session of the group that is connected, if one is.
+    """
+    matcher.catch_up(sql)
+    batch = StreamBatch()
+    found: list[tuple[Route, ...]] = []
+    for message, its in zip(messages, routes, strict=True):
+        groups = matcher.match(message.topic)
+        filters = [f"$share/{group}/{topic_filter}" for group, topic_filter in groups]
+        if groups and message.qos == 0:
+            its = (*its, *(one for each in filters for one in _choose_member(sql, trie, each)))
+        elif groups:
+            until_ns = 0 if message.expiry_ms is None else sql.now_ns + message.expiry_ms * MS
+            payload = Payload(message.topic, message.payload, message.head)
+            if batch.add(payload, SharedTerms(message.qos, until_ns)):
+                its = (*its, *(Route("", each, message.qos) for each in filters))
+        found.append(its)
+    batch.write(sql)
+    return found
+
+
+def _choose_member(sql: Sql, trie: RouteTrie, topic_filter: str) -> list[Route]:
+    """A session that subscribes the filter and is connected; each time another."""
+    sessions = [one.encode() for one in trie.sessions_of(topic_filter)[:MEMBERS_MAX]]
+    connected = sorted(session for (session,) in all_of(sql, CONNECTED, sessions, nobody=b"")) if sessions else []
+    if not connected:
+        return []
+    return [Route(bytes(connected[sql.now_ns % len(connected)]).decode(), topic_filter, 0)]
