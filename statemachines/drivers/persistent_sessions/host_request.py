@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -140,7 +141,8 @@ class PutCarried(HostRequest, frozen=True):
 
 class StoreRows(HostRequest, frozen=True):
     """Store a range of rows, and again those of their messages that are gone: nobody referred to them until now.
-    `payloads` by the ids of the messages, and `origins` of those that are of groups.  Answered as `PutRows` is."""
+    `payloads` by the ids of the messages, and `origins` of those that are of groups.  Answered as `PutRows` is, or with
+    a `Page` that says which messages some session has already: their rows bring nothing."""
 
     put: PutRows
     payloads: dict[str, Payload]
@@ -167,10 +169,10 @@ class ReadPage(HostRequest, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """`answers`, as to the request for the rows alone; `payloads` by the ids of their messages."""
+    """`answers`, as to the request for the rows alone; `payloads` by the ids of their messages (None: it is gone)."""
 
     answers: tuple[Answer, ...]
-    payloads: dict[str, Payload]
+    payloads: Mapping[str, Payload | None]
 
 
 class ReadMessages(HostRequest, frozen=True):

@@ -46,6 +46,12 @@ class Payloads:
             _, oldest = self._kept.popitem(last=False)
             self._size -= _size(oldest)
 
+    def drop(self, message: str) -> None:
+        """It is not to be delivered."""
+        payload = self._kept.pop(message, None)
+        if payload is not None:
+            self._size -= _size(payload)
+
     def get(self, message: str) -> Payload | None:
         """None: it is not kept."""
         return self._kept.get(message)

@@ -679,7 +679,10 @@ class SessionServer:
         if not isinstance(found, Page):
             return found
         for message, payload in found.payloads.items():
-            self._payloads.put(message, payload)
+            if payload is None:
+                self._payloads.drop(message)
+            else:
+                self._payloads.put(message, payload)
         return found.answers
 
     def with_message(self, request: Request) -> Request | StoreRows:

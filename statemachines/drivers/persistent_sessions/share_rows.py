@@ -6,8 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
 from statemachines.drivers.persistent_sessions.shared_message import Origin, SharedTerms, add_terms, name_group
 from statemachines.drivers.persistent_sessions.sql import Sql, one
@@ -15,7 +13,6 @@ from statemachines.drivers.persistent_sessions.state_rows import STATUS
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.in_flight_record import RECEIVED, RELEASED, SENT, TAKEN
-from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import PutRows
 
 logger = logging.getLogger("gapless")
@@ -72,25 +69,27 @@ RELEASING: Final = frozenset(STATUS[status] for status in (RECEIVED, RELEASED))
 # -- what is a session's ----------------------------------------------------------------------------------------------
 
 
-def settle_origins(sql: Sql, asked: PutRows, origins: Mapping[str, Origin], payloads: Mapping[str, Payload]) -> PutRows:
-    """The rows to be stored: one whose message some session has already has none; the streams are noted as read up to
-    the others.  Where the session is gone its messages come back to the group."""
-    if not any(row.message in origins for row in asked.rows):
-        return asked
+def settle_origins(
+    sql: Sql, asked: PutRows, origins: Mapping[str, Origin], payloads: Mapping[str, Payload]
+) -> frozenset[str]:
+    """Which messages of these rows, that are about to be stored, some session has already: each is deleted, so that its
+    row brings nothing.  The streams are noted as read up to the others.  Where the session is gone its messages come
+    back to the group."""
     place = one(sql, PLACE, session=asked.session.encode(), writer=asked.writer.encode())
     if place is not None and (place[0] != asked.epoch or place[1] >= asked.first_number):
-        return asked  # refused, or there already
-    rows: list[Queued] = []
+        return frozenset()  # refused, or there already
+    had = set()
     for part, row in enumerate(asked.rows):
         origin = origins.get(row.message)
-        if origin is None or _take(sql, origin):
-            if origin is not None and place is None:
-                terms = SharedTerms(row.qos, row.until_ns)
-                _put_returned(sql, origin.group.encode(), row.message, payloads[row.message], terms, part)
-            rows.append(row)
-        else:
-            rows.append(replace(row, message=""))
-    return replace(asked, rows=tuple(rows))
+        if origin is None:
+            continue
+        if not _take(sql, origin):
+            had.add(row.message)
+            sql.run("DELETE FROM @messages WHERE id = :id", id=row.message.encode())
+        elif place is None:
+            terms = SharedTerms(row.qos, row.until_ns)
+            _put_returned(sql, origin.group.encode(), row.message, payloads[row.message], terms, part)
+    return frozenset(had)
 
 
 def _take(sql: Sql, origin: Origin) -> bool:

@@ -26,6 +26,7 @@ from statemachines.drivers.persistent_sessions.collector_requests import read_ro
 from statemachines.drivers.persistent_sessions.host_request import (
     DropRows,
     HostRequest,
+    Page,
     PutMessage,
     ReadPage,
     StoreRows,
@@ -227,25 +228,29 @@ class SessionStore:
         answer = kind(sql, request)
         return () if answer is None else (answer,)
 
-    def _store_ranges(self, sql: Sql, run: Sequence[Asked]) -> list[tuple[Answer, ...]]:
+    def _store_ranges(self, sql: Sql, run: Sequence[Asked]) -> list[tuple[Answer, ...] | Page]:
         """Ranges of rows, and those of their messages that are gone."""
-        ranges = [
+        ranges = [one.put if isinstance(one, StoreRows) else cast("PutRows", one) for one in run]
+        had: list[frozenset[str]] = [
             settle_origins(sql, one.put, one.origins, one.payloads)
-            if isinstance(one, StoreRows)
-            else cast("PutRows", one)
+            if isinstance(one, StoreRows) and one.origins
+            else frozenset()
             for one in run
         ]
         answers = self._machine.put_ranges(sql, ranges)
         payloads: dict[str, Payload] = {}
         qos: dict[str, int] = {}
-        for asked, put, answer in zip(run, ranges, answers, strict=True):
+        for asked, gone, answer in zip(run, had, answers, strict=True):
             if isinstance(asked, StoreRows) and isinstance(answer, RowStored):
-                for row in put.rows:
-                    if row.message in asked.payloads and row.message not in payloads:
+                for row in asked.put.rows:
+                    if row.message in asked.payloads and row.message not in gone and row.message not in payloads:
                         payloads[row.message] = asked.payloads[row.message]
                         qos[row.message] = row.qos
         put_missing(sql, payloads, qos)
-        return [(answer,) for answer in answers]
+        return [
+            Page((answer,), dict.fromkeys(gone)) if gone else (answer,)
+            for answer, gone in zip(answers, had, strict=True)
+        ]
 
     def _check(self, sql: Sql, life: NodeLife) -> int:
         """The last batch of this life, if it is the node's last and this is its store."""
