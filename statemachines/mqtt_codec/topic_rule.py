@@ -22,8 +22,8 @@ def check_filter(topic_filter: str) -> None:
 
 
 def _find_broken_statement(topic_filter: str) -> str:
-    if topic_filter.startswith("$share/"):
-        name, slash, topic_filter = topic_filter.removeprefix("$share/").partition("/")
+    if topic_filter == "$share" or topic_filter.startswith("$share/"):
+        name, slash, topic_filter = topic_filter.removeprefix("$share").removeprefix("/").partition("/")
         if not name:
             return "MQTT-4.8.2-1"
         if not slash or "+" in name or "#" in name:

@@ -134,48 +134,51 @@ async def play(folder, store, seed, faults, moves_publisher, version="5"):
     chance = random.Random(seed)
     times = folder / "groups.toml"
     times.write_text("".join(f"{name} = {value}\n" for name, value in TIMES.items()))
-    async with mqtt_nodes(folder, store, ("a", "b"), "--group-config", str(times), groups=True) as nodes:
-        async with contextlib.AsyncExitStack() as stack:
-            ways = []
-            for place in range(MEMBERS + 1):
-                node = nodes[1] if place == MEMBERS and not moves_publisher else nodes[place % 2]
-                ways.append(await stack.enter_async_context(FaultProxy(("127.0.0.1", node.port))))
-            receipts = []
-            members = [GroupMember(number, receipts, version) for number in range(MEMBERS)]
-            for member, way in zip(members, ways, strict=False):
-                await member.start(way.address[1])
-            publisher = TopicPublisher()
-            publisher.start(ways[MEMBERS].address[1])
-            await until(publisher.is_connected)  # before that paho sends in another order
-            for turn in range(faults):
-                target = publisher.count + chance.randint(20, 60)
-                while publisher.count < target:
-                    publisher.publish()
-                    await asyncio.sleep(chance.uniform(0, 0.02))
-                place, spare = nodes if turn % 2 == 0 or not moves_publisher else nodes[::-1]
-                publisher.note_fault() if moves_publisher else None
-                await place.end(signal.SIGKILL)
-                publisher.note_fault() if moves_publisher else None
-                lost = [one for one, way in zip(members, ways, strict=False) if way.target[1] == place.port]
-                before = {one.number: one.connections for one in lost}
-                for way in ways:
-                    way.target = ("127.0.0.1", spare.port)
-                for _ in range(20):
-                    publisher.publish()
-                await until(lambda: all(one.connections > before[one.number] for one in lost))  # noqa: B023
-                await place.start(nodes)
-                back = chance.randrange(MEMBERS)  # one goes home, so that the next kill meets somebody
-                ways[back].target = ("127.0.0.1", place.port)
-                ways[back].cut()
-            for _ in range(30):
+    groups = ("--group-config", str(times))
+    async with (
+        mqtt_nodes(folder, store, ("a", "b"), *groups, groups=True) as nodes,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        ways = []
+        for place in range(MEMBERS + 1):
+            node = nodes[1] if place == MEMBERS and not moves_publisher else nodes[place % 2]
+            ways.append(await stack.enter_async_context(FaultProxy(("127.0.0.1", node.port))))
+        receipts = []
+        members = [GroupMember(number, receipts, version) for number in range(MEMBERS)]
+        for member, way in zip(members, ways, strict=False):
+            await member.start(way.address[1])
+        publisher = TopicPublisher()
+        publisher.start(ways[MEMBERS].address[1])
+        await until(publisher.is_connected)  # before that paho sends in another order
+        for turn in range(faults):
+            target = publisher.count + chance.randint(20, 60)
+            while publisher.count < target:
                 publisher.publish()
-            wanted = {one % TOPICS * SPREAD + one // TOPICS for one in range(1, publisher.count + 1)}
-            await until(lambda: len(publisher.answered) == publisher.count)
-            await until(lambda: {one.payload for one in receipts} >= wanted)
-            await asyncio.sleep(0.5)  # what comes twice comes soon
-            await publisher.end()
-            for member in members:
-                await member.end()
+                await asyncio.sleep(chance.uniform(0, 0.02))
+            place, spare = nodes if turn % 2 == 0 or not moves_publisher else nodes[::-1]
+            publisher.note_fault() if moves_publisher else None
+            await place.end(signal.SIGKILL)
+            publisher.note_fault() if moves_publisher else None
+            lost = [one for one, way in zip(members, ways, strict=False) if way.target[1] == place.port]
+            before = {one.number: one.connections for one in lost}
+            for way in ways:
+                way.target = ("127.0.0.1", spare.port)
+            for _ in range(20):
+                publisher.publish()
+            await until(lambda: all(one.connections > before[one.number] for one in lost))  # noqa: B023
+            await place.start(nodes)
+            back = chance.randrange(MEMBERS)  # one goes home, so that the next kill meets somebody
+            ways[back].target = ("127.0.0.1", place.port)
+            ways[back].cut()
+        for _ in range(30):
+            publisher.publish()
+        wanted = {one % TOPICS * SPREAD + one // TOPICS for one in range(1, publisher.count + 1)}
+        await until(lambda: len(publisher.answered) == publisher.count)
+        await until(lambda: {one.payload for one in receipts} >= wanted)
+        await asyncio.sleep(0.5)  # what comes twice comes soon
+        await publisher.end()
+        for member in members:
+            await member.end()
     counts = [sum(one.member == number for one in receipts) for number in range(MEMBERS)]
     return judge(wanted, receipts, publisher.uncertain), faults, len(wanted), counts
 

@@ -55,6 +55,7 @@ from statemachines.persistent_sessions.client_message import (
     Welcome,
 )
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+from statemachines.shared_subscriptions.stream_store import parse_filter
 
 FOREVER_S: Final = 2**32 - 1
 CLIENT_ID_MAX: Final = 1_024
@@ -351,8 +352,14 @@ class MqttSession:
             check_filter(topic_filter)
         except ConfigurationError:
             return ReasonCode.TOPIC_FILTER_INVALID
-        if is_shared(topic_filter) and not self._node.shares_streams:
+        if not is_shared(topic_filter):
+            return 0
+        if not self._node.shares_streams:
             return ReasonCode.SHARED_NOT_SUPPORTED
+        try:
+            parse_filter(topic_filter)
+        except ConfigurationError:
+            return ReasonCode.TOPIC_FILTER_INVALID
         return 0
 
     def _unsubscribe(self, event: s.FiltersUnwanted) -> None:

@@ -50,6 +50,15 @@ def mqtt(
         str, typer.Option("--group-peers", metavar="HOST:PORT,...", help="The --group-listen of the other nodes.")
     ] = "",
     group_config: GroupConfig = None,
+    group_expiry: Annotated[
+        int,
+        typer.Option(
+            "--group-expiry-s",
+            min=1,
+            max=2**32 - 1,
+            help="A group that only SUBSCRIBE declared ends so long after its last session.",
+        ),
+    ] = 86_400,
     users: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Names and hashed passwords, as mosquitto_passwd writes; SIGHUP reads it."),
@@ -130,6 +139,7 @@ def mqtt(
             store,
             listen=parse_address(group_listen or "127.0.0.1:0"),
             peers=parse_addresses(group_peers),
+            expiry_s=group_expiry,
             configuration=read_configuration(group_config, "--group-config"),
             credentials=read_credentials(
                 secret_file, tls_cert, tls_key, tls_ca, role_secret_file=node_secret_file, role=LEADER.name

@@ -7,7 +7,7 @@ from typing import Final
 from statemachines.drivers.persistent_sessions.group_rows import group_filters
 from statemachines.drivers.persistent_sessions.host_request import DeclareGroup, ListIdleGroups
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
-from statemachines.drivers.persistent_sessions.shared_message import name_group
+from statemachines.drivers.persistent_sessions.shared_message import name_group, spell_group
 from statemachines.drivers.persistent_sessions.sql import Sql, one
 from statemachines.persistent_sessions.times import MS
 
@@ -54,12 +54,12 @@ def list_idle_groups(sql: Sql, asked: ListIdleGroups, trie: RouteTrie) -> tuple[
     """The filters of groups that end now, and of those whose end was begun."""
     ending = []
     for group, idle_ns in sql.all("SELECT filter, idle_ns FROM @declared_groups ORDER BY filter"):
-        topic_filter = f"$share/{bytes(group).decode()}"
-        now_idle_ns = _age(sql, idle_ns, bool(trie.sessions_of(topic_filter)), asked.expiry_ms)
+        spellings = spell_group(bytes(group).decode())
+        now_idle_ns = _age(sql, idle_ns, any(map(trie.sessions_of, spellings)), asked.expiry_ms)
         if now_idle_ns != idle_ns:
             sql.run(PUT, filter=group, idle_ns=now_idle_ns)
         if now_idle_ns == ENDING:
-            ending.append(topic_filter)
+            ending.append(spellings[0])
     return tuple(ending)
 
 

@@ -12,15 +12,18 @@ import ipaddress
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from statemachines.drivers.credentials import NONE, Credentials
-from statemachines.drivers.persistent_sessions.groups import Groups, share_database
+from statemachines.drivers.persistent_sessions.groups import EXPIRY_S, Groups, share_database
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
 from statemachines.drivers.sql.awaited import retry_while_unavailable
 from statemachines.drivers.tcp import Address
+from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.configuration import Configuration
+
+EXPIRY_S_MAX: Final = 2**32 - 1
 
 
 class GroupHost:
@@ -30,6 +33,7 @@ class GroupHost:
         store: of the sessions, and of the groups with their streams.
         listen: where the leader hosts of other nodes connect, and this node; port 0: any that is free.
         peers: where the leader hosts of the other nodes listen.
+        expiry_s: how long a group that only a front's subscriptions declared outlives its last session.
         configuration: the times of the groups, the same at all nodes.
         credentials: what other nodes must prove.
 
@@ -43,10 +47,14 @@ class GroupHost:
         *,
         listen: Address = ("127.0.0.1", 0),
         peers: Sequence[Address] = (),
+        expiry_s: float = EXPIRY_S,
         configuration: Configuration | None = None,
         credentials: Credentials = NONE,
     ) -> None:
         self._store = store
+        if not 1 <= expiry_s <= EXPIRY_S_MAX:
+            raise ConfigurationError("group_expiry", expiry_s, f"must be seconds, from 1 to {EXPIRY_S_MAX}")
+        self._expiry_s = expiry_s
         self._configuration = configuration
         self._credentials = credentials
         self._leader = LeaderNode(
@@ -62,7 +70,7 @@ class GroupHost:
         host, port = self._leader.address
         is_any = is_unspecified(host)
         where = f"{'127.0.0.1' if is_any else host}:{port}"
-        return Groups(where, self._store, self._configuration, self._credentials)
+        return Groups(where, self._store, self._configuration, self._credentials, expiry_s=self._expiry_s)
 
     async def __aenter__(self) -> Self:
         """Waits for the store, as a node does."""

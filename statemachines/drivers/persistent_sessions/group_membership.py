@@ -18,6 +18,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, Final, TypeVar
 
+from statemachines.drivers.persistent_sessions.group_upkeep import ReturnedBatch, ReturnedMessage
 from statemachines.drivers.persistent_sessions.groups import Groups
 from statemachines.drivers.persistent_sessions.host_request import (
     CountWaiting,
@@ -41,6 +42,9 @@ from statemachines.persistent_sessions.session_host_record import Handed
 from statemachines.shared_subscriptions.stream_store import parse_filter
 
 T = TypeVar("T")
+
+Batch = Deliveries | ReturnedBatch
+"""Messages of a stream, or of sessions that have ended."""
 
 logger = logging.getLogger("gapless")
 
@@ -74,7 +78,7 @@ class Carrying:
         self.filter = topic_filter
         self.label = f"{number} {topic_filter}"
         self.waiting = 0
-        self.batches: asyncio.Queue[Deliveries] = asyncio.Queue()
+        self.batches: asyncio.Queue[Deliveries | ReturnedBatch] = asyncio.Queue()
         self.handed_out = asyncio.Event()
         self.routed = asyncio.Event()
         """The session subscribes it, as far as the database knows."""
@@ -231,6 +235,14 @@ class GroupMembership:
         for task in list(self._tasks):
             task.cancel()
 
+    def list_members(self) -> dict[str, list[Carrying]]:
+        """Group -> who takes part in it here, and has room."""
+        found: dict[str, list[Carrying]] = {}
+        for one in self._labels.values():
+            if one.routed.is_set() and not one.over.is_set() and one.waiting < CARRIED_MAX:
+                found.setdefault(name_group(one.filter), []).append(one)
+        return found
+
     def hand_out(self, owner: str, message: Publish) -> None:
         """A message of a group goes to the client.  Those that come again have done so before the session is live."""
         carrying = self._live.get(owner, {}).get(message.filter)
@@ -356,7 +368,7 @@ class GroupMembership:
         """How many of its messages wait, whoever has stored them."""
         carrying.waiting = await self._desk.ask(CountWaiting(carrying.session, carrying.filter, CARRIED_MAX))
 
-    async def _store(self, carrying: Carrying, piece: Deliveries) -> bool:
+    async def _store(self, carrying: Carrying, piece: Batch) -> bool:
         """As rows of the session; returns when they are there."""
         found = [(self._reception.new_message(), *one) for one in self._split(carrying, piece)]
         messages = tuple((message, payload) for message, payload, _, _ in found)
@@ -381,30 +393,31 @@ class GroupMembership:
         self.carried += len(messages)
         return True
 
-    def _split(self, carrying: Carrying, piece: Deliveries) -> Iterator[tuple[Payload, SharedTerms, Origin]]:
+    def _split(self, carrying: Carrying, piece: Batch) -> Iterator[tuple[Payload, SharedTerms, Origin]]:
         """Each message that fits: as it was published, with its terms, and where it is from."""
         group = name_group(carrying.filter)
         for one in self._without_large(piece):
             payload, terms = split_terms(Payload(one.topic, one.payload, one.head))
-            yield payload, terms, Origin(group, one.stream, one.offset)
+            origin = one.origin if isinstance(one, ReturnedMessage) else Origin(group, one.stream, one.offset)
+            yield payload, terms, origin
 
-    def _without_large(self, piece: Deliveries) -> Iterator[Delivered]:
+    def _without_large(self, piece: Batch) -> Iterator[Delivered | ReturnedMessage]:
         for one in piece:
             size = size_of(one)
             if size <= PAYLOAD_MAX:
                 yield one
             else:
                 self.too_large += 1
-                what = "message %d of %s has %d bytes, and a session is sent at most %d: dropped, %d so far"
-                logger.warning(what, one.offset, one.stream, size, PAYLOAD_MAX, self.too_large)
+                what = "a message of %s has %d bytes, and a session is sent at most %d: dropped, %d so far"
+                logger.warning(what, one.topic, size, PAYLOAD_MAX, self.too_large)
 
 
-def size_of(message: Delivered) -> int:
+def size_of(message: Delivered | ReturnedMessage) -> int:
     """Bytes of its payload and head."""
     return len(message.payload) + len(message.head or b"")
 
 
-def first_of(batch: Deliveries, most: int) -> Deliveries:
+def first_of(batch: Batch, most: int) -> Batch:
     """At most so many of the first, and no more bytes than are stored in one go, but one in any case."""
     sizes = accumulate(map(size_of, batch))
     count = sum(size <= PIECE_BYTES for size in sizes)

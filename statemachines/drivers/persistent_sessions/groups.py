@@ -20,17 +20,23 @@ BYTES_MAX: Final = 2**30
 others need room beside it."""
 
 
+EXPIRY_S: Final = 86_400.0
+"""A day."""
+
+
 class Groups(msgspec.Struct, frozen=True, eq=False):
     """`leader`: HOST:PORT of the leader host, or of all of them; `store`: path or URL of the database with the streams
     and the groups; `configuration`: the times of the groups, as their leader hosts have them; `credentials`: what
     leader hosts must prove, and what the node shows them; `name`: of the node among consumers and leader hosts
-    (default: as it is called among nodes of sessions)."""
+    (default: as it is called among nodes of sessions); `expiry_s`: a group that only subscriptions of a front declared
+    ends when no session has subscribed it for so long."""
 
     leader: str | Sequence[str]
     store: str | Path
     configuration: Configuration | None = None
     credentials: Credentials = NONE
     name: str | None = None
+    expiry_s: float = EXPIRY_S
 
     def consumer(self, node: str, buffer: int) -> SharedSession:
         """What takes part in them for all sessions of the node; raises `ConfigurationError` for what cannot be.  What a

@@ -282,6 +282,7 @@ class SessionNode:
         from statemachines.drivers.persistent_sessions.group_membership import (
             GroupMembership,  # a node without groups needs none of it
         )
+        from statemachines.drivers.persistent_sessions.group_upkeep import GroupUpkeep
         from statemachines.drivers.persistent_sessions.groups import share_database
 
         self.shares_streams = await share_database(self._where, self.groups)
@@ -289,7 +290,9 @@ class SessionNode:
             self._store.share_streams()
         self._carrier = GroupMembership(self.groups, self.name, self._desk, self._reception, self._runtime.fail)
         self._reception.carrier = self._carrier
-        self._tasks.append(asyncio.ensure_future(self._work(self._carrier.run)))
+        upkeep = GroupUpkeep(self._carrier, self.groups, self._desk)
+        for work in (self._carrier.run, upkeep.give_returned, upkeep.end_idle):
+            self._tasks.append(asyncio.ensure_future(self._work(work)))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
