@@ -20,6 +20,9 @@ SESSION_GROUPS_MAX: Final = 100
 ENDING: Final = -1
 """`idle_ns` of a group that is being destroyed."""
 
+ENDS: Final = "the group is ending"
+"""Why it may not be declared just now."""
+
 WORDS: Final = "may not have more"
 """In every refusal for a bound."""
 
@@ -41,7 +44,7 @@ def declare_group(sql: Sql, asked: DeclareGroup, is_known: bool) -> str:
     if found is None and is_known:
         return ""
     if found is not None and found[0] == ENDING:
-        return "busy"
+        return ENDS
     count = one(sql, COUNT)
     assert count is not None
     if found is None and count[0] >= GROUPS_MAX:

@@ -18,6 +18,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, Final, TypeVar
 
+from statemachines.drivers.persistent_sessions.declared_groups import ENDS
 from statemachines.drivers.persistent_sessions.group_upkeep import ReturnedBatch, ReturnedMessage
 from statemachines.drivers.persistent_sessions.groups import Groups
 from statemachines.drivers.persistent_sessions.host_request import (
@@ -297,9 +298,7 @@ class GroupMembership:
         """Whether it is a member: it is not over, and the group is declared, as we know it."""
         if carrying.over.is_set():
             return False
-        why = ""
-        if carrying.is_bounded:
-            why = await self._desk.ask(DeclareGroup(carrying.session, carrying.filter))
+        why = await self._declare(carrying)
         try:
             if not why:
                 await self._comes(carrying, self._consumer.subscribe(carrying.filter, label=carrying.label))
@@ -316,6 +315,15 @@ class GroupMembership:
         if not carrying.over.is_set() and not carrying.joined.done():
             carrying.joined.set_result("")
         return not carrying.over.is_set()
+
+    async def _declare(self, carrying: Carrying) -> str:
+        """Why the group may not be declared; one that is ending is waited for."""
+        while carrying.is_bounded and not carrying.over.is_set():
+            why: str = await self._desk.ask(DeclareGroup(carrying.session, carrying.filter))
+            if why != ENDS:
+                return why
+            await self._comes(carrying, asyncio.sleep(LOOK_S))
+        return ""
 
     async def _carry(self, carrying: Carrying) -> bool:
         """Store messages as they come, those of a stream in their order, and acknowledge what is stored.  Until it is

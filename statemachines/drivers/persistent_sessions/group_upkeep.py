@@ -1,4 +1,4 @@
-"""GroupUpkeep: gives members what sessions that have ended never acknowledged, and ends groups that nobody subscribes."""
+"""GroupUpkeep: gives members what sessions that have ended never acknowledged, and ends groups without sessions."""
 
 from __future__ import annotations
 
