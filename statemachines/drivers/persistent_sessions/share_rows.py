@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
-from statemachines.drivers.persistent_sessions.shared_message import Origin, SharedTerms, add_terms, name_group
-from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.shared_message import (
+    QOS_MAX,
+    Origin,
+    SharedTerms,
+    add_terms,
+    name_group,
+)
+from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.state_rows import STATUS
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
-from statemachines.kernel import ConfigurationError
+from statemachines.drivers.persistent_sessions.topic import is_shared
 from statemachines.persistent_sessions.in_flight_record import RECEIVED, RELEASED, SENT, TAKEN
 from statemachines.persistent_sessions.request import PutRows
 
@@ -19,6 +25,9 @@ logger = logging.getLogger("gapless")
 
 RETURNED_MAX: Final = 100
 """Messages of sessions that have ended that are read at once."""
+
+PAGE: Final = 1_000
+"""Rows of one writer that are read at once."""
 
 PLACE: Final = (
     "SELECT coalesce(max(epochs.epoch), 0), coalesce(max(epochs.last), 0) FROM @sessions AS sessions"
@@ -45,25 +54,18 @@ WRITERS: Final = (
     " FROM (SELECT DISTINCT writer FROM @epochs WHERE session = :session) AS writers"
     " LEFT JOIN (SELECT writer, epoch, number FROM @taken WHERE session = :session) AS taken USING (writer) ORDER BY 1"
 )
-_CONTENT: Final = (
-    "found.filter, found.qos, found.until_ns, messages.id, messages.topic, messages.payload, messages.head"
-)
-_JOIN: Final = "JOIN @messages AS messages ON messages.id = found.message"
+HAD_GROUPS: Final = "SELECT 1 FROM @routes WHERE session = :session AND filter >= :first AND filter < :last LIMIT 1"
+"""Also those that are gone: what came by them is the session's still."""
 AHEAD: Final = (
-    f"SELECT {_CONTENT} FROM @session_rows AS found {_JOIN} WHERE found.session = :session AND found.writer = :writer"
-    f" AND (found.epoch, found.number) > (:epoch, :number) AND found.tag = {UNDELIVERED}"
-    " AND found.filter >= :first AND found.filter < :last ORDER BY found.epoch, found.number"
+    "SELECT epoch, number, filter, qos, until_ns, message FROM @session_rows WHERE session = :session"
+    f" AND writer = :writer AND (epoch, number) > (:epoch, :number) AND tag = {UNDELIVERED}"
+    f" ORDER BY epoch, number LIMIT {PAGE}"
 )
-QUEUED: Final = (
-    f"SELECT {_CONTENT} FROM @queued AS found {_JOIN} WHERE found.session = :session"
-    " AND found.filter >= :first AND found.filter < :last ORDER BY found.place"
-)
-IN_FLIGHT: Final = (
-    f"SELECT found.status, {_CONTENT} FROM @packets AS found {_JOIN} WHERE found.session = :session"
-    " AND found.filter >= :first AND found.filter < :last ORDER BY found.place"
-)
-UNACKNOWLEDGED: Final = frozenset(STATUS[status] for status in (TAKEN, SENT))
-RELEASING: Final = frozenset(STATUS[status] for status in (RECEIVED, RELEASED))
+QUEUED: Final = "SELECT filter, qos, until_ns, message FROM @queued WHERE session = :session ORDER BY place"
+IN_FLIGHT: Final = "SELECT status, filter, qos, until_ns, message FROM @packets WHERE session = :session ORDER BY place"
+MESSAGES: Final = "SELECT id, topic, payload, head FROM @messages WHERE id IN ({keys})"
+OPEN: Final = frozenset(STATUS[status] for status in (TAKEN, SENT, RECEIVED, RELEASED))
+"""States of what is in flight and not acknowledged to the end."""
 
 
 # -- what is a session's ----------------------------------------------------------------------------------------------
@@ -108,39 +110,61 @@ def _take(sql: Sql, origin: Origin) -> bool:
 # -- what comes back --------------------------------------------------------------------------------------------------
 
 
+class SharedRow(NamedTuple):
+    """A message that a session has of a group."""
+
+    group: str
+    message: bytes
+    terms: SharedTerms
+
+
 def return_messages(sql: Sql, session: bytes) -> None:
     """The session ends: its messages of groups that its client did not acknowledge go back to them."""
-    bounds = {"session": session, "first": b"$", "last": b"%"}
-    found: list[tuple[str, str, Payload, SharedTerms]] = []
-    dropped = 0
-    for status, *in_flight in sql.all(IN_FLIGHT, **bounds):
-        is_qos_2 = in_flight[1] == 2
-        if is_qos_2 and bytes(status) in UNACKNOWLEDGED | RELEASING:
-            dropped += 1
-        elif bytes(status) in UNACKNOWLEDGED:
-            found += _read_shared(in_flight)
-    for row in sql.all(QUEUED, **bounds):
-        found += _read_shared(row)
+    if one(sql, HAD_GROUPS, session=session, first=b"$", last=b"%") is None:
+        return
+    rows, dropped = _list_in_flight(sql, session)
+    rows += [found for row in sql.all(QUEUED, session=session) for found in _read_shared(row)]
     for writer, epoch, number in sql.all(WRITERS, session=session):
-        for row in sql.all(AHEAD, **bounds, writer=writer, epoch=epoch, number=number):
-            found += _read_shared(row)
-    for part, (group, message, payload, terms) in enumerate(found):
-        _put_returned(sql, group.encode(), message, payload, terms, part)
-    if found or dropped:
+        rows += _list_ahead(sql, session, writer, epoch, number)
+    contents = {
+        bytes(message): to_payload(row) for message, *row in all_of(sql, MESSAGES, [one.message for one in rows])
+    }
+    there = [row for row in rows if row.message in contents]
+    for part, row in enumerate(there):
+        _put_returned(sql, row.group.encode(), row.message.decode(), contents[row.message], row.terms, part)
+    if there or dropped:
         what = "session %s has ended: %d messages of groups go back to them; %d of QoS 2 were in flight and are dropped"
-        logger.warning(what, session.decode(), len(found), dropped)
+        logger.warning(what, session.decode(), len(there), dropped)
 
 
-def _read_shared(row: Sequence[object]) -> list[tuple[str, str, Payload, SharedTerms]]:
-    """Group, id, message and terms; nothing where the filter is none of a group."""
-    topic_filter, qos, until_ns, message, *content = row
-    assert isinstance(topic_filter, bytes)
-    assert isinstance(message, bytes)
-    try:
-        group = name_group(topic_filter.decode())
-    except ConfigurationError:
-        return []
-    return [(group, message.decode(), to_payload(content), SharedTerms(int(str(qos)), int(str(until_ns))))]
+def _list_in_flight(sql: Sql, session: bytes) -> tuple[list[SharedRow], int]:
+    """Those that go back, and how many do not: of QoS 2 the client may have them."""
+    rows: list[SharedRow] = []
+    dropped = 0
+    for status, *row in sql.all(IN_FLIGHT, session=session):
+        its = _read_shared(row) if bytes(status) in OPEN else []
+        is_sent_once = bool(its) and its[0].terms.qos == QOS_MAX
+        dropped += is_sent_once
+        rows += [] if is_sent_once else its
+    return rows, dropped
+
+
+def _list_ahead(sql: Sql, session: bytes, writer: bytes, epoch: int, number: int) -> list[SharedRow]:
+    """Those of one writer that the state of the session has not yet."""
+    rows: list[SharedRow] = []
+    while True:
+        page = sql.all(AHEAD, session=session, writer=writer, epoch=epoch, number=number)
+        rows += [found for _, _, *row in page for found in _read_shared(row)]
+        if len(page) < PAGE:
+            return rows
+        epoch, number = page[-1][:2]
+
+
+def _read_shared(row: Sequence[Any]) -> list[SharedRow]:
+    """Nothing where the filter is none of a group."""
+    topic_filter, qos, until_ns, message = row
+    text = bytes(topic_filter).decode()
+    return [SharedRow(name_group(text), bytes(message), SharedTerms(qos, until_ns))] if is_shared(text) else []
 
 
 def _put_returned(sql: Sql, group: bytes, message: str, payload: Payload, terms: SharedTerms, part: int) -> None:

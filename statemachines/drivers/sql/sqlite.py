@@ -45,7 +45,8 @@ class Layout(NamedTuple):
     upgrades: Mapping[int, Callable[[sqlite3.Connection], tuple[str, ...]]] = {}
     prefix: str = ""
     """How the names of its tables begin, where a statement says `@`."""
-    connection: type[sqlite3.Connection] = sqlite3.Connection
+    has_prefixes: bool = False
+    """Whether statements say `@` at all."""
     is_guest: bool = False
     """Its tables are in a file that another layout has made, whose `application` and `version` these are."""
 
@@ -186,11 +187,7 @@ class Database:
         self._make_private()
         try:
             # Absolute: SQLite has other meanings for ":memory:" and the like.
-            connection = sqlite3.connect(
-                self._place, timeout=self._busy_s, isolation_level=None, factory=self._layout.connection
-            )
-            if isinstance(connection, PrefixedConnection):
-                connection.prefix = self._layout.prefix
+            connection = self._connect()
         except sqlite3.Error as error:
             raise self._explain(error) from error
         try:
@@ -202,6 +199,14 @@ class Database:
             connection.close()
             raise
         self._opened = _identity(self._place)
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        given: dict[str, Any] = {"timeout": self._busy_s, "isolation_level": None}
+        if not self._layout.has_prefixes:
+            return sqlite3.connect(self._place, **given)
+        connection = sqlite3.connect(self._place, factory=PrefixedConnection, **given)
+        connection.prefix = self._layout.prefix
         return connection
 
     def _make_private(self) -> None:

@@ -14,6 +14,7 @@ from statement_plans import Access, watched
 from statemachines.drivers.persistent_sessions import (
     abandon,
     collector_requests,
+    declared_groups,
     group_rows,
     host_requests,
     life_requests,
@@ -23,6 +24,7 @@ from statemachines.drivers.persistent_sessions import (
     route_rows,
     row_ranges,
     session_row,
+    share_rows,
     sql,
     sqlite,
     state_rows,
@@ -32,13 +34,17 @@ from statemachines.drivers.persistent_sessions.front_message import RetainHandli
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
+    DeclareGroup,
     DropRows,
+    ForgetGroup,
+    ListIdleGroups,
     Look,
     PutCarried,
     PutMessage,
     ReadFilters,
     ReadGroups,
     ReadMessages,
+    ReadReturned,
     ReadNodes,
     ReadPage,
     ShowMarker,
@@ -56,6 +62,7 @@ from statemachines.drivers.persistent_sessions.operator_request import (
     PurgeClient,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.shared_message import Origin
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import collector_request as collector
@@ -103,6 +110,9 @@ BOUNDED = {
     Access("session_rows", ("session", "writer", "epoch", "token", "n"), index="markers"): "the marker that is shown",
     Access("session_rows", ("session", "writer", "epoch"), "number"): "rows that one request marks (MARKS_MAX)",
     Access("session_rows", ("session",), "writer"): "a look whether there is one",
+    Access("declared_groups"): "declared_groups.GROUPS_MAX",
+    Access("returned", ("filter",)): "share_rows.RETURNED_MAX",
+    Access("returned"): "a look whether there is one",
 }
 """What is read by less than a whole key -> why that is few."""
 
@@ -115,8 +125,9 @@ PAGED = {
 """What is read in pages, in the order of its key, from a place on."""
 
 MODULES = (
-    abandon, collector_requests, group_rows, host_requests, life_requests, machine_requests, operator_requests,
-    route_rows, row_ranges, session_row, sql, state_rows, store,
+    abandon, collector_requests, declared_groups, group_rows, host_requests, life_requests, machine_requests,
+    operator_requests,
+    route_rows, row_ranges, session_row, share_rows, sql, state_rows, store,
 )  # fmt: skip
 
 
@@ -133,6 +144,7 @@ async def drive(opened, clock, steady):
     await do(Unsubscribe("s1", token, "b"))
     for number in range(1, 5):
         await do(PutMessage(f"m{number}", "a/x", b"x", 1, None if number % 2 else 60_000))
+    await share(opened)
     await do(PutCarried("s1", token, "$share/g/x", (("g1", Payload("x", b"x")),)))
     for writer in ("n1", "n2"):
         await ask(BeginEpoch("s1", writer))
@@ -181,6 +193,23 @@ async def drive(opened, clock, steady):
     await ask(KeepAlive("c2", "s3", token))
     await opened.accept_clock()
     await ask(collector.ForgetClient("c", 1))
+
+
+async def share(opened):
+    """Messages of a group: of its stream, of a session that is gone, and once more; and a group that ends."""
+    do = opened.do
+    assert await do(DeclareGroup("s1", "$share/g/x")) == ""
+    for number, (session, offset) in enumerate((("s1", 1), ("s1", 1), ("none", 2)), 1):
+        message, rows = f"g{number}", (queued(number, f"g{number}"),)
+        origins = {message: Origin("g/x", "0.0/x", offset)}
+        await do(StoreRows(PutRows(session, "n3", 0, rows), {message: Payload("x", b"x")}, origins))
+    assert list(await do(ReadReturned(("g/x",)))) == ["g/x"]
+    origins = {"g4": Origin("g/x", "", 0, "g3")}
+    await do(StoreRows(PutRows("s1", "n3", 0, (queued(3, "g4"),)), {"g4": Payload("x", b"x")}, origins))
+    assert await do(ReadReturned(("g/x",))) == {}
+    assert await do(DeclareGroup("s1", "$share/idle/x")) == ""
+    assert [await do(ListIdleGroups(0)) for _ in range(2)] == [(), ("$share/idle/x",)]
+    await do(ForgetGroup("$share/idle/x"))
 
 
 async def operate(opened):

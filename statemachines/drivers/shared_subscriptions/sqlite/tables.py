@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from statemachines.drivers.shared_subscriptions.old_keys import LEFT, say_left, translate
-from statemachines.drivers.sql.sqlite import Layout, PrefixedConnection, has_table
+from statemachines.drivers.sql.sqlite import Layout, has_table
 
 CHANCE: Final = "lower(hex(randomblob(16)))"
 """A new identity."""
@@ -66,7 +66,7 @@ LAYOUT: Final = Layout(
     version=5,
     statements=STATEMENTS,
     upgrades={2: lengthen_keys, 3: identify, 4: add_heads},
-    connection=PrefixedConnection,
+    has_prefixes=True,
 )
 """The application_id is "gap1"."""
 
@@ -84,7 +84,7 @@ GUEST: Final = Layout(
         # The declarations of groups, found without a look at what they have read.
         "CREATE INDEX @declared ON @group_records (time_ns) WHERE substr(key, -11) = ':properties'",
     ),
-    connection=PrefixedConnection,
+    has_prefixes=True,
     prefix=GUEST_PREFIX,
     is_guest=True,
 )
