@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
+from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.message_properties import (
     NO_OPTIONS,
     SubscriptionOptions,
@@ -77,6 +78,8 @@ REFUSALS: Final = {
 }
 """Why a session ends -> what CONNACK says, and DISCONNECT.  Any other is 0x88 and 0x80."""
 
+TOO_LARGE: Final = ReasonCode.PACKET_TOO_LARGE
+
 WRONG_PASSWORD_S: Final = 1.0
 
 
@@ -117,6 +120,7 @@ class MqttSession:
         self._stream = stream
         self._wills = wills
         self._received = received
+        self._letters = DeadLetters(node)
         self._will: WillMessage | None = None
         self._users = users
         self._allows_anonymous = allows_anonymous
@@ -413,6 +417,7 @@ class MqttSession:
             self._deliveries.append(message)
             return
         packet = read_message(message, self._options.get(message.filter, NO_OPTIONS))
+        self._letters.note_delivery(message)
         if message.packet:
             self._expected[message.packet] = "puback" if message.qos == 1 else "pubrec"
         self._stream.feed(s.DeliveryReady(packet))
@@ -437,16 +442,18 @@ class MqttSession:
         if answer not in (expected, "pubrec" if expected == "pubcomp" else expected):
             self._stream.stop(ReasonCode.PROTOCOL_ERROR)
         elif event.reason_code >= 0x80:
-            self._refuse(packet_id, answer)
+            self._letters.store(packet_id, event.reason_code, lambda: self._refuse(packet_id, answer))
         elif answer == "pubrec":
             self._say(Pubrec(packet_id))
         else:
             del self._expected[packet_id]
+            self._letters.forget(packet_id)
             self._say(Puback(packet_id) if answer == "puback" else Pubcomp(packet_id))
 
     def _drop(self, event: s.DeliveryDropped) -> None:
         if event.packet_id:
-            self._refuse(event.packet_id, self._expected[event.packet_id])
+            answer = self._expected[event.packet_id]
+            self._letters.store(event.packet_id, TOO_LARGE, lambda: self._refuse(event.packet_id, answer))
 
     def _refuse(self, packet_id: int, answer: str) -> None:
         """The client does not take the message, and it is not sent again (MQTT-4.8.2-6)."""

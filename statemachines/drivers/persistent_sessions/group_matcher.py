@@ -101,7 +101,7 @@ def share_messages(
         filters = [f"$share/{group}/{topic_filter}" for group, topic_filter in groups]
         if groups and message.qos == 0:
             its = (*its, *(one for each in filters for one in _choose_member(sql, trie, each)))
-        elif groups:
+        elif groups or message.is_appended:
             until_ns = 0 if message.expiry_ms is None else sql.now_ns + message.expiry_ms * MS
             payload = Payload(message.topic, message.payload, message.head)
             if batch.add(payload, SharedTerms(message.qos, until_ns)):

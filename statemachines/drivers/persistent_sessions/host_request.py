@@ -78,6 +78,8 @@ class PutMessage(HostRequest, frozen=True):
     head: bytes | None = None
     retain: bool = False
     """Keep it as the retained message of its topic."""
+    is_appended: bool = False
+    """Append it to the stream of its topic, whether or not a group is there for it."""
 
 
 class DeclareGroup(HostRequest, frozen=True):

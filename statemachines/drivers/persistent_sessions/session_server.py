@@ -649,6 +649,21 @@ class SessionServer:
 
         self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain), take)
 
+    def append(self, payload: Payload, take: Callable[[], None]) -> None:
+        """Append a message of the node's own to the stream of its topic, and store it for sessions; `take` hears when
+        that is done."""
+        message = self.new_message()
+
+        def hand_on(routes: Routes) -> None:
+            handed = [Handed(one.session, one.filter, min(one.qos, 1)) for one in routes if one.session]
+            if handed:
+                self.hand(message, Unstored(payload, take), handed)
+            else:
+                take()
+
+        given = (message, payload.topic, payload.data, 1, None, payload.head)
+        self._desk.give(PutMessage(*given, is_appended=True), hand_on)
+
     def _leave_out(self, visitor: ClientConnection, routes: Routes, filters: frozenset[str]) -> Routes:
         """The routes without those by which the session of this client is not to have its own message."""
         node = self._host.nodes.get(life_of_owner(visitor.owner)) if visitor.owner else None

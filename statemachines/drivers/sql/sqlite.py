@@ -202,10 +202,11 @@ class Database:
         return connection
 
     def _connect(self) -> sqlite3.Connection:
-        given: dict[str, Any] = {"timeout": self._busy_s, "isolation_level": None}
         if not self._layout.has_prefixes:
-            return sqlite3.connect(self._place, **given)
-        connection = sqlite3.connect(self._place, factory=PrefixedConnection, **given)
+            return sqlite3.connect(self._place, timeout=self._busy_s, isolation_level=None)
+        connection = sqlite3.connect(
+            self._place, timeout=self._busy_s, isolation_level=None, factory=PrefixedConnection
+        )
         connection.prefix = self._layout.prefix
         return connection
 

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 from mqtt_socket import MqttSocket, mqtt_node, run
-from sharing_node import KEPT, Member, count_streams, sharing_node
+from msgspec.structs import replace
+from sharing_node import KEPT, TIMES, Member, count_streams, sharing_node
 
+from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions import declared_groups, host_requests
 from statemachines.drivers.persistent_sessions.groups import Groups
 from statemachines.drivers.persistent_sessions.host_request import (
@@ -19,6 +21,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.shared_message import Origin, SharedTerms, add_terms, split_terms
+from statemachines.drivers.shared_subscriptions.open_stores import open_stores
 from statemachines.mqtt_codec import (
     DisconnectPacket,
     PacketProperties,
@@ -29,6 +32,8 @@ from statemachines.mqtt_codec import (
 )
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import PutRows, RowStored
+from statemachines.shared_subscriptions.dead_letter import read_dead_letter
+from statemachines.shared_subscriptions.stream_store import Fetch, Slice, stream_id
 
 JOBS = "$share/g/jobs/#"
 PAYLOAD = Payload("jobs/1", b"x")
@@ -171,6 +176,39 @@ def test_MQ_104_a_message_that_a_client_refuses_is_discarded(store):
                 assert (await member.take()).payload == b"two"
             async with Member(node.address, "m") as member:
                 assert await is_silent(member)
+
+    run(main())
+
+
+@pytest.mark.parametrize("topic_filter", ["$share/g/jobs/#", "$share/g/#"])
+def test_MQ_112_a_refused_message_has_a_dead_letter_where_the_groups_have_a_topic_for_it(store, topic_filter):
+    """Unless the group would get it back."""
+    times = replace(TIMES, max_deliver=5, dead_letter_topic="dead")
+
+    async def main():
+        async with sharing_node(store, times=times) as node, Member(node.address, "w") as writer:
+            async with Member(node.address, "m") as member:
+                await member.join(topic_filter)
+                await writer.publish("jobs/1", b"one")
+                assert (await member.take(0x83)).payload == b"one"
+                await writer.publish("jobs/1", b"two")
+                assert (await member.take()).payload == b"two"
+            async with Member(node.address, "m") as member:
+                assert await is_silent(member)
+        is_own = topic_filter == "$share/g/#"
+        assert await count_streams(store) == {"jobs/1": 2} | ({} if is_own else {"dead": 1})
+        if not is_own:
+            groups, streams = open_stores(store)
+            _, ((found,),) = await streams.fetch(Fetch(1, (Slice(stream_id("dead", 4, 0), 0, 0, 1),)))
+            await groups.close()
+            await streams.close()
+            letter = read_dead_letter(decode_head(found[1]).headers)
+            assert (found[0], letter.group, letter.filter, letter.reason) == (
+                b"one",
+                "g",
+                "jobs/#",
+                "refused with 0x83",
+            )
 
     run(main())
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 
 import pytest
+from msgspec.structs import replace
 from session_databases import SECOND, Clock, connect, new_url
 from session_moves import queued
 from session_version_1 import make_version_1
@@ -44,9 +45,9 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadFilters,
     ReadGroups,
     ReadMessages,
-    ReadReturned,
     ReadNodes,
     ReadPage,
+    ReadReturned,
     ShowMarker,
     StoreRows,
     Subscribe,
@@ -200,7 +201,8 @@ async def share(opened):
     do = opened.do
     assert await do(DeclareGroup("s1", "$share/g/x")) == ""
     for number, (session, offset) in enumerate((("s1", 1), ("s1", 1), ("none", 2)), 1):
-        message, rows = f"g{number}", (queued(number, f"g{number}"),)
+        message = f"g{number}"
+        rows = (replace(queued(number, message), filter="$share/g/x"),)
         origins = {message: Origin("g/x", "0.0/x", offset)}
         await do(StoreRows(PutRows(session, "n3", 0, rows), {message: Payload("x", b"x")}, origins))
     assert list(await do(ReadReturned(("g/x",)))) == ["g/x"]
