@@ -114,6 +114,8 @@ BOUNDED = {
     Access("declared_groups"): "declared_groups.GROUPS_MAX",
     Access("returned", ("filter",)): "share_rows.RETURNED_MAX",
     Access("returned"): "a look whether there is one",
+    Access("returned", index="returned_by_message"): "the same",
+    Access("carried", ("filter",)): "streams of a group that has ended, once",
 }
 """What is read by less than a whole key -> why that is few."""
 
