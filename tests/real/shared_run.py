@@ -96,7 +96,11 @@ class GroupMember:
 
 
 class TopicPublisher(PahoPublisher):
-    """Publishes to the topics in turn."""
+    """Publishes to so many topics in turn."""
+
+    def __init__(self, topics):
+        super().__init__()
+        self.topics = topics
 
     def is_connected(self):
         return self._client.is_connected()
@@ -104,7 +108,7 @@ class TopicPublisher(PahoPublisher):
     def publish(self):
         with self._lock:
             self.count += 1
-            topic, number = self.count % TOPICS, self.count // TOPICS
+            topic, number = self.count % self.topics, self.count // self.topics
             payload = topic * SPREAD + number
             self._numbers[self._client.publish(f"jobs/{topic}", str(payload), qos=1).mid] = payload
 
@@ -122,14 +126,15 @@ def judge(wanted, receipts, uncertain):
     wrong += [f"missing: {missing[:10]}"] if missing else []
     shared = sorted(one for one, its in members.items() if len(its) > 1 and one not in uncertain)
     wrong += [f"given to several: {shared[:10]}"] if shared else []
-    for topic in range(TOPICS):
-        for member in range(MEMBERS):
-            its = [one.payload for one in firsts.values() if (one.member, one.payload // SPREAD) == (member, topic)]
-            wrong += [f"{after} came behind {before}" for before, after in pairwise(its) if after < before]
+    orders = defaultdict(list)
+    for one in firsts.values():
+        orders[one.member, one.payload // SPREAD].append(one.payload)
+    for its in orders.values():
+        wrong += [f"{after} came behind {before}" for before, after in pairwise(its) if after < before]
     return wrong
 
 
-async def play(folder, store, seed, faults, moves_publisher, version="5"):
+async def play(folder, store, seed, faults, moves_publisher, version="5", topics=TOPICS):
     """(what is wrong, kills, messages, how many each member got)"""
     chance = random.Random(seed)
     times = folder / "groups.toml"
@@ -147,14 +152,14 @@ async def play(folder, store, seed, faults, moves_publisher, version="5"):
         members = [GroupMember(number, receipts, version) for number in range(MEMBERS)]
         for member, way in zip(members, ways, strict=False):
             await member.start(way.address[1])
-        publisher = TopicPublisher()
+        publisher = TopicPublisher(topics)
         publisher.start(ways[MEMBERS].address[1])
         await until(publisher.is_connected)  # before that paho sends in another order
         for turn in range(faults):
-            target = publisher.count + chance.randint(20, 60)
+            target = publisher.count + chance.randint(20, 60) * max(1, topics // 20)
             while publisher.count < target:
                 publisher.publish()
-                await asyncio.sleep(chance.uniform(0, 0.02))
+                await asyncio.sleep(chance.uniform(0, 0.02) * min(1, 20 / topics))
             place, spare = nodes if turn % 2 == 0 or not moves_publisher else nodes[::-1]
             publisher.note_fault() if moves_publisher else None
             await place.end(signal.SIGKILL)
@@ -172,7 +177,7 @@ async def play(folder, store, seed, faults, moves_publisher, version="5"):
             ways[back].cut()
         for _ in range(30):
             publisher.publish()
-        wanted = {one % TOPICS * SPREAD + one // TOPICS for one in range(1, publisher.count + 1)}
+        wanted = {one % topics * SPREAD + one // topics for one in range(1, publisher.count + 1)}
         await until(lambda: len(publisher.answered) == publisher.count)
         await until(lambda: {one.payload for one in receipts} >= wanted)
         await asyncio.sleep(0.5)  # what comes twice comes soon
@@ -187,11 +192,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=5)
+    parser.add_argument("--topics", type=int, default=TOPICS)
     parser.add_argument("--moves-publisher", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         wrong, kills, count, counts = asyncio.run(
-            play(Path(name), os.path.join(name, "s.db"), given.seed, given.faults, given.moves_publisher)
+            play(
+                Path(name),
+                os.path.join(name, "s.db"),
+                given.seed,
+                given.faults,
+                given.moves_publisher,
+                topics=given.topics,
+            )  # fmt: skip
         )
         for one in sorted(Path(name).glob("*.log")):
             print(one.read_text()[-3000:])
