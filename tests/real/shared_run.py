@@ -100,17 +100,29 @@ class TopicPublisher(PahoPublisher):
 
     def __init__(self, topics):
         super().__init__()
-        self.topics = topics
+        self.topics, self._early = topics, set()
 
     def is_connected(self):
         return self._client.is_connected()
 
     def publish(self):
+        self.count += 1
+        topic, number = self.count % self.topics, self.count // self.topics
+        payload = topic * SPREAD + number
+        mid = self._client.publish(f"jobs/{topic}", str(payload), qos=1).mid  # no lock: paho has one of its own
         with self._lock:
-            self.count += 1
-            topic, number = self.count % self.topics, self.count // self.topics
-            payload = topic * SPREAD + number
-            self._numbers[self._client.publish(f"jobs/{topic}", str(payload), qos=1).mid] = payload
+            if mid in self._early:
+                self._early.discard(mid)
+                self.answered.add(payload)
+            else:
+                self._numbers[mid] = payload
+
+    def _answered(self, client, userdata, mid, code, properties):
+        with self._lock:
+            if mid in self._numbers:
+                self.answered.add(self._numbers.pop(mid))
+            else:
+                self._early.add(mid)
 
 
 def judge(wanted, receipts, uncertain):
@@ -204,7 +216,7 @@ def main():
                 given.faults,
                 given.moves_publisher,
                 topics=given.topics,
-            )  # fmt: skip
+            )
         )
         for one in sorted(Path(name).glob("*.log")):
             print(one.read_text()[-3000:])
