@@ -104,7 +104,7 @@ def test_MQ_101_the_subscription_is_the_sessions(store, version):
     run(main())
 
 
-def test_MQ_102_a_message_that_some_session_has_is_stored_for_no_other(store):
+def test_PS_470_MQ_102_a_message_that_some_session_has_is_stored_for_no_other(store):
     async def main():
         async with sharing_node(store) as node, Member(node.address, "m") as first, Member(node.address, "n") as second:
             await first.join()
@@ -130,7 +130,7 @@ def test_MQ_102_a_message_that_some_session_has_is_stored_for_no_other(store):
     run(main())
 
 
-def test_MQ_103_what_a_session_that_ends_has_not_acknowledged_goes_back_to_the_group(store, caplog):
+def test_PS_471_MQ_103_what_a_session_that_ends_has_not_acknowledged_goes_back_to_the_group(store, caplog):
     async def main():
         async with sharing_node(store) as node, Member(node.address, "w") as writer:
             async with Member(node.address, "m", properties=PacketProperties(session_expiry=0)) as member:
@@ -149,7 +149,7 @@ def test_MQ_103_what_a_session_that_ends_has_not_acknowledged_goes_back_to_the_g
     run(main())
 
 
-def test_MQ_103_what_is_in_flight_with_qos_2_goes_to_nobody_else(store, caplog):
+def test_PS_471_MQ_103_what_is_in_flight_with_qos_2_goes_to_nobody_else(store, caplog):
     async def main():
         async with sharing_node(store) as node, Member(node.address, "w") as writer:
             async with Member(node.address, "m", properties=PacketProperties(session_expiry=0)) as member:
@@ -273,7 +273,7 @@ def test_MQ_107_a_node_whose_streams_are_elsewhere_refuses(store, tmp_path, kind
     run(main())
 
 
-def test_MQ_108_groups_of_a_client_and_of_a_store_are_bounded(store, monkeypatch):
+def test_PS_472_MQ_108_groups_of_a_client_and_of_a_store_are_bounded(store, monkeypatch):
     monkeypatch.setattr(declared_groups, "SESSION_GROUPS_MAX", 2)
     monkeypatch.setattr(declared_groups, "GROUPS_MAX", 3)
 
@@ -287,7 +287,7 @@ def test_MQ_108_groups_of_a_client_and_of_a_store_are_bounded(store, monkeypatch
     run(main())
 
 
-def test_MQ_109_a_group_that_only_subscribe_declared_ends_after_its_last_session(store):
+def test_PS_472_MQ_109_a_group_that_only_subscribe_declared_ends_after_its_last_session(store):
     async def main():
         async with sharing_node(store, expiry_s=1) as node, Member(node.address, "w") as writer:
             async with Member(node.address, "m", properties=PacketProperties(session_expiry=0)) as member:
