@@ -70,7 +70,7 @@ class GroupHost:
         host, port = self._leader.address
         is_any = is_unspecified(host)
         where = f"{'127.0.0.1' if is_any else host}:{port}"
-        return Groups(where, self._store, self._configuration, self._credentials, expiry_s=self._expiry_s)
+        return Groups(where, self._store, self._configuration, self._credentials, "", self._expiry_s)
 
     async def __aenter__(self) -> Self:
         """Waits for the store, as a node does."""

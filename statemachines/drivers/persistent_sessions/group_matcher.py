@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
+from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.persistent_sessions.host_request import PutMessage
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie
 from statemachines.drivers.persistent_sessions.shared_message import SharedTerms, add_terms
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of
-from statemachines.drivers.shared_subscriptions.guest_streams import Version, is_storable
+from statemachines.drivers.rate_limited_log import RateLimitedLog
+from statemachines.drivers.shared_subscriptions.guest_streams import Version, check_storable
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.store import StoredPayload
+from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.times import MS
 from statemachines.shared_subscriptions.group_store import Properties
 from statemachines.shared_subscriptions.names import record_name
 from statemachines.shared_subscriptions.stream_store import parse_filter
+from statemachines.wire import quote_for_log
+
+logger = logging.getLogger("gapless")
 
 MEMBERS_MAX: Final = 200
 """Sessions of a group among which one is chosen for a message of QoS 0."""
@@ -34,6 +41,8 @@ class GroupMatcher:
         self._codec = RecordCodec(where)
         self._version: Version = UNKNOWN
         self._trie = RouteTrie()
+        self.left_out = RateLimitedLog(steady_ns)
+        """Messages that no stream can have."""
 
     def catch_up(self, sql: Sql) -> None:
         """The declarations as this transaction finds them."""
@@ -63,23 +72,35 @@ class GroupMatcher:
 
 
 class StreamBatch:
-    """The messages of one transaction that go to streams, by their topics, in their order."""
+    """The messages of one transaction that go to streams, by their topics, in their order; `log`: counts those that no
+    stream can have."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: RateLimitedLog) -> None:
+        self._log = log
         self._messages: dict[str, list[StoredPayload]] = {}
 
     def add(self, payload: Payload, terms: SharedTerms) -> bool:
         """Whether a stream can have it."""
         headed = add_terms(payload, terms)
-        if not is_storable(payload.topic, (headed.data, headed.head)):
+        message = headed.data, headed.head
+        try:
+            check_storable(payload.topic, message)
+        except ConfigurationError as error:
+            self._leave_out(payload.topic, error.rule)
             return False
-        self._messages.setdefault(payload.topic, []).append((headed.data, headed.head))
+        self._messages.setdefault(payload.topic, []).append(message)
         return True
 
     def write(self, sql: Sql) -> None:
         """All of them, by topic: whoever appends to several streams locks them in one order."""
         if self._messages:
-            sql.streams().append(dict(sorted(self._messages.items())))
+            for topic in sql.streams().append(dict(sorted(self._messages.items()))):
+                self._leave_out(topic, "its stream has ended")
+
+    def _leave_out(self, topic: str, why: str) -> None:
+        if self._log.count_event():
+            what = "messages of topic %s are not shared: %s (%d such messages so far)"
+            logger.warning(what, quote_for_log(topic[:100]), why, self._log.count)
 
 
 def share_messages(
@@ -94,7 +115,7 @@ def share_messages(
     A message of QoS 0 is not appended: it goes to one session of the group that is connected, if one is.
     """
     matcher.catch_up(sql)
-    batch = StreamBatch()
+    batch = StreamBatch(matcher.left_out)
     found: list[tuple[Route, ...]] = []
     for message, its in zip(messages, routes, strict=True):
         groups = matcher.match(message.topic)

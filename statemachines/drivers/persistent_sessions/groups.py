@@ -28,8 +28,8 @@ class Groups(msgspec.Struct, frozen=True, eq=False):
     """`leader`: HOST:PORT of the leader host, or of all of them; `store`: path or URL of the database with the streams
     and the groups; `configuration`: the times of the groups, as their leader hosts have them; `credentials`: what
     leader hosts must prove, and what the node shows them; `name`: of the node among consumers and leader hosts
-    (default: as it is called among nodes of sessions); `expiry_s`: a group that only subscriptions of a front declared
-    ends when no session has subscribed it for so long."""
+    (default: as it is called among nodes of sessions; "": of chance); `expiry_s`: a group that only subscriptions of a
+    front declared ends when no session has subscribed it for so long."""
 
     leader: str | Sequence[str]
     store: str | Path
@@ -44,7 +44,7 @@ class Groups(msgspec.Struct, frozen=True, eq=False):
         return SharedSession(
             leader=self.leader,
             store=self.store,
-            node=self.name or node,
+            node=(node if self.name is None else self.name) or None,
             configuration=self.configuration,
             buffer=buffer,
             buffer_bytes=BYTES_MAX,

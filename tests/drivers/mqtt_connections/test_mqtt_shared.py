@@ -84,6 +84,37 @@ def test_MQ_100_a_publish_is_appended_and_routed_in_one_transaction(store, monke
     run(main())
 
 
+def test_MQ_100_a_message_that_no_stream_can_have_is_not_shared_and_the_log_names_it(store, caplog):
+    async def main():
+        async with (
+            sharing_node(store) as node,
+            Member(node.address, "m") as member,
+            Member(node.address, "s") as single,
+        ):
+            await member.join("$share/g/#")
+            await single.join("#")
+            for topic in ("j" * 1_025, "jobs\x01", "jobs"):
+                assert await single.publish(topic, b"x") == 0
+                assert (await single.take()).topic == topic
+            assert (await member.take()).topic == "jobs"
+            await open_and_end(store, "jobs")
+            assert await single.publish("jobs", b"x") == 0
+            assert (await single.take()).topic == "jobs"
+            assert await is_silent(member)
+        assert await count_streams(store) == {"jobs": 1}
+        assert caplog.text.count("are not shared") == 1  # a minute
+
+    run(main())
+
+
+async def open_and_end(store, topic):
+    """Nothing may be appended to the topic's stream any more."""
+    groups, streams = open_stores(store)
+    await streams.end(stream_id(topic, 4, 0))
+    await groups.close()
+    await streams.close()
+
+
 @pytest.mark.parametrize("version", [4, 5])
 def test_MQ_101_the_subscription_is_the_sessions(store, version):
     """It survives the connection, and what waits for the session comes to its next one."""

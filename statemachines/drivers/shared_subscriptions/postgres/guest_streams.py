@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
-from statemachines.drivers.shared_subscriptions.guest_streams import SHARDS, Declaration, Version, log_ended
+from statemachines.drivers.shared_subscriptions.guest_streams import SHARDS, Declaration, Version
 from statemachines.drivers.shared_subscriptions.postgres.stream_store import Attempt, grow_stream, note_append
 from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
 from statemachines.drivers.shared_subscriptions.store import StoredPayload
@@ -54,22 +54,23 @@ class PostgresGuestStreams:
         found = self._connection.execute(DECLARATIONS)
         return [(key.decode(), bytes(value), time_ns) for key, value, time_ns in found]
 
-    def append(self, messages: Mapping[str, Sequence[StoredPayload]]) -> None:
-        """Append messages to the streams of their topics; those of a stream that has ended are left out, and named.
+    def append(self, messages: Mapping[str, Sequence[StoredPayload]]) -> Sequence[str]:
+        """Append messages to the streams of their topics; answers with the topics whose stream has ended.
 
         The rows of streams are locked before that of the time, as every append does: none waits for another in a ring.
         """
         shards = self._connection.execute(SHARD_COUNT).scalar_one() or SHARDS
-        attempts = []
+        attempts, ended = [], []
         for topic, its in messages.items():
             attempt = Attempt(uuid.uuid4())
             payloads, heads = [payload for payload, _ in its], [head for _, head in its]
             try:
                 grow_stream(self._connection, shards, topic, payloads, heads, attempt)
-            except ConfigurationError as error:
-                log_ended(error)
-                continue
-            attempts.append(attempt)
+            except ConfigurationError:
+                ended.append(topic)
+            else:
+                attempts.append(attempt)
         time_ns = int(self._connection.execute(LAYOUT.stamp(), self._clock).scalar_one())
         for attempt in attempts:
             note_append(self._connection, attempt, time_ns)
+        return ended

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from statemachines.drivers.shared_subscriptions.guest_streams import SHARDS, Declaration, Version, log_ended
+from statemachines.drivers.shared_subscriptions.guest_streams import SHARDS, Declaration, Version
 from statemachines.drivers.shared_subscriptions.sqlite.stream_append import append_to_stream
 from statemachines.drivers.shared_subscriptions.sqlite.tables import GUEST, GUEST_PREFIX
 from statemachines.drivers.shared_subscriptions.store import StoredPayload
@@ -60,13 +60,15 @@ class SqliteGuestStreams:
         """The records that declare groups."""
         return self._connection.execute(f"SELECT key, value, time_ns {DECLARED}").fetchall()
 
-    def append(self, messages: Mapping[str, Sequence[StoredPayload]]) -> None:
-        """Append messages to the streams of their topics; those of a stream that has ended are left out, and named."""
+    def append(self, messages: Mapping[str, Sequence[StoredPayload]]) -> Sequence[str]:
+        """Append messages to the streams of their topics; answers with the topics whose stream has ended."""
         ((now_ns,),) = self._connection.execute(STAMP, (self._clock_ns,)).fetchall()
         (shards,) = self._connection.execute("SELECT shards FROM @store").fetchone()
+        ended = []
         for topic, its in messages.items():
             payloads, heads = [payload for payload, _ in its], [head for _, head in its]
             try:
                 append_to_stream(self._connection, shards, now_ns, topic, payloads, heads)
-            except ConfigurationError as error:
-                log_ended(error)
+            except ConfigurationError:
+                ended.append(topic)
+        return ended
