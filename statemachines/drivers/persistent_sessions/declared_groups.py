@@ -1,4 +1,4 @@
-"""Declared groups: those that only a front's subscriptions declared, how many there may be, and when they end."""
+"""Declared groups: those that only a front's subscriptions declared, and that end when nobody subscribes them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,11 @@ from typing import Final
 from statemachines.drivers.persistent_sessions.group_rows import group_filters
 from statemachines.drivers.persistent_sessions.host_request import DeclareGroup, ListIdleGroups
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
-from statemachines.drivers.persistent_sessions.shared_message import name_group, spell_group
+from statemachines.drivers.persistent_sessions.shared_message_codec import name_group, spell_group
 from statemachines.drivers.persistent_sessions.sql import Sql, one
-from statemachines.persistent_sessions.times import MS
+from statemachines.persistent_sessions.shared_group import IS_ENDING, age_group, is_kept, refuse_declaration
 
-GROUPS_MAX: Final = 1_000
-"""Groups of a store that subscriptions declared."""
-
-SESSION_GROUPS_MAX: Final = 100
-"""Filters of groups that one session subscribes."""
-
-ENDING: Final = -1
-"""`idle_ns` of a group that is being destroyed."""
-
-ENDS: Final = "the group is ending"
-"""Why it may not be declared just now."""
-
-WORDS: Final = "may not have more"
-"""In every refusal for a bound."""
-
+ALL: Final = "SELECT filter, idle_ns FROM @declared_groups ORDER BY filter"
 KNOWN: Final = "SELECT idle_ns FROM @declared_groups WHERE filter = :filter"
 COUNT: Final = "SELECT count(*) FROM @declared_groups"
 PUT: Final = (
@@ -36,44 +22,27 @@ PUT: Final = (
 
 def declare_group(sql: Sql, asked: DeclareGroup, is_known: bool) -> str:
     """Why the group may not be declared; "": it may.  `is_known`: it is declared, by whomever."""
-    others = [each for each in group_filters(sql, asked.session.encode()) if each != asked.filter]
-    if len(others) >= SESSION_GROUPS_MAX:
-        return f"the session has {SESSION_GROUPS_MAX} filters of groups, and {WORDS}; unsubscribe one"
     group = name_group(asked.filter).encode()
-    found = one(sql, KNOWN, filter=group)
-    if found is None and is_known:
-        return ""
-    if found is not None and found[0] == ENDING:
-        return ENDS
-    count = one(sql, COUNT)
-    assert count is not None
-    if found is None and count[0] >= GROUPS_MAX:
-        return f"the store has {GROUPS_MAX} groups that subscriptions declared, and {WORDS}"
-    sql.run(PUT, filter=group, idle_ns=0)
-    return ""
+    its = one(sql, KNOWN, filter=group)
+    idle_ns = None if its is None else int(its[0])
+    others = set(group_filters(sql, asked.session.encode())) - {asked.filter}
+    ((count,),) = sql.all(COUNT)
+    refusal = refuse_declaration(idle_ns, is_known, len(others), count)
+    if not refusal and is_kept(idle_ns, is_known):
+        sql.run(PUT, filter=group, idle_ns=0)
+    return refusal
 
 
 def list_idle_groups(sql: Sql, asked: ListIdleGroups, trie: RouteTrie) -> tuple[str, ...]:
     """The filters of groups that end now, and of those whose end was begun."""
-    ending = []
-    for group, idle_ns in sql.all("SELECT filter, idle_ns FROM @declared_groups ORDER BY filter"):
+    ages: dict[str, int] = {}
+    for group, idle_ns in sql.all(ALL):
         spellings = spell_group(bytes(group).decode())
-        now_idle_ns = _age(sql, idle_ns, any(map(trie.sessions_of, spellings)), asked.expiry_ms)
-        if now_idle_ns != idle_ns:
-            sql.run(PUT, filter=group, idle_ns=now_idle_ns)
-        if now_idle_ns == ENDING:
-            ending.append(spellings[0])
-    return tuple(ending)
-
-
-def _age(sql: Sql, idle_ns: int, is_subscribed: bool, expiry_ms: int) -> int:
-    """What `idle_ns` is from now on."""
-    if idle_ns == ENDING:
-        return ENDING
-    if is_subscribed:
-        return 0
-    since_ns = idle_ns or sql.now_ns
-    return ENDING if idle_ns and sql.now_ns - since_ns >= expiry_ms * MS else since_ns
+        is_subscribed = any(map(trie.sessions_of, spellings))
+        ages[spellings[0]] = new_ns = age_group(idle_ns, is_subscribed, sql.now_ns, asked.expiry_ms)
+        if new_ns != idle_ns:
+            sql.run(PUT, filter=group, idle_ns=new_ns)
+    return tuple(one for one, idle_ns in ages.items() if idle_ns == IS_ENDING)
 
 
 def forget_group(sql: Sql, topic_filter: str) -> None:

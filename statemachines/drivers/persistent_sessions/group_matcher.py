@@ -10,14 +10,14 @@ from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.persistent_sessions.host_request import PutMessage
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie
-from statemachines.drivers.persistent_sessions.shared_message import SharedTerms, add_terms
+from statemachines.drivers.persistent_sessions.shared_message_codec import SharedTerms, add_terms
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.shared_subscriptions.guest_streams import Version, check_storable
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.store import StoredPayload
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.times import MS
+from statemachines.persistent_sessions.shared_group import PublishWay, choose_way, ends_at
 from statemachines.shared_subscriptions.group_store import Properties
 from statemachines.shared_subscriptions.names import record_name
 from statemachines.shared_subscriptions.stream_store import parse_filter
@@ -53,7 +53,7 @@ class GroupMatcher:
         self._trie = RouteTrie()
         for key, stored in self._codec.read_all([(*one,) for one in streams.read_declarations()]):
             name = record_name(key)
-            if isinstance(stored.value, Properties) and not stored.value.destroyed and name.filter:
+            if isinstance(stored.value, Properties) and not stored.value.destroyed:
                 self._trie.put(name.group, name.filter, 0)
         self._version = version
 
@@ -116,18 +116,21 @@ def share_messages(
     """
     matcher.catch_up(sql)
     batch = StreamBatch(matcher.left_out)
+
+    def to_members(one: PutMessage, filters: Sequence[str]) -> list[Route]:
+        return [member for topic_filter in filters for member in _choose_member(sql, trie, topic_filter)]
+
+    def to_stream(one: PutMessage, filters: Sequence[str]) -> list[Route]:
+        terms = SharedTerms(one.qos, ends_at(sql.now_ns, one.expiry_ms))
+        is_added = batch.add(Payload(one.topic, one.payload, one.head), terms)
+        return [Route("", topic_filter, one.qos) for topic_filter in filters] if is_added else []
+
+    ways = {PublishWay.MEMBER: to_members, PublishWay.STREAM: to_stream}
     found: list[tuple[Route, ...]] = []
-    for message, its in zip(messages, routes, strict=True):
-        groups = matcher.match(message.topic)
-        filters = [f"$share/{group}/{topic_filter}" for group, topic_filter in groups]
-        if groups and message.qos == 0:
-            its = (*its, *(one for each in filters for one in _choose_member(sql, trie, each)))
-        elif groups or message.is_appended:
-            until_ns = 0 if message.expiry_ms is None else sql.now_ns + message.expiry_ms * MS
-            payload = Payload(message.topic, message.payload, message.head)
-            if batch.add(payload, SharedTerms(message.qos, until_ns)):
-                its = (*its, *(Route("", each, message.qos) for each in filters))
-        found.append(its)
+    for one, its in zip(messages, routes, strict=True):
+        filters = [f"$share/{group}/{topic_filter}" for group, topic_filter in matcher.match(one.topic)]
+        way = ways.get(choose_way(one.qos, bool(filters), one.is_appended))
+        found.append(its if way is None else (*its, *way(one, filters)))
     batch.write(sql)
     return found
 
@@ -135,7 +138,7 @@ def share_messages(
 def _choose_member(sql: Sql, trie: RouteTrie, topic_filter: str) -> list[Route]:
     """A session that subscribes the filter and is connected; each time another."""
     sessions = [one.encode() for one in trie.sessions_of(topic_filter)[:MEMBERS_MAX]]
-    connected = sorted(session for (session,) in all_of(sql, CONNECTED, sessions, nobody=b"")) if sessions else []
+    connected = sorted(session for (session,) in all_of(sql, CONNECTED, sessions, nobody=b""))
     if not connected:
         return []
     return [Route(bytes(connected[sql.now_ns % len(connected)]).decode(), topic_filter, 0)]

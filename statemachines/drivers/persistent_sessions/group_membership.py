@@ -18,7 +18,6 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, Final, TypeVar
 
-from statemachines.drivers.persistent_sessions.declared_groups import ENDS
 from statemachines.drivers.persistent_sessions.group_upkeep import ReturnedBatch, ReturnedMessage
 from statemachines.drivers.persistent_sessions.groups import Groups
 from statemachines.drivers.persistent_sessions.host_request import (
@@ -34,12 +33,13 @@ from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.drivers.persistent_sessions.session_server import SessionServer, Unstored
-from statemachines.drivers.persistent_sessions.shared_message import Origin, SharedTerms, name_group, split_terms
+from statemachines.drivers.persistent_sessions.shared_message_codec import Origin, SharedTerms, name_group, split_terms
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.persistent_sessions.backlog import Place, backlog_of, is_taken
 from statemachines.persistent_sessions.message import Publish
 from statemachines.persistent_sessions.session_host_record import Handed
+from statemachines.persistent_sessions.shared_group import WAIT_FOR_END
 from statemachines.shared_subscriptions.stream_store import parse_filter
 
 T = TypeVar("T")
@@ -88,6 +88,11 @@ class Carrying:
         self.over = asyncio.Event()
         self.is_bounded = False
         """A front subscribes it: where that declares the group, the group is bounded, and ends."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether its session may be given more, as far as is known."""
+        return self.routed.is_set() and not self.over.is_set() and self.waiting < CARRIED_MAX
 
 
 class GroupMembership:
@@ -240,7 +245,7 @@ class GroupMembership:
         """Group -> who takes part in it here, and has room."""
         found: dict[str, list[Carrying]] = {}
         for one in self._labels.values():
-            if one.routed.is_set() and not one.over.is_set() and one.waiting < CARRIED_MAX:
+            if one.has_room:
                 found.setdefault(name_group(one.filter), []).append(one)
         return found
 
@@ -298,18 +303,18 @@ class GroupMembership:
         """Whether it is a member: it is not over, and the group is declared, as we know it."""
         if carrying.over.is_set():
             return False
-        why = await self._declare(carrying)
+        refusal = await self._declare(carrying)
         try:
-            if not why:
+            if not refusal:
                 await self._comes(carrying, self._consumer.subscribe(carrying.filter, label=carrying.label))
         except GaplessError as error:
-            why = str(error)
-        if why:
-            logger.warning("%s: session %s is no member of the group: %s", carrying.filter, carrying.session, why)
+            refusal = str(error)
+        if refusal:
+            logger.warning("%s: session %s is no member of the group: %s", carrying.filter, carrying.session, refusal)
             if carrying.routed.is_set():
-                self._reception.refuse_group(carrying.owner, carrying.filter, why)
+                self._reception.refuse_group(carrying.owner, carrying.filter, refusal)
             if not carrying.joined.done():
-                carrying.joined.set_result(why)
+                carrying.joined.set_result(refusal)
             return False
         self._some.set()
         if not carrying.over.is_set() and not carrying.joined.done():
@@ -318,10 +323,10 @@ class GroupMembership:
 
     async def _declare(self, carrying: Carrying) -> str:
         """Why the group may not be declared; one that is ending is waited for."""
-        while carrying.is_bounded and not carrying.over.is_set():
-            why: str = await self._desk.ask(DeclareGroup(carrying.session, carrying.filter))
-            if why != ENDS:
-                return why
+        while carrying.is_bounded:
+            refusal = await self._comes(carrying, self._desk.ask(DeclareGroup(carrying.session, carrying.filter)))
+            if refusal != WAIT_FOR_END:
+                return refusal or ""
             await self._comes(carrying, asyncio.sleep(LOOK_S))
         return ""
 

@@ -11,7 +11,7 @@ from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.host_request import ForgetGroup, ListIdleGroups, ReadReturned
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
-from statemachines.drivers.persistent_sessions.shared_message import Origin
+from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
 from statemachines.drivers.shared_subscriptions.groups import destroy
 from statemachines.kernel import GaplessError
 
@@ -87,7 +87,7 @@ class GroupUpkeep:
 
     def _give(self, group: str, its: Sequence[tuple[str, Payload]], filters: Sequence[Any]) -> None:
         now_ns = self._clock()
-        wanted = [(message, one) for message, one in its if self._given.get(message, 0) <= now_ns]
+        wanted = [(name, one) for name, one in its if self._given.get(name, 0) <= now_ns]
         if not wanted:
             return
         self._turn += 1

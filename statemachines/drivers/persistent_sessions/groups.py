@@ -53,15 +53,15 @@ class Groups(msgspec.Struct, frozen=True, eq=False):
         )
 
 
-async def share_database(sessions: str | Path, groups: Groups | None) -> bool:
+async def share_database(store: str | Path, groups: Groups | None) -> bool:
     """Whether both stores are one database, which then has the tables of both: one transaction writes to them."""
-    if groups is None or not is_one_database(sessions, groups.store):
+    if groups is None or not is_one_database(store, groups.store):
         return False
-    path = path_of(sessions)
+    path = path_of(store)
     if path is None:
         from statemachines.drivers.shared_subscriptions.postgres.guest_streams import take_in_guest as take_in
 
-        await take_in(str(sessions))
+        await take_in(str(store))
     else:
         from statemachines.drivers.shared_subscriptions.sqlite.guest_streams import take_in_guest
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from statemachines.drivers.persistent_sessions.front_message import RetainHandling
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
-from statemachines.drivers.persistent_sessions.shared_message import Origin
+from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
 from statemachines.kernel import Answer
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import Fence, PutRows, ReadPending
@@ -171,10 +170,12 @@ class ReadPage(HostRequest, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """`answers`, as to the request for the rows alone; `payloads` by the ids of their messages (None: it is gone)."""
+    """`answers`, as to the request for the rows alone; `payloads` by the ids of their messages; `gone`: messages
+    that bring nothing, since another session has them."""
 
     answers: tuple[Answer, ...]
-    payloads: Mapping[str, Payload | None]
+    payloads: dict[str, Payload] = {}
+    gone: frozenset[str] = frozenset()
 
 
 class ReadMessages(HostRequest, frozen=True):

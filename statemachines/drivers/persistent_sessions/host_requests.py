@@ -58,7 +58,7 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     read_options,
     remove_route,
 )
-from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
+from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, of_sessions
 from statemachines.drivers.persistent_sessions.share_rows import read_returned
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
@@ -209,7 +209,7 @@ class HostRequests:
         routes = [tuple(self.trie.match(one.topic)) for one in messages]
         if self.matcher is not None:
             routes = share_messages(sql, self.matcher, self.trie, messages, routes)
-        found = [one for one, its in zip(messages, routes, strict=True) if any(route.session for route in its)]
+        found = [one for one, its in zip(messages, routes, strict=True) if of_sessions(its)]
         put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one in found])
         for each in messages:
             if each.retain:

@@ -48,9 +48,8 @@ class Payloads:
 
     def drop(self, message: str) -> None:
         """It is not to be delivered."""
-        payload = self._kept.pop(message, None)
-        if payload is not None:
-            self._size -= _size(payload)
+        dropped = self._kept.pop(message, None)
+        self._size -= 0 if dropped is None else _size(dropped)
 
     def get(self, message: str) -> Payload | None:
         """None: it is not kept."""

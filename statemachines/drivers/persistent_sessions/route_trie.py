@@ -7,6 +7,8 @@ not match.  `version` says how much of the store's changes it knows.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 
@@ -109,6 +111,11 @@ def _gather(branch: Branch, path: tuple[str, ...], found: list[Route]) -> None:
     if branch.here:
         topic_filter = "/".join(path)
         found += [Route(session, topic_filter, qos) for session, qos in branch.here.items()]
+
+
+def of_sessions(routes: Iterable[Route]) -> tuple[Route, ...]:
+    """The routes without those to the streams of groups."""
+    return tuple(filter(attrgetter("session"), routes))
 
 
 def has_wildcard(topic_filter: str) -> bool:

@@ -45,7 +45,8 @@ from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX,
 from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_rows import FILTERS_MAX
-from statemachines.drivers.persistent_sessions.shared_message import Origin
+from statemachines.drivers.persistent_sessions.route_trie import of_sessions
+from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
 from statemachines.drivers.persistent_sessions.topic import (
     check_filter,
     check_name,
@@ -144,6 +145,10 @@ class Unstored(NamedTuple):
     stored: Callable[[], None]
     origin: Origin | None = None
     """Where it is from, if it is of a group."""
+
+    def origins_of(self, message: str) -> dict[str, Origin]:
+        """The same under the message's id; nothing: it is of none."""
+        return {} if self.origin is None else {message: self.origin}
 
 
 class ClientConnection:
@@ -638,7 +643,7 @@ class SessionServer:
 
         def take(routes: Routes) -> None:
             is_matched = bool(routes)
-            routes = tuple(one for one in routes if one.session)  # the others are groups, whose stream has it
+            routes = of_sessions(routes)
             if isinstance(asked, FrontPublish) and asked.not_by:
                 routes = self._leave_out(visitor, routes, asked.not_by)
             if not routes:
@@ -655,9 +660,9 @@ class SessionServer:
         message = self.new_message()
 
         def hand_on(routes: Routes) -> None:
-            handed = [Handed(one.session, one.filter, min(one.qos, 1)) for one in routes if one.session]
-            if handed:
-                self.hand(message, Unstored(payload, take), handed)
+            targets = [Handed(one.session, one.filter, min(one.qos, 1)) for one in of_sessions(routes)]
+            if targets:
+                self.hand(message, Unstored(payload, take), targets)
             else:
                 take()
 
@@ -694,23 +699,22 @@ class SessionServer:
         if not isinstance(found, Page):
             return found
         for message, payload in found.payloads.items():
-            if payload is None:
-                self._payloads.drop(message)
-            else:
-                self._payloads.put(message, payload)
+            self._payloads.put(message, payload)
+        for message in found.gone:
+            self._payloads.drop(message)
         return found.answers
 
     def with_message(self, request: Request) -> Request | StoreRows:
         """Rows to be stored, with their messages: we have each until all its rows are."""
         if not isinstance(request, PutRows):
             return request
-        payloads, origins = {}, {}
+        payloads: dict[str, Payload] = {}
+        origins: dict[str, Origin] = {}
         for row in request.rows:
             found = self._unstored.get(row.message)
             if found is not None:
                 payloads[row.message] = found.payload
-                if found.origin is not None:
-                    origins[row.message] = found.origin
+                origins |= found.origins_of(row.message)
         return StoreRows(request, payloads, origins) if payloads else request
 
     def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted, *, is_matched: bool = True) -> None:

@@ -7,26 +7,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
-from statemachines.drivers.persistent_sessions.shared_message import (
-    QOS_MAX,
+from statemachines.drivers.persistent_sessions.shared_message_codec import (
     Origin,
     SharedTerms,
     add_terms,
     name_group,
 )
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
-from statemachines.drivers.persistent_sessions.state_rows import STATUS
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.drivers.persistent_sessions.topic import is_shared
-from statemachines.persistent_sessions.in_flight_record import RECEIVED, RELEASED, SENT, TAKEN
+from statemachines.persistent_sessions.in_flight_record import InFlightStatus
 from statemachines.persistent_sessions.request import PutRows
+from statemachines.persistent_sessions.shared_group import goes_back, is_first_time, is_stored_now
 
 logger = logging.getLogger("gapless")
 
 RETURNED_MAX: Final = 100
 """Messages of sessions that have ended that are read at once."""
 
-PAGE: Final = 1_000
+ROWS_MAX: Final = 1_000
 """Rows of one writer that are read at once."""
 
 PLACE: Final = (
@@ -59,13 +58,11 @@ HAD_GROUPS: Final = "SELECT 1 FROM @routes WHERE session = :session AND filter >
 AHEAD: Final = (
     "SELECT epoch, number, filter, qos, until_ns, message FROM @session_rows WHERE session = :session"
     f" AND writer = :writer AND (epoch, number) > (:epoch, :number) AND tag = {UNDELIVERED}"
-    f" ORDER BY epoch, number LIMIT {PAGE}"
+    f" ORDER BY epoch, number LIMIT {ROWS_MAX}"
 )
 QUEUED: Final = "SELECT filter, qos, until_ns, message FROM @queued WHERE session = :session ORDER BY place"
 IN_FLIGHT: Final = "SELECT status, filter, qos, until_ns, message FROM @packets WHERE session = :session ORDER BY place"
 MESSAGES: Final = "SELECT id, topic, payload, head FROM @messages WHERE id IN ({keys})"
-OPEN: Final = frozenset(STATUS[status] for status in (TAKEN, SENT, RECEIVED, RELEASED))
-"""States of what is in flight and not acknowledged to the end."""
 
 
 # -- what is a session's ----------------------------------------------------------------------------------------------
@@ -78,8 +75,10 @@ def settle_origins(
     row brings nothing.  The streams are noted as read up to the others.  Where the session is gone its messages come
     back to the group."""
     place = one(sql, PLACE, session=asked.session.encode(), writer=asked.writer.encode())
-    if place is not None and (place[0] != asked.epoch or place[1] >= asked.first_number):
-        return frozenset()  # refused, or there already
+    is_new = is_stored_now(place, asked.epoch, asked.first_number)
+    is_homeless = place is None
+    if not is_new:
+        return frozenset()
     had = set()
     for part, row in enumerate(asked.rows):
         origin = origins.get(row.message)
@@ -88,7 +87,7 @@ def settle_origins(
         if not _take(sql, origin):
             had.add(row.message)
             sql.run("DELETE FROM @messages WHERE id = :id", id=row.message.encode())
-        elif place is None:
+        elif is_homeless:
             terms = SharedTerms(row.qos, row.until_ns)
             _put_returned(sql, origin.group.encode(), row.message, payloads[row.message], terms, part)
     return frozenset(had)
@@ -100,11 +99,11 @@ def _take(sql: Sql, origin: Origin) -> bool:
     if not origin.stream:
         return bool(sql.run(TAKE_RETURNED, message=origin.message.encode(), filter=group))
     stream = origin.stream.encode()
-    found = one(sql, NEXT, filter=group, stream=stream)
-    if found is not None and found[0] > origin.offset:
-        return False
-    sql.run(PUT_NEXT, filter=group, stream=stream, next=origin.offset + 1)
-    return True
+    known = one(sql, NEXT, filter=group, stream=stream)
+    is_first = is_first_time(None if known is None else known[0], origin.offset)
+    if is_first:
+        sql.run(PUT_NEXT, filter=group, stream=stream, next=origin.offset + 1)
+    return is_first
 
 
 # -- what comes back --------------------------------------------------------------------------------------------------
@@ -114,24 +113,23 @@ class SharedRow(NamedTuple):
     """A message that a session has of a group."""
 
     group: str
-    message: bytes
+    message_id: bytes
     terms: SharedTerms
 
 
 def return_messages(sql: Sql, session: bytes) -> None:
     """The session ends: its messages of groups that its client did not acknowledge go back to them."""
-    if one(sql, HAD_GROUPS, session=session, first=b"$", last=b"%") is None:
+    had_groups = one(sql, HAD_GROUPS, session=session, first=b"$", last=b"%") is not None
+    if not had_groups:
         return
     rows, dropped = _list_in_flight(sql, session)
     rows += [found for row in sql.all(QUEUED, session=session) for found in _read_shared(row)]
     for writer, epoch, number in sql.all(WRITERS, session=session):
         rows += _list_ahead(sql, session, writer, epoch, number)
-    contents = {
-        bytes(message): to_payload(row) for message, *row in all_of(sql, MESSAGES, [one.message for one in rows])
-    }
-    there = [row for row in rows if row.message in contents]
-    for part, row in enumerate(there):
-        _put_returned(sql, row.group.encode(), row.message.decode(), contents[row.message], row.terms, part)
+    contents = {bytes(key): to_payload(row) for key, *row in all_of(sql, MESSAGES, [each.message_id for each in rows])}
+    there = [each for each in rows if each.message_id in contents]
+    for part, each in enumerate(there):
+        _put_returned(sql, each.group.encode(), each.message_id.decode(), contents[each.message_id], each.terms, part)
     if there or dropped:
         what = "session %s has ended: %d messages of groups go back to them; %d of QoS 2 were in flight and are dropped"
         logger.warning(what, session.decode(), len(there), dropped)
@@ -139,25 +137,24 @@ def return_messages(sql: Sql, session: bytes) -> None:
 
 def _list_in_flight(sql: Sql, session: bytes) -> tuple[list[SharedRow], int]:
     """Those that go back, and how many do not: of QoS 2 the client may have them."""
-    rows: list[SharedRow] = []
-    dropped = 0
-    for status, *row in sql.all(IN_FLIGHT, session=session):
-        its = _read_shared(row) if bytes(status) in OPEN else []
-        is_sent_once = bool(its) and its[0].terms.qos == QOS_MAX
-        dropped += is_sent_once
-        rows += [] if is_sent_once else its
-    return rows, dropped
+    flying = [
+        (each, goes_back(InFlightStatus(bytes(status).decode()), each.terms.qos))
+        for status, *row in sql.all(IN_FLIGHT, session=session)
+        for each in _read_shared(row)
+    ]
+    rows = [each for each, is_back in flying if is_back]
+    return rows, len(flying) - len(rows)
 
 
 def _list_ahead(sql: Sql, session: bytes, writer: bytes, epoch: int, number: int) -> list[SharedRow]:
     """Those of one writer that the state of the session has not yet."""
     rows: list[SharedRow] = []
     while True:
-        page = sql.all(AHEAD, session=session, writer=writer, epoch=epoch, number=number)
-        rows += [found for _, _, *row in page for found in _read_shared(row)]
-        if len(page) < PAGE:
+        chunk = sql.all(AHEAD, session=session, writer=writer, epoch=epoch, number=number)
+        rows += [found for _, _, *row in chunk for found in _read_shared(row)]
+        if len(chunk) < ROWS_MAX:
             return rows
-        epoch, number = page[-1][:2]
+        epoch, number = chunk[-1][:2]
 
 
 def _read_shared(row: Sequence[Any]) -> list[SharedRow]:
@@ -180,9 +177,9 @@ def read_returned(sql: Sql, groups: Sequence[str]) -> dict[str, list[tuple[str, 
     """Group -> its messages that came back, as (id, message), the oldest first."""
     if one(sql, "SELECT 1 FROM @returned LIMIT 1") is None:
         return {}
-    found: dict[str, list[tuple[str, Payload]]] = {}
-    for group in groups:
-        rows = sql.all(FIND_RETURNED, filter=group.encode())
-        if rows:
-            found[group] = [(message.decode(), to_payload(content)) for message, *content in rows]
-    return found
+    found = {group: sql.all(FIND_RETURNED, filter=group.encode()) for group in groups}
+    return {
+        group: [(message.decode(), to_payload(content)) for message, *content in its]
+        for group, its in found.items()
+        if its
+    }

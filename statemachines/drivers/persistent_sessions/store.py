@@ -240,16 +240,15 @@ class SessionStore:
         answers = self._machine.put_ranges(sql, ranges)
         payloads: dict[str, Payload] = {}
         qos: dict[str, int] = {}
-        for asked, gone, answer in zip(run, had, answers, strict=True):
+        for asked, absent, answer in zip(run, had, answers, strict=True):
             if isinstance(asked, StoreRows) and isinstance(answer, RowStored):
                 for row in asked.put.rows:
-                    if row.message in asked.payloads and row.message not in gone and row.message not in payloads:
+                    if row.message in asked.payloads and row.message not in absent and row.message not in payloads:
                         payloads[row.message] = asked.payloads[row.message]
                         qos[row.message] = row.qos
         put_missing(sql, payloads, qos)
         return [
-            Page((answer,), dict.fromkeys(gone)) if gone else (answer,)
-            for answer, gone in zip(answers, had, strict=True)
+            Page((answer,), gone=absent) if absent else (answer,) for answer, absent in zip(answers, had, strict=True)
         ]
 
     def _check(self, sql: Sql, life: NodeLife) -> int:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sharing_node import KEPT, TIMES, Member, count_streams, sharing_node
 
 from statemachines.drivers.message_head import decode_head
-from statemachines.drivers.persistent_sessions import declared_groups, host_requests
+from statemachines.drivers.persistent_sessions import host_requests
 from statemachines.drivers.persistent_sessions.groups import Groups
 from statemachines.drivers.persistent_sessions.host_request import (
     Page,
@@ -20,7 +20,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     StoreRows,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.shared_message import Origin, SharedTerms, add_terms, split_terms
+from statemachines.drivers.persistent_sessions.shared_message_codec import Origin, SharedTerms, add_terms, split_terms
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores
 from statemachines.mqtt_codec import (
     DisconnectPacket,
@@ -30,6 +30,7 @@ from statemachines.mqtt_codec import (
     PublishPacket,
     PubrecPacket,
 )
+from statemachines.persistent_sessions import shared_group
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import PutRows, RowStored
 from statemachines.shared_subscriptions.dead_letter import read_dead_letter
@@ -152,7 +153,7 @@ def test_PS_470_MQ_102_a_message_that_some_session_has_is_stored_for_no_other(st
 
             assert await store_row(one, "m1", 0) == (RowStored(),)
             assert await store_row(one, "m1", 0) == (RowStored(),)  # the same row once more
-            assert await store_row(two, "m2", 0) == Page((RowStored(),), {"m2": None})
+            assert await store_row(two, "m2", 0) == Page((RowStored(),), gone=frozenset({"m2"}))
             assert await sessions.do(ReadMessages(("m1", "m2"), 1_000)) == {"m1": PAYLOAD, "m2": None}
             assert await store_row("gone", "m3", 1) == (RowStored(),)
             returned = await sessions.do(ReadReturned(("g/jobs/#",)))
@@ -305,8 +306,8 @@ def test_MQ_107_a_node_whose_streams_are_elsewhere_refuses(store, tmp_path, kind
 
 
 def test_PS_472_MQ_108_groups_of_a_client_and_of_a_store_are_bounded(store, monkeypatch):
-    monkeypatch.setattr(declared_groups, "SESSION_GROUPS_MAX", 2)
-    monkeypatch.setattr(declared_groups, "GROUPS_MAX", 3)
+    monkeypatch.setattr(shared_group, "SESSION_GROUPS_MAX", 2)
+    monkeypatch.setattr(shared_group, "GROUPS_MAX", 3)
 
     async def main():
         async with sharing_node(store) as node, Member(node.address, "m") as one, Member(node.address, "n") as two:

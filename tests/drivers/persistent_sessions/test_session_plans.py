@@ -63,7 +63,7 @@ from statemachines.drivers.persistent_sessions.operator_request import (
     PurgeClient,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.shared_message import Origin
+from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import collector_request as collector
@@ -111,7 +111,7 @@ BOUNDED = {
     Access("session_rows", ("session", "writer", "epoch", "token", "n"), index="markers"): "the marker that is shown",
     Access("session_rows", ("session", "writer", "epoch"), "number"): "rows that one request marks (MARKS_MAX)",
     Access("session_rows", ("session",), "writer"): "a look whether there is one",
-    Access("declared_groups"): "declared_groups.GROUPS_MAX",
+    Access("declared_groups"): "shared_group.GROUPS_MAX",
     Access("returned", ("filter",)): "share_rows.RETURNED_MAX",
     Access("returned"): "a look whether there is one",
     Access("returned", index="returned_by_message"): "the same",

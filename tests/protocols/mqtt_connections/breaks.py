@@ -29,7 +29,7 @@ BREAKS = {
     "MQ-106": swap(topic_rule, "_find_broken_statement", lambda topic_filter: ""),
     "MQ-107": swap(mqtt_session, "is_shared", lambda topic_filter: False),
     "MQ-108": swap(host_requests, "declare_group", lambda sql, asked, is_known: ""),
-    "MQ-109": swap(declared_groups, "_age", lambda sql, idle_ns, is_subscribed, expiry_ms: idle_ns),
+    "MQ-109": swap(declared_groups, "age_group", lambda idle_ns, is_subscribed, now_ns, expiry_ms: idle_ns),
     "MQ-110": swap(group_membership, "split_terms", lambda payload: (payload, group_membership.SharedTerms())),
     "MQ-111": swap(group_matcher, "_choose_member", lambda sql, trie, topic_filter: []),
     "MQ-112": swap(DeadLetters, "note_delivery", lambda self, message: None),

@@ -9,21 +9,19 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
-from statemachines.drivers.shared_subscriptions.guest_streams import SHARDS, Declaration, Version
+from statemachines.drivers.shared_subscriptions.guest_streams import DECLARATION, SHARDS, Declaration, Version
 from statemachines.drivers.shared_subscriptions.postgres.stream_store import Attempt, grow_stream, note_append
 from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
 from statemachines.drivers.shared_subscriptions.store import StoredPayload
 from statemachines.drivers.sql.postgres import Database
 from statemachines.kernel import ConfigurationError
 
-_DECLARED: Final = "FROM gapless.group_records WHERE substr(key, length(key) - 10) = ':properties'::bytea"
+_IS_DECLARATION: Final = f"substr(key, length(key) - 10) = CAST('\\x{DECLARATION.encode().hex()}' AS bytea)"
+_DECLARED: Final = f"FROM gapless.group_records WHERE {_IS_DECLARATION}"
 VERSION: Final = text(f"SELECT count(*), coalesce(max(time_ns), 0) {_DECLARED}")
 DECLARATIONS: Final = text(f"SELECT key, value, time_ns {_DECLARED}")
 SHARD_COUNT: Final = text("SELECT shards FROM gapless.store")
-INDEX: Final = text(
-    "CREATE INDEX IF NOT EXISTS declared ON gapless.group_records (time_ns)"
-    " WHERE substr(key, length(key) - 10) = ':properties'::bytea"
-)
+INDEX: Final = text(f"CREATE INDEX IF NOT EXISTS declared ON gapless.group_records (time_ns) WHERE {_IS_DECLARATION}")
 
 
 async def take_in_guest(url: str) -> None:
