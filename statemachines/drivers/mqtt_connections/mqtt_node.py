@@ -21,8 +21,6 @@ from msgspec.structs import replace
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
-from statemachines.drivers.mqtt_connections.received_ids import ReceivedIds
-from statemachines.drivers.mqtt_connections.will_sender import WillSender
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.rate_limited_log import RateLimitedLog
@@ -30,6 +28,7 @@ from statemachines.drivers.tcp import Address
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec.codec_error import ReasonCode
 from statemachines.mqtt_connections.connection_record import MqttSettings
+from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
 
 logger = logging.getLogger("gapless")
 
@@ -88,7 +87,7 @@ class MqttNode:
         self._users = users
         self._tls = tls
         self._clients: dict[asyncio.Task[None], tuple[ClientStream, MqttSession]] = {}
-        self._received = ReceivedIds()
+        self._takeovers = TakeoverLimit()
         self._violations = RateLimitedLog(steady_ns)
         self._turned_away = RateLimitedLog(steady_ns)
 
@@ -112,7 +111,6 @@ class MqttNode:
         self._settings = replace(self._settings, shared_available=self._node.shares_streams)
         if not self._node.shares_streams:
             logger.warning("%s: %s", self._node.name, NOT_SHARED)
-        self._wills = WillSender(self._node)
         self._pinging = asyncio.ensure_future(self._ping())
         return self
 
@@ -129,12 +127,10 @@ class MqttNode:
             for task in open_tasks:
                 task.cancel()
             await asyncio.gather(*open_tasks, return_exceptions=True)
-        await self._wills.close()
 
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(PING_S)
-            self._wills.ping()
             for _, session in list(self._clients.values()):
                 session.ping()
 
@@ -146,7 +142,7 @@ class MqttNode:
             return
         peer: Any = writer.get_extra_info("peername")
         stream = ClientStream("{}:{}".format(*peer[:2]) if peer else "-", self._settings, reader, writer)
-        session = MqttSession(self._node, stream, self._wills, self._received, self._users, self._allows_anonymous)
+        session = MqttSession(self._node, stream, self._takeovers, self._users, self._allows_anonymous)
         stream.take_tell = session.take_tell
         self._clients[task] = (stream, session)
         try:

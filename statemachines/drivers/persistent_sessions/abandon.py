@@ -9,6 +9,7 @@ from statemachines.drivers.persistent_sessions.share_rows import return_messages
 from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.drivers.persistent_sessions.state_rows import delete_state
 from statemachines.drivers.persistent_sessions.tables import ABANDONED
+from statemachines.drivers.persistent_sessions.will_rows import end_wills
 
 
 def abandon(sql: Sql, session: bytes) -> None:
@@ -17,9 +18,10 @@ def abandon(sql: Sql, session: bytes) -> None:
     if not is_there(sql, session):
         return
     return_messages(sql, session)
+    end_wills(sql, session, 0)
     remove_routes(sql, session)
     delete_state(sql, session)
-    for table in ("epochs", "sessions"):
+    for table in ("epochs", "sessions", "received", "fan_out"):
         sql.run(f"DELETE FROM @{table} WHERE session = :session", session=session)
     sql.run("UPDATE @store SET sessions = sessions - 1")
     sql.run(

@@ -103,36 +103,37 @@ class StreamBatch:
             logger.warning(what, quote_for_log(topic[:100]), why, self._log.count)
 
 
-def share_messages(
-    sql: Sql,
-    matcher: GroupMatcher,
-    trie: RouteTrie,
-    messages: Sequence[PutMessage],
-    routes: Sequence[tuple[Route, ...]],
-) -> list[tuple[Route, ...]]:
-    """Append each message to its stream where a group wants it; its routes, with those to groups.
+class GroupSharing:
+    """What becomes of the messages of one transaction that groups want.
 
-    A message of QoS 0 is not appended: it goes to one session of the group that is connected, if one is.
+    A message of QoS 0 is not appended: it goes to one session of each group that is connected, if one is.
     """
-    matcher.catch_up(sql)
-    batch = StreamBatch(matcher.left_out)
 
-    def to_members(one: PutMessage, filters: Sequence[str]) -> list[Route]:
-        return [member for topic_filter in filters for member in _choose_member(sql, trie, topic_filter)]
+    def __init__(self, sql: Sql, matcher: GroupMatcher, trie: RouteTrie) -> None:
+        matcher.catch_up(sql)
+        self._sql = sql
+        self._matcher = matcher
+        self._trie = trie
+        self._batch = StreamBatch(matcher.left_out)
+        self._ways = {PublishWay.MEMBER: self._to_members, PublishWay.STREAM: self._to_stream}
 
-    def to_stream(one: PutMessage, filters: Sequence[str]) -> list[Route]:
-        terms = SharedTerms(one.qos, ends_at(sql.now_ns, one.expiry_ms))
-        is_added = batch.add(Payload(one.topic, one.payload, one.head), terms)
-        return [Route("", topic_filter, one.qos) for topic_filter in filters] if is_added else []
+    def find_routes(self, message: PutMessage) -> Sequence[Route]:
+        """Those to groups, and to members of groups; the message is appended by `write`."""
+        filters = [f"$share/{group}/{topic_filter}" for group, topic_filter in self._matcher.match(message.topic)]
+        way = self._ways.get(choose_way(message.qos, bool(filters), message.is_appended))
+        return () if way is None else way(message, filters)
 
-    ways = {PublishWay.MEMBER: to_members, PublishWay.STREAM: to_stream}
-    found: list[tuple[Route, ...]] = []
-    for one, its in zip(messages, routes, strict=True):
-        filters = [f"$share/{group}/{topic_filter}" for group, topic_filter in matcher.match(one.topic)]
-        way = ways.get(choose_way(one.qos, bool(filters), one.is_appended))
-        found.append(its if way is None else (*its, *way(one, filters)))
-    batch.write(sql)
-    return found
+    def write(self) -> None:
+        """Append all of them."""
+        self._batch.write(self._sql)
+
+    def _to_members(self, message: PutMessage, filters: Sequence[str]) -> list[Route]:
+        return [member for one in filters for member in _choose_member(self._sql, self._trie, one)]
+
+    def _to_stream(self, message: PutMessage, filters: Sequence[str]) -> list[Route]:
+        terms = SharedTerms(message.qos, ends_at(self._sql.now_ns, message.expiry_ms))
+        is_added = self._batch.add(Payload(message.topic, message.payload, message.head), terms)
+        return [Route("", one, message.qos) for one in filters] if is_added else []
 
 
 def _choose_member(sql: Sql, trie: RouteTrie, topic_filter: str) -> list[Route]:

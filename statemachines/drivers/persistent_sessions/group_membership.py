@@ -399,7 +399,7 @@ class GroupMembership:
 
         for message, payload, terms, origin in found:
             handed = [Handed(carrying.session, carrying.filter, min(qos, terms.qos), terms.until_ns)]
-            unstored = Unstored(payload, partial(stored, message), origin)
+            unstored = Unstored(payload, partial(stored, message), origin=origin)
             self._reception.hand(message, unstored, handed)
         if messages:
             await all_stored.wait()

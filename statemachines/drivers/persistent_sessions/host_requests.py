@@ -11,19 +11,23 @@ from statemachines.drivers.persistent_sessions.declared_groups import (
     list_idle_groups,
 )
 from statemachines.drivers.persistent_sessions.front_message import RetainHandling
-from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, share_messages
+from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.group_rows import count_waiting, group_filters
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
     DeclareGroup,
     DropRows,
+    DropWill,
+    EndWills,
+    FindDueWills,
     ForgetGroup,
     FrontSubscribed,
     HostRequest,
     LagAnswer,
     ListIdleGroups,
     Look,
+    PacketsFound,
     PutCarried,
     PutMessage,
     ReadFilters,
@@ -31,26 +35,40 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadMessages,
     ReadNodes,
     ReadOptions,
+    ReadPackets,
     ReadReturned,
+    ReadUnfinished,
+    ReleasePacket,
+    RetainedFull,
     RetainedMessage,
     Routes,
     ShowMarker,
     Shown,
     Subscribe,
     SubscribeFront,
+    UnfinishedMessage,
     Unsubscribe,
     Watched,
 )
 from statemachines.drivers.persistent_sessions.machine_requests import (
     epoch_of,
-    is_owned,
+    is_current,
     is_there,
     put_marker,
     to_queued,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
+from statemachines.drivers.persistent_sessions.publisher_packets import (
+    keep_packet,
+    put_fan_out,
+    read_packets,
+    read_unfinished,
+    release_packet,
+)
 from statemachines.drivers.persistent_sessions.retained_rows import find_retained, put_retained
+from statemachines.drivers.persistent_sessions.retained_rows import has_room as has_room_retained
 from statemachines.drivers.persistent_sessions.route_rows import (
+    FRONT,
     has_room,
     list_filters,
     put_options,
@@ -62,6 +80,8 @@ from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, of_s
 from statemachines.drivers.persistent_sessions.share_rows import read_returned
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
+from statemachines.drivers.persistent_sessions.will_rows import drop_will, end_wills_of_nodes, find_due, take_will
+from statemachines.persistent_sessions.fan_out import choose_routes
 from statemachines.persistent_sessions.times import MS
 
 LOOK: Final = 1_000
@@ -70,7 +90,10 @@ LOOK: Final = 1_000
 READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
-READS: Final = (ReadMessages, ReadOptions, ReadNodes, ReadFilters, ReadGroups, ReadReturned, CountWaiting, Look)
+READS: Final = (
+    ReadMessages, ReadOptions, ReadPackets, ReadUnfinished, FindDueWills, ReadNodes, ReadFilters, ReadGroups,
+    ReadReturned, CountWaiting, Look,
+)  # fmt: skip
 """What changes nothing."""
 
 PUT_MESSAGE: Final = (
@@ -109,6 +132,12 @@ class HostRequests:
             ReadOptions: self._read_options,
             Unsubscribe: self._unsubscribe,
             PutMessage: self._put_message,
+            ReleasePacket: self._release_packet,
+            DropWill: lambda sql, asked: drop_will(sql, asked.connection.encode()),
+            FindDueWills: lambda sql, asked: find_due(sql),
+            EndWills: lambda sql, asked: end_wills_of_nodes(sql),
+            ReadPackets: self._read_packets,
+            ReadUnfinished: self._read_unfinished,
             PutCarried: self._put_carried,
             ReadFilters: self._read_filters,
             ReadGroups: self._read_groups,
@@ -149,7 +178,7 @@ class HostRequests:
 
     def _subscribe(self, sql: Sql, asked: Subscribe) -> bool | None:
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return False
         if not has_room(sql, session, asked.filter.encode()):
             return None
@@ -175,7 +204,7 @@ class HostRequests:
 
     def _unsubscribe(self, sql: Sql, asked: Unsubscribe) -> bool:
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return False
         remove_route(sql, session, asked.filter.encode())
         return True
@@ -191,45 +220,73 @@ class HostRequests:
             return
         self._caught_up = True
         changed = sql.all(
-            "SELECT session, filter, qos, gone FROM @routes WHERE version > :known ORDER BY version",
+            "SELECT session, filter, qos, gone, options FROM @routes WHERE version > :known ORDER BY version",
             known=self.trie.version,
         )
-        for session, topic_filter, qos, gone in changed:
+        for session, topic_filter, qos, gone, options in changed:
             if gone:
                 self.trie.remove(session.decode(), topic_filter.decode())
             else:
-                self.trie.put(session.decode(), topic_filter.decode(), qos)
+                self.trie.put(session.decode(), topic_filter.decode(), qos, options >= FRONT)
         self.trie.version = version
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    def put_messages(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes]:
-        """Store those that some session has subscribed; the routes of each."""
+    def put_messages(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes | RetainedFull | None]:
+        """Store those that some session has subscribed; the routes of each, or why it may not be stored."""
         self.catch_up(sql)
-        routes = [tuple(self.trie.match(one.topic)) for one in messages]
-        if self.matcher is not None:
-            routes = share_messages(sql, self.matcher, self.trie, messages, routes)
-        found = [one for one, its in zip(messages, routes, strict=True) if of_sessions(its)]
-        put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one in found])
-        for each in messages:
-            if each.retain:
-                put_retained(sql, each)
-        return [self._with_end(sql, one, its) for one, its in zip(messages, routes, strict=True)]
+        sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
+        found = [(one, self._find_routes(sql, one, sharing)) for one in messages]
+        stored = [(one, of_sessions(its)) for one, its in found if isinstance(its, tuple) and of_sessions(its)]
+        put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one, _ in stored])
+        put_fan_out(sql, [(one, its) for one, its in stored if one.is_once])
+        if sharing is not None:
+            sharing.write()
+        for asked, its in found:
+            if asked.retain and isinstance(its, tuple):
+                put_retained(sql, asked)
+        return [its for _, its in found]
 
-    def _put_message(self, sql: Sql, asked: PutMessage) -> Routes:
+    def _put_message(self, sql: Sql, asked: PutMessage) -> Routes | RetainedFull | None:
         return self.put_messages(sql, (asked,))[0]
 
-    def _with_end(self, sql: Sql, asked: PutMessage, routes: Routes) -> Routes:
-        """With the moment from which on the message is over."""
+    def _find_routes(self, sql: Sql, asked: PutMessage, sharing: GroupSharing | None) -> Routes | RetainedFull | None:
+        """With the moment from which on the message is over; a packet id is kept with it."""
+        if asked.needs_room and not has_room_retained(sql, asked):
+            return RetainedFull()
+        if asked.will and not take_will(sql, asked.will.encode()):
+            return None
+        publisher = asked.packet
+        if publisher is not None:
+            if not is_current(sql, publisher):
+                return None
+            if not keep_packet(sql, publisher, asked.id):
+                return ()  # it is stored
+        found = self.trie.match(asked.topic)
+        routes = choose_routes([one for one in found if (one.session, one.filter) not in asked.without])
+        if sharing is not None:
+            routes = (*routes, *sharing.find_routes(asked))
         if asked.expiry_ms is None:
             return routes
         until_ns = over_at(sql.now_ns, asked.expiry_ms)
         return tuple(route._replace(until_ns=until_ns) for route in routes)
 
+    def _release_packet(self, sql: Sql, asked: ReleasePacket) -> bool:
+        if not is_current(sql, asked.packet):
+            return False
+        release_packet(sql, asked.packet)
+        return True
+
+    def _read_packets(self, sql: Sql, asked: ReadPackets) -> PacketsFound:
+        return read_packets(sql, asked.session.encode())
+
+    def _read_unfinished(self, sql: Sql, asked: ReadUnfinished) -> tuple[UnfinishedMessage, ...]:
+        return read_unfinished(sql, asked.age_ms)
+
     def _put_carried(self, sql: Sql, asked: PutCarried) -> int | None:
         """No topic leads to it: what was published under the same name is for others."""
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return None
         found = one(sql, QUALITY, session=session, filter=asked.filter.encode())
         if found is None:
@@ -308,7 +365,7 @@ class HostRequests:
 
     def _look_at(self, sql: Sql, node: bytes, watched: Watched) -> LagAnswer:
         session = watched.session.encode()
-        if not is_owned(sql, session, watched.token):
+        if not is_current(sql, watched):
             return LagAnswer(watched.session, True)
         writers = sql.all(
             "SELECT DISTINCT writer FROM @epochs WHERE session = :session AND writer <> :node ORDER BY 1",

@@ -29,12 +29,13 @@ from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions.backlog import SessionBounds
 from statemachines.drivers.persistent_sessions.collect import GRACES, drop_rows
-from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes
+from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes, ReadUnfinished
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import NodeLife, SessionStore, open_session_store
+from statemachines.drivers.persistent_sessions.will_sender import WillSender
 from statemachines.drivers.port import Feed
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime
@@ -85,6 +86,9 @@ HALT_TURNS: Final = 200
 HALT_TURN_S: Final = 0.01
 """A node that ends in good order waits for its sessions to be left, for so many turns of its loop: 2 s, or more where
 it is not given the processor."""
+
+UNFINISHED_LEASES: Final = 2
+"""A message of QoS 2 whose rows are not all stored for so many leases is finished by any node."""
 
 GIVE_IT_TIME: Final = (
     "its clients go to other nodes meanwhile, and others read what it had; give it a process and processor time of its "
@@ -271,7 +275,8 @@ class SessionNode:
         self._runtime.attach(self._host, self)
         await self._begin_carrier()
         await self._transport.__aenter__()
-        for work in (self._desk.run, self._look, self._commit, self._sweep):
+        wills = WillSender(self._desk, self._reception, self.authority)
+        for work in (self._desk.run, self._look, self._finish, self._commit, self._sweep, wills.run):
             self._tasks.append(asyncio.ensure_future(self._work(work)))
         self._beats = asyncio.ensure_future(self._work(self._beat))
         self._tasks.append(self._beats)
@@ -368,6 +373,15 @@ class SessionNode:
             if watched:
                 seen = await self._desk.ask(Look(self.name, watched))
                 self._runtime.act(partial(self._lookout.take, seen))
+
+    async def _finish(self) -> None:
+        """Finish what another node has begun, and not for long."""
+        while True:
+            await asyncio.sleep(self._look_ms / 1_000)
+            found = await self._desk.ask(ReadUnfinished(UNFINISHED_LEASES * self._lease_ms))
+            done = asyncio.Event()
+            self._reception.finish(found, done.set)
+            await done.wait()
 
     async def _commit(self) -> None:
         while True:

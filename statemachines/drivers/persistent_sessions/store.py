@@ -26,6 +26,7 @@ from statemachines.drivers.persistent_sessions.collector_requests import read_ro
 from statemachines.drivers.persistent_sessions.host_request import (
     DropRows,
     HostRequest,
+    OpenWithWill,
     Page,
     PutMessage,
     ReadPage,
@@ -34,6 +35,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life, put_missing
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
+from statemachines.drivers.persistent_sessions.life_requests import open_with_will
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
 from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
@@ -216,6 +218,8 @@ class SessionStore:
             return self._store_ranges(sql, (request,))[0]
         if isinstance(request, ReadPage):
             return self._machine.page(sql, request)
+        if isinstance(request, OpenWithWill):
+            return (open_with_will(sql, request),)
         if isinstance(request, HostRequest):
             return self._host.answer(sql, request)
         if isinstance(request, OperatorRequest):
@@ -237,7 +241,8 @@ class SessionStore:
             else frozenset()
             for one in run
         ]
-        answers = self._machine.put_ranges(sql, ranges)
+        once = frozenset[str]().union(*(one.once for one in run if isinstance(one, StoreRows)))
+        answers = self._machine.put_ranges(sql, ranges, once)
         payloads: dict[str, Payload] = {}
         qos: dict[str, int] = {}
         for asked, absent, answer in zip(run, had, answers, strict=True):

@@ -52,9 +52,10 @@ class Member(MqttSocket):
         self.connack = await self.connect(self._client_id, clean_start=False, **given)
         return self
 
-    async def join(self, topic_filter="$share/g/jobs/#", qos=1, **options):
+    async def join(self, topic_filter="$share/g/jobs/#", qos=1, ids=(), **options):
         """The reason code of SUBACK, or the packet that came in its place."""
-        answer = await self.ask(SubscribePacket(9, (TopicSubscription(topic_filter, qos, **options),)))
+        properties = PacketProperties(subscription_ids=ids)
+        answer = await self.ask(SubscribePacket(9, (TopicSubscription(topic_filter, qos, **options),), properties))
         return answer.reason_codes[0] if isinstance(answer, SubackPacket) else answer
 
     async def publish(self, topic, payload, qos=1, **fields):

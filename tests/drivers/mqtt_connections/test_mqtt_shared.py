@@ -149,7 +149,7 @@ def test_PS_470_MQ_102_a_message_that_some_session_has_is_stored_for_no_other(st
             def store_row(session, message, offset):
                 rows = (Queued(1, message, JOBS, 1),)
                 origins = {message: Origin("g/jobs/#", "1.0/jobs/1", offset)}
-                return sessions.do(StoreRows(PutRows(session, "x", 0, rows), {message: PAYLOAD}, origins))
+                return sessions.do(StoreRows(PutRows(session, "x", 0, rows), {message: PAYLOAD}, origins=origins))
 
             assert await store_row(one, "m1", 0) == (RowStored(),)
             assert await store_row(one, "m1", 0) == (RowStored(),)  # the same row once more
@@ -353,6 +353,22 @@ def test_MQ_110_a_shared_message_has_the_lower_qos_its_properties_and_the_rest_o
             assert packet.properties.content_type == "c"
             assert packet.properties.user_properties == (("a", "b"),)
             assert 0 < packet.properties.message_expiry <= 600
+
+    run(main())
+
+
+def test_MQ_110_a_shared_message_has_the_identifier_of_its_own_subscription(store):
+    async def main():
+        async with (
+            sharing_node(store) as node,
+            Member(node.address, "w") as writer,
+            Member(node.address, "m") as member,
+        ):
+            await member.join(ids=(7,))
+            await member.join("jobs/#", ids=(8,))
+            await writer.publish("jobs/1", b"one")
+            packets = [await member.take() for _ in range(2)]
+            assert sorted(one.properties.subscription_ids for one in packets) == [(7,), (8,)]
 
     run(main())
 

@@ -235,8 +235,16 @@ def test_MQ_23_more_than_the_receive_maximum():
         client.send(PublishPacket("t", qos=1 + number % 2, packet_id=number))
     assert len(client.send(PublishPacket("t"))) == 1
     assert client.send(PublishPacket("t", qos=1, packet_id=4)) == closed(0x93)
+
+
+def test_MQ_23_ids_that_an_earlier_connection_received_are_open_until_they_are_released():
     client = connect(received=(7, 8, 9))
-    assert len(client.send(PublishPacket("t", qos=1, packet_id=4))) == 1
+    assert client.send(PubrelPacket(7)) == [MessageReleased(7)]
+    assert len(client.send(PublishPacket("t", qos=2, packet_id=4))) == 1
+    assert client.feed(ReleaseStored(7)) == [PubcompPacket(7)]
+    assert client.node.record.releasing_before == 0
+    assert client.send(PublishPacket("t", b"x", 2, packet_id=8, dup=True)) == [PubrecPacket(8)]
+    assert client.send(PublishPacket("t", qos=1, packet_id=5)) == closed(0x93)
 
 
 def test_MQ_23_more_ids_than_there_is_room_for_are_noticed():
