@@ -30,10 +30,12 @@ class Subscribe(HostRequest, frozen=True):
 
 
 class SubscribeFront(Subscribe, frozen=True):
-    """As `Subscribe`, of a front: `options` stay with the filter.  Answered with `FrontSubscribed`."""
+    """As `Subscribe`, of a front: `options` stay with the filter; ids of retained messages that it brings begin with
+    `message`.  Answered with `FrontSubscribed`."""
 
     options: int
     handling: RetainHandling
+    message: str = "-"
 
 
 class RetainedMessage(NamedTuple):
@@ -42,6 +44,8 @@ class RetainedMessage(NamedTuple):
     payload: Payload
     qos: int
     until_ns: int
+    message: str = ""
+    """Its id, as a message for the subscription."""
 
 
 class FrontSubscribed(NamedTuple):

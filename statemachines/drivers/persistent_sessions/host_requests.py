@@ -59,8 +59,10 @@ from statemachines.drivers.persistent_sessions.machine_requests import (
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
 from statemachines.drivers.persistent_sessions.publisher_packets import (
+    drop_retained_rows,
     keep_packet,
     put_fan_out,
+    put_retained_rows,
     read_packets,
     read_unfinished,
     release_packet,
@@ -196,8 +198,15 @@ class HostRequests:
         return FrontSubscribed(True, tuple(self._copy_retained(sql, asked)) if is_wanted else ())
 
     def _copy_retained(self, sql: Sql, asked: SubscribeFront) -> list[RetainedMessage]:
-        """The retained messages for the subscription, each of the lower quality of both."""
-        return [one._replace(qos=min(one.qos, asked.qos)) for one in find_retained(sql, asked.filter)]
+        """The retained messages for the subscription, each of the lower quality of both; a newer one of its topic
+        takes its place until its row is stored."""
+        found = [
+            one._replace(qos=min(one.qos, asked.qos), message=f"{asked.message}.{number}")
+            for number, one in enumerate(find_retained(sql, asked.filter))
+        ]
+        put_messages(sql, [(one.message, one.payload, one.qos) for one in found])
+        put_retained_rows(sql, asked, found)
+        return found
 
     def _read_options(self, sql: Sql, asked: ReadOptions) -> dict[str, int]:
         return read_options(sql, asked.session.encode())
@@ -244,6 +253,7 @@ class HostRequests:
             sharing.write()
         for asked, its in found:
             if asked.retain and isinstance(its, tuple):
+                drop_retained_rows(sql, asked.topic.encode())
                 put_retained(sql, asked)
         return [its for _, its in found]
 

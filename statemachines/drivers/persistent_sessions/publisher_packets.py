@@ -14,7 +14,9 @@ from statemachines.drivers.persistent_sessions.host_request import (
     PacketsFound,
     PublisherPacket,
     PutMessage,
+    RetainedMessage,
     Routes,
+    SubscribeFront,
     UnfinishedMessage,
 )
 from statemachines.drivers.persistent_sessions.payloads import to_payload
@@ -31,7 +33,8 @@ KEEP: Final = "INSERT INTO @received VALUES (:session, :packet, :message) ON CON
 RELEASE: Final = "DELETE FROM @received WHERE session = :session AND packet = :packet"
 PACKETS: Final = "SELECT packet, message FROM @received WHERE session = :session ORDER BY packet"
 PUT: Final = (
-    "INSERT INTO @fan_out VALUES (:message, :session, :filter, :qos, :until_ns, :time_ns) ON CONFLICT DO NOTHING"
+    "INSERT INTO @fan_out VALUES (:message, :session, :filter, :qos, :until_ns, :time_ns, :topic)"
+    " ON CONFLICT DO NOTHING"
 )
 TO_STORE: Final = "SELECT message, filter FROM @fan_out WHERE message IN ({keys}) AND session = :session"
 STORED: Final = "DELETE FROM @fan_out WHERE message = :message AND session = :session AND filter = :filter"
@@ -62,7 +65,21 @@ def put_fan_out(sql: Sql, messages: Iterable[tuple[PutMessage, Routes]]) -> None
         for asked, routes in messages
         for one in routes
     ]
-    sql.put_many(PUT, [(*row, sql.now_ns) for row in rows])
+    sql.put_many(PUT, [(*row, sql.now_ns, None) for row in rows])
+
+
+def put_retained_rows(sql: Sql, asked: SubscribeFront, found: Iterable[RetainedMessage]) -> None:
+    """The rows of retained messages that a subscription brings are still to be stored."""
+    values = (asked.session.encode(), asked.filter.encode())
+    rows = [
+        (one.message.encode(), *values, one.qos, one.until_ns, sql.now_ns, one.payload.topic.encode()) for one in found
+    ]
+    sql.put_many(PUT, rows)
+
+
+def drop_retained_rows(sql: Sql, topic: bytes) -> None:
+    """A newer message of the topic is retained: the row of an older one is not stored behind it."""
+    sql.run("DELETE FROM @fan_out WHERE topic = :topic", topic=topic)
 
 
 def read_open_rows(sql: Sql, session: bytes, rows: Sequence[Queued]) -> set[OpenRow]:

@@ -598,12 +598,11 @@ class SessionServer:
         def take_all(found: FrontSubscribed) -> None:
             take(found.done)
             for one in found.retained:
-                message = self.new_message()
                 handed = Handed(asked.session, asked.filter, one.qos, one.until_ns)
-                self.hand(message, Unstored(one.payload, lambda: None), [handed])
+                self.hand(one.message, Unstored(one.payload, lambda: None, True), [handed])
 
         given = (asked.session, asked.token, asked.filter, asked.qos)
-        self._desk.give(SubscribeFront(*given, wanted.options, wanted.handling), take_all)
+        self._desk.give(SubscribeFront(*given, wanted.options, wanted.handling, self.new_message()), take_all)
 
     def _find_options(self, life: str, visitor: ClientConnection, asked: OptionsWanted) -> None:
         node = self._host.nodes.get(life_of_owner(visitor.owner))

@@ -39,11 +39,13 @@ _PUBLISHED_ONCE: Final = (
     # A packet id of QoS 2 that the client of a session has published and not released; its message.
     "CREATE TABLE @received (session BYTES NOT NULL, packet NUMBER NOT NULL, message BYTES NOT NULL,"
     " PRIMARY KEY (session, packet))",
-    # A row that is still to be stored, of a message that comes to a subscription once; since when.
+    # A row that is still to be stored, of a message that comes to a subscription once; since when.  `topic` of a
+    # retained message, for which a newer one takes the place of the row.
     "CREATE TABLE @fan_out (message BYTES NOT NULL, session BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL,"
-    " until_ns NUMBER NOT NULL, time_ns NUMBER NOT NULL, PRIMARY KEY (message, session, filter))",
+    " until_ns NUMBER NOT NULL, time_ns NUMBER NOT NULL, topic BYTES, PRIMARY KEY (message, session, filter))",
     "CREATE INDEX fan_out_by_time ON @fan_out (time_ns, message)",
     "CREATE INDEX fan_out_by_session ON @fan_out (session)",
+    "CREATE INDEX fan_out_by_topic ON @fan_out (topic)",
 )
 
 _WILLS: Final = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from session_databases import SECOND, connect, run
 
+from statemachines.drivers.persistent_sessions.front_message import RetainHandling
 from statemachines.drivers.persistent_sessions.host_request import (
     PacketsFound,
     PublisherPacket,
@@ -14,6 +15,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReleasePacket,
     StoreRows,
     Subscribe,
+    SubscribeFront,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
@@ -82,6 +84,28 @@ def test_PS_477_what_is_unfinished_comes_in_the_order_in_which_it_was_published(
         clock.now += SECOND
         some = [one.message for one in await store.do(ReadUnfinished(1))]
         assert (len(some), some) == (100, sorted(some, key=names.index))
+
+    run(url, play)
+
+
+def test_PS_442_a_retained_message_is_not_stored_behind_a_newer_one_of_its_topic(url):
+    async def play(store, clock):
+        one = await connect(store, "s1")
+        for writer in ("w1", "w2"):
+            await store.ask(BeginEpoch("s1", writer))
+        for topic in ("a", "b"):
+            await store.do(PutMessage(f"{topic}1", topic, b"old", 1, retain=True))
+        asked = SubscribeFront("s1", one.token, "#", 1, 0, RetainHandling.ALWAYS, "w1/m1")
+        found = (await store.do(asked)).retained
+        assert [(copy.message, copy.payload.topic) for copy in found] == [("w1/m1.0", "a"), ("w1/m1.1", "b")]
+        assert await store.do(PutMessage("a2", "a", b"new", 1, retain=True)) == (Route("s1", "#", 1, 0, True),)
+        rows = tuple(Queued(number, copy.message, "#") for number, copy in enumerate(found, 1))
+        once = frozenset(copy.message for copy in found)
+        put = StoreRows(PutRows("s1", "w1", 1, rows), {copy.message: copy.payload for copy in found}, once)
+        assert await store.do(put) == (RowsDuplicate((1,)),)
+        put = StoreRows(PutRows("s1", "w2", 1, (Queued(1, "w1/m1.1", "#"),)), {}, once)
+        assert await store.do(put) == (RowStored(),), "whichever node does"
+        assert await store.do(ReadUnfinished(0)) == ()
 
     run(url, play)
 

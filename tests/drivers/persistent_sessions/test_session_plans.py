@@ -137,6 +137,8 @@ BOUNDED = {
     Access("fan_out", ("message", "session")): "filters of one session that match one message",
     Access("fan_out", ("message",)): "rows of a message that are still to be stored; or a look whether there is one",
     Access("fan_out", ("session",), index="fan_out_by_session"): "rows for one session that are under way",
+    Access("fan_out", ("topic",), index="fan_out_by_topic"): "subscriptions of a topic whose retained message comes",
+    Access("retained", (), "topic"): "topics that begin as a filter does (retained_rows.RETAINED_MAX)",
     Access("wills", ("session",), index="wills_by_session"): "of each connection of a session that was not sent yet",
     Access("nodes", ()): "names of nodes",
 }
