@@ -41,16 +41,21 @@ QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
 class MqttProcess:
     """A node as a process; it comes back on its ports."""
 
-    def __init__(self, folder, name, store):
+    def __init__(self, folder, name, store, groups=False):
         self.folder, self.name, self.store = folder, name, store
         self.port, self.node_port = free_port(), free_port()
-        self.child = None
+        self.group_port = free_port() if groups else 0
+        self.child, self.options = None, ()
 
     async def start(self, others, *options):
+        options = self.options = options or self.options
         peers = ",".join(f"127.0.0.1:{one.node_port}" for one in others if one is not self)
         command = [sys.executable, "-m", "statemachines", "node", "mqtt", "--store", self.store, "--name", self.name]
         command += ["--listen", f"127.0.0.1:{self.port}", "--node-listen", f"127.0.0.1:{self.node_port}"]
         command += ["--peers", peers, *QUICK, "--trace", str(self.folder / "trace"), *options]
+        if self.group_port:
+            leaders = ",".join(f"127.0.0.1:{one.group_port}" for one in others if one is not self)
+            command += ["--group-listen", f"127.0.0.1:{self.group_port}", "--group-peers", leaders]
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=log)
         line = await asyncio.wait_for(self.child.stdout.readline(), START_S)
@@ -79,9 +84,9 @@ class MqttProcess:
 
 
 @contextlib.asynccontextmanager
-async def mqtt_nodes(folder, store, names=("a", "b"), *options):
-    """Nodes that run, and have ended when this is left."""
-    nodes = [MqttProcess(folder, name, store) for name in names]
+async def mqtt_nodes(folder, store, names=("a", "b"), *options, groups=False):
+    """Nodes that run, and have ended when this is left; `groups`: clients may use `$share`."""
+    nodes = [MqttProcess(folder, name, store, groups) for name in names]
     try:
         await asyncio.gather(*(node.start(nodes, *options) for node in nodes))
         yield nodes

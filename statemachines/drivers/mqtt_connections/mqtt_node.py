@@ -50,6 +50,11 @@ PING_S: Final = 5.0
 
 STOP_S: Final = 2.0
 
+NOT_SHARED: Final = (
+    "$share/GROUP/FILTER is refused (0x9E): this node has no groups, or their streams are in another database than its "
+    "sessions"
+)
+
 
 class MqttNode:
     """The listener.
@@ -142,8 +147,9 @@ class MqttNode:
             self._server = await asyncio.start_server(self._serve, host, port, ssl=self._tls, backlog=1_024)
         except OSError as error:
             raise ConfigurationError("listen", f"{host}:{port}", f"cannot be listened at: {error}") from error
-        has_groups = self._node.reception.carrier is not None
-        self._settings = replace(self._settings, shared_available=has_groups)
+        self._settings = replace(self._settings, shared_available=self._node.shares_streams)
+        if not self._node.shares_streams:
+            logger.warning("%s: %s", self._node.name, NOT_SHARED)
         self._system_topics = SystemTopics(self._node, self.read_counters)
         if self._ws_listen is not None:
             await self._begin_web_sockets(self._ws_listen)

@@ -15,6 +15,7 @@ from uuid import uuid4
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
+from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.message_properties import (
     NO_OPTIONS,
     SubscriptionOptions,
@@ -60,6 +61,7 @@ from statemachines.persistent_sessions.client_message import (
     Welcome,
 )
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+from statemachines.shared_subscriptions.stream_store import parse_filter
 
 FOREVER_S: Final = 2**32 - 1
 CLIENT_ID_MAX: Final = 1_024
@@ -83,6 +85,8 @@ REFUSALS: Final = {
     "no_store": (ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_SHUTTING_DOWN),
 }
 """Why a session ends -> what CONNACK says, and DISCONNECT.  Any other is 0x88 and 0x80."""
+
+TOO_LARGE: Final = ReasonCode.PACKET_TOO_LARGE
 
 REFUSED_S: Final = 1.0
 """So late a client is refused that would try again at once."""
@@ -124,6 +128,7 @@ class MqttSession:
         self._node = node
         self._stream = stream
         self._takeovers = takeovers
+        self._letters = DeadLetters(node)
         self._users = users
         self._allows_anonymous = allows_anonymous
         self._link: NodeLink | None = None
@@ -369,8 +374,14 @@ class MqttSession:
             check_filter(topic_filter)
         except ConfigurationError:
             return ReasonCode.TOPIC_FILTER_INVALID
-        if is_shared(topic_filter) and self._node.reception.carrier is None:
+        if not is_shared(topic_filter):
+            return 0
+        if not self._node.shares_streams:
             return ReasonCode.SHARED_NOT_SUPPORTED
+        try:
+            parse_filter(topic_filter)
+        except ConfigurationError:
+            return ReasonCode.TOPIC_FILTER_INVALID
         return 0
 
     def _unsubscribe(self, event: s.FiltersUnwanted) -> None:
@@ -426,14 +437,18 @@ class MqttSession:
         if self._deliveries is not None:
             self._deliveries.append(message)
             return
-        packet = read_message(message, self._options.get(message.filter, NO_OPTIONS), self._find_ids(message.topic))
+        packet = read_message(message, self._options.get(message.filter, NO_OPTIONS), self._find_ids(message))
+        self._letters.note_delivery(message)
         if message.packet:
             self._expected[message.packet] = "puback" if message.qos == 1 else "pubrec"
         self._stream.feed(s.DeliveryReady(packet))
 
-    def _find_ids(self, topic: str) -> tuple[int, ...]:
-        """Identifiers of all subscriptions that the topic matches."""
-        found = {int(route.session) for route in self._identified.match(topic)}
+    def _find_ids(self, message: Delivered) -> tuple[int, ...]:
+        """Identifiers of all subscriptions that the topic matches; of a message of a group, that of its own."""
+        if is_shared(message.filter):
+            own = self._options.get(message.filter, NO_OPTIONS).subscription_id
+            return (own,) if own else ()
+        found = {int(route.session) for route in self._identified.match(message.topic)}
         return tuple(sorted(found))
 
     def _deliver_release(self, message: Pubrel) -> None:
@@ -456,16 +471,18 @@ class MqttSession:
         if answer not in (expected, "pubrec" if expected == "pubcomp" else expected):
             self._stream.stop(ReasonCode.PROTOCOL_ERROR)
         elif event.reason_code >= 0x80:
-            self._refuse(packet_id, answer)
+            self._letters.store(packet_id, event.reason_code, lambda: self._refuse(packet_id, answer))
         elif answer == "pubrec":
             self._say(Pubrec(packet_id))
         else:
             del self._expected[packet_id]
+            self._letters.forget(packet_id)
             self._say(Puback(packet_id) if answer == "puback" else Pubcomp(packet_id))
 
     def _drop(self, event: s.DeliveryDropped) -> None:
         if event.packet_id:
-            self._refuse(event.packet_id, self._expected[event.packet_id])
+            answer = self._expected[event.packet_id]
+            self._letters.store(event.packet_id, TOO_LARGE, lambda: self._refuse(event.packet_id, answer))
 
     def _refuse(self, packet_id: int, answer: str) -> None:
         """The client does not take the message, and it is not sent again (MQTT-4.8.2-6)."""

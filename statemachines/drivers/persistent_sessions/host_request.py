@@ -9,6 +9,7 @@ import msgspec
 from statemachines.drivers.persistent_sessions.front_message import RetainHandling, SessionWill
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
+from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
 from statemachines.kernel import Answer
 from statemachines.persistent_sessions.life_request import OpenSession
 from statemachines.persistent_sessions.message import Queued
@@ -78,7 +79,8 @@ class PublisherPacket(NamedTuple):
 
 class PutMessage(HostRequest, frozen=True):
     """Store a message, if any session subscribes it; answered with the routes that it matches, a tuple of `Route`,
-    which say from when on it is over: `expiry_ms` from now, by the clock of the database (None: never)."""
+    which say from when on it is over: `expiry_ms` from now, by the clock of the database (None: never).  A route
+    without a session is a group to whose stream the message was appended."""
 
     id: str
     topic: str
@@ -97,6 +99,8 @@ class PutMessage(HostRequest, frozen=True):
     """(session, filter): subscriptions that do not get it."""
     will: str = ""
     """It is the will of this connection, which is deleted ("": none).  Answered with None: somebody has sent it."""
+    is_appended: bool = False
+    """Append it to the stream of its topic, whether or not a group is there for it."""
 
     @property
     def needs_room(self) -> bool:
@@ -182,6 +186,34 @@ class ReadUnfinished(HostRequest, frozen=True):
     age_ms: int
 
 
+class DeclareGroup(HostRequest, frozen=True):
+    """A session is about to subscribe the filter of a group: keep the group, which ends when nobody subscribes it for
+    long, unless it is declared otherwise.  Answered with "", or why there may not be one more."""
+
+    session: str
+    filter: str
+
+
+class ListIdleGroups(HostRequest, frozen=True):
+    """Which groups that only such subscriptions declared has no session subscribed for `expiry_ms`?  They count as
+    being destroyed from now on.  Answered with a tuple of their filters."""
+
+    expiry_ms: int
+
+
+class ForgetGroup(HostRequest, frozen=True):
+    """The group was destroyed: what is kept of it here goes, too."""
+
+    filter: str
+
+
+class ReadReturned(HostRequest, frozen=True):
+    """Messages of these groups that sessions which have ended never acknowledged; answered with group -> some of them,
+    as (id, message), the oldest first."""
+
+    groups: tuple[str, ...]
+
+
 class ReadGroups(HostRequest, frozen=True):
     """Which filters of groups does the session subscribe?  Answered with a tuple of them."""
 
@@ -215,12 +247,14 @@ class PutCarried(HostRequest, frozen=True):
 
 class StoreRows(HostRequest, frozen=True):
     """Store a range of rows, and again those of their messages that are gone: nobody referred to them until now.
-    `payloads` by the ids of the messages; `once`: those that come to each subscription once.  Answered as `PutRows`
-    is."""
+    `payloads` by the ids of the messages; `once`: those that come to each subscription once; `origins` of those that
+    are of groups.  Answered as `PutRows` is, or with a `Page` that says which messages some session has already: their
+    rows bring nothing."""
 
     put: PutRows
     payloads: dict[str, Payload]
     once: frozenset[str] = frozenset()
+    origins: dict[str, Origin] = {}
 
 
 class DropRows(HostRequest, frozen=True):
@@ -243,10 +277,12 @@ class ReadPage(HostRequest, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """`answers`, as to the request for the rows alone; `payloads` by the ids of their messages."""
+    """`answers`, as to the request for the rows alone; `payloads` by the ids of their messages; `gone`: messages
+    that bring nothing, since another session has them."""
 
     answers: tuple[Answer, ...]
-    payloads: dict[str, Payload]
+    payloads: dict[str, Payload] = {}
+    gone: frozenset[str] = frozenset()
 
 
 class ReadMessages(HostRequest, frozen=True):

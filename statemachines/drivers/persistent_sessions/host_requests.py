@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from statemachines.drivers.persistent_sessions.declared_groups import (
+    declare_group,
+    forget_group,
+    list_idle_groups,
+)
 from statemachines.drivers.persistent_sessions.front_message import RetainHandling
+from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.group_rows import count_waiting, group_filters
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
+    DeclareGroup,
     DropRows,
     DropWill,
     EndWills,
     FindDueWills,
+    ForgetGroup,
     FrontSubscribed,
     HostRequest,
     LagAnswer,
+    ListIdleGroups,
     Look,
     PacketsFound,
     PutCarried,
@@ -27,6 +36,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadNodes,
     ReadOptions,
     ReadPackets,
+    ReadReturned,
     ReadUnfinished,
     ReleasePacket,
     RetainedFull,
@@ -68,7 +78,8 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     read_options,
     remove_route,
 )
-from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
+from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, of_sessions
+from statemachines.drivers.persistent_sessions.share_rows import read_returned
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
 from statemachines.drivers.persistent_sessions.will_rows import drop_will, end_wills_of_nodes, find_due, take_will
@@ -83,7 +94,7 @@ READ: Final = 100
 
 READS: Final = (
     ReadMessages, ReadOptions, ReadPackets, ReadUnfinished, FindDueWills, ReadNodes, ReadFilters, ReadGroups,
-    CountWaiting, Look,
+    ReadReturned, CountWaiting, Look,
 )  # fmt: skip
 """What changes nothing."""
 
@@ -110,8 +121,11 @@ QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = 
 class HostRequests:
     """It knows the routes as of the last transaction that asked for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, where: str = "") -> None:
+        self._where = where
         self.trie = RouteTrie()
+        self.matcher: GroupMatcher | None = None
+        """What finds the groups of a message; None: their streams are not in this database."""
         self._caught_up = False
         """In the transaction that is open."""
         self._kinds: dict[type[HostRequest], Callable[[Sql, Any], Any]] = {
@@ -129,6 +143,10 @@ class HostRequests:
             PutCarried: self._put_carried,
             ReadFilters: self._read_filters,
             ReadGroups: self._read_groups,
+            DeclareGroup: self._declare_group,
+            ListIdleGroups: self._list_idle_groups,
+            ForgetGroup: lambda sql, asked: forget_group(sql, asked.filter),
+            ReadReturned: lambda sql, asked: read_returned(sql, asked.groups),
             CountWaiting: self._count_waiting,
             DropRows: self._drop_rows,
             ReadMessages: self._read_messages,
@@ -150,7 +168,13 @@ class HostRequests:
         """It is not, or nobody knows: what was read within it may never have been."""
         if self._caught_up:
             self.trie = RouteTrie()
+        if self.matcher is not None:
+            self.matcher.forget()
         self._caught_up = False
+
+    def share_streams(self) -> None:
+        """From now on messages are appended to the streams of groups in this database."""
+        self.matcher = GroupMatcher(self._where)
 
     # -- routes ---------------------------------------------------------------------------------------------------
 
@@ -220,10 +244,13 @@ class HostRequests:
     def put_messages(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes | RetainedFull | None]:
         """Store those that some session has subscribed; the routes of each, or why it may not be stored."""
         self.catch_up(sql)
-        found = [(one, self._find_routes(sql, one)) for one in messages]
-        stored = [(one, its) for one, its in found if isinstance(its, tuple) and its]
+        sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
+        found = [(one, self._find_routes(sql, one, sharing)) for one in messages]
+        stored = [(one, of_sessions(its)) for one, its in found if isinstance(its, tuple) and of_sessions(its)]
         put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one, _ in stored])
         put_fan_out(sql, [(one, its) for one, its in stored if one.is_once])
+        if sharing is not None:
+            sharing.write()
         for asked, its in found:
             if asked.retain and isinstance(its, tuple):
                 drop_retained_rows(sql, asked.topic.encode())
@@ -233,7 +260,7 @@ class HostRequests:
     def _put_message(self, sql: Sql, asked: PutMessage) -> Routes | RetainedFull | None:
         return self.put_messages(sql, (asked,))[0]
 
-    def _find_routes(self, sql: Sql, asked: PutMessage) -> Routes | RetainedFull | None:
+    def _find_routes(self, sql: Sql, asked: PutMessage, sharing: GroupSharing | None) -> Routes | RetainedFull | None:
         """With the moment from which on the message is over; a packet id is kept with it."""
         if asked.needs_room and not has_room_retained(sql, asked):
             return RetainedFull()
@@ -247,6 +274,8 @@ class HostRequests:
                 return ()  # it is stored
         found = self.trie.match(asked.topic)
         routes = choose_routes([one for one in found if (one.session, one.filter) not in asked.without])
+        if sharing is not None:
+            routes = (*routes, *sharing.find_routes(asked))
         if asked.expiry_ms is None:
             return routes
         until_ns = over_at(sql.now_ns, asked.expiry_ms)
@@ -280,6 +309,16 @@ class HostRequests:
 
     def _read_groups(self, sql: Sql, asked: ReadGroups) -> tuple[str, ...]:
         return group_filters(sql, asked.session.encode())
+
+    def _declare_group(self, sql: Sql, asked: DeclareGroup) -> str:
+        if self.matcher is not None:
+            self.matcher.catch_up(sql)
+        is_known = self.matcher is not None and self.matcher.is_declared(asked.filter)
+        return declare_group(sql, asked, is_known)
+
+    def _list_idle_groups(self, sql: Sql, asked: ListIdleGroups) -> tuple[str, ...]:
+        self.catch_up(sql)
+        return list_idle_groups(sql, asked, self.trie)
 
     def _count_waiting(self, sql: Sql, asked: CountWaiting) -> int:
         return count_waiting(sql, asked.session.encode(), asked.filter, asked.most)

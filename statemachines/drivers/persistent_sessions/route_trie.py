@@ -7,6 +7,8 @@ not match.  `version` says how much of the store's changes it knows.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 
@@ -56,6 +58,15 @@ class RouteTrie:
                 self._plain.pop(topic_filter, None)
             return
         self._remove_below(self._root, topic_filter.split("/"), 0, session)
+
+    def sessions_of(self, topic_filter: str) -> list[str]:
+        """The sessions that subscribe this very filter, sorted."""
+        if not has_wildcard(topic_filter):
+            return sorted(self._plain.get(topic_filter, ()))
+        branch: Branch | None = self._root
+        for level in topic_filter.split("/"):
+            branch = None if branch is None else branch.below.get(level)
+        return [] if branch is None else sorted(branch.here)
 
     def match(self, topic: str) -> list[Route]:
         """Every subscription that the topic matches, sorted."""
@@ -111,6 +122,11 @@ def _gather(branch: Branch, path: tuple[str, ...], found: list[Route]) -> None:
 def make_route(session: str, topic_filter: str, number: int) -> Route:
     """Of a subscription whose quality, and whether it is single, is this number."""
     return Route(session, topic_filter, number % SINGLE, 0, number >= SINGLE)
+
+
+def of_sessions(routes: Iterable[Route]) -> tuple[Route, ...]:
+    """The routes without those to the streams of groups."""
+    return tuple(filter(attrgetter("session"), routes))
 
 
 def has_wildcard(topic_filter: str) -> bool:

@@ -167,8 +167,11 @@ class SessionNode:
         self._bounds = bounds or SessionBounds()
         self.messages_dropped = 0
         """Of sessions that had more waiting than they may, dropped by this node."""
-        self._groups = groups
+        self.groups = groups
+        """May be set until the node is entered."""
         self._carrier: GroupMembership | None = None
+        self.shares_streams = False
+        """What is published to this node goes to groups, too: their streams are in its database."""
         self._refused = RateLimitedLog(steady_ns)
         self._credentials = credentials
         self.authority = Authority(authorize, limit_s=authorize_s, who=name)
@@ -284,7 +287,7 @@ class SessionNode:
             connections_max=self._max_connections,
         )
         self._runtime.attach(self._host, self)
-        self._begin_carrier()
+        await self._begin_carrier()
         await self._transport.__aenter__()
         wills = WillSender(self._desk, self._reception, self.authority)
         for work in (self._desk.run, self._look, self._finish, self._commit, self._sweep, wills.run):
@@ -292,16 +295,23 @@ class SessionNode:
         self._beats = asyncio.ensure_future(self._work(self._beat))
         self._tasks.append(self._beats)
 
-    def _begin_carrier(self) -> None:
-        if self._groups is None:
+    async def _begin_carrier(self) -> None:
+        if self.groups is None:
             return
         from statemachines.drivers.persistent_sessions.group_membership import (
             GroupMembership,  # a node without groups needs none of it
         )
+        from statemachines.drivers.persistent_sessions.group_upkeep import GroupUpkeep
+        from statemachines.drivers.persistent_sessions.groups import share_database
 
-        self._carrier = GroupMembership(self._groups, self.name, self._desk, self._reception, self._runtime.fail)
+        self.shares_streams = await share_database(self._where, self.groups)
+        if self.shares_streams:
+            self._store.share_streams()
+        self._carrier = GroupMembership(self.groups, self.name, self._desk, self._reception, self._runtime.fail)
         self._reception.carrier = self._carrier
-        self._tasks.append(asyncio.ensure_future(self._work(self._carrier.run)))
+        upkeep = GroupUpkeep(self._carrier, self.groups, self._desk)
+        for work in (self._carrier.run, upkeep.give_returned, upkeep.end_idle):
+            self._tasks.append(asyncio.ensure_future(self._work(work)))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -328,6 +338,10 @@ class SessionNode:
         await self._store.close()
         if self._log is not None:
             self._log.close()
+
+    def fail(self, error: BaseException) -> None:
+        """It cannot go on: something of its process that it needs has failed."""
+        self._runtime.fail(error)
 
     async def wait_for_failure(self) -> None:
         """Wait until the node cannot go on, and raise why."""

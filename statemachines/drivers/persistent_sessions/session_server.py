@@ -26,6 +26,7 @@ from statemachines.drivers.persistent_sessions.front_message import (
     OptionsWanted,
     PacketReleased,
     PublishUnmatched,
+    RetainHandling,
     SessionWill,
     WillDropped,
 )
@@ -58,6 +59,8 @@ from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX,
 from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_rows import FILTERS_MAX
+from statemachines.drivers.persistent_sessions.route_trie import of_sessions
+from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
 from statemachines.drivers.persistent_sessions.topic import (
     check_filter,
     check_name,
@@ -159,6 +162,12 @@ class Unstored(NamedTuple):
     payload: Payload
     stored: Callable[[], None]
     is_once: bool = False
+    origin: Origin | None = None
+    """Where it is from, if it is of a group."""
+
+    def origins_of(self, message: str) -> dict[str, Origin]:
+        """The same under the message's id; nothing: it is of none."""
+        return {} if self.origin is None else {message: self.origin}
 
 
 class ClientConnection:
@@ -560,6 +569,9 @@ class SessionServer:
         def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
             request = Subscribe(at.session, at.token, check_filter(asked.filter), asked.qos)
             if self.carrier is not None and is_shared(asked.filter):
+                if isinstance(asked, FrontSubscribe):  # of a group no retained message comes
+                    given = (request.session, request.token, request.filter, request.qos, asked.options)
+                    request = SubscribeFront(*given, RetainHandling.NEVER)
                 self.carrier.subscribe(visitor.owner, request, take, lambda why: refuse(at, why))
             else:
                 check_private(asked.filter)
@@ -695,14 +707,15 @@ class SessionServer:
         def stored() -> None:
             self._answer(life, visitor, asked)
 
-        def take(routes: Routes | RetainedFull | None) -> None:
-            if not isinstance(routes, tuple):
+        def take(its: Routes | RetainedFull | None) -> None:
+            if not isinstance(its, tuple):
                 self._count(visitor, -1, -size_of(asked))
-                if routes is not None:  # else another connection has the session, and repeats what was not answered
+                if its is not None:  # else another connection has the session, and repeats what was not answered
                     self._tell(life, Refused(asked.n, NO_RETAINED))
                 return
+            routes = of_sessions(its)
             if not routes:
-                self._answer(life, visitor, asked, is_matched=bool(without))  # its own filter may match
+                self._answer(life, visitor, asked, is_matched=bool(its or without))  # its own filter may match
                 return
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
             unstored = Unstored(Payload(asked.topic, asked.payload, head), stored, packet is not None)
@@ -711,12 +724,28 @@ class SessionServer:
         given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
         self._desk.give(PutMessage(*given, packet, without), take)
 
+    def append(self, payload: Payload, take: Callable[[], None]) -> None:
+        """Append a message of the node's own to the stream of its topic, and store it for sessions; `take` hears when
+        that is done."""
+        message = self.new_message()
+
+        def hand_on(routes: Routes) -> None:
+            targets = [Handed(one.session, one.filter, min(one.qos, 1)) for one in of_sessions(routes)]
+            if targets:
+                self.hand(message, Unstored(payload, take), targets)
+            else:
+                take()
+
+        given = (message, payload.topic, payload.data, 1, None, payload.head)
+        self._desk.give(PutMessage(*given, is_appended=True), hand_on)
+
     def publish_will(self, due: DueWill, done: Callable[[], None]) -> None:
         """Publish it, unless another node has; `done` is called when its rows are stored."""
         message, will = self.new_message(), due.will
         payload = Payload(will.topic, will.payload, will.head or None)
 
-        def take(routes: Routes | None) -> None:
+        def take(found: Routes | None) -> None:
+            routes = of_sessions(found or ())
             if not routes:
                 done()
                 return
@@ -774,19 +803,24 @@ class SessionServer:
             return found
         for message, payload in found.payloads.items():
             self._payloads.put(message, payload)
+        for message in found.gone:
+            self._payloads.drop(message)
         return found.answers
 
     def with_message(self, request: Request) -> Request | StoreRows:
         """Rows to be stored, with their messages: we have each until all its rows are."""
         if not isinstance(request, PutRows):
             return request
-        payloads, once = {}, set()
+        payloads: dict[str, Payload] = {}
+        origins: dict[str, Origin] = {}
+        once: set[str] = set()
         for row in request.rows:
             found = self._unstored.get(row.message)
             if found is not None:
                 payloads[row.message] = found.payload
                 once |= {row.message} if found.is_once else set()
-        return StoreRows(request, payloads, frozenset(once)) if payloads else request
+                origins |= found.origins_of(row.message)
+        return StoreRows(request, payloads, frozenset(once), origins) if payloads else request
 
     def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted, *, is_matched: bool = True) -> None:
         """It is stored, or nobody is there that it is for."""

@@ -28,6 +28,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     DropRows,
     HostRequest,
     OpenWithWill,
+    Page,
     PutMessage,
     ReadPage,
     StoreRows,
@@ -43,6 +44,7 @@ from statemachines.drivers.persistent_sessions.operator_requests import ANSWERS 
 from statemachines.drivers.persistent_sessions.operator_requests import READS as OPERATOR_READS
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_runs import RANGES, runs_of
+from statemachines.drivers.persistent_sessions.share_rows import settle_origins
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
@@ -98,7 +100,7 @@ class SessionStore:
         self._database = database
         self._watch = watch or TimeWatch(database.where)
         self._machine = MachineRequests(database.where, page)
-        self._host = HostRequests()
+        self._host = HostRequests(database.where)
         self._tried: tuple[int, list[Any]] = (0, [])
         self._tally: BacklogTally | None = None
 
@@ -159,6 +161,10 @@ class SessionStore:
     def take_drops(self) -> list[DropRows]:
         """What sessions have beyond their bounds, as far as a collector has read."""
         return [] if self._tally is None else self._tally.take_drops()
+
+    def share_streams(self) -> None:
+        """Append each message that is for a group to its stream, in this database: the streams are there."""
+        self._host.share_streams()
 
     async def accept_clock(self) -> bool:
         """Ages count again, after a clock that was set ahead had stopped them; False: they did."""
@@ -238,21 +244,29 @@ class SessionStore:
         answer = kind(sql, request)
         return () if answer is None else (answer,)
 
-    def _store_ranges(self, sql: Sql, run: Sequence[Asked]) -> list[tuple[Answer, ...]]:
+    def _store_ranges(self, sql: Sql, run: Sequence[Asked]) -> list[tuple[Answer, ...] | Page]:
         """Ranges of rows, and those of their messages that are gone."""
         ranges = [one.put if isinstance(one, StoreRows) else cast("PutRows", one) for one in run]
+        had: list[frozenset[str]] = [
+            settle_origins(sql, one.put, one.origins, one.payloads)
+            if isinstance(one, StoreRows) and one.origins
+            else frozenset()
+            for one in run
+        ]
         once = frozenset[str]().union(*(one.once for one in run if isinstance(one, StoreRows)))
         answers = self._machine.put_ranges(sql, ranges, once)
         payloads: dict[str, Payload] = {}
         qos: dict[str, int] = {}
-        for asked, answer in zip(run, answers, strict=True):
+        for asked, absent, answer in zip(run, had, answers, strict=True):
             if isinstance(asked, StoreRows) and isinstance(answer, RowStored):
                 for row in asked.put.rows:
-                    if row.message in asked.payloads and row.message not in payloads:
+                    if row.message in asked.payloads and row.message not in absent and row.message not in payloads:
                         payloads[row.message] = asked.payloads[row.message]
                         qos[row.message] = row.qos
         put_missing(sql, payloads, qos)
-        return [(answer,) for answer in answers]
+        return [
+            Page((answer,), gone=absent) if absent else (answer,) for answer, absent in zip(answers, had, strict=True)
+        ]
 
     def _check(self, sql: Sql, life: NodeLife) -> int:
         """The last batch of this life, if it is the node's last and this is its store."""

@@ -59,6 +59,21 @@ _WILLS: Final = (
     "CREATE INDEX wills_by_due ON @wills (due_ns, node, life)",
 )
 
+_SHARES: Final = (
+    # Groups that only SUBSCRIBE of a front declared; `idle_ns`: since when no session subscribes them (0: one does,
+    # -1: they are being destroyed).
+    "CREATE TABLE @declared_groups (filter BYTES PRIMARY KEY, idle_ns NUMBER NOT NULL)",
+    # Of a group and a stream: the offset behind the last message that was stored for a session.
+    "CREATE TABLE @carried (filter BYTES NOT NULL, stream BYTES NOT NULL, next NUMBER NOT NULL,"
+    " PRIMARY KEY (filter, stream))",
+    # Messages of a group that sessions which have ended never acknowledged.
+    "CREATE TABLE @returned (filter BYTES NOT NULL, time_ns NUMBER NOT NULL, part NUMBER NOT NULL,"
+    " message BYTES NOT NULL, topic BYTES NOT NULL, payload BYTES NOT NULL, head BYTES,"
+    " PRIMARY KEY (filter, time_ns, part))",
+    "CREATE UNIQUE INDEX returned_by_message ON @returned (message)",
+)
+"""Of groups whose streams are in the same database."""
+
 _TABLES: Final = (
     # One row.  `time_ns`: of the last commit; `identity`: of this store and no other; `routes`: how often routes have
     # changed, `forgotten`: up to which of these changes those that removed something are not kept any more; `tokens`:
@@ -117,6 +132,7 @@ _TABLES: Final = (
     *_FOUND_ALONE,
     *_PUBLISHED_ONCE,
     *_WILLS,
+    *_SHARES,
 )
 
 UPGRADES: Final = {
@@ -148,6 +164,7 @@ UPGRADES: Final = {
     6: (
         *_PUBLISHED_ONCE,
         *_WILLS,
+        *_SHARES,
         "ALTER TABLE @store ADD COLUMN retained_bytes NUMBER NOT NULL DEFAULT 0",
         "UPDATE @store SET retained_bytes = (SELECT coalesce(sum(length(payload)), 0) FROM @retained)",
     ),
@@ -155,7 +172,7 @@ UPGRADES: Final = {
 """Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted; 3: connections
 of a client are; 4: markers, routes that are gone and nodes that live have an index, and a clock that leaps is noted;
 5: messages have heads; 6: messages are retained, and subscriptions have options of a front; 7: packet
-ids of publishers and wills are kept."""
+ids of publishers and wills are kept, and messages of groups are stored once."""
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
 

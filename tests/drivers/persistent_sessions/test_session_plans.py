@@ -16,6 +16,7 @@ from statemachines.drivers.identity import Identity
 from statemachines.drivers.persistent_sessions import (
     abandon,
     collector_requests,
+    declared_groups,
     group_rows,
     host_requests,
     life_requests,
@@ -26,6 +27,7 @@ from statemachines.drivers.persistent_sessions import (
     route_rows,
     row_ranges,
     session_row,
+    share_rows,
     sql,
     sqlite,
     state_rows,
@@ -36,10 +38,13 @@ from statemachines.drivers.persistent_sessions.front_message import RetainHandli
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
+    DeclareGroup,
     DropRows,
     DropWill,
     EndWills,
     FindDueWills,
+    ForgetGroup,
+    ListIdleGroups,
     Look,
     OpenWithWill,
     PublisherPacket,
@@ -51,6 +56,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadNodes,
     ReadPackets,
     ReadPage,
+    ReadReturned,
     ReadUnfinished,
     ReleasePacket,
     ShowMarker,
@@ -68,6 +74,7 @@ from statemachines.drivers.persistent_sessions.operator_request import (
     PurgeClient,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import collector_request as collector
@@ -121,6 +128,11 @@ BOUNDED = {
     Access("session_rows", ("session", "writer", "epoch", "token", "n"), index="markers"): "the marker that is shown",
     Access("session_rows", ("session", "writer", "epoch"), "number"): "rows that one request marks (MARKS_MAX)",
     Access("session_rows", ("session",), "writer"): "a look whether there is one",
+    Access("declared_groups"): "shared_group.GROUPS_MAX",
+    Access("returned", ("filter",)): "share_rows.RETURNED_MAX",
+    Access("returned"): "a look whether there is one",
+    Access("returned", index="returned_by_message"): "the same",
+    Access("carried", ("filter",)): "streams of a group that has ended, once",
     Access("received", ("session",)): "the receive maximum",
     Access("fan_out", ("message", "session")): "filters of one session that match one message",
     Access("fan_out", ("message",)): "rows of a message that are still to be stored; or a look whether there is one",
@@ -144,8 +156,9 @@ PAGED = {
 """What is read in pages, in the order of its key, from a place on."""
 
 MODULES = (
-    abandon, collector_requests, group_rows, host_requests, life_requests, machine_requests, operator_requests,
-    publisher_packets, route_rows, row_ranges, session_row, sql, state_rows, store, will_rows,
+    abandon, collector_requests, declared_groups, group_rows, host_requests, life_requests, machine_requests,
+    operator_requests, publisher_packets, route_rows, row_ranges, session_row, share_rows, sql, state_rows, store,
+    will_rows,
 )  # fmt: skip
 
 
@@ -162,6 +175,7 @@ async def drive(opened, clock, steady):
     await do(Unsubscribe("s1", token, "b"))
     for number in range(1, 5):
         await do(PutMessage(f"m{number}", "a/x", b"x", 1, None if number % 2 else 60_000))
+    await share(opened)
     await do(PutCarried("s1", token, "$share/g/x", (("g1", Payload("x", b"x")),)))
     for writer in ("n1", "n2"):
         await ask(BeginEpoch("s1", writer))
@@ -211,6 +225,24 @@ async def drive(opened, clock, steady):
     await ask(KeepAlive("c2", "s3", token))
     await opened.accept_clock()
     await ask(collector.ForgetClient("c", 1))
+
+
+async def share(opened):
+    """Messages of a group: of its stream, of a session that is gone, and once more; and a group that ends."""
+    do = opened.do
+    assert await do(DeclareGroup("s1", "$share/g/x")) == ""
+    for number, (session, offset) in enumerate((("s1", 1), ("s1", 1), ("none", 2)), 1):
+        message = f"g{number}"
+        rows = (replace(queued(number, message), filter="$share/g/x"),)
+        origins = {message: Origin("g/x", "0.0/x", offset)}
+        await do(StoreRows(PutRows(session, "n3", 0, rows), {message: Payload("x", b"x")}, origins=origins))
+    assert list(await do(ReadReturned(("g/x",)))) == ["g/x"]
+    origins = {"g4": Origin("g/x", "", 0, "g3")}
+    await do(StoreRows(PutRows("s1", "n3", 0, (queued(3, "g4"),)), {"g4": Payload("x", b"x")}, origins=origins))
+    assert await do(ReadReturned(("g/x",))) == {}
+    assert await do(DeclareGroup("s1", "$share/idle/x")) == ""
+    assert [await do(ListIdleGroups(0)) for _ in range(2)] == [(), ("$share/idle/x",)]
+    await do(ForgetGroup("$share/idle/x"))
 
 
 async def publish_once(opened, token):
