@@ -189,19 +189,14 @@ def make_relaxed(actor: Actor) -> Actor:
     """The same component, where a message may be given back and its group lets its stream go on."""
     if isinstance(actor, Account):
         return LetterAccount(actor.streams, actor.published)
-    if isinstance(actor, Store) and actor.name == GROUP_STORE:
-        one = copy.copy(actor)
-        one.state = Map({key: relax(stored) for key, stored in in_order(actor.state)})
-        return one
-    if isinstance(actor, LeaderHost):
-        one = copy.copy(actor)
-        one.silent = actor.silent - {"commit", "renew"}
-        return one
-    if isinstance(actor, SessionConsumer):
-        one = copy.copy(actor)
+    one = copy.copy(actor)
+    if isinstance(one, Store) and actor.name == GROUP_STORE:
+        one.state = Map({key: relax(stored) for key, stored in in_order(one.state)})
+    elif isinstance(one, LeaderHost):
+        one.silent = one.silent - {"commit", "renew"}
+    elif isinstance(one, SessionConsumer):
         one.__class__ = FailingConsumer
-        return one
-    return actor
+    return one
 
 
 def relax(stored: Stored) -> Stored:
