@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -41,6 +42,8 @@ class GroupMatcher:
         self._codec = RecordCodec(where)
         self._version: Version = UNKNOWN
         self._trie = RouteTrie()
+        self.turns: Counter[str] = Counter()
+        """Filter of a group -> how many messages of QoS 0 went to its members."""
         self.left_out = RateLimitedLog(steady_ns)
         """Messages that no stream can have."""
 
@@ -51,6 +54,7 @@ class GroupMatcher:
         if version == self._version:
             return
         self._trie = RouteTrie()
+        self.turns.clear()
         for key, stored in self._codec.read_all([(*one,) for one in streams.read_declarations()]):
             name = record_name(key)
             if isinstance(stored.value, Properties) and not stored.value.destroyed:
@@ -128,18 +132,17 @@ class GroupSharing:
         self._batch.write(self._sql)
 
     def _to_members(self, message: PutMessage, filters: Sequence[str]) -> list[Route]:
-        return [member for one in filters for member in _choose_member(self._sql, self._trie, one)]
+        return [member for one in filters for member in self._choose_member(one)]
+
+    def _choose_member(self, topic_filter: str) -> list[Route]:
+        """A session that subscribes the filter and is connected, in turn; nothing: there is none."""
+        sessions = [one.encode() for one in self._trie.sessions_of(topic_filter)[:MEMBERS_MAX]]
+        connected = sorted(bytes(one) for (one,) in all_of(self._sql, CONNECTED, sessions, nobody=b""))
+        self._matcher.turns[topic_filter] += 1
+        chosen = connected[(self._matcher.turns[topic_filter] - 1) % max(1, len(connected)) :][:1]
+        return [Route(one.decode(), topic_filter, 0) for one in chosen]
 
     def _to_stream(self, message: PutMessage, filters: Sequence[str]) -> list[Route]:
         terms = SharedTerms(message.qos, ends_at(self._sql.now_ns, message.expiry_ms))
         is_added = self._batch.add(Payload(message.topic, message.payload, message.head), terms)
         return [Route("", one, message.qos) for one in filters] if is_added else []
-
-
-def _choose_member(sql: Sql, trie: RouteTrie, topic_filter: str) -> list[Route]:
-    """A session that subscribes the filter and is connected; each time another."""
-    sessions = [one.encode() for one in trie.sessions_of(topic_filter)[:MEMBERS_MAX]]
-    connected = sorted(session for (session,) in all_of(sql, CONNECTED, sessions, nobody=b""))
-    if not connected:
-        return []
-    return [Route(bytes(connected[sql.now_ns % len(connected)]).decode(), topic_filter, 0)]

@@ -10,13 +10,12 @@ from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
 from statemachines.drivers.persistent_sessions import (
     abandon,
     declared_groups,
-    group_matcher,
     group_membership,
     host_requests,
     life_requests,
     share_rows,
 )
-from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher
+from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
 from statemachines.drivers.persistent_sessions.host_request import PacketsFound
 from statemachines.mqtt_codec import packet_rule, topic_rule
@@ -34,7 +33,7 @@ BREAKS = {
     "MQ-108": swap(host_requests, "declare_group", lambda sql, asked, is_known: ""),
     "MQ-109": swap(declared_groups, "age_group", lambda idle_ns, is_subscribed, now_ns, expiry_ms: idle_ns),
     "MQ-110": swap(group_membership, "split_terms", lambda payload: (payload, group_membership.SharedTerms())),
-    "MQ-111": swap(group_matcher, "_choose_member", lambda sql, trie, topic_filter: []),
+    "MQ-111": swap(GroupSharing, "_choose_member", lambda self, topic_filter: []),
     "MQ-112": swap(DeadLetters, "note_delivery", lambda self, message: None),
     "MQ-120": swap(host_requests, "read_packets", lambda sql, session: PacketsFound((), ())),
     "MQ-121": swap(mqtt_session, "build_will", lambda will, identity: None),
