@@ -154,7 +154,11 @@ def watched():
         note(cursor, statement, rows[0])
         return execute_many(cursor, statement, rows, **given)
 
-    sqlite3.connect = lambda *given, **named: connect(*given, factory=Watched, **named)
+    def watch(factory):
+        """What a store's own connection asks in the end."""
+        return Watched if factory is None else type("WatchedToo", (factory, Watched), {})
+
+    sqlite3.connect = lambda *given, **named: connect(*given, **named | {"factory": watch(named.get("factory"))})
     psycopg.Cursor.execute, psycopg.Cursor.executemany = watched_execute, watched_many
     try:
         yield plans
