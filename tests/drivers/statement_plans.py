@@ -20,6 +20,9 @@ import psycopg
 EXPLAINED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 """How statements begin that read rows."""
 
+NO_ROWS = ("_upgrade", "check_power")
+"""Functions that are not looked at: an upgrade reads everything, once, and settings are no rows."""
+
 CALLS = ("execute", "executemany", "all", "run", "put_many")
 """Methods that take a statement ..."""
 FUNCTIONS = ("one", "all_of", "_number")
@@ -65,11 +68,11 @@ class Plans:
             self.plans[statement] = explain()
 
     def never_asked(self, *modules):
-        """Where these modules ask something that nobody has driven them to ask; an upgrade reads everything, once."""
+        """Where these modules ask something that nobody has driven them to ask."""
         found = []
         for module in modules:
             tree = ast.parse(Path(module.__file__).read_text())
-            tree.body = [one for one in tree.body if getattr(one, "name", "") != "_upgrade"]
+            tree.body = [one for one in tree.body if getattr(one, "name", "") not in NO_ROWS]
             for node in ast.walk(tree):
                 if isinstance(node, ast.Call) and _asks(node):
                     lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
@@ -154,7 +157,11 @@ def watched():
         note(cursor, statement, rows[0])
         return execute_many(cursor, statement, rows, **given)
 
-    sqlite3.connect = lambda *given, **named: connect(*given, factory=Watched, **named)
+    def watch(factory):
+        """What a store's own connection asks in the end."""
+        return Watched if factory is None else type("WatchedToo", (factory, Watched), {})
+
+    sqlite3.connect = lambda *given, **named: connect(*given, **named | {"factory": watch(named.get("factory"))})
     psycopg.Cursor.execute, psycopg.Cursor.executemany = watched_execute, watched_many
     try:
         yield plans

@@ -13,8 +13,8 @@ STARVED = ("behind", "draining")
 class Flow:
     """One writer of an owner: `k` of the marker that is shown, or of a cut without one, under `epoch` (0: none), so
     many messages `kept` behind it; `taken`: the last position that this owner took (None: nothing yet); `event`: what
-    the flow has heard last; `status`: its state; `blocked`: the last position that waited for other writers, `released`: that does
-    not any more."""
+    the flow has heard last; `status`: its state; `blocked`: the last position that waited for other writers, and
+    `released`: the last of those that wait no more."""
 
     __slots__ = (
         "_findings",

@@ -55,7 +55,8 @@ class SessionBook(msgspec.Struct):
     has no packet for any more; `packets` of the committed state, and whatever was `carried` under each; `taken` of each
     writer; `queued` of it.  `over`: what had expired before it was in flight, or to be sent.  `subscribed`:
     filter -> when the client knew it; `orders`: (filter, connection of a publisher) -> the last number that came;
-    `awaited`: (filter, publisher) -> what of it has not come, in the order in which it was stored.
+    `awaited`: (filter, publisher) -> what of it has not come, in the order in which it was stored;
+    `keys` of the rows by the ids of their messages.
     """
 
     client: str
@@ -73,11 +74,13 @@ class SessionBook(msgspec.Struct):
     subscribed: dict[str, int] = {}
     orders: dict[tuple[str, str], int] = {}
     awaited: dict[tuple[str, str], dict[Key, None]] = {}
+    keys: dict[str, list[Key]] = {}
 
     def put(self, key: Key, row: Row) -> None:
         """A row is stored."""
         self.rows[key] = row
         self.awaited.setdefault((key[0], publisher_of(key)), {})[key] = None
+        self.keys.setdefault(row.message, []).append(key)
         line = self.lines.setdefault(row.writer, Line())
         line.places[key] = len(line.rows)
         line.rows.append(key)
@@ -113,6 +116,8 @@ class SessionBook(msgspec.Struct):
 
     def list_stored_between(self, writer: str, before: Place, until: Place) -> Iterator[Key]:
         """The rows of a writer behind one place, up to another."""
+        if until <= before:
+            return
         line = self.lines.get(writer)
         for key in reversed(line.rows if line is not None else []):
             place = self.rows[key].place

@@ -7,12 +7,11 @@ processes have one order, and one whose connection was lost in its commit is ove
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-import psycopg
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, TextClause, text
 
@@ -27,13 +26,17 @@ from statemachines.drivers.persistent_sessions.tables import (
     on_postgres,
 )
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S
-from statemachines.drivers.sql.pipeline import open_pipeline
+from statemachines.drivers.sql.pipeline import Pipeline, open_pipeline
 from statemachines.drivers.sql.postgres import CLOCK, Database, Layout
+from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.store_time import StoreTime, time_of_read
 
+if TYPE_CHECKING:
+    from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
+
 T = TypeVar("T")
-Driver = psycopg.Connection[tuple[Any, ...]]
 
 
 class Found(NamedTuple):
@@ -90,8 +93,10 @@ class PostgresSql:
     """A transaction on a server, which shows its time when it is asked: it goes out with the first query.  `stamp`, and
     what is made of it."""
 
-    def __init__(self, driver: Driver, stamp: str, clock: Mapping[str, Any], settle: Settle) -> None:
-        self._driver = driver
+    def __init__(self, pipeline: Pipeline, stamp: str, clock: dict[str, Any], settle: Settle) -> None:
+        self._pipeline = pipeline
+        self._clock = clock
+        self._driver = driver = pipeline.driver
         self._stamp = driver.execute(_for_driver(stamp), clock)
         self._settle = settle
         self._found: Found | None = None
@@ -127,6 +132,14 @@ class PostgresSql:
         self.all("SELECT 1")  # so that it has come
         return found.rowcount
 
+    def streams(self) -> GuestStreams:
+        """The streams of groups in this database; they are there."""
+        from statemachines.drivers.shared_subscriptions.postgres.guest_streams import PostgresGuestStreams
+
+        _ = self.now_ns
+        self._pipeline.leave()  # theirs are SQLAlchemy's statements, each of which is waited for
+        return PostgresGuestStreams(self._pipeline.connection, self._clock)
+
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
             names = ManyRows.of(statement).names
@@ -134,11 +147,30 @@ class PostgresSql:
             self._driver.cursor().executemany(_for_driver(statement), values)
 
 
+def check_power(connection: Connection) -> None:
+    """The server flushes each commit.  Raises `ConfigurationError` for a setting by which it does not."""
+    for name in ("fsync", "synchronous_commit"):
+        value = connection.execute(text(f"SHOW {name}")).scalar_one()
+        if value == "off":
+            rule = f"the server has {name} = off, so a power failure loses what it has committed; switch it on"
+            raise ConfigurationError("durability", Durability.POWER.value, rule)
+
+
 class PostgresSessions:
     """The database at `url`; raises as `Database` does."""
 
-    def __init__(self, url: str, busy_s: float = BUSY_S, clock: Clock | None = None, *, identity: bytes) -> None:
+    def __init__(
+        self,
+        url: str,
+        busy_s: float = BUSY_S,
+        clock: Clock | None = None,
+        *,
+        identity: bytes,
+        durability: Durability = Durability.PROCESS,
+    ) -> None:
         def agree(connection: Connection) -> None:
+            if durability is Durability.POWER:
+                check_power(connection)
             connection.execute(
                 _ours("UPDATE @store SET identity = :identity WHERE identity IS NULL"), {"identity": identity}
             )
@@ -147,7 +179,7 @@ class PostgresSessions:
         self.where = self._database.url
 
     @contextmanager
-    def writing(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
+    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> Iterator[Sql]:
         """All or nothing, and alone."""
 
         def settle(sql: Sql, row: tuple[Any, ...]) -> Found:
@@ -162,10 +194,10 @@ class PostgresSessions:
                 sql.run(CORRECT, **asdict(found))
             return Found(found.time_ns, found.age_limit_ns(found.time_ns), found.time_ns)
 
-        with self._database.transaction() as connection, open_pipeline(connection) as driver:
-            sql = PostgresSql(driver, STAMP, self._database.clock, settle)
+        with self._database.transaction() as connection, open_pipeline(connection) as pipeline:
+            sql = PostgresSql(pipeline, STAMP, self._database.clock, settle)
             yield sql
-            _ = sql.now_ns
+            _ = sql.now_ns  # whoever watches the clock sees every transaction
 
     @contextmanager
     def reading(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
@@ -177,8 +209,10 @@ class PostgresSessions:
             now_ns = time_of_read(found, clock_ns, None) if watch is None else watch.read(found, clock_ns)
             return Found(now_ns, found.age_limit_ns(now_ns), found.time_ns)
 
-        with self._database.snapshot() as connection, open_pipeline(connection) as driver:
-            yield PostgresSql(driver, TIME, self._database.clock, settle)
+        with self._database.snapshot() as connection, open_pipeline(connection) as pipeline:
+            sql = PostgresSql(pipeline, TIME, self._database.clock, settle)
+            yield sql
+            _ = sql.now_ns  # whoever watches the clock sees every transaction
 
     def last_commit_ns(self) -> int:
         """When something was committed last."""

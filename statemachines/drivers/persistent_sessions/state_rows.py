@@ -25,13 +25,13 @@ PUT_PACKET: Final = (
     " number = excluded.number, message = excluded.message, filter = excluded.filter, qos = excluded.qos,"
     " until_ns = excluded.until_ns"
 )
-END_PACKETS: Final = "DELETE FROM @packets WHERE session = :session AND packet BETWEEN :first AND :last"
+DELETE_PACKETS: Final = "DELETE FROM @packets WHERE session = :session AND packet BETWEEN :first AND :last"
 QUEUED_ENDS: Final = (
     "SELECT coalesce((SELECT min(place) FROM @queued WHERE session = :session), 0),"
     " coalesce((SELECT max(place) FROM @queued WHERE session = :session), -1)"
 )
-DEQUEUE: Final = "DELETE FROM @queued WHERE session = :session AND place < :first"
-PUT_PLACES: Final = "UPDATE @sessions SET revision = revision + 1, places = :places WHERE session = :session"
+DELETE_QUEUED: Final = "DELETE FROM @queued WHERE session = :session AND place < :first"
+WRITE_REVISION: Final = "UPDATE @sessions SET revision = revision + 1, places = :places WHERE session = :session"
 PUT_QUEUED: Final = "INSERT INTO @queued VALUES (:session, :place, :number, :message, :filter, :qos, :until_ns)"
 
 
@@ -65,11 +65,11 @@ def write_change(sql: Sql, session: bytes, change: StateChange) -> None:
     taken = sorted(change.taken.items())
     sql.put_many(PUT_TAKEN, [(session, writer.encode(), epoch, number) for writer, (epoch, number) in taken])
     for first, last in runs_of_numbers(change.ended):
-        sql.run(END_PACKETS, session=session, first=first, last=last)
+        sql.run(DELETE_PACKETS, session=session, first=first, last=last)
     sql.put_many(PUT_PACKET, [_packet_row(session, one) for one in change.list_packets(sql.aged_ns)])
     if change.dequeued or change.queued:
         _write_queued(sql, session, change)
-    sql.run(PUT_PLACES, session=session, places=change.places)
+    sql.run(WRITE_REVISION, session=session, places=change.places)
 
 
 def delete_state(sql: Sql, session: bytes) -> None:
@@ -99,7 +99,7 @@ def _write_queued(sql: Sql, session: bytes, change: StateChange) -> None:
     assert found is not None
     first, last = found
     if change.dequeued:
-        sql.run(DEQUEUE, session=session, first=first + change.dequeued)
+        sql.run(DELETE_QUEUED, session=session, first=first + change.dequeued)
     sql.put_many(
         PUT_QUEUED, [(session, place, *_row(row)) for place, row in enumerate(change.queued, last + 1)]
     )  # fmt: skip

@@ -6,25 +6,36 @@ so does an error that it brings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
 
 import psycopg
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+Driver = psycopg.Connection[tuple[Any, ...]]
+
+
+class Pipeline(NamedTuple):
+    """The `driver` of a connection; `leave`: from now on each statement is waited for."""
+
+    connection: Connection
+    driver: Driver
+    leave: Callable[[], None]
+
 
 @contextmanager
-def open_pipeline(connection: Connection) -> Iterator[psycopg.Connection[Any]]:
-    """The driver's connection, in the transaction that has begun; it is committed with what went out last.
+def open_pipeline(connection: Connection) -> Iterator[Pipeline]:
+    """In the transaction that has begun; it is committed with what went out last.
 
     Raises what SQLAlchemy would: `DBAPIError`.
     """
     driver: Any = connection.connection.driver_connection
     try:
-        with driver.pipeline():
-            yield driver
+        with ExitStack() as stack:
+            stack.enter_context(driver.pipeline())
+            yield Pipeline(connection, driver, stack.close)
             driver.commit()
     except psycopg.Error as error:
         raise wrap_error(connection, error) from error
