@@ -81,7 +81,7 @@ class Publisher(Actor):
         return lines
 
 
-class Count(Event, frozen=True, gc=False):
+class CommitSeen(Event, frozen=True, gc=False):
     """So many rows were committed; or this writer has `died`, or is `up` again."""
 
     commits: int = 0
@@ -89,7 +89,7 @@ class Count(Event, frozen=True, gc=False):
     up: str = ""
 
 
-class MovingLocal(msgspec.Struct, frozen=True, gc=False):
+class PublisherCourse(msgspec.Struct, frozen=True, gc=False):
     """`sent`: so many messages; `since_ns`: when it sent the first of them to the writer that it is at; `waits`: for
     the answer to the last; `commits` of rows, so far; writers that are `down`."""
 
@@ -108,27 +108,27 @@ class MovingPublisher(Observer):
         super().__init__(PUBLISHER)
         self.course = course
 
-    def initial(self) -> MovingLocal:
-        return MovingLocal()
+    def initial(self) -> PublisherCourse:
+        return PublisherCourse()
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if actor == DATABASE and before.commits != after.commits:
-            return Count(after.commits)
+            return CommitSeen(after.commits)
         if isinstance(event, Restart):
-            return Count(up=actor)
-        return Count(died=actor) if isinstance(event, Crash) else None
+            return CommitSeen(up=actor)
+        return CommitSeen(died=actor) if isinstance(event, Crash) else None
 
-    def inputs(self, local: MovingLocal) -> tuple[Any, ...]:
+    def inputs(self, local: PublisherCourse) -> tuple[Any, ...]:
         if local.waits or local.sent == len(self.course):
             return ()
         to = self.course[local.sent]
         return () if to[0] in local.down else (PublishTo(*to),)
 
-    def react(self, local: MovingLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: PublisherCourse, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         last = self.course[local.sent - 1] if local.sent else ("", "")
         match event:
-            case Count(commits, died, up):
+            case CommitSeen(commits, died, up):
                 gives_up = bool(died) and died == last[0]
                 down = tuple(sorted({*local.down, died} - {up, ""}))
                 commits = max(commits, local.commits)
@@ -141,7 +141,7 @@ class MovingPublisher(Observer):
         local = replace(local, sent=local.sent + 1, since_ns=since_ns, waits=True)
         return Reaction(local, (), (Envelope(self.name, event.writer, hand),))
 
-    def describe(self, local: MovingLocal) -> str:
+    def describe(self, local: PublisherCourse) -> str:
         return f"has sent {local.sent} messages{', and waits for an answer' if local.waits else ''}"
 
     def bounds(self) -> dict[str, str]:
