@@ -162,7 +162,7 @@ def test_PS_443_options_and_identifiers_of_a_subscription_hold_over_a_reconnect(
                 await subscribe(client, no_local=True, retain_as_published=True, identifier=(77,))
             async with MqttSocket(node.address) as client:
                 assert (await client.connect(clean_start=False, properties=KEPT)).session_present
-                await publish(client, b"mine", code=0x10)
+                await publish(client, b"mine")
                 await publish(client, b"ours", topic="$SYS/x", code=0x87)
                 await publish(other, b"theirs", retain=True)
                 packet = await receive(client)

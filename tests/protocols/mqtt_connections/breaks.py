@@ -12,11 +12,14 @@ from statemachines.drivers.persistent_sessions import (
     declared_groups,
     group_membership,
     host_requests,
+    life_requests,
     share_rows,
 )
 from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
+from statemachines.drivers.persistent_sessions.host_request import PacketsFound
 from statemachines.mqtt_codec import packet_rule, topic_rule
+from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
 
 BREAKS = {
     "MQ-100": swap(GroupMatcher, "match", lambda self, topic: []),
@@ -32,4 +35,10 @@ BREAKS = {
     "MQ-110": swap(group_membership, "split_terms", lambda payload: (payload, group_membership.SharedTerms())),
     "MQ-111": swap(GroupSharing, "_choose_member", lambda self, topic_filter: []),
     "MQ-112": swap(DeadLetters, "note_delivery", lambda self, message: None),
+    "MQ-120": swap(host_requests, "read_packets", lambda sql, session: PacketsFound((), ())),
+    "MQ-121": swap(mqtt_session, "build_will", lambda will, identity: None),
+    "MQ-122": swap(life_requests, "settle_wills", lambda sql, session, expiry_ms, ended_ns: None),
+    "MQ-123": swap(host_requests, "choose_routes", tuple),
+    "MQ-124": swap(TakeoverLimit, "is_reached", lambda self, client_id, now_ns: False),
+    "MQ-125": swap(host_requests, "has_room_retained", lambda sql, asked: True),
 }
