@@ -88,7 +88,7 @@ def is_storing(record: MqttConnectionRecord, event: WithId) -> bool:
 
 def is_refusal_unsayable(record: MqttConnectionRecord, event: PublishStoredAs) -> bool:
     """An acknowledgement of 3.1.1 has no reason code."""
-    return is_storing(record, event) and event.reason_code >= 0x80 and record.version is MqttVersion.V3_1_1
+    return event.reason_code >= 0x80 and record.version is MqttVersion.V3_1_1 and is_storing(record, event)
 
 
 def is_received(record: MqttConnectionRecord, event: PubrelMessage) -> bool:
@@ -107,8 +107,9 @@ def fit_version(record: MqttConnectionRecord, packet: PublishPacket) -> PublishP
 
 
 def is_too_large(record: MqttConnectionRecord, event: DeliveryReady) -> bool:
-    packet = fit_version(record, event.packet)
-    return 0 < record.max_packet < len(encode(packet, record.version))
+    if not record.max_packet:
+        return False
+    return record.max_packet < len(encode(fit_version(record, event.packet), record.version))
 
 
 def build_connack(record: MqttConnectionRecord, event: MqttSessionOpened) -> ConnackPacket:

@@ -71,8 +71,10 @@ def write_head(packet: PublishPacket) -> bytes:
     Raises:
         ConfigurationError: for more properties than a head takes.
     """
-    headers: list[Header] = []
     properties = packet.properties
+    if properties is NO_PROPERTIES and not packet.retain:
+        return b""
+    headers: list[Header] = []
     if properties is not NO_PROPERTIES:
         properties = replace(properties, message_expiry=None, topic_alias=None, subscription_ids=())
         if _are_headers(properties.user_properties):

@@ -71,6 +71,9 @@ PUBLISHING_MAX: Final = 500
 PUBLISHING_BYTES_MAX: Final = 2 * 2**20
 """Messages of a client that are on their way into the database, and their bytes: so long it is not read."""
 
+FILTERS_MAX: Final = 1_000
+"""Filters of one SUBSCRIBE that are looked at, as many as a session may have; beyond they are refused."""
+
 CHANGES_MAX: Final = 50
 """Filters of a client that are on their way into the database; those behind wait."""
 
@@ -92,13 +95,15 @@ REFUSED_S: Final = 1.0
 class FilterChange:
     """A SUBSCRIBE or UNSUBSCRIBE that waits for the node: its codes, as far as they are known."""
 
-    __slots__ = ("codes", "is_subscribe", "open", "packet_id")
+    __slots__ = ("codes", "earlier", "is_subscribe", "open", "packet_id")
 
     def __init__(self, packet_id: int, count: int, is_subscribe: bool) -> None:
         self.packet_id = packet_id
         self.codes = [0] * count
         self.open = count
         self.is_subscribe = is_subscribe
+        self.earlier: dict[int, tuple[str, SubscriptionOptions | None]] = {}
+        """Of a filter that may be refused: what it had before."""
 
 
 class MqttSession:
@@ -328,11 +333,12 @@ class MqttSession:
     def _subscribe(self, event: s.FiltersWanted) -> None:
         change = FilterChange(event.packet_id, len(event.subscriptions), True)
         for place, one in enumerate(event.subscriptions):
-            code = self._refuse_filter(one.filter)
+            code = self._refuse_filter(one.filter) if place < FILTERS_MAX else ReasonCode.QUOTA_EXCEEDED
             if code:
                 self._settle(change, place, code)
                 continue
             options = SubscriptionOptions(one.no_local, one.retain_as_published, event.subscription_id or 0)
+            change.earlier[place] = (one.filter, self._options.get(one.filter))
             self._set_options(one.filter, options)
             change.codes[place] = one.qos
             self._count += 1
@@ -340,6 +346,13 @@ class MqttSession:
             wanted = FrontSubscribe(self._count, one.filter, one.qos, options.number, handling)
             self._waiting.append((wanted, change, place))
         self._ask_changes()
+
+    def _restore_options(self, change: FilterChange, place: int) -> None:
+        """A refused subscription changes nothing: what is kept of a client does not grow by what it may not have."""
+        topic_filter, options = change.earlier.get(place, ("", None))
+        self._set_options(topic_filter, options or NO_OPTIONS)
+        if options is None:
+            self._options.pop(topic_filter)
 
     def _set_options(self, topic_filter: str, options: SubscriptionOptions) -> None:
         self._forget_id(topic_filter)
@@ -405,6 +418,7 @@ class MqttSession:
             self._end_publish(message.n, ReasonCode.NOT_AUTHORIZED if NOT_ALLOWED in message.why else code)
             return
         change, place = self._changes.pop(message.n)
+        self._restore_options(change, place)
         has_quota = message.why == "busy" or "may not have more" in message.why
         code = ReasonCode.QUOTA_EXCEEDED if has_quota else ReasonCode.UNSPECIFIED_ERROR
         self._settle(change, place, ReasonCode.NOT_AUTHORIZED if NOT_ALLOWED in message.why else code)

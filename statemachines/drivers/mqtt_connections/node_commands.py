@@ -18,8 +18,15 @@ from statemachines.drivers.options import (
     Trace,
     read_credentials,
 )
-from statemachines.drivers.persistent_sessions.node_commands import GroupConfig, NodeSecretFile, Permissions, Store
+from statemachines.drivers.persistent_sessions.node_commands import (
+    Durable,
+    GroupConfig,
+    NodeSecretFile,
+    Permissions,
+    Store,
+)
 from statemachines.drivers.signals import on_hangup, run_until_signal
+from statemachines.drivers.sql.durability import Durability
 from statemachines.kernel import ConfigurationError
 
 
@@ -29,6 +36,14 @@ def mqtt(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where MQTT clients connect; port 0: any that is free.")
     ] = "127.0.0.1:1883",
+    listen_ws: Annotated[
+        str,
+        typer.Option("--listen-ws", metavar="HOST:PORT", help="Where MQTT clients connect over WebSocket."),
+    ] = "",
+    ws_origins: Annotated[
+        str,
+        typer.Option("--ws-origins", metavar="URL,...", help="Origins of web pages that may connect over WebSocket."),
+    ] = "",
     node_listen: Annotated[
         str,
         typer.Option(
@@ -95,6 +110,7 @@ def mqtt(
         int, typer.Option("--marker-ms", min=1, max=MS_MAX, help="A writer that does not answer for so long is fenced.")
     ] = 3_000,
     permissions: Permissions = None,
+    durability: Durable = Durability.PROCESS,
     trace: Trace = None,
     secret_file: SecretFile = None,
     node_secret_file: NodeSecretFile = None,
@@ -156,6 +172,7 @@ def mqtt(
         look_ms=look,
         credentials=credentials,
         authorize=None if permissions is None else PermissionFile(permissions),
+        durability=durability,
         trace=trace,
     )
     known = None if users is None else PasswordFile(users)
@@ -172,6 +189,8 @@ def mqtt(
         ),
         users=known,
         tls=credentials.listening(),
+        ws_listen=parse_address(listen_ws) if listen_ws else None,
+        ws_origins=[one.strip() for one in ws_origins.split(",") if one.strip()],
     )
 
     async def work() -> None:
@@ -186,6 +205,8 @@ def mqtt(
             on_hangup(lambda: [one.reload() for one in (known, node.authority) if one is not None])
             address, port = front.address
             print(f"listening on {address}:{port}", flush=True)
+            if listen_ws:
+                print("listening for WebSocket on {}:{}".format(*front.ws_address), flush=True)
             await node.wait_for_failure()
 
     run_until_signal(work())

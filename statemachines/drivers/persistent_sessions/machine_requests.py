@@ -82,6 +82,10 @@ MARKERS: Final = (
     "SELECT epoch, token, n FROM @session_rows WHERE session = :session AND writer = :writer"
     f" AND tag = {MARKER} ORDER BY epoch, token, n"
 )
+DELETE_MARKERS: Final = f"DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND tag = {MARKER}"
+TOKEN: Final = "SELECT token FROM @sessions WHERE session = :session"
+REVISION: Final = "SELECT revision, client FROM @sessions WHERE session = :session"
+TAKEN: Final = "SELECT epoch, number FROM @taken WHERE session = :session AND writer = :writer"
 PUT_EPOCH: Final = "INSERT INTO @epochs VALUES (:session, :writer, :epoch, 0)"
 # Whether a row is there that its writer may still ask for is not known without its epoch; of no rows it is.
 LEAVE_EMPTY: Final = f"{LEAVE_EPOCHS} AND last = 0"
@@ -311,7 +315,7 @@ class MachineRequests:
 
     def _state(self, sql: Sql, session: bytes) -> KnownState:
         """What is committed: as we know it, unless somebody else has been here."""
-        found = one(sql, "SELECT revision, client FROM @sessions WHERE session = :session", session=session)
+        found = one(sql, REVISION, session=session)
         assert found is not None
         known = self._new.get(session) or self._known.get(session)
         if known is not None and known.revision == found[0]:
@@ -336,10 +340,7 @@ def put_marker(sql: Sql, session: bytes, writer: bytes, epoch: int, k: int, mark
     there = sql.all(MARKERS, session=session, writer=writer)
     if any(found[0] == epoch and found[1:] >= mark for found in there):
         return
-    sql.run(
-        f"DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND tag = {MARKER}",
-        session=session, writer=writer,
-    )  # fmt: skip
+    sql.run(DELETE_MARKERS, session=session, writer=writer)
     sql.run(
         PUT_ROW,
         session=session, writer=writer, epoch=epoch, number=0, tag=MARKER, message=b"", filter=b"", qos=0,
@@ -394,7 +395,7 @@ def is_current(sql: Sql, asked: Fenced) -> bool:
 
 def is_owned(sql: Sql, session: bytes, token: int) -> bool:
     """No higher token has been here; a session that is gone is nobody's."""
-    found = one(sql, "SELECT token FROM @sessions WHERE session = :session", session=session)
+    found = one(sql, TOKEN, session=session)
     return found is not None and token >= found[0]
 
 
@@ -410,9 +411,5 @@ def epoch_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
 
 def _taken_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
     """What the committed state has taken: (epoch, number); (0, 0): nothing."""
-    found = one(
-        sql,
-        "SELECT epoch, number FROM @taken WHERE session = :session AND writer = :writer",
-        session=session, writer=writer,
-    )  # fmt: skip
+    found = one(sql, TAKEN, session=session, writer=writer)
     return (0, 0) if found is None else (found[0], found[1])

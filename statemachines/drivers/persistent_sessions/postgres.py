@@ -25,8 +25,10 @@ from statemachines.drivers.persistent_sessions.tables import (
     on_postgres,
 )
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S
 from statemachines.drivers.sql.postgres import CLOCK, Database, Layout
+from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.store_time import StoreTime, time_of_read
 
 if TYPE_CHECKING:
@@ -94,11 +96,30 @@ class PostgresSql:
             self._connection.execute(_ours(statement), [dict(zip(names, row, strict=True)) for row in rows])
 
 
+def check_power(connection: Connection) -> None:
+    """The server flushes each commit.  Raises `ConfigurationError` for a setting by which it does not."""
+    for name in ("fsync", "synchronous_commit"):
+        value = connection.execute(text(f"SHOW {name}")).scalar_one()
+        if value == "off":
+            rule = f"the server has {name} = off, so a power failure loses what it has committed; switch it on"
+            raise ConfigurationError("durability", Durability.POWER.value, rule)
+
+
 class PostgresSessions:
     """The database at `url`; raises as `Database` does."""
 
-    def __init__(self, url: str, busy_s: float = BUSY_S, clock: Clock | None = None, *, identity: bytes) -> None:
+    def __init__(
+        self,
+        url: str,
+        busy_s: float = BUSY_S,
+        clock: Clock | None = None,
+        *,
+        identity: bytes,
+        durability: Durability = Durability.PROCESS,
+    ) -> None:
         def agree(connection: Connection) -> None:
+            if durability is Durability.POWER:
+                check_power(connection)
             connection.execute(
                 _ours("UPDATE @store SET identity = :identity WHERE identity IS NULL"), {"identity": identity}
             )
@@ -107,7 +128,7 @@ class PostgresSessions:
         self.where = self._database.url
 
     @contextmanager
-    def writing(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
+    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> Iterator[Sql]:
         """All or nothing, and alone."""
         with self._database.transaction() as connection:
             found = self._stamp(connection, watch)

@@ -38,8 +38,9 @@ from statemachines.drivers.persistent_sessions.store import NodeLife, SessionSto
 from statemachines.drivers.persistent_sessions.will_sender import WillSender
 from statemachines.drivers.port import Feed
 from statemachines.drivers.rate_limited_log import RateLimitedLog
-from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.runtime import Runtime, TraceStep
 from statemachines.drivers.sql.awaited import retry_while_unavailable
+from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.tcp import CONNECTIONS_MAX, Address, TcpTransport
 from statemachines.kernel import (
     ConfigurationError,
@@ -112,8 +113,8 @@ class SessionNode:
     what it was not told; `groups`: where the groups are that its sessions may share streams with (None: they share with
     nobody); `credentials`: what others must prove; `authorize`: a hook, or a `PermissionFile`, that says what clients
     may do (None: everything; one with a certificate connects under a name of that), and `authorize_s`: how long a hook
-    may take, in seconds; `trace`: directory for its log; `observe` sees every
-    step.
+    may take, in seconds; `durability`: what a message that is stored survives; `trace`: directory for its log;
+    `observe` sees every step.
 
     Entering it waits for a store that is not there, starts or is busy.  Raises `ConfigurationError` for values that
     cannot be, and for a store that cannot be opened.
@@ -138,6 +139,7 @@ class SessionNode:
         credentials: Credentials = NONE,
         authorize: Authorize | PermissionFile | None = None,
         authorize_s: float = AUTHORIZE_S,
+        durability: Durability = Durability.PROCESS,
         trace: Path | None = None,
         observe: Observer | None = None,
     ) -> None:
@@ -152,6 +154,7 @@ class SessionNode:
         credentials.check_peers(peers, NODE.name)
         self.name = name
         self._where = store
+        self._durability = durability
         self._listen = listen
         self._peers = {f"peer:{place}": address for place, address in enumerate(peers, 1)}
         self._times = times or Times()
@@ -174,6 +177,7 @@ class SessionNode:
         self.authority = Authority(authorize, limit_s=authorize_s, who=name)
         """What clients may do; its `reload()` has all of them asked again."""
         self._trace = trace
+        self._traced_protocols = [PROTOCOL]
         self._observe = observe
         self._failure = asyncio.Event()
         self._log: TraceLog | None = None
@@ -201,6 +205,16 @@ class SessionNode:
         """Its clients; for those of this process."""
         return self._reception
 
+    def trace_protocol(self, protocol: str) -> None:
+        """The log of the node is to have rows of this protocol, too.  It cannot once its head is written."""
+        if self._log is None:
+            self._traced_protocols.append(protocol)
+
+    def find_tracer(self, protocol: str) -> TraceStep | None:
+        """What writes a step of this protocol to the log of the node (None: there is no log, or none for it)."""
+        is_traced = self._log is not None and protocol in self._traced_protocols
+        return self._runtime.trace_step if is_traced else None
+
     async def __aenter__(self) -> Self:
         self._store, held = await retry_while_unavailable(self._open, who=self.name)
         try:
@@ -212,7 +226,7 @@ class SessionNode:
 
     async def _open(self) -> tuple[SessionStore, NodeLife]:
         """The store, and a life of this node in it; or neither."""
-        store = await asyncio.to_thread(open_session_store, self._where)
+        store = await asyncio.to_thread(open_session_store, self._where, durability=self._durability)
         try:
             return store, await store.begin_life(self.name, self._lease_ms)
         except BaseException:
@@ -223,7 +237,7 @@ class SessionNode:
         life = incarnation(self.name, held.number, chance_bits())
         number = node_number(life)
         if self._trace is not None:
-            self._log = begin_log(self._trace, life, [PROTOCOL], stores={PROTOCOL: held.identity.hex()})
+            self._log = begin_log(self._trace, life, self._traced_protocols, stores={PROTOCOL: held.identity.hex()})
         self._desk = RequestQueue(self._store, held)
         if self._graces is not None:
             self._store.bound_sessions(self._bounds)

@@ -680,15 +680,15 @@ class SessionServer:
     def _publish(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
         try:
             check_topic(asked.topic)
-            if isinstance(asked, PublishWithHead):
-                decode_head(asked.head or None)
+            if isinstance(asked, PublishWithHead) and asked.head:
+                decode_head(asked.head)
         except ConfigurationError as error:
             self._tell(life, Refused(asked.n, str(error)))
             return
-        if not self._has_room(visitor, size_of(asked)):
-            self._tell(life, Refused(asked.n, "busy"))
-            return
         size, n = size_of(asked), asked.n
+        if not self._has_room(visitor, size):
+            self._tell(life, Refused(n, "busy"))
+            return
         self._count(visitor, 1, size)
 
         def refuse() -> None:
@@ -715,8 +715,7 @@ class SessionServer:
                 return
             routes = of_sessions(its)
             if not routes:
-                # A group's stream may have it, and a filter of its own may match.
-                self._answer(life, visitor, asked, is_matched=bool(its or without))
+                self._answer(life, visitor, asked, is_matched=bool(its or without))  # its own filter may match
                 return
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
             unstored = Unstored(Payload(asked.topic, asked.payload, head), stored, packet is not None)

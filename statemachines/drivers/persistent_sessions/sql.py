@@ -47,9 +47,9 @@ class SessionDatabase(Protocol):
 
     where: str
 
-    def writing(self, watch: TimeWatch | None = None) -> AbstractContextManager[Sql]:
+    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> AbstractContextManager[Sql]:
         """All or nothing, and alone: nobody else's transaction is committed in between.  `watch`: who compares its
-        time with a steady clock (None: nobody)."""
+        time with a steady clock (None: nobody); `may_lose`: a later one is flushed before anybody is told."""
         ...
 
     def reading(self, watch: TimeWatch | None = None) -> AbstractContextManager[Sql]:

@@ -1,4 +1,4 @@
-"""SQLite: sessions in one file, safe under several processes (write-ahead log, synchronous=NORMAL)."""
+"""SQLite: sessions in one file, safe under several processes (write-ahead log)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql
 from statemachines.drivers.persistent_sessions.tables import SQLITE
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S
 from statemachines.drivers.sql.sqlite import Database
 from statemachines.persistent_sessions.store_time import StoreTime, next_time, time_of_read
@@ -96,16 +97,25 @@ class SqliteSql:
 class SqliteSessions:
     """The file at `path`; raises as `Database` does."""
 
-    def __init__(self, path: Path, busy_s: float = BUSY_S, clock: Clock = time.time_ns, *, identity: bytes) -> None:
+    def __init__(
+        self,
+        path: Path,
+        busy_s: float = BUSY_S,
+        clock: Clock = time.time_ns,
+        *,
+        identity: bytes,
+        durability: Durability = Durability.PROCESS,
+    ) -> None:
         def agree(connection: sqlite3.Connection) -> None:
             connection.execute("UPDATE store SET identity = ? WHERE identity IS NULL", (identity,))
 
-        self._database = Database(path, SQLITE, busy_s, clock, agree)
+        self._database = Database(path, SQLITE, busy_s, clock, agree, durability)
         self.where = str(path)
 
     @contextmanager
-    def writing(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
+    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> Iterator[Sql]:
         """All or nothing, and alone."""
+        self._database.set_flush(not may_lose)
         with self._database.transaction() as connection:
             yield SqliteSql.writing(connection, self._database.clock_ns(), watch)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import unquote
@@ -47,6 +48,7 @@ from statemachines.drivers.persistent_sessions.share_rows import settle_origins
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
 from statemachines.persistent_sessions.collector_request import ReadRows
@@ -68,7 +70,17 @@ Asked = Request | HostRequest | OperatorRequest
 
 def is_read(request: Asked) -> bool:
     """It changes nothing."""
-    return isinstance(request.rows if isinstance(request, ReadPage) else request, READS)
+    return _is_of_reads(type(request.rows if isinstance(request, ReadPage) else request))
+
+
+@cache
+def _is_of_reads(kind: type[Any]) -> bool:
+    return issubclass(kind, READS)
+
+
+def is_promise_free(request: Asked) -> bool:
+    """Nobody outside is told that it is stored: its rows come in a later request (D-510)."""
+    return isinstance(request, PutMessage) and not request.retain
 
 
 class NodeLife(msgspec.Struct, frozen=True):
@@ -182,7 +194,7 @@ class SessionStore:
             raise
 
     def _carry_out(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
-        with self._database.writing(self._watch) as sql:
+        with self._database.writing(self._watch, may_lose=all(map(is_promise_free, requests))) as sql:
             committed = self._check(sql, life)
             if committed == batch and self._tried[0] == batch:
                 return self._tried[1]  # it was carried out, and the answer was lost
@@ -284,9 +296,11 @@ def open_session_store(
     page: int = PAGE,
     clock: Clock | None = None,
     steady: Clock | None = None,
+    durability: Durability = Durability.PROCESS,
 ) -> SessionStore:
     """Open it; tables are made where there are none.  `clock`, for tests, in place of the database's; `steady`: what it
-    is compared with (None: the machine's steady clock, or `clock` where that is given).
+    is compared with (None: the machine's steady clock, or `clock` where that is given); `durability`: what a commit
+    survives.
 
     Waits for the database: call it in a thread where a loop is running.  Raises `ConfigurationError` where it cannot be
     reached or used (no password is shown), `StoreUnavailable` where it is busy.
@@ -296,9 +310,9 @@ def open_session_store(
     database: SessionDatabase
     if path is not None:
         given = {} if clock is None else {"clock": clock}
-        database = SqliteSessions(path, busy_s, identity=identity, **given)
+        database = SqliteSessions(path, busy_s, identity=identity, durability=durability, **given)
     else:
-        database = _open_postgres(str(store), busy_s, clock, identity)
+        database = _open_postgres(str(store), busy_s, clock, identity, durability)
     return SessionStore(database, page, TimeWatch(database.where, steady or clock or steady_ns))
 
 
@@ -320,7 +334,9 @@ def path_of(store: str | Path) -> Path | None:
     return Path(unquote(rest[1:]))
 
 
-def _open_postgres(url: str, busy_s: float, clock: Clock | None, identity: bytes) -> SessionDatabase:
+def _open_postgres(
+    url: str, busy_s: float, clock: Clock | None, identity: bytes, durability: Durability
+) -> SessionDatabase:
     try:
         from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
     except ImportError as error:
@@ -328,4 +344,4 @@ def _open_postgres(url: str, busy_s: float, clock: Clock | None, identity: bytes
             raise
         rule = f"needs the package {error.name!r}, which is not installed: pip install 'gapless[postgres]'"
         raise ConfigurationError("store", url.rpartition("@")[2].partition("?")[0], rule) from error
-    return PostgresSessions(url, busy_s, clock, identity=identity)
+    return PostgresSessions(url, busy_s, clock, identity=identity, durability=durability)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavailable
 from statemachines.drivers.sql.lock_holder import lock_holder
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
@@ -75,7 +76,7 @@ class Database:
     """One connection to the file at `path`, used by one worker thread.
 
     `layout`: what it holds; `clock`: nanoseconds since the epoch; `agree(connection)`: in the transaction that opens
-    the file, what else it must hold or be refused for.
+    the file, what else it must hold or be refused for; `durability`: what a commit survives.
 
     Raises `ConfigurationError` where the file cannot be opened, is not ours, or is of another version,
     `StoreUnavailable` where another process keeps it locked or its disk is full, `StoreDamaged` where its content is
@@ -89,6 +90,7 @@ class Database:
         busy_s: float = BUSY_S,
         clock: Clock = time.time_ns,
         agree: Callable[[sqlite3.Connection], None] = lambda connection: None,
+        durability: Durability = Durability.PROCESS,
     ) -> None:
         self.path = path
         self._place = path.absolute()  # wherever the process goes
@@ -98,6 +100,8 @@ class Database:
         self._busy_s = busy_s
         self._clock = clock
         self._agree = agree
+        self._is_power = durability is Durability.POWER
+        self._is_flushed = False
         self._closed = False
         self._locked_since = time.monotonic()
         """When the first of the calls began that found it locked, one after the other."""
@@ -152,6 +156,14 @@ class Database:
             if begin != "BEGIN":  # reads wait for nobody
                 self._locked_since = math.inf
             yield self.connection
+
+    def set_flush(self, is_flushed: bool) -> None:
+        """Between transactions: the next ones wait for fsync at their end, if commits are to survive a power failure;
+        with them all that was committed before is flushed."""
+        is_flushed = is_flushed and self._is_power
+        if is_flushed is not self._is_flushed:
+            self.connection.execute(f"PRAGMA synchronous = {'FULL' if is_flushed else 'NORMAL'}")
+            self._is_flushed = is_flushed
 
     def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
         """Several reads of one state."""

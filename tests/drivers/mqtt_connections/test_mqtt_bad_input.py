@@ -31,6 +31,8 @@ from statemachines.mqtt_codec import (
     SubackPacket,
     SubscribePacket,
     TopicSubscription,
+    UnsubackPacket,
+    UnsubscribePacket,
     encode,
 )
 from statemachines.mqtt_codec.packet import WillMessage
@@ -269,9 +271,25 @@ def test_a_line_that_is_none_is_named(tmp_path, line):
         PasswordFile(path)
 
 
-def test_a_listener_beyond_loopback_needs_users_or_certificates():
+def test_a_refused_filter_is_unknown_and_so_many_of_one_packet_are_looked_at(store):
+    """What a client may not have takes no memory, however often it asks."""
+
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect()
+            many = tuple(TopicSubscription(f"f/{number}") for number in range(1_001))
+            assert await client.ask(SubscribePacket(1, many)) == SubackPacket(1, (*(0,) * 1_000, 0x97))
+            assert await client.ask(SubscribePacket(2, many[-1:])) == SubackPacket(2, (0x97,))
+            assert await client.ask(UnsubscribePacket(3, ("f/1000", "f/0"))) == UnsubackPacket(3, (0x11, 0))
+            assert await client.ask(SubscribePacket(4, many[-1:])) == SubackPacket(4, (0,))
+
+    run(main())
+
+
+def test_a_listener_beyond_loopback_needs_users_or_certificates(store):
+    node = SessionNode(store, name="a")
     with pytest.raises(ConfigurationError, match="beyond loopback"):
-        MqttNode(None, listen=("0.0.0.0", 1883))
+        MqttNode(node, listen=("0.0.0.0", 1883))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
-    MqttNode(None, listen=("0.0.0.0", 1883), tls=context)
+    MqttNode(node, listen=("0.0.0.0", 1883), tls=context)

@@ -441,7 +441,7 @@ def test_who_is_cut_off_in_a_commit_looks_and_does_nothing_twice(url, is_committ
         plain = store._database.writing
 
         @contextmanager
-        def cut(watch):
+        def cut(watch, **given):
             store._database.writing = plain
             try:
                 with plain(watch) as sql:
@@ -502,8 +502,8 @@ def counting(store, statements):
     plain = store._database.writing
 
     @contextmanager
-    def writing(watch=None):
-        with plain(watch) as sql:
+    def writing(watch=None, **given):
+        with plain(watch, **given) as sql:
             for name in ("all", "run", "put_many"):
                 setattr(sql, name, partial(note, getattr(sql, name)))
             yield sql

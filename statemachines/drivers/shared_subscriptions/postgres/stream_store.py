@@ -31,6 +31,7 @@ from statemachines.drivers.shared_subscriptions.store import (
     has_no_stream,
     ids_of,
     literal_prefix,
+    pass_message,
     records_of,
 )
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
@@ -375,13 +376,17 @@ class PostgresStreamStore:
     def _pass_message(self, connection: Connection, letter: DeadLetter, time_ns: int) -> None:
         """Write the progress behind the message; raises `AlreadyPassed` where it is there."""
         progress, failing = records_of(letter)
-        for _, value, stamp in connection.execute(FIND, {"keys": [progress.encode()]}):
-            known = self._codec.read(progress, value, stamp).value
-            if isinstance(known, int) and known > letter.offset:
-                raise AlreadyPassed
-        put = {"keys": [progress.encode()], "values": [self._codec.encode(letter.offset + 1)], "time_ns": time_ns}
-        connection.execute(PUT, put)
-        connection.execute(DELETE, {"keys": [failing.encode()]})
+        keys = [progress.encode(), failing.encode()]
+        found = [(bytes(key).decode(), value, stamp) for key, value, stamp in connection.execute(FIND, {"keys": keys})]
+        known = {key: self._codec.read(key, value, stamp).value for key, value, stamp in found}
+        at = known.get(progress)
+        if isinstance(at, int) and at > letter.offset:
+            raise AlreadyPassed
+        behind = zip(keys, pass_message(letter, known.get(failing)), strict=True)
+        put = [(key, self._codec.encode(value)) for key, value in behind if value is not None]
+        connection.execute(DELETE, {"keys": keys})
+        names, values = ([one[place] for one in put] for place in (0, 1))
+        connection.execute(PUT, {"keys": names, "values": values, "time_ns": time_ns})
 
     def _was_committed(self, attempt: Attempt, error: DBAPIError) -> bool:
         """Whether an append whose connection was lost was committed; raises the error where that stays open.

@@ -29,6 +29,7 @@ from statemachines.drivers.shared_subscriptions.store import (
     has_no_stream,
     ids_of,
     literal_prefix,
+    pass_message,
     records_of,
     size_of,
 )
@@ -247,9 +248,13 @@ class SqliteStreamStore:
                 raise has_no_message(letter)
             payload, head = payloads[0]
             self._append_in(connection, request.topic, [payload], [add_headers(head, letter.as_headers())])
-            passed = (progress, self._codec.encode(letter.offset + 1), self._database.stamp())
-            connection.execute(PUT, passed)
-            connection.execute("DELETE FROM @group_records WHERE key = ?", (failing,))
+            beside = connection.execute(PROGRESS, (failing,)).fetchone()
+            behind = pass_message(letter, None if beside is None else self._codec.read(failing, *beside).value)
+            for key, value in zip((progress, failing), behind, strict=True):
+                if value is None:
+                    connection.execute("DELETE FROM @group_records WHERE key = ?", (key,))
+                else:
+                    connection.execute(PUT, (key, self._codec.encode(value), self._database.stamp()))
         return True
 
     def _end(self, stream: str) -> None:
