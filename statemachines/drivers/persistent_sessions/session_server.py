@@ -715,7 +715,8 @@ class SessionServer:
                 return
             routes = of_sessions(its)
             if not routes:
-                self._answer(life, visitor, asked, is_matched=bool(its or without))  # its own filter may match
+                # A group's stream may have it, and a filter of its own may match.
+                self._answer(life, visitor, asked, is_matched=bool(its or without))
                 return
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
             unstored = Unstored(Payload(asked.topic, asked.payload, head), stored, packet is not None)
