@@ -72,6 +72,8 @@ class _Timeline:
         self.nodes = nodes
         self.span = max(1, story.end_ns - story.begin_ns)
         self.parts: list[str] = []
+        """What stays where it is when a reader zooms."""
+        self.plot: list[str] = []
         self.y = 16 + ROWS * 13 + 6
         self.top = self.y
         self.marks: list[str] = []
@@ -129,7 +131,7 @@ class _Timeline:
             begin, end = self.x(first.t_ns), self.x(last.t_ns)
             colour = self.nodes.index(node) % COLOURS
             said = f"{name}: {node}, {count:,} deliveries from {self._since(first)} to {self._since(last)}"
-            self.parts.append(
+            self.plot.append(
                 f'<rect class="node-{colour}" x="{begin:.1f}" y="{self.y + 2}" width="{max(end - begin, 2):.1f}" '
                 f'height="{LANE - 6}"><title>{escape(said)}</title></rect>'
             )
@@ -153,7 +155,7 @@ class _Timeline:
         width = PIXELS / bars
         for number, count in enumerate(counts):
             height = RATE * count / most
-            self.parts.append(
+            self.plot.append(
                 f'<rect class="bar" x="{LEFT + number * width:.1f}" y="{self.y + RATE - height:.1f}" '
                 f'width="{width - 1:.1f}" height="{height:.1f}"><title>{count / seconds:,.0f} a second</title></rect>'
             )
@@ -179,7 +181,10 @@ class _Timeline:
             for part in range(6)
         )
         marks = "".join(self.marks).replace('"BOTTOM"', f'"{self.y}"')
+        box = f'x="{LEFT}" y="0" width="{PIXELS}" height="{bottom}" viewBox="{LEFT} 0 {PIXELS} {bottom}"'
         return Markup(
-            f'<svg class="timeline" viewBox="0 0 {WIDTH} {bottom + 18}" role="img"><title>the run over time</title>'
-            f"{''.join(self.parts)}{marks}{ticks}</svg>"
+            f'<svg class="timeline" data-span-ns="{self.span}" viewBox="0 0 {WIDTH} {bottom + 18}" role="img">'
+            f"<title>the run over time</title>{''.join(self.parts)}"
+            f'<svg class="plot" {box}><rect class="ground" width="{WIDTH}" height="{bottom}"/>'
+            f"{''.join(self.plot)}{marks}</svg>{ticks}</svg>"
         )

@@ -18,7 +18,16 @@ from statemachines_reports.coverage import Coverage, coverage_of, describe_line,
 from statemachines_reports.draw_histogram import duration
 from statemachines_reports.judge import Judges
 from statemachines_reports.page_head import PageHead, head_of
-from statemachines_reports.pipeline import NO_DATA, NO_LOG, NOT_JUDGED, NOT_PROMISED, VIOLATED, Analysis, own_tables
+from statemachines_reports.pipeline import (
+    NO_DATA,
+    NO_LOG,
+    NOT_JUDGED,
+    NOT_PROMISED,
+    VIOLATED,
+    Analysis,
+    Check,
+    own_tables,
+)
 from statemachines_reports.protocol import FaultColumns, Measure, Section
 from statemachines_reports.shown_run import ShownRun, show_run
 from statemachines_reports.tables import ALL, amounts_of
@@ -40,6 +49,8 @@ class Part(msgspec.Struct):
     sections: list[Section]
     head: PageHead
     shown: ShownRun
+    groups: list[tuple[str, list[Check]]]
+    """Protocol ("": what is asked of every protocol, or of the only one) -> its checks."""
 
 
 class Beside(msgspec.Struct):
@@ -61,12 +72,28 @@ def part_of(name: str, analysis: Analysis) -> Part:
         _histograms(analysis),
         "; ".join(f"{report.unit}" for report in reports.values() if report.unit),
         [
-            *(section for name, report in reports.items() for section in report.sections(own_tables(analysis, name))),
+            *(
+                msgspec.structs.replace(section, title=f"{name}: {section.title}") if len(reports) > 1 else section
+                for name, report in reports.items()
+                for section in report.sections(own_tables(analysis, name))
+            ),
             _faults(analysis),
         ],
         head_of(analysis),
         show_run(analysis),
+        _groups(analysis),
     )
+
+
+def _groups(analysis: Analysis) -> list[tuple[str, list[Check]]]:
+    """The checks, protocol by protocol where there are several."""
+    if len(analysis.judges.reports) < 2:
+        return [("", analysis.checks)]
+    owners = {shown: protocol for shown, protocol, _ in analysis.judges.checks}
+    groups: dict[str, list[Check]] = {name: [] for name in ("", *analysis.judges.reports)}
+    for check in analysis.checks:
+        groups[owners.get(check.name, "")].append(check)
+    return list(groups.items())
 
 
 def write_page(

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Answer, Ask, Event, Host, Message, Node, Outgoing, Request, Send, Step, node_of
+from statemachines.kernel import Answer, Ask, Event, Fsm, Host, Message, Node, Outgoing, Request, Send, Step, node_of
 from statemachines.kernel.loop import Feed
 from statemachines_sim.machine_stage import Judge, MachineStage, components_of
 from statemachines_sim.recorder import Recorder
@@ -25,7 +25,7 @@ def simulate(script: Script, variant: str = "", *, data: bool = False) -> Simula
     with script.part.rules(script, variant):
         world = MachineWorld(script, system_of(script, variant), data)
         replayed = carry_out(world, world.conductor, world.judge.broken, world.check)
-    return Simulated(replayed, world.recorder.rows, parameters_of(script, replayed, variant))
+    return Simulated(replayed, world.recorder.rows, parameters_of(script, replayed, variant, world.machines))
 
 
 class MachineWorld(MachineStage, ScriptWorld):
@@ -42,6 +42,11 @@ class MachineWorld(MachineStage, ScriptWorld):
     def components(self, script: Script, system: System) -> dict[str, FsmActor | ServiceActor]:
         """Those that have a counterpart here."""
         return components_of(script, system)
+
+    @property
+    def machines(self) -> list[Fsm[Any]]:
+        """The declarations that its nodes run."""
+        return [one.fsm for one in self.actors.values() if isinstance(one, FsmActor)]
 
     def make_judge(self, system: System) -> Judge:
         """Of what the system promises."""

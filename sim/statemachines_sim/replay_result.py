@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from statemachines.kernel import InvariantViolated
+from statemachines import catalogue
+from statemachines.kernel import Fsm, InvariantViolated
 from statemachines.trace import TraceRow
 from statemachines_spec.explorer.property import NO_ERROR
 from statemachines_spec.script.conductor import Conductor, Followed
@@ -71,11 +72,26 @@ def verdict(script: Script, followed: Followed, noted: Mapping[str, str], error:
     return Replayed(followed, script.breaks, script.breaks, broken, script.breaks in broken, ended)
 
 
-def parameters_of(script: Script, replayed: Replayed, variant: str) -> dict[str, Any]:
-    """What the table of runs says of the run."""
+def parameters_of(
+    script: Script, replayed: Replayed, variant: str, machines: Iterable[Fsm[Any]] = ()
+) -> dict[str, Any]:
+    """What the table of runs says of the run; `other_rules`: some of its `machines` are not
+    those of a protocol."""
     return {
         "followed": replayed.followed,
         "broken": replayed.broken,
         "script": script,
         "variant": variant or script.variant,
+        "other_rules": any(map(has_other_rows, machines)),
     }
+
+
+def has_other_rows(fsm: Fsm[Any]) -> bool:
+    """Whether it is of no protocol, or a shipped machine of its name has other rows."""
+    if fsm.full_name not in catalogue.names():
+        return not fsm.protocol
+    ours, theirs = (
+        [(line.event, line.kind, line.sources, line.dest) for line in one.lines]
+        for one in (fsm, catalogue.machine(fsm.full_name))
+    )
+    return ours != theirs

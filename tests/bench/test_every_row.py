@@ -5,17 +5,22 @@ from __future__ import annotations
 from math import isfinite
 
 import pytest
+from long_cases import mark_long
 
 from statemachines.kernel import Node
 from statemachines_bench import Size, judging, stormy, table
 
 LONG = {
-    "analyze-20m-spark", "campaign-persistent-sessions", "conform-lockstep", "dispatch-hand", "hypothesis-steps",
-    "idle", "judge-steps-duckdb", "mqtt-connections", "mqtt-live-1-p50", "mqtt-live-1-p99", "mqtt-live-1000-p50",
-    "mqtt-live-1000-p99", "mqtt-publish-memory", "mqtt-publish-nats", "mqtt-publish-one",
+    "analyze-20m-spark", "campaign-cursor-recovery", "campaign-missed-samples", "campaign-persistent-sessions",
+    "campaign-scale", "campaign-sequence-windows", "conform-lockstep", "dispatch", "dispatch-hand",
+    "explore-spin", "failover-pause", "hypothesis-steps", "idle", "judge-steps-duckdb", "mqtt-connections",
+    "mqtt-live-1-p50", "mqtt-live-1-p99", "mqtt-live-1000-p50", "mqtt-live-1000-p99", "mqtt-publish-memory",
+    "mqtt-publish-nats", "mqtt-publish-one", "poison",
     "resume-scale-postgres", "session-failover-kill-resume", "session-failover-stop",
-    "session-failover-stop-resume", "step-scale", "step-scale-leader",
+    "session-failover-stop-resume", "sim-monitored", "sim-naive", "sim-storm", "sources-memory", "step-scale",
+    "step-scale-leader", "trace-cost", "trace-rows",
 }  # fmt: skip
+"""What takes long even in little."""
 
 
 @pytest.fixture
@@ -25,17 +30,8 @@ def _nothing_is_kept():
     judging.end_session()
 
 
-def list_rows():
-    """Every row, as a case; what takes long even in little is a long test."""
-    return [pytest.param(row, id=row.name, marks=[pytest.mark.long] * (row.name in LONG)) for row in table.all_rows()]
-
-
-def test_the_long_rows_are_rows():
-    assert {row.name for row in table.all_rows()} > LONG
-
-
 @pytest.mark.usefixtures("_nothing_is_kept")
-@pytest.mark.parametrize("row", list_rows())
+@pytest.mark.parametrize("row", mark_long(table.all_rows(), *LONG, name=lambda row: row.name))
 def test_a_row_gives_values(row):
     pair = row.prepare(Size.SMALL)
     for value in (pair.ours(), pair.baseline()):

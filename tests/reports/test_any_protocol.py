@@ -145,7 +145,11 @@ def test_two_protocols_in_one_directory_are_judged_side_by_side(judged, spark):
     page = (out / "index.html").read_text(encoding="utf-8")
     assert "<b>Wait</b>" in page
     assert "from asking to holding" in page
-    assert "What was sent again" in page
+    assert "shared_subscriptions: What was sent again" in page
+    mine, theirs = (page.index(f'<h4 id="checks-1-{name}">') for name in ("mine", "shared_subscriptions"))
+    assert page.index('<h4 id="checks-1-all">') < min(mine, theirs)
+    assert max(mine, theirs) > page.index("<td>fencing</td>", mine) > mine, "each protocol's checks stand under it"
+    assert '<a href="#checks-1-mine">mine</a>' in page
 
 
 def test_a_check_of_ones_own_finds_what_it_is_for(tmp_path):

@@ -233,11 +233,11 @@ def test_a_grant_beyond_what_is_acknowledged_is_found(trace, tmp_path):
     ("acknowledged", "most"),
     [
         ([], 0),
-        ([(1, 9)], 0),
-        ([(0, 9)], 10),
-        ([(0, 3), (5, 9)], 4),
+        pytest.param([(1, 9)], 0, marks=pytest.mark.long),
+        pytest.param([(0, 9)], 10, marks=pytest.mark.long),
+        pytest.param([(0, 3), (5, 9)], 4, marks=pytest.mark.long),
         ([(6, 9), (0, 1), (3, 4)], 2),
-        ([(0, 9), (2, 3)], 10),
+        pytest.param([(0, 9), (2, 3)], 10, marks=pytest.mark.long),
         ([(0, 1), (2, 9), (4, 4), (0, 20)], 10),
     ],
 )

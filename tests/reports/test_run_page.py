@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 
 import msgspec
 import numpy as np
@@ -111,3 +113,32 @@ def test_a_timeline_stays_small_and_says_what_it_leaves_out():
     assert "first violation, 15 ms" in drawn.svg
     assert drawn.svg.count("<circle") == MOST_FAULTS
     assert draw(RunStory(0, 0, [], [], {})) is None
+
+
+CLICKS = """<script>
+const plot = document.querySelector("svg.plot"), bar = document.querySelector(".zoom");
+const first = plot.querySelector("rect.bar"), ticks = [...document.querySelectorAll(".timeline text.tick")];
+const x = () => Number(first.getAttribute("x")), wide = () => Number(first.getAttribute("width"));
+const seen = { whole: [x(), wide()] };
+bar.children[0].click();
+bar.children[0].click();
+seen.closer = [x(), wide(), ticks[0].textContent, ticks[5].textContent];
+const frame = document.querySelector("svg.timeline").parentElement;
+frame.dispatchEvent(new KeyboardEvent("keydown", { key: "0" }));
+seen.again = [x(), wide()];
+document.body.textContent = JSON.stringify(seen);
+</script>"""
+
+
+def test_the_timeline_is_looked_at_closer_with_buttons_and_keys(world, tmp_path):
+    page_of(world, tmp_path)
+    path = tmp_path / "index.html"
+    path.write_text(path.read_text(encoding="utf-8").replace("</body>", CLICKS + "</body>"), encoding="utf-8")
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", path.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    seen = json.loads(re.search(r"<body>(\{.*\})\s*</body>", shown).group(1))
+    assert seen["again"] == seen["whole"]
+    assert seen["closer"][1] == pytest.approx(4 * seen["whole"][1])
+    begin, end = (float(text.split()[0]) for text in seen["closer"][2:])
+    whole_s = float(re.search(r'data-span-ns="(\d+)"', path.read_text(encoding="utf-8")).group(1)) / 1e9
+    assert (begin, end) == (pytest.approx(whole_s * 3 / 8, rel=0.01), pytest.approx(whole_s * 5 / 8, rel=0.01))

@@ -47,7 +47,7 @@ def test_every_machine_keeps_its_promises_and_asks_for_what_is_there(name):
     kind = MachineTest.of(fsm)
     asked = set()
     kind.watch = [lambda node, event, step: asked.update(one.service for one in step.effects if isinstance(one, Ask))]
-    run(kind, examples=30)
+    run(kind, examples=20)
     assert asked <= set(environment_of(fsm).services)
 
 

@@ -34,7 +34,7 @@ def simulate(script: Script, variant: str = "", *, data: bool = False) -> Simula
     with script.part.rules(script, variant):
         world = SessionWorld(script, system_of(script, variant), data)
         replayed = carry_out(world, world.conductor, world.judge.broken, world.check)
-    return Simulated(replayed, world.recorder.rows, parameters_of(script, replayed, variant))
+    return Simulated(replayed, world.recorder.rows, parameters_of(script, replayed, variant, world.machines))
 
 
 class SessionWorld(MachineWorld):

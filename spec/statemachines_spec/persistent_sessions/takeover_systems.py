@@ -223,6 +223,12 @@ def is_yielding(one: Hosted) -> View:
     return one.is_in(YIELDING)
 
 
+def is_confirming(record: Any) -> int:
+    """The new owner hands over; the machine of the source has no takeover."""
+    takeover = getattr(record, "takeover", None)
+    return int(takeover is not None and takeover.status is CONFIRMING)
+
+
 def takes_over(one: Hosted) -> View:
     return one.view(lambda record: int(getattr(record, "takeover", None) is not None))
 
@@ -236,7 +242,7 @@ def properties(owners: tuple[Hosted, ...], client: OneOwner, one: Taking) -> lis
     last = owners[-1]
     found.append(Sometimes("taken over", "", (last.is_in(NORMAL),), bool))
     if ConfirmRows in one.setting.slow:
-        confirms = last.view(lambda record: int(record.takeover is not None and record.takeover.status is CONFIRMING))
+        confirms = last.view(is_confirming)
         found.append(Sometimes("something is handed over", "", (confirms,), bool))
     if not one.lies:
         found.append(Sometimes("one yields", "", (is_yielding(owners[0]),), bool))

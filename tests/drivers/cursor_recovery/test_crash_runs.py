@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from long_cases import mark_long
 
 from statemachines.cursor_recovery.memory import FREE, token
 from statemachines.drivers.cursor_recovery import CircularQueue
@@ -16,20 +17,21 @@ from statemachines.testing.cursor_recovery.crash_judge import Delivery, Evidence
 from statemachines.testing.cursor_recovery.crash_plan import Plan, draw_plan
 from statemachines.testing.cursor_recovery.crash_run import check_that_cursors_become_free, run_seed
 
-RUNS, AT_ONCE = 200, 4
+AT_ONCE = 4
 
 
-def test_random_runs_keep_every_property():
+@pytest.mark.parametrize("runs", mark_long((40, 400), "400"))
+def test_random_runs_keep_every_property(runs):
     """Several at once: what a run does most is wait."""
     module = "statemachines.testing.cursor_recovery.crash_run"
-    each = RUNS // AT_ONCE
+    each = runs // AT_ONCE
     programs = [
         subprocess.Popen(
             [sys.executable, "-m", module, "--first", str(first), "--runs", str(each)],
             stdout=subprocess.PIPE,
             text=True,
         )
-        for first in range(0, RUNS, each)
+        for first in range(0, runs, each)
     ]
     said = [program.communicate()[0] for program in programs]
     assert [program.returncode for program in programs] == [0] * AT_ONCE, said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError, node_of
@@ -21,10 +22,6 @@ SHORT = Scenario(
 )
 SAFETY_S = {"resumed_at_once": 4.0, "small_buffers": 5.0}
 """What has a heavy load is shorter here than the others."""
-
-
-def mark_long(names, *long):
-    return [pytest.param(one, marks=[pytest.mark.long] * (one in long)) for one in names]
 
 
 def short(schedule=(), seed=1, **keys):

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from long_cases import mark_long
 
 from statemachines_spec import certificates
 from statemachines_spec.explorer.entries import Entries
@@ -45,7 +46,13 @@ def judged_whole(name):
 WHOLE = [name for name in SYSTEMS if name not in LARGE or certificate(name).states <= WHOLE_MAX]
 
 
-@pytest.mark.parametrize("name", WHOLE)
+LONG = (
+    "range", "collected", "taken-two-writers", "page-by-page", "node-dies", "dies-page-by-page",
+    "acknowledged-together", "node-to-node", "node-claims",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", mark_long(WHOLE, *LONG))
 def test_a_certificate_is_what_exploring_again_comes_to(name):
     """GAP, COMPLETE, TWICE, UNCOMMITTED, UNSTORED, MAXIMUM, STRANGER, CUT, KEPT, LIFE, NORMAL and SPLIT hold, and what
     must happen does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
@@ -43,7 +44,7 @@ SHORT = {"watched-a-tick-longer": ENOUGH, "looked-at-a-tick-late": ENOUGH}
 """Margin -> the bound that a tick is too much for: that of L6 has some to spare."""
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", mark_long(SYSTEMS, "timed-succession"))
 def test_what_a_timed_system_is_to_show_holds_without_being_assumed_and_is_certified(name):
     made = system(name)
     result = explore(made)
@@ -59,7 +60,7 @@ def test_every_deadline_order_is_shown_by_some_timed_system():
     assert shown == {order.name for order in ORDERS}
 
 
-@pytest.mark.parametrize("margin", BREAKS)
+@pytest.mark.parametrize("margin", mark_long(BREAKS, "watched-a-tick-longer", "looked-at-a-tick-late"))
 def test_a_margin_that_is_a_tick_too_short_breaks_a_promise(margin):
     name, broken, steps = BREAKS[margin]
     with shorten_margin(margin):
@@ -71,6 +72,7 @@ def test_a_margin_that_is_a_tick_too_short_breaks_a_promise(margin):
         assert "clock: tick(" in text(result.path)
 
 
+@pytest.mark.long
 def test_somebody_holds_the_claim_again_within_as_many_ticks_and_not_one_less():
     assert explore(system("timed-succession", most=ENOUGH), hashing=False).is_held
     result = explore(system("timed-succession", most=ENOUGH - 1), hashing=False)

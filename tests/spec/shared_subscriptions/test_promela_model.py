@@ -42,7 +42,13 @@ def test_the_settled_rules_hold_in_a_full_search(tmp_path):
 
 @pytest.mark.parametrize(
     ("switch", "assertion"),
-    [("AS_WRITTEN", S5), ("ANY_GRANT", S4), ("NO_WAIT", S5), ("LATE_LEASE", S5), ("SHOW", SHOWN)],
+    [
+        ("AS_WRITTEN", S5),
+        pytest.param("ANY_GRANT", S4, marks=pytest.mark.long),
+        pytest.param("NO_WAIT", S5, marks=pytest.mark.long),
+        pytest.param("LATE_LEASE", S5, marks=pytest.mark.long),
+        ("SHOW", SHOWN),
+    ],
 )
 def test_without_a_rule_an_assertion_breaks(switch, assertion, tmp_path):
     said = searched(tmp_path, switch)

@@ -62,6 +62,7 @@ def ping_in_sevens(self):
     self.__class__.__mro__[1].ping(self)
 
 
+@pytest.mark.long
 def test_SS_310_pings_are_numbered_otherwise(judged):
     assert judged(ping=ping_in_sevens).outcome is Outcome.PASS
 

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+from long_cases import mark_long
 
 from statemachines.testing.bug_search import driven_run, find, methods_of, simulation_run
 from statemachines_spec.bug import find_bug, plant_bug
@@ -106,7 +107,13 @@ def test_hypothesis_finds_most_of_them_at_once():
 # -- nothing planted ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hunt", HUNTS, ids=lambda hunt: hunt.name)
+LONG_HUNTS = (
+    "talking", "put back", "talking of ends", "talking of revokes", "pretender", "dying consumer", "even", "two lies",
+    "taken over", "talking lies",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("hunt", mark_long(HUNTS, *LONG_HUNTS, name=lambda hunt: hunt.name))
 def test_the_shipped_machines_hold_in_every_hunt(hunt):
     catch = look(hunt)
     assert (catch.what, catch.path) == ("", None)
