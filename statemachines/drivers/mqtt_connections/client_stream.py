@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import names_in
-from statemachines.kernel import Effect, Event, Send, SetTimer, Tell
+from statemachines.drivers.runtime import TraceStep
+from statemachines.kernel import Effect, Event, Send, SetTimer, Status, Step, Tell
 from statemachines.mqtt_codec import Decoder, PacketError, encode
 from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
@@ -26,6 +28,7 @@ from statemachines.mqtt_connections.connection_record import (
     MqttSettings,
 )
 from statemachines.mqtt_connections.session_event import DeliveryReady, ServerStopping, TransportLost
+from statemachines.trace import TracedParty
 
 READ_SIZE: Final = 65_536
 BUFFER_MAX: Final = 2**20
@@ -65,12 +68,15 @@ class ClientStream:
         """Packets."""
         self.error: PacketError | None = None
         """What was wrong with the bytes of the client."""
+        self.settle: Callable[[], object] = lambda: None
+        """Called when the client is accepted, or refused."""
         self.room = asyncio.Event()
         """Set while the session takes more of the client."""
         self.room.set()
         self.record = MqttConnectionRecord(name, settings)
         self.take_tell: Callable[[Event], None] = lambda event: None
         """Takes what the machine tells the session."""
+        self._trace: Callable[[Event, Status, Step[MqttConnectionRecord], int], None] | None = None
         self._reader, self._writer = reader, writer
         self._decoder = Decoder(max_packet=min(settings.max_packet, CONNECT_MAX))
         self._events: deque[Event] = deque()
@@ -83,15 +89,20 @@ class ClientStream:
         self._loop = asyncio.get_running_loop()
         writer.transport.set_write_buffer_limits(high=BUFFER_MAX)
 
-    @property
-    def is_connecting(self) -> bool:
-        """Whether the client is not accepted yet."""
-        return self.record.status is AWAITING or self.record.status is OPENING
+    def trace_under(self, party: str, trace_step: TraceStep | None) -> None:
+        """Write its steps to a log, as those of this party, before their effects are performed."""
+        if trace_step is not None:
+            self._trace = partial(trace_step, TracedParty(party, MQTT_CONNECTION))
 
     @property
     def counters(self) -> dict[str, int]:
         """Packets of the client, packets for it, and messages of QoS 0 that it was too slow for."""
         return {"received": self.received, "sent": self.sent, "dropped": self.dropped}
+
+    @property
+    def is_connecting(self) -> bool:
+        """Whether the client is not accepted yet."""
+        return self.record.status in (AWAITING, OPENING)
 
     def abort(self) -> None:
         """End the connection at once; nothing more is sent."""
@@ -129,9 +140,13 @@ class ClientStream:
         if isinstance(event, DeliveryReady) and not event.packet.qos and self._is_slow():
             self.dropped += 1
             return
-        step = MQTT_CONNECTION.step(self.record, event, steady_ns())
-        before = self.record.status
+        now_ns, before = steady_ns(), self.record.status
+        step = MQTT_CONNECTION.step(self.record, event, now_ns)
+        if before is OPENING:
+            self.settle()
         self.record = step.record
+        if self._trace is not None:
+            self._trace(event, before, step, now_ns)
         self._perform(step.effects)
         if self.record.status is not before:
             self._opened.set()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+    from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 
 T = TypeVar("T")
 
@@ -34,6 +35,10 @@ class Sql(Protocol):
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """An `INSERT ... VALUES (:name, ...)` for each row: its values in the order in which the statement names
         them."""
+        ...
+
+    def streams(self) -> GuestStreams:
+        """The streams of groups in this database; they are there."""
         ...
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql
@@ -19,6 +19,9 @@ from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S
 from statemachines.drivers.sql.sqlite import Database
 from statemachines.persistent_sessions.store_time import StoreTime, next_time, time_of_read
+
+if TYPE_CHECKING:
+    from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 
 T = TypeVar("T")
 
@@ -70,6 +73,12 @@ class SqliteSql:
 
     def run(self, statement: str, **values: Any) -> int:
         return self._connection.execute(_plain(statement), values).rowcount
+
+    def streams(self) -> GuestStreams:
+        """The streams of groups in this file; they are there."""
+        from statemachines.drivers.shared_subscriptions.sqlite.guest_streams import SqliteGuestStreams
+
+        return SqliteGuestStreams(self._connection, self.now_ns)
 
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Many rows in one statement: between two of them the interpreter is handed to the event loop and back, which
