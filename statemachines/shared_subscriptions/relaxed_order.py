@@ -7,6 +7,8 @@ it is a hole, and the progress does not pass it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from statemachines.kernel import CancelTimer, Effects, Map, SetTimer, in_order
@@ -48,6 +50,27 @@ def pass_returned(reading: Reading, at: int, end: int) -> int:
     while at < end and at in reading.returned and reading.returned[at].turn is not IN_HAND:
         at += 1
     return at
+
+
+def find_low(reading: Reading) -> int:
+    """All before this offset is acknowledged, or was given back."""
+    first = find_in_hand(reading)
+    return reading.delivered if first is None else first
+
+
+def is_first_in_hand(reading: Reading) -> bool:
+    """The application has the message at the progress."""
+    return find_in_hand(reading) == reading.progress
+
+
+def find_held_again(readings: Mapping[str, Reading]) -> set[tuple[str, int, int]]:
+    """Key, grant and offset of what was given back, and is fetched or in hand again."""
+    return {
+        (key, reading.grant, offset)
+        for key, reading in sorted(readings.items())
+        for offset, one in in_order(reading.returned)
+        if one.turn in (FETCHED, IN_HAND)
+    }
 
 
 def count_excused(reading: Reading) -> int:
