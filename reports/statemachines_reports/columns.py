@@ -16,6 +16,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.trace import COLUMNS
 from statemachines.trace.parquet import ROWS_PER_GROUP, TEXTS
 from statemachines_reports.lookup import Lookup, code_column
+from statemachines_reports.s3_path import file_system_of, show_path
 from statemachines_reports.trace_footer import find_run_begin
 
 STEPS = ("step", "timer")
@@ -204,10 +205,10 @@ def reading(path: Path, key: str = "trace") -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+            raise OSError(error.errno, os.strerror(error.errno), show_path(path)) from error
         why = " ".join(str(error).split())[:200]
         rule = f"is not a Parquet file, or damaged: {why}; restore it from a copy, or take it out"
-        raise ConfigurationError(key, str(path), rule) from error
+        raise ConfigurationError(key, show_path(path), rule) from error
 
 
 def read_run(path: Path, columns: Sequence[str], run: int | None = None, texts: Sequence[str] = ()) -> pa.Table:
@@ -215,14 +216,19 @@ def read_run(path: Path, columns: Sequence[str], run: int | None = None, texts: 
     filters = None if run is None else [("run", "=", run)]
     with reading(path):
         return pq.read_table(
-            path, columns=list(columns), filters=filters, read_dictionary=list(texts), page_checksum_verification=True
+            str(path),
+            columns=list(columns),
+            filters=filters,
+            read_dictionary=list(texts),
+            page_checksum_verification=True,
+            filesystem=file_system_of(path),
         )
 
 
 def open_trace(path: Path) -> Any:
     """The Parquet file, its columns and their types checked; raises `ConfigurationError` for any other."""
     with reading(path):
-        schema = pq.read_schema(path)
+        schema = pq.read_schema(str(path), filesystem=file_system_of(path))
     missing = [column for column in COLUMNS if column not in schema.names]
     wrong = [
         f"{name} is {schema.field(name).type}"
@@ -233,10 +239,12 @@ def open_trace(path: Path) -> Any:
         what = (
             f"lacks the columns {', '.join(missing)}" if missing else f"has columns of other types: {', '.join(wrong)}"
         )
-        raise ConfigurationError("trace", str(path), f"is no trace: it {what}")
+        raise ConfigurationError("trace", show_path(path), f"is no trace: it {what}")
     with reading(path):
         texts = [name for name in NEEDED if name in TEXTS]
-        return pq.ParquetFile(path, read_dictionary=texts, page_checksum_verification=True)
+        return pq.ParquetFile(
+            str(path), read_dictionary=texts, page_checksum_verification=True, filesystem=file_system_of(path)
+        )
 
 
 def _fits(name: str, kind: Any) -> bool:
@@ -321,4 +329,4 @@ def check_order(path: Path, columns: Columns, latest: int) -> None:
     row = 0 if run[0] <= latest else int(np.argmin(later)) + 1 if not later.all() else -1
     if row >= 0:
         rule = f"is not sorted by (run, seq) at run {run[row]} seq {seq[row]}: sort it, then judge it"
-        raise ConfigurationError("trace", str(path), rule)
+        raise ConfigurationError("trace", show_path(path), rule)

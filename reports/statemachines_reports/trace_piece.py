@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from statemachines.kernel import ConfigurationError
 from statemachines_reports.columns import SEGMENT
+from statemachines_reports.s3_path import address_of, trace_path
 from statemachines_reports.trace_set import RowSpan, TraceSet
 
 ROWS_PER_TASK: Final = "spark.gapless.rowsPerTask"
@@ -104,9 +105,9 @@ def plan_jobs(trace: TraceSet, size: int) -> list[list[Pieces]]:
 
 def table_of(pieces: Pieces) -> pa.Table:
     """The pieces of a task as lines; `piece_of` reads one."""
-    return pa.Table.from_pylist([one._asdict() | {"path": str(one.path.resolve())} for one in pieces], UNITS)
+    return pa.Table.from_pylist([one._asdict() | {"path": address_of(one.path)} for one in pieces], UNITS)
 
 
 def piece_of(line: Mapping[str, Any]) -> TracePiece:
     """The piece of such a line."""
-    return TracePiece(**{**line, "path": Path(line["path"])})
+    return TracePiece(**{**line, "path": trace_path(line["path"])})

@@ -21,8 +21,9 @@ from statemachines.trace.log_segments import list_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.trace.tables import check_tables, join_fingerprints
-from statemachines.whole_file import check_name, local_path
+from statemachines.whole_file import check_name
 from statemachines_reports.columns import open_trace, read_run, reading
+from statemachines_reports.s3_path import S3Path, file_system_of, show_path, trace_path
 from statemachines_reports.trace_footer import find_long_runs, has_data
 
 RowSpan = tuple[int, int]
@@ -42,12 +43,13 @@ class TraceSet:
 
     def __init__(self, directory: Path, out: Path, names: Collection[str] | None = None) -> None:
         check_name(directory, "trace")
-        directory = local_path(directory, "trace")
+        directory = trace_path(directory)
         if not directory.is_dir():
-            raise ConfigurationError("trace", str(directory), "is no directory")
+            raise ConfigurationError("trace", show_path(directory), "is no directory")
         self.torn = 0
         self.left: list[Path] = []
-        logs = [path for paths in list_logs(directory).values() for path in paths]
+        is_local = not isinstance(directory, S3Path)
+        logs = [path for paths in list_logs(directory).values() for path in paths] if is_local else []
         tables = sorted(directory.glob("trace-*.parquet"))
         if logs and tables:
             rule = f"holds logs ({logs[0].name}) beside a trace ({tables[0].name}): give each a folder of its own"
@@ -59,14 +61,14 @@ class TraceSet:
         if names is not None:
             self.files = [directory / name for name in sorted(names)]
         if not self.files:
-            raise ConfigurationError("trace", str(directory), "holds no trace (trace-*.parquet, or *.ndjson)")
+            raise ConfigurationError("trace", show_path(directory), "holds no trace (trace-*.parquet, or *.ndjson)")
         footers = {path: _read_footer(path) for path in self.files}
         self.groups = {path: groups for path, (groups, _) in footers.items()}
         self.long_runs = {path: spans for path, (_, spans) in footers.items()}
         self.runs = read_runs(directory) if names is None else read_run_files(map(find_runs_beside, self.files))
         self._protocols = {number: fingerprints_of(run) for number, run in self.runs.items()}
         self.protocols, self.missing = find_installed(
-            str(directory), join_fingerprints(str(directory), self._protocols.values())
+            show_path(directory), join_fingerprints(show_path(directory), self._protocols.values())
         )
 
     @property
@@ -173,7 +175,7 @@ def read_runs(directory: Path) -> dict[int, Run]:
     """The table of runs, from every `runs*.parquet`."""
     runs = read_run_files(sorted(directory.glob("runs*.parquet")))
     if not runs:
-        raise ConfigurationError("runs", str(directory), "holds no table of runs (runs-*.parquet)")
+        raise ConfigurationError("runs", show_path(directory), "holds no table of runs (runs-*.parquet)")
     return runs
 
 
@@ -182,18 +184,18 @@ def read_run_files(paths: Iterable[Path]) -> dict[int, Run]:
     runs: dict[int, Run] = {}
     for path in paths:
         with reading(path, "runs"):
-            table = pq.read_table(path, page_checksum_verification=True)
+            table = pq.read_table(str(path), page_checksum_verification=True, filesystem=file_system_of(path))
             missing = [column for column in RUN_COLUMNS if column not in table.column_names]
             if missing:
-                raise ConfigurationError("runs", str(path), f"lacks the columns {', '.join(missing)}")
+                raise ConfigurationError("runs", show_path(path), f"lacks the columns {', '.join(missing)}")
             lines = table.select(list(RUN_COLUMNS)).to_pylist()
         for line in lines:
             try:
                 run = msgspec.convert(line, Run)
             except msgspec.ValidationError as error:
-                raise ConfigurationError("runs", str(path), f"is no table of runs: {error}") from error
+                raise ConfigurationError("runs", show_path(path), f"is no table of runs: {error}") from error
             if run.run in runs:
-                raise ConfigurationError("runs", str(path), f"names run {run.run} a second time")
+                raise ConfigurationError("runs", show_path(path), f"names run {run.run} a second time")
             runs[run.run] = run
     return runs
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -21,10 +23,17 @@ class Clock(simpy.Environment):
     def run(self, until: Any = None) -> Any:
         """As SimPy's.  The collector of cycles rests meanwhile: a run makes none worth its looking through the whole
         trace again and again, which costs a fifth of the time."""
-        enabled = gc.isenabled()
-        gc.disable()
-        try:
+        with rest_collector():
             return super().run(until)
-        finally:
-            if enabled:
-                gc.enable()
+
+
+@contextmanager
+def rest_collector() -> Iterator[None]:
+    """No cycles are collected meanwhile."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -23,7 +23,7 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.trace import TraceRow
-from statemachines_sim.clock import Clock
+from statemachines_sim.clock import Clock, rest_collector
 from statemachines_sim.clocks import Clocks
 from statemachines_sim.data_recorder import DataRecorder
 from statemachines_sim.fault import Fault, draw
@@ -137,9 +137,10 @@ class World:
             return self._outcome("", "")
         monitor = detail = ""
         try:
-            self.env.run(until=int(self.scenario.phases.safety_s * S))
-            self.nemesis.heal()
-            self.finish()
+            with rest_collector():
+                self.env.run(until=int(self.scenario.phases.safety_s * S))
+                self.nemesis.heal()
+                self.finish()
         except Violation as violation:
             monitor, detail = violation.monitor, violation.detail
         except GaplessError as error:

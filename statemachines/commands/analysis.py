@@ -108,12 +108,14 @@ def analyze(
     from statemachines_reports.comparison import compare, side_names, write_comparison
     from statemachines_reports.page import beside_of, part_of, write_page
     from statemachines_reports.pipeline import analyze_all
+    from statemachines_reports.s3_path import trace_path
 
     begin_work()
     settings = read_settings(master, conf or ())
     chosen = choose_spark(engine, spark, settings)
     named = [_find_protocol(name).name for name in protocol or ()]
-    traces, out = [local_path(one, "trace") for one in traces], local_path(out, "--out")
+    traces = [local_path(one, "trace") if follow else trace_path(one) for one in traces]
+    out = local_path(out, "--out")
     names = side_names(traces)
     single = len(traces) == 1
     places = [out] if single else [out / name.replace("/", "_") for name in names]

@@ -224,7 +224,13 @@ def test_a_trace_without_a_step_is_inconclusive(tmp_path, capsys):
     assert "no step in this trace" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("scheme", ["s3", "s3a", "hdfs", "abfss", "gs"])
+def test_results_go_to_no_store_and_no_store_is_followed(tmp_path, capsys):
+    for arguments in ([str(tmp_path), "--out", "s3://bucket/out"], ["s3://bucket/sim", "--follow"]):
+        assert cli.run(["analyze", *arguments]) == cli.Exit.USAGE
+        assert "is an address of s3, which is not read; mount it, or copy it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "hdfs", "abfss", "gs"])
 def test_an_address_that_is_not_read_is_named(tmp_path, capsys, scheme):
     for trace, out in ((f"{scheme}://bucket/trace", str(tmp_path)), (str(tmp_path), f"{scheme}://bucket/out")):
         assert cli.run(["analyze", trace, "--out", out, "--engine", "spark"]) == cli.Exit.USAGE

@@ -54,7 +54,8 @@ class SessionBook(msgspec.Struct):
     `rows`, and by writer the `lines` of them; `had`: the packet of each that has come; `done`: what the committed state
     has no packet for any more; `packets` of the committed state, and whatever was `carried` under each; `taken` of each
     writer; `queued` of it.  `over`: what had expired before it was in flight, or to be sent.  `subscribed`:
-    filter -> when the client knew it; `orders`: (filter, connection of a publisher) -> the last number that came.
+    filter -> when the client knew it; `orders`: (filter, connection of a publisher) -> the last number that came;
+    `keys` of the rows by the ids of their messages.
     """
 
     client: str
@@ -71,10 +72,12 @@ class SessionBook(msgspec.Struct):
     over: set[Key] = set()
     subscribed: dict[str, int] = {}
     orders: dict[tuple[str, str], int] = {}
+    keys: dict[str, list[Key]] = {}
 
     def put(self, key: Key, row: Row) -> None:
         """A row is stored."""
         self.rows[key] = row
+        self.keys.setdefault(row.message, []).append(key)
         line = self.lines.setdefault(row.writer, Line())
         line.places[key] = len(line.rows)
         line.rows.append(key)
@@ -104,6 +107,8 @@ class SessionBook(msgspec.Struct):
 
     def list_stored_between(self, writer: str, before: Place, until: Place) -> Iterator[Key]:
         """The rows of a writer behind one place, up to another."""
+        if until <= before:
+            return
         line = self.lines.get(writer)
         for key in reversed(line.rows if line is not None else []):
             place = self.rows[key].place

@@ -109,7 +109,10 @@ class Statements:
 
     def _store_of(self, life: NodeLife) -> SessionStore:
         """Every process has the store open for itself, and what it remembers of it."""
-        return self._stores.setdefault((life.node, life.number), self._open(life.node))
+        store = self._stores.get((life.node, life.number))
+        if store is None:
+            store = self._stores[life.node, life.number] = self._open(life.node)
+        return store
 
     def _open(self, node: str) -> SessionStore:
         return SessionStore(self.database, watch=quiet_watch(lambda: self._steady_of(node)))

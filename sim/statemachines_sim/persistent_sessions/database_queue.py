@@ -67,7 +67,7 @@ class DatabaseQueue:
             return
         count = min(BATCH_MAX, len(self._waiting))
         batch = [self._waiting.popleft() for _ in range(count)]
-        requests = tuple(request for request, _ in batch)
+        requests = tuple([request for request, _ in batch])
         number = 0
         if not all(map(is_read, requests)):
             self._number = number = self._number + 1

@@ -46,7 +46,7 @@ class MemoryDatabase:
         self.connection.execute("UPDATE store SET identity = ?", (IDENTITY,))
 
     @contextmanager
-    def writing(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
+    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> Iterator[Sql]:
         """All or nothing."""
         sql = MemorySql(self.book, self.now_ns, watch, writes=True)
         try:
@@ -60,8 +60,10 @@ class MemoryDatabase:
     def reading(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
         """One state: nobody else is here."""
         sql = MemorySql(self.book, self.now_ns, watch, writes=False)
-        yield sql
-        sql.end()
+        try:
+            yield sql
+        finally:
+            sql.end()
 
     def last_commit_ns(self) -> int:
         """When something was committed last."""
@@ -97,9 +99,9 @@ class Replica:
     def read(self, request: ReadPage, now_ns: int) -> Any:
         """What is visible here."""
         if now_ns >= self._until_ns:
-            self._primary.book.flush()
+            self._primary.book.flush(tables=())
             self._primary.connection.backup(self._copy.connection)
-            self._copy.book.forget()
+            self._copy.book.copy_from(self._primary.book)
             self._until_ns = now_ns + self._chance.randint(*self._lag_ms) * MS
         self._copy.now_ns = now_ns
         return run_at_once(self._store.do(request))

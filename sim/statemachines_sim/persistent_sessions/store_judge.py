@@ -32,6 +32,7 @@ from statemachines.persistent_sessions.request import (
 )
 from statemachines_sim.persistent_sessions.books import ClientBook, Key, Message, Row, SessionBook
 from statemachines_sim.persistent_sessions.database import Batch, BatchDone, statements_of
+from statemachines_sim.persistent_sessions.memory_statements import MESSAGE_TIME, THERE
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.units import MS
 
@@ -39,10 +40,6 @@ if TYPE_CHECKING:
     from statemachines_sim.world import World
 
 Check = Callable[[str, bool, str], None]
-THERE = (
-    "SELECT 1 FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch AND number = :number"
-    " AND tag = 0"
-)
 
 
 class StoreJudge:
@@ -99,7 +96,7 @@ class StoreJudge:
     # -- messages and rows ----------------------------------------------------------------------------------------
 
     def _put_message(self, asked: PutMessage, routes: Any, now_ns: int) -> None:
-        found = self._statements.rows("SELECT time_ns FROM @messages WHERE id = :id", id=asked.id.encode())
+        found = self._statements.rows(MESSAGE_TIME, id=asked.id.encode())
         if found:
             until_ns = 0 if asked.expiry_ms is None else found[0][0] + asked.expiry_ms * MS
             self.messages[asked.id] = Message(asked.payload.decode(), asked.topic, now_ns, until_ns=until_ns)
@@ -263,7 +260,8 @@ class StoreJudge:
                 continue
             held = [key for key in (*book.packets.values(), *book.queued) if key[1] == message.name]
             self._check("KEPT", not held, f"{message.name} is deleted, and {name} holds it: {held}")
-            for key, row in [(key, row) for key, row in book.rows.items() if row.message == asked.message]:
+            for key in book.keys.get(asked.message, ()):
+                row = book.rows[key]
                 if book.is_taken(row.writer, row.place):
                     continue
                 if is_over:

@@ -102,7 +102,8 @@ _REFERRED: Final = has_row(
 )
 _IN_FLIGHT: Final = has_row("SELECT 1 FROM @packets AS packets WHERE packets.message = id")
 _QUEUED: Final = has_row("SELECT 1 FROM @queued AS queued WHERE queued.message = id")
-_HELD: Final = f"({_IN_FLIGHT} OR {_QUEUED})"
+_TO_STORE: Final = has_row("SELECT 1 FROM @fan_out AS fan_out WHERE fan_out.message = id")
+_HELD: Final = f"({_IN_FLIGHT} OR {_QUEUED} OR {_TO_STORE})"
 # All rows of a message are over at one moment; one that is not ends the look at once.
 _LASTS: Final = has_row(
     f"SELECT 1 FROM @session_rows AS found WHERE found.message = id AND found.tag = {UNDELIVERED}"
@@ -118,6 +119,10 @@ MESSAGE_ONLY: Final = {
     Only.UNREFERENCED: f" AND NOT {_HELD} AND NOT {_REFERRED}",
     Only.OVER: f" AND NOT {_HELD} AND {_OVER}",
 }
+DELETE_MESSAGE: Final = {
+    only: f"DELETE FROM @messages WHERE id = :id{condition}" for only, condition in MESSAGE_ONLY.items()
+}
+"""On what it depends."""
 LOST: Final = (
     f"SELECT count(*) FROM @session_rows AS found WHERE found.message = :id AND found.tag = {UNDELIVERED}"
     f" AND NOT {_IS_ABANDONED} AND NOT {_IS_TAKEN} AND NOT (found.until_ns > 0 AND found.until_ns <= :now_ns)"
@@ -180,8 +185,7 @@ def _place(key: RowKey | None) -> dict[str, Any]:
 def _stored_row(row: tuple[Any, ...], aged_ns: int) -> StoredRow:
     session, writer, epoch, number, tag, token, n, time_ns, *facts = row
     key = RowKey(session.decode(), writer.decode(), epoch, number, TAG_OF[tag], token, n)
-    abandoned, paired, taken, alone = map(bool, facts)
-    return StoredRow(key, (aged_ns - time_ns) // MS, abandoned, paired, taken, alone)
+    return StoredRow(key, (aged_ns - time_ns) // MS, *map(bool, facts))
 
 
 def delete_row(sql: Sql, asked: DeleteRow) -> Answer:
@@ -207,7 +211,7 @@ def delete_message(sql: Sql, asked: DeleteMessage) -> Answer:
     lost = one(sql, LOST, id=message, none=b"", now_ns=sql.aged_ns)
     assert lost is not None
     now = {"now_ns": sql.aged_ns} if asked.only is Only.OVER else {}
-    done = sql.run(f"DELETE FROM @messages WHERE id = :id{MESSAGE_ONLY[asked.only]}", id=message, **now)
+    done = sql.run(DELETE_MESSAGE[asked.only], id=message, **now)
     return Deleted(bool(done), int(lost[0]) if done else 0)
 
 

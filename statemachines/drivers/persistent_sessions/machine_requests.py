@@ -7,7 +7,7 @@ has taken is not read any more, whether it is marked or not; a read of pending r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from statemachines.drivers.persistent_sessions.host_request import Page, ReadPage
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
@@ -82,6 +82,10 @@ MARKERS: Final = (
     "SELECT epoch, token, n FROM @session_rows WHERE session = :session AND writer = :writer"
     f" AND tag = {MARKER} ORDER BY epoch, token, n"
 )
+DELETE_MARKERS: Final = f"DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND tag = {MARKER}"
+TOKEN: Final = "SELECT token FROM @sessions WHERE session = :session"
+REVISION: Final = "SELECT revision, client FROM @sessions WHERE session = :session"
+TAKEN: Final = "SELECT epoch, number FROM @taken WHERE session = :session AND writer = :writer"
 PUT_EPOCH: Final = "INSERT INTO @epochs VALUES (:session, :writer, :epoch, 0)"
 # Whether a row is there that its writer may still ask for is not known without its epoch; of no rows it is.
 LEAVE_EMPTY: Final = f"{LEAVE_EPOCHS} AND last = 0"
@@ -166,9 +170,9 @@ class MachineRequests:
             sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=epoch)
         return EpochBegun(epoch)
 
-    def put_ranges(self, sql: Sql, ranges: Sequence[PutRows]) -> list[Answer]:
+    def put_ranges(self, sql: Sql, ranges: Sequence[PutRows], once: frozenset[str] = frozenset()) -> list[Answer]:
         """Store ranges of rows, of whatever writers: one answer each."""
-        return put_ranges(sql, ranges, self._where)
+        return put_ranges(sql, ranges, self._where, once)
 
     def _put_rows(self, sql: Sql, asked: PutRows) -> Answer:
         return self.put_ranges(sql, (asked,))[0]
@@ -243,7 +247,7 @@ class MachineRequests:
     def _subscribe(self, sql: Sql, asked: SubscribeLive) -> Answer:
         """Every node reads routes in the transaction that stores a message: what is committed is known everywhere."""
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return NotOwner()
         sql.run(
             "UPDATE @sessions SET owner = :owner WHERE session = :session",
@@ -259,14 +263,16 @@ class MachineRequests:
         return SubscribedLive(writers, gone)
 
     def _unsubscribe(self, sql: Sql, asked: UnsubscribeLive) -> None:
-        session = asked.session.encode()
-        if is_owned(sql, session, asked.token):
-            sql.run("UPDATE @sessions SET owner = :owner WHERE session = :session", session=session, owner=b"")
+        if is_current(sql, asked):
+            sql.run(
+                "UPDATE @sessions SET owner = :owner WHERE session = :session",
+                session=asked.session.encode(), owner=b"",
+            )  # fmt: skip
 
     def _fence(self, sql: Sql, asked: Fence, small: Small | None = None) -> Answer:
         """The rows of the epochs below; where these are not all, that is said: a hole would be taken for the end."""
         session, writer = asked.session.encode(), asked.writer.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return NotOwner()
         epoch, _ = epoch_of(sql, session, writer)
         below = asked.below or epoch + 1
@@ -286,7 +292,7 @@ class MachineRequests:
 
     def _confirm(self, sql: Sql, asked: ConfirmRows) -> Answer:
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return NotOwner()
         return RowsConfirmed(tuple(self._same(sql, session, found) for found in asked.found))
 
@@ -302,14 +308,14 @@ class MachineRequests:
 
     def _commit(self, sql: Sql, asked: CommitState) -> Answer:
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return NotOwner()
         self._new[session] = write_state(sql, session, self._state(sql, session), asked.state)
         return StateCommitted(sql.aged_ns)
 
     def _state(self, sql: Sql, session: bytes) -> KnownState:
         """What is committed: as we know it, unless somebody else has been here."""
-        found = one(sql, "SELECT revision, client FROM @sessions WHERE session = :session", session=session)
+        found = one(sql, REVISION, session=session)
         assert found is not None
         known = self._new.get(session) or self._known.get(session)
         if known is not None and known.revision == found[0]:
@@ -334,10 +340,7 @@ def put_marker(sql: Sql, session: bytes, writer: bytes, epoch: int, k: int, mark
     there = sql.all(MARKERS, session=session, writer=writer)
     if any(found[0] == epoch and found[1:] >= mark for found in there):
         return
-    sql.run(
-        f"DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND tag = {MARKER}",
-        session=session, writer=writer,
-    )  # fmt: skip
+    sql.run(DELETE_MARKERS, session=session, writer=writer)
     sql.run(
         PUT_ROW,
         session=session, writer=writer, epoch=epoch, number=0, tag=MARKER, message=b"", filter=b"", qos=0,
@@ -373,9 +376,26 @@ def is_there(sql: Sql, session: bytes) -> bool:
     return one(sql, "SELECT 1 FROM @sessions WHERE session = :session", session=session) is not None
 
 
+class Fenced(Protocol):
+    """A request of an owner."""
+
+    @property
+    def session(self) -> str:
+        """Of which it is about."""
+
+    @property
+    def token(self) -> int:
+        """Under which it is asked."""
+
+
+def is_current(sql: Sql, asked: Fenced) -> bool:
+    """Whether its owner is still that of the session."""
+    return is_owned(sql, asked.session.encode(), asked.token)
+
+
 def is_owned(sql: Sql, session: bytes, token: int) -> bool:
     """No higher token has been here; a session that is gone is nobody's."""
-    found = one(sql, "SELECT token FROM @sessions WHERE session = :session", session=session)
+    found = one(sql, TOKEN, session=session)
     return found is not None and token >= found[0]
 
 
@@ -391,9 +411,5 @@ def epoch_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
 
 def _taken_of(sql: Sql, session: bytes, writer: bytes) -> tuple[int, int]:
     """What the committed state has taken: (epoch, number); (0, 0): nothing."""
-    found = one(
-        sql,
-        "SELECT epoch, number FROM @taken WHERE session = :session AND writer = :writer",
-        session=session, writer=writer,
-    )  # fmt: skip
+    found = one(sql, TAKEN, session=session, writer=writer)
     return (0, 0) if found is None else (found[0], found[1])

@@ -27,6 +27,9 @@ PUT_PACKET: Final = (
     " number = excluded.number, message = excluded.message, filter = excluded.filter, qos = excluded.qos,"
     " until_ns = excluded.until_ns"
 )
+DELETE_PACKETS: Final = "DELETE FROM @packets WHERE session = :session AND packet BETWEEN :first AND :last"
+DELETE_QUEUED: Final = "DELETE FROM @queued WHERE session = :session AND place < :first"
+WRITE_REVISION: Final = "UPDATE @sessions SET revision = revision + 1, places = :places WHERE session = :session"
 PUT_QUEUED: Final = "INSERT INTO @queued VALUES (:session, :place, :number, :message, :filter, :qos, :until_ns)"
 
 
@@ -75,11 +78,7 @@ def write_state(sql: Sql, session: bytes, known: KnownState, state: SessionState
     _write_taken(sql, session, known.state, state)
     _write_packets(sql, session, known.state, state, [packet for packet in sorted(touched) if packet in state.packets])
     first = _write_queued(sql, session, known, state)
-    sql.run(
-        "UPDATE @sessions SET revision = revision + 1, places = :places WHERE session = :session",
-        session=session,
-        places=state.places,
-    )
+    sql.run(WRITE_REVISION, session=session, places=state.places)
     return KnownState(known.revision + 1, state, first)
 
 
@@ -102,10 +101,7 @@ def _write_packets(sql: Sql, session: bytes, before: SessionState, after: Sessio
     known, kept = before.packets, after.packets
     if len(known) + sum(packet not in known for packet in touched) > len(kept):
         for first, last in runs_of_numbers(packet for packet in known if packet not in kept):
-            sql.run(
-                "DELETE FROM @packets WHERE session = :session AND packet BETWEEN :first AND :last",
-                session=session, first=first, last=last,
-            )  # fmt: skip
+            sql.run(DELETE_PACKETS, session=session, first=first, last=last)
     changed = [packet for packet in touched if _is_changed(known.get(packet), kept[packet])]
     sql.put_many(PUT_PACKET, [_packet_row(session, kept[packet]) for packet in changed])
 
@@ -142,9 +138,7 @@ def _write_queued(sql: Sql, session: bytes, known: KnownState, state: SessionSta
     kept = len(before) - gone
     first = known.first + gone
     if gone:
-        sql.run(
-            "DELETE FROM @queued WHERE session = :session AND place < :first", session=session, first=first
-        )  # fmt: skip
+        sql.run(DELETE_QUEUED, session=session, first=first)
     new = enumerate(after[kept:], first + kept)
     sql.put_many(PUT_QUEUED, [(session, place, *_row(row)) for place, row in new])
     return first

@@ -49,8 +49,19 @@ def test_a_later_owner_takes_what_an_owner_before_it_has_committed():
     assert ("twice", f"w: 2/1 is taken again by {THIRD} under token 3, and was committed under 2") in found
 
 
+def test_D_560_what_comes_marked_is_a_repetition_though_no_log_says_that_it_was_sent_before():
+    rows = tell_late(FIRST, 1).rows[:-1]
+    sums = Histories(columns_of(rows)).sums
+    assert (sums[0, "sent_new"], sums[0, "sent_again"]) == (1, 1)
+
+
 def sent_late(owner, packet):
-    """What is wrong with a story in which the first owner commits m1 under packet 1 and stands still; the second loads
+    """What is wrong with that story."""
+    return wrong_of(columns_of(tell_late(owner, packet).rows))
+
+
+def tell_late(owner, packet):
+    """A story in which the first owner commits m1 under packet 1 and stands still; the second loads
     that and sends m1 marked; then an owner sends m1 unmarked."""
     story = Story()
     story.load(FIRST, 1)
@@ -64,7 +75,7 @@ def sent_late(owner, packet):
     story.row(f"{FIRST}:{SESSION}", "step", "state_committed", **told_of)
     story.row(FIRST, "ask", "mark_delivered", key="w", term=1, first=1)
     story.send(owner, "m1", packet)
-    return wrong_of(columns_of(story.rows))
+    return story
 
 
 def test_a_superseded_owner_sends_late_what_the_later_owner_has_sent_marked():

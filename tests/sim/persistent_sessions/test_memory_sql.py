@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import random
+import re
+import sqlite3
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
 from statemachines.drivers.persistent_sessions.store import CHECK, WRITE_BATCH, NodeLife, SessionStore
+from statemachines.drivers.persistent_sessions.tables import MARKER
+from statemachines.drivers.persistent_sessions.tables import NAMES as TABLES
 from statemachines_sim.persistent_sessions.memory_database import IDENTITY, MemoryDatabase, run_at_once
 from statemachines_sim.persistent_sessions.memory_sql import READ_LIFE
+from statemachines_sim.persistent_sessions.memory_statements import CHANGES, PUTS, QUERIES
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
-
-TABLES = ("store", "nodes", "clients", "sessions", "session_rows", "messages")
 
 
 @contextmanager
@@ -129,3 +134,72 @@ def test_D_452_what_every_batch_asks_for_comes_from_the_values(database, monkeyp
     for batch in (1, 2, 3):
         run_at_once(store.carry_out(NodeLife("a", 3, IDENTITY), batch, ()))
     assert given == [READ_LIFE]
+
+
+DOMAINS = {
+    "session": (b"s1", b"s2"), "writer": (b"a", b"b", b""), "epoch": (0, 1, 2), "number": (0, 1, 2, 3),
+    "tag": (0, 1, 2, 3), "message": (b"", b"m1", b"m2"), "id": (b"m1", b"m2"), "after": (b"", b"m1"),
+    "time_ns": (1, 2), "now_ns": (1, 3), "until_ns": (0, 1, 4), "limit": (1, 3, 99), "page": (1, 2, 99),
+    "small": (-1, 4), "below": (1, 2, 9), "none": (b"",), "head": (None, b"h"), "first": (0, 1), "last": (1, 3),
+    "place": (1, 2, 3), "packet": (1, 2, 3),
+}  # fmt: skip
+"""What a value of a statement may be, by its name; (0, 1) of others that are numbers."""
+TEXTS = ("filter", "status", "topic", "payload", "client", "owner", "connection", "key0")
+ELSEWHERE = (
+    "INSERT INTO @sessions VALUES (:session, :client, :token, :owner, :connection, :number, :time_ns, 0, 0)"
+    " ON CONFLICT (session) DO UPDATE SET token = excluded.token",
+    "UPDATE @sessions SET seen_ns = :time_ns WHERE session = :session",
+    "DELETE FROM @session_rows WHERE session = :session AND writer > :none",
+    "UPDATE @session_rows SET message = :none WHERE session = :session AND number = :number AND tag = 0",
+    "SELECT count(*) FROM @session_rows",
+    "SELECT id, qos FROM @messages ORDER BY id",
+    "SELECT session, revision, seen_ns FROM @sessions ORDER BY session",
+)
+"""Statements that SQLite carries out."""
+
+
+def give(sql, statement, values):
+    ask = sql.all if statement.startswith("SELECT") else sql.run
+    return ask(statement, **values)
+
+
+def draw_values(chance, statement):
+    names = re.findall(r":(\w+)", statement)
+    values = {name: b"x" if name in TEXTS else chance.choice(DOMAINS.get(name, (0, 1))) for name in names}
+    return values | ({"number": 0} if values.get("tag") == MARKER else {})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_D_561_every_statement_on_values_does_what_it_does_on_sqlite(seed):
+    """Transactions of some statements with values drawn by their names; one in four is undone."""
+    chance = random.Random(seed)
+    ours, plain = MemoryDatabase(), MemoryDatabase()
+    ours.make()
+    plain.make()
+    statements = [*QUERIES, *CHANGES, *PUTS, *PUTS, *ELSEWHERE, *ELSEWHERE[:1] * 3]
+    drawn = set()
+    for number in range(400):
+        given = [(one, draw_values(chance, one)) for one in chance.choices(statements, k=chance.randint(1, 6))]
+        drawn.update(statement for statement, _ in given)
+        is_undone = chance.random() < 0.25
+        ours.now_ns = plain.now_ns = number
+        assert carry_out(ours.writing, given, is_undone) == carry_out(partial(write_plainly, plain), given, is_undone)
+    ours.book.flush()
+    for table in TABLES:
+        query = f"SELECT * FROM {table} ORDER BY 1, 2, 3, 4"
+        assert ours.connection.execute(query).fetchall() == plain.connection.execute(query).fetchall()
+    assert drawn == {*statements}
+
+
+def carry_out(writing, given, is_undone):
+    """What the statements found; a number that is there twice undoes it."""
+    found = []
+    try:
+        with writing() as sql:
+            for statement, values in given:
+                found.append(give(sql, statement, values))
+            if is_undone:
+                raise RuntimeError
+    except (RuntimeError, sqlite3.IntegrityError) as error:
+        found.append(type(error).__name__)
+    return found
