@@ -22,7 +22,7 @@ from statemachines.shared_subscriptions.session_record import (
     SPENT,
     Nack,
     Reading,
-    ReturnedMessage,
+    ReturnedDelivery,
     ReturnEnd,
     SessionRecord,
     reading_key,
@@ -94,7 +94,7 @@ def put_aside(reading: Reading, event: Nack, failed: int, wait_ns: int) -> Readi
     """The stream as it is when the message comes again after `wait_ns`; one that failed too often waits for its
     leader."""
     is_spent = 0 < reading.most <= failed
-    one = ReturnedMessage(failed, SPENT if is_spent else DELAYED if wait_ns else DUE, event.reason)
+    one = ReturnedDelivery(failed, SPENT if is_spent else DELAYED if wait_ns else DUE, event.reason)
     suspect, before = (0, 0) if event.offset == reading.suspect else (reading.suspect, reading.failed)
     returned = reading.returned.set(event.offset, one)
     return replace(reading, returned=returned, suspect=suspect, failed=before)
