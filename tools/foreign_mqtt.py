@@ -60,6 +60,7 @@ def start_broker(arguments: list[str]) -> None:
     server = socket.create_server(("localhost", int(keys.get("port", "1883"))), backlog=100)
     from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
     from statemachines.drivers.password_file import PasswordFile
+    from statemachines.drivers.persistent_sessions.group_host import GroupHost
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.signals import run_until_signal
     from statemachines.mqtt_codec import packet_property
@@ -87,18 +88,21 @@ def start_broker(arguments: list[str]) -> None:
         expiry_3_s=2**32 - 1,
         retain_available=keys.get("retain_available") != "false",
     )
+    if "password_file" in keys:
+        Path(keys["password_file"]).chmod(0o600)  # the tests write it for everybody, which we refuse
     users = None if "password_file" not in keys else PasswordFile(keys["password_file"])
     anonymous = keys.get("allow_anonymous") != "false"
     folder = tempfile.mkdtemp()
     store = keys.get("persistence_file") if keys.get("persistence") == "true" else None
 
     async def work() -> None:
-        node = SessionNode(Path(store or f"{folder}/s.db"), name="a")
+        where = Path(store or f"{folder}/s.db")
         listen = ("127.0.0.1", 1)
-        front = MqttNode(node, settings=settings, users=users, listen=listen, allows_anonymous=anonymous)
-        async with node, front:
-            front._settings = settings  # without groups CONNACK would say that nothing is shared, in each of the tests
-            await node.wait_for_failure()
+        async with GroupHost(where) as host:
+            node = SessionNode(where, name="a", groups=host.groups)
+            front = MqttNode(node, settings=settings, users=users, listen=listen, allows_anonymous=anonymous)
+            async with node, front:
+                await node.wait_for_failure()
 
     try:
         run_until_signal(work())
@@ -144,7 +148,7 @@ def run_tests(sources: Path, patterns: list[str]) -> int:
     def run_one(test: tuple[int, str]) -> tuple[str, bool, str]:
         lane = free.pop()
         try:
-            first = 21_000 + 100 * lane
+            first = 10_000 + 200 * (os.getpid() % 100) + 100 * lane  # another run has others
             return run_test(folder, test[1], list(range(first, first + test[0])))
         finally:
             free.append(lane)

@@ -78,11 +78,12 @@ def kill_mqtt_nodes(totals: Totals, faults: int) -> None:
     """An MQTT client of others keeps its process while the nodes that it is at are killed; each kind has its round."""
     folder = empty_folder("mqtt")
     client = mqtt_run.CLIENTS[totals.seed % len(mqtt_run.CLIENTS)]
-    played = mqtt_run.play(folder, str(folder / "sessions.db"), client, totals.seed, faults)
+    store, kinds = str(folder / "sessions.db"), ("kill", "stop")
+    played = mqtt_run.play(folder, store, client, totals.seed, faults, kinds=kinds)
     wrong, met, count, _ = asyncio.run(played)
     totals.mqtt_nodes_killed += met
     totals.through_mqtt += count
-    again = f"python tests/real/mqtt_run.py --client {client} --seed {totals.seed} --faults {faults}"
+    again = f"python tests/real/mqtt_run.py --client {client} --seed {totals.seed} --faults {faults} --kinds kill,stop"
     totals.count_violations(
         *(f"{client}, seed {totals.seed}: {one}; files are in {folder}" for one in wrong), again=again
     )

@@ -85,11 +85,16 @@ class Forger:
                 near = (0, 1, at - 1, at + 1, 2 * at + 1, HUGE, *(() if high is None else (high,)))
                 known = self._numbers.get(name, ())
                 return [n for n in (*near, *known) if (low is None or n >= low) and (high is None or n <= high)]
-            case inspect.StrType():
+            case inspect.StrType(max_length=most):
                 at = value or "x"
-                return [*self._names, "", at[:-1], f"{at}x", f"{at}\n", at * 200]
+                texts = (*self._names, "", at[:-1], f"{at}x", f"{at}\n", at * 200)
+                return [one for one in texts if most is None or len(one) <= most]
             case inspect.VarTupleType(item_type=inspect.StructType(cls=of)):
                 return self._lists(of, value or ())
+            case inspect.VarTupleType(item_type=inspect.TupleType(item_types=kinds)):
+                made = tuple(self._chance.choice(self._values(name, one, None)) for one in kinds)
+                items = value or ()
+                return [(), items[1:], (*items, made)]
             case inspect.UnionType(types=kinds):
                 structs = [one.cls for one in kinds if isinstance(one, inspect.StructType)]
                 return [self.forge(value)] if value is not None else [self.make(self._chance.choice(structs))]

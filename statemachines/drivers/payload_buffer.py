@@ -41,6 +41,11 @@ class PayloadBuffer(Generic[T]):
             shelf = self._shelves[key] = PayloadRange(grant, first)
         shelf.things += things
 
+    def has(self, key: str, grant: int, number: int) -> bool:
+        """Whether this thing is kept."""
+        shelf = self._shelves.get(key)
+        return shelf is not None and shelf.grant == grant and shelf.first <= number < shelf.first + len(shelf.things)
+
     def take(self, key: str, grant: int, first: int, last: int) -> list[T]:
         """Hand out things `first`..`last`; what came before them is not wanted any more.
 

@@ -37,7 +37,7 @@ from statemachines.kernel import (
     node_of,
 )
 from statemachines.kernel.node import Observer
-from statemachines.trace import TraceRow, event_row, step_rows
+from statemachines.trace import TracedParty, TraceRow, event_row, step_rows
 from statemachines.trace.log import TraceLog
 from statemachines.wire import Packet, quote_for_log
 
@@ -53,6 +53,10 @@ by then.  Packets are read in the turn itself; an answer of a store that has a t
 
 UNREAD_S = 0.02
 """So often it is looked whether what came before a timer was due has been read."""
+
+
+TraceStep = Callable[[TracedParty, Event, Any, Step[Any], int], None]
+"""Writes the rows of a step: (party, event, status before, step, now_ns)."""
 
 
 class Runtime:
@@ -212,7 +216,8 @@ class Runtime:
 
     def _settle(self) -> None:
         """After a turn: rows that came up beside it, and the next timer."""
-        self._flush()
+        if self._rows:
+            self._flush()
         self._rearm()
 
     def _rearm(self) -> None:
@@ -280,6 +285,15 @@ class Runtime:
         if self._log is not None:
             self._rows.append(row)
 
+    def trace_step(self, party: TracedParty, event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
+        """Write the rows of a step that the application made beside the host; its effects come after."""
+        at_ns = now_ns + self._offset
+        self._rows.extend(step_rows(party, event, before, step, at_ns))
+        told = (one.event for one in step.effects if isinstance(one, Tell))
+        name, machine = party.name, party.fsm.full_name
+        self._rows.extend(event_row(at_ns, self.node, name, "tell", one, machine=machine) for one in told)
+        self._flush()
+
     def _write_rows(self, out: list[Outgoing]) -> None:
         """Number the messages of a turn, and write its rows in one go; its effects come after."""
         self._numbers.clear()  # of a turn that an error broke off
@@ -291,7 +305,8 @@ class Runtime:
                 self._msg += 1
             elif self._log is not None:
                 self._note_other(party, effect)
-        self._flush()
+        if self._rows:
+            self._flush()
 
     def _note_other(self, party: str, effect: Any) -> None:
         at_ns = self._clock() + self._offset

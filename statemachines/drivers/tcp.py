@@ -88,6 +88,11 @@ def parse_address(text: str) -> Address:
     return host, number
 
 
+def parse_addresses(text: str) -> list[Address]:
+    """HOST:PORT,HOST:PORT,...; none of an empty text."""
+    return [parse_address(one.strip()) for one in text.split(",") if one.strip()]
+
+
 def _is_host(host: str) -> bool:
     """Whether the system can look it up at all; such a name fails there with an error that is none of its own."""
     try:

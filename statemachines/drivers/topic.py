@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from statemachines.drivers.topic_filter import GROUP_PREFIXES
@@ -10,12 +11,20 @@ from statemachines.kernel import ConfigurationError
 TOPIC_MAX: Final = 65_535
 """Bytes of the longest topic or filter."""
 
+TOPICS_MAX: Final = 256
+"""Topics that are remembered to be right."""
+
 LEVELS_MAX: Final = 128
 """Levels of the deepest topic or filter."""
 
 
 def check_topic(topic: str) -> str:
     """Itself; raises `ConfigurationError` where it cannot be published to."""
+    return _check_known_topic(topic) if isinstance(topic, str) else check_name("topic", topic)
+
+
+@lru_cache(TOPICS_MAX)
+def _check_known_topic(topic: str) -> str:
     _check_text("topic", topic)
     if "+" in topic or "#" in topic:
         raise ConfigurationError("topic", topic, "has a wildcard; only filters have")

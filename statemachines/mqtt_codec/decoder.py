@@ -8,6 +8,7 @@ from typing import Final
 from statemachines.mqtt_codec.codec_error import MalformedPacket, PacketError, ProtocolViolation, ReasonCode
 from statemachines.mqtt_codec.packet import ConnectPacket, MqttVersion, PacketValue
 from statemachines.mqtt_codec.packet_form import check_header, check_length, read_packet
+from statemachines.mqtt_codec.plain_packet import PLAIN
 
 PACKET_MAX: Final = 268_435_460
 """Bytes of the longest packet that MQTT can have."""
@@ -78,7 +79,7 @@ class Decoder:
         if at == len(buffer):
             return None
         first = buffer[at]
-        packet_type = check_header(first, self.version)
+        packet_type = None if first in PLAIN and self.version else check_header(first, self.version)
         length = shift = 0
         while True:
             at += 1
@@ -98,7 +99,8 @@ class Decoder:
         if size > self.max_packet:
             text = f"the packet has {size} bytes, and at most {self.max_packet} are taken"
             raise ProtocolViolation(text, "MQTT-3.1.2-24", ReasonCode.PACKET_TOO_LARGE)
-        check_length(packet_type, length, self.version)
+        if packet_type is not None:
+            check_length(packet_type, length, self.version)
         end = at + length
         if end > len(buffer):
             return None

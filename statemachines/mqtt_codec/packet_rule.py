@@ -7,7 +7,7 @@ from typing import Any, Final
 from statemachines.mqtt_codec import packet as p
 from statemachines.mqtt_codec.codec_error import MalformedPacket, ProtocolViolation, ReasonCode
 from statemachines.mqtt_codec.packet_property import NO_PROPERTIES, PacketProperties, PacketType, check_properties
-from statemachines.mqtt_codec.topic_rule import check_filter, check_topic
+from statemachines.mqtt_codec.topic_rule import check_filter, check_topic, is_shared_filter
 
 CLASSES: Final[dict[PacketType, type[Any]]] = {
     kind: getattr(p, f"{kind.name.capitalize()}Packet") for kind in PacketType if kind is not PacketType.WILL
@@ -104,7 +104,7 @@ def _check_subscribe(packet: p.SubscribePacket, version: p.MqttVersion) -> None:
         check_filter(one.filter)
         if not 0 <= one.qos <= 2 or not 0 <= one.retain_handling <= 2:
             raise ProtocolViolation("QoS or retain handling is 3", "3.8.3.1")
-        if one.no_local and one.filter.startswith("$share/"):
+        if one.no_local and is_shared_filter(one.filter):
             raise ProtocolViolation("a shared subscription has No Local", "MQTT-3.8.3-4")
         if version is V3 and (one.no_local or one.retain_as_published or one.retain_handling):
             raise MalformedPacket("a subscription of 3.1.1 has QoS alone", "MQTT-3.8.3-5")

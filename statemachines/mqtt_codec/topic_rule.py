@@ -21,9 +21,14 @@ def check_filter(topic_filter: str) -> None:
         raise ProtocolViolation(text, statement, ReasonCode.TOPIC_FILTER_INVALID)
 
 
+def is_shared_filter(topic_filter: str) -> bool:
+    """Whether it is of a shared subscription, or would be if it were a filter."""
+    return topic_filter == "$share" or topic_filter.startswith("$share/")
+
+
 def _find_broken_statement(topic_filter: str) -> str:
-    if topic_filter.startswith("$share/"):
-        name, slash, topic_filter = topic_filter.removeprefix("$share/").partition("/")
+    if is_shared_filter(topic_filter):
+        name, slash, topic_filter = topic_filter.removeprefix("$share").removeprefix("/").partition("/")
         if not name:
             return "MQTT-4.8.2-1"
         if not slash or "+" in name or "#" in name:

@@ -11,6 +11,10 @@ PROTOCOL = Protocol(
     about="the server's side of one MQTT connection, in front of a session",
     machines={"mqtt_connection": "statemachines.mqtt_connections.connection:MQTT_CONNECTION"},
     page="statemachines.mqtt_connections:clauses.md",
-    areas={"drivers": "statemachines.drivers.mqtt_connections:DRIVERS"},
+    areas={
+        "spec": "statemachines_spec.mqtt_connections:SPEC",
+        "drivers": "statemachines.drivers.mqtt_connections:DRIVERS",
+        "reports": "statemachines_reports.mqtt_connections:REPORTS",
+    },
     rests_on=("persistent_sessions",),
 )

@@ -146,7 +146,7 @@ TIMERS = (
 def has_room(record: MqttConnectionRecord) -> bool:
     """Aliases and packet ids stay within what the client was told."""
     settings = record.settings
-    ids_max = settings.receive_maximum + record.received_before
+    ids_max = max(settings.receive_maximum, record.received_before) + record.releasing_before
     return len(record.aliases) <= settings.topic_alias_maximum and len(record.incoming) <= ids_max
 
 

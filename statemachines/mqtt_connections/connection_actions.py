@@ -71,7 +71,7 @@ def ask_session(record: MqttConnectionRecord, event: c.ConnectMessage, now_ns: i
 
 
 def accept(record: MqttConnectionRecord, event: s.MqttSessionOpened, now_ns: int) -> Done:
-    incoming = Map(dict.fromkeys(event.received, IncomingStage.RECEIVED))
+    incoming = Map(dict.fromkeys(event.received, IncomingStage.RECEIVED_BEFORE))
     connack = c.ConnackMessage(build_connack(record, event))
     record = replace(record, client_id=event.client_id, incoming=incoming, received_before=len(incoming))
     return record, (_send(record, connack), *_wait(record, now_ns))
@@ -184,12 +184,17 @@ def _allow_code(kind: type[Any], code: int, record: MqttConnectionRecord) -> int
 
 def release(record: MqttConnectionRecord, event: c.PubrelMessage, now_ns: int) -> Done:
     packet_id = event.packet.packet_id
-    record = replace(record, incoming=record.incoming.set(packet_id, IncomingStage.RELEASING))
+    is_before = record.incoming[packet_id] is IncomingStage.RECEIVED_BEFORE
+    stage = IncomingStage.RELEASING_BEFORE if is_before else IncomingStage.RELEASING
+    incoming = record.incoming.set(packet_id, stage)
+    record = replace(record, incoming=incoming, releasing_before=record.releasing_before + is_before)
     return record, (Tell(s.MessageReleased(packet_id)), *_wait(record, now_ns))
 
 
 def complete(record: MqttConnectionRecord, event: s.ReleaseStored, now_ns: int) -> Done:
-    record = replace(record, incoming=record.incoming.delete(event.packet_id))
+    is_before = record.incoming[event.packet_id] is IncomingStage.RELEASING_BEFORE
+    incoming = record.incoming.delete(event.packet_id)
+    record = replace(record, incoming=incoming, releasing_before=record.releasing_before - is_before)
     return record, (_send(record, c.PubcompMessage(p.PubcompPacket(event.packet_id))),)
 
 

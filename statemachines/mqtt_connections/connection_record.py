@@ -39,6 +39,10 @@ class IncomingStage(IntEnum):
     """It is stored; PUBREC was sent."""
     RELEASING = 4
     """PUBREL has come, and the id is being forgotten."""
+    RECEIVED_BEFORE = 5
+    """As `RECEIVED`, on an earlier connection of the session."""
+    RELEASING_BEFORE = 6
+    """As `RELEASING`, of one that was `RECEIVED_BEFORE`."""
 
 
 BOUNDS: Final = {
@@ -102,7 +106,9 @@ class MqttConnectionRecord(msgspec.Struct, frozen=True, gc=False):
     incoming: Map[int, IncomingStage] = Map()
     """Packet ids of the client that are in use."""
     received_before: int = 0
-    """Packet ids that an earlier connection of the session received."""
+    """Packet ids that the session had open when the connection began."""
+    releasing_before: int = 0
+    """How many ids are `RELEASING_BEFORE`."""
 
 
 def can_take_packets(record: MqttConnectionRecord) -> bool:

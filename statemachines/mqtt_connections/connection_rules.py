@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from statemachines.mqtt_codec import NO_PROPERTIES, PacketProperties, PublishPacket, ReasonCode, encode
 from statemachines.mqtt_codec.decoder import PACKET_MAX
 from statemachines.mqtt_codec.packet import ConnackPacket, MqttVersion
@@ -19,6 +21,11 @@ from statemachines.mqtt_connections.session_event import (
     PublishStoredAs,
     ReleaseStored,
 )
+
+STORED_STAGES: Final = (
+    IncomingStage.RECEIVED, IncomingStage.RELEASING, IncomingStage.RECEIVED_BEFORE, IncomingStage.RELEASING_BEFORE,
+)  # fmt: skip
+"""A message under the packet id is stored, and the id not forgotten."""
 
 WithId = PublishStoredAs | ReleaseStored | PubrelMessage | PublishMessage
 
@@ -60,7 +67,7 @@ def is_qos_0(record: MqttConnectionRecord, event: PublishMessage) -> bool:
 
 
 def is_received_again(record: MqttConnectionRecord, event: PublishMessage) -> bool:
-    return event.packet.qos == 2 and find_stage(record, event) in (IncomingStage.RECEIVED, IncomingStage.RELEASING)
+    return event.packet.qos == 2 and find_stage(record, event) in STORED_STAGES
 
 
 def is_storing_again(record: MqttConnectionRecord, event: PublishMessage) -> bool:
@@ -72,7 +79,7 @@ def is_id_in_use(record: MqttConnectionRecord, event: PublishMessage) -> bool:
 
 
 def is_beyond_quota(record: MqttConnectionRecord, event: PublishMessage) -> bool:
-    return len(record.incoming) >= record.settings.receive_maximum + record.received_before
+    return len(record.incoming) >= record.settings.receive_maximum + record.releasing_before
 
 
 def is_storing(record: MqttConnectionRecord, event: WithId) -> bool:
@@ -81,15 +88,15 @@ def is_storing(record: MqttConnectionRecord, event: WithId) -> bool:
 
 def is_refusal_unsayable(record: MqttConnectionRecord, event: PublishStoredAs) -> bool:
     """An acknowledgement of 3.1.1 has no reason code."""
-    return is_storing(record, event) and event.reason_code >= 0x80 and record.version is MqttVersion.V3_1_1
+    return event.reason_code >= 0x80 and record.version is MqttVersion.V3_1_1 and is_storing(record, event)
 
 
 def is_received(record: MqttConnectionRecord, event: PubrelMessage) -> bool:
-    return find_stage(record, event) is IncomingStage.RECEIVED
+    return find_stage(record, event) in (IncomingStage.RECEIVED, IncomingStage.RECEIVED_BEFORE)
 
 
 def is_releasing(record: MqttConnectionRecord, event: PubrelMessage | ReleaseStored) -> bool:
-    return find_stage(record, event) is IncomingStage.RELEASING
+    return find_stage(record, event) in (IncomingStage.RELEASING, IncomingStage.RELEASING_BEFORE)
 
 
 def fit_version(record: MqttConnectionRecord, packet: PublishPacket) -> PublishPacket:
@@ -100,8 +107,9 @@ def fit_version(record: MqttConnectionRecord, packet: PublishPacket) -> PublishP
 
 
 def is_too_large(record: MqttConnectionRecord, event: DeliveryReady) -> bool:
-    packet = fit_version(record, event.packet)
-    return 0 < record.max_packet < len(encode(packet, record.version))
+    if not record.max_packet:
+        return False
+    return record.max_packet < len(encode(fit_version(record, event.packet), record.version))
 
 
 def build_connack(record: MqttConnectionRecord, event: MqttSessionOpened) -> ConnackPacket:

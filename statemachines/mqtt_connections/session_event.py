@@ -6,7 +6,9 @@ that is durable (`MqttSessionOpened`, `PublishStoredAs`, ...).
 
 from __future__ import annotations
 
-from statemachines.kernel import Call, Event
+from typing import ClassVar
+
+from statemachines.kernel import Call, Event, TraceColumns
 from statemachines.mqtt_codec import packet as p
 
 # -- to the session ---------------------------------------------------------------------------------------------------
@@ -81,6 +83,8 @@ class MqttConnectionOver(Event, frozen=True, gc=False):
 
 class MqttSessionOpened(Call, frozen=True, gc=False):
     """The client has its session, under this client id.  `received`: packet ids of QoS 2 that it has not released."""
+
+    columns: ClassVar[TraceColumns] = TraceColumns(key="client_id")
 
     client_id: str
     present: bool

@@ -96,6 +96,13 @@ class RowFenced(Answer, frozen=True, gc=False):
     epoch: int
 
 
+class RowsDuplicate(Answer, frozen=True, gc=False):
+    """To `PutRows`: another node has stored the messages of the rows with these numbers for the session; nothing was
+    done."""
+
+    numbers: tuple[int, ...]
+
+
 class RowUnclear(Answer, frozen=True, gc=False):
     """To `PutRows` and `PutMarker`: perhaps it was done, perhaps not; nothing was done in part."""
 

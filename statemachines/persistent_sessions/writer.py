@@ -10,10 +10,19 @@ from __future__ import annotations
 
 from statemachines.kernel import ANY, STAY, Fsm, Ignore, Invariant, Refuse, Row
 from statemachines.persistent_sessions.message import MarkerWanted
-from statemachines.persistent_sessions.request import EpochBegun, RowFenced, RowRead, RowStored, RowUnclear
+from statemachines.persistent_sessions.request import (
+    EpochBegun,
+    RowFenced,
+    RowRead,
+    RowsDuplicate,
+    RowStored,
+    RowUnclear,
+)
 from statemachines.persistent_sessions.writer_actions import (
     begin,
     begin_epoch,
+    drop_all,
+    drop_duplicates,
     end_live,
     go_live,
     is_answered,
@@ -24,6 +33,7 @@ from statemachines.persistent_sessions.writer_actions import (
     is_later,
     is_latest,
     is_of_the_owner,
+    leaves_rows,
     mark,
     marker_is_next,
     put_again,
@@ -65,6 +75,10 @@ ROWS = (
     Row(RowStored,    STORING,                  STORING,   send_and_go_on,       row_is_next,                 "PS-04"),
     Row(RowStored,    STORING,                  MARKING,   send_and_go_on,       marker_is_next,              "PS-04"),
     Row(RowStored,    STORING,                  IDLE,      send_and_go_on,       None,                        "PS-04"),
+    Row(RowsDuplicate, STORING,                 STAY,      drop_duplicates,      leaves_rows,                 "PS-475"),
+    Row(RowsDuplicate, STORING,                 STORING,   drop_all,             row_is_next,                 "PS-475"),
+    Row(RowsDuplicate, STORING,                 MARKING,   drop_all,             marker_is_next,              "PS-475"),
+    Row(RowsDuplicate, STORING,                 IDLE,      drop_all,             None,                        "PS-475"),
     Row(RowUnclear,   STORING,                  READING,   read_back,            None,                        "PS-05"),
     Row(RowRead,      READING,                  STORING,   send_and_go_on,       is_found_and_row_is_next,    "PS-05"),
     Row(RowRead,      READING,                  MARKING,   send_and_go_on,       is_found_and_marker_is_next, "PS-05"),
@@ -83,6 +97,7 @@ ROWS = (
     Ignore((MarkerWanted,),                     (NEW, BEGINNING, IDLE, *BUSY),                                "PS-10"),
     Ignore((LiveKnown, LiveGone),               ANY,                                                          "PS-09"),
     Ignore((RowStored, RowFenced, RowUnclear),  (NEW, BEGINNING, IDLE, READING),                              "PS-11"),
+    Ignore((RowsDuplicate,),                    (NEW, BEGINNING, IDLE, READING, MARKING),                     "PS-11"),
     Ignore((RowRead,),                          (NEW, BEGINNING, IDLE, STORING, MARKING),                     "PS-11"),
     Ignore((EpochBegun,),                       (NEW, IDLE, *BUSY),                                           "PS-11"),
     Refuse((Start,),                            (BEGINNING, IDLE, *BUSY),                                     "PS-01"),

@@ -16,6 +16,7 @@ from statemachines.persistent_sessions.request import (
     ReadRow,
     RowFenced,
     RowRead,
+    RowsDuplicate,
 )
 from statemachines.persistent_sessions.writer_record import Done, Hand, Job, LiveGone, LiveKnown, Start, WriterRecord
 
@@ -65,6 +66,11 @@ def is_found_and_marker_is_next(record: WriterRecord, event: RowRead) -> bool:
 
 def is_found(record: WriterRecord, event: RowRead) -> bool:
     return event.found
+
+
+def leaves_rows(record: WriterRecord, event: RowsDuplicate) -> bool:
+    """Some message of the range is still to be stored."""
+    return any(row.number not in event.numbers for row in number_rows(record))
 
 
 def is_known_later(record: WriterRecord, event: LiveKnown) -> bool:
@@ -166,6 +172,27 @@ def queue_marker(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done
 
 def show_again(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
     return record, (send_marker(record, event),)
+
+
+def drop_rows(record: WriterRecord, event: RowsDuplicate) -> tuple[WriterRecord, Effects]:
+    """Those are stored, by another: they go out of the range, and their publishers are answered."""
+    assert record.job is not None
+    rows = number_rows(record)
+    kept = tuple(hand for row, hand in zip(rows, record.job.hands, strict=True) if row.number not in event.numbers)
+    stored = tuple(Tell(Written(row.message, row.filter)) for row in rows if row.number in event.numbers)
+    return replace(record, job=Job(kept)), stored
+
+
+def drop_duplicates(record: WriterRecord, event: RowsDuplicate, now_ns: int) -> Done:
+    record, stored = drop_rows(record, event)
+    record, effects = put(record)
+    return record, (*stored, *effects)
+
+
+def drop_all(record: WriterRecord, event: RowsDuplicate, now_ns: int) -> Done:
+    record, stored = drop_rows(record, event)
+    record, effects = take_next(record)
+    return record, (*stored, *effects)
 
 
 def send_and_go_on(record: WriterRecord, event: Event, now_ns: int) -> Done:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from statemachines.kernel import Effects, SetTimer, Tell, in_order
+from statemachines.shared_subscriptions.relaxed_order import find_in_hand
 from statemachines.shared_subscriptions.returned_messages import Act, count_failures, go_back, time_delay
 from statemachines.shared_subscriptions.session_record import (
+    DUE,
     Ack,
     AcknowledgementLate,
     AcknowledgementWaitEnd,
@@ -20,6 +22,7 @@ from statemachines.shared_subscriptions.session_record import (
     Nack,
     Reading,
     Ready,
+    ReturnedMessage,
     SessionRecord,
     Take,
     keep,
@@ -30,15 +33,15 @@ from statemachines.shared_subscriptions.session_record import (
 def is_late(record: SessionRecord, event: AcknowledgementWaitEnd) -> bool:
     """Something of the stream is in hand still."""
     reading = record.readings.get(event.key)
-    return reading is not None and reading.delivered > reading.progress
+    return reading is not None and find_in_hand(reading) is not None
 
 
 def set_wait(before: SessionRecord, after: SessionRecord, key: str, now_ns: int) -> Effects:
-    """The timer of a stream of which something is in hand, where that is new, or where it made progress (grant 0:
-    nobody else could have it)."""
+    """The timer of a stream of which something is in hand, where the first such message is another one (grant 0: nobody
+    else could have it)."""
     was, reading = before.readings[key], after.readings[key]
-    is_new = was.delivered == was.progress or reading.progress > was.progress
-    if not is_new or not reading.grant or reading.delivered == reading.progress:
+    first = find_in_hand(reading)
+    if first is None or first == find_in_hand(was) or not reading.grant:
         return ()
     return (SetTimer("ack_wait", now_ns + before.ack_wait_ns, key),)
 
@@ -76,20 +79,31 @@ def and_wait_for_more(action: Act[Ack]) -> Act[Ack]:
 def take_back(record: SessionRecord, event: AcknowledgementWaitEnd, now_ns: int) -> tuple[SessionRecord, Effects]:
     """The message is given back in the application's place, and the host is told after that."""
     before = record.readings[event.key]
-    nack = Nack(before.owner, before.stream, before.grant, before.progress)
-    failed = count_failures(before, before.progress)
+    at = find_in_hand(before)
+    assert at is not None
+    nack = Nack(before.owner, before.stream, before.grant, at)
+    failed = count_failures(before, at)
     reading = go_back(before, nack)
-    if 0 < before.most <= reading.failed and not is_alone(record, before):
-        reading = replace(reading, failed=failed, suspect=before.suspect, delayed=False)
+    if 0 < before.most <= failed + 1 and not is_alone(record, before):
+        reading = unspend(before, reading, at, failed)
     record = replace(keep(record, reading), is_late=True, lone="" if record.lone == event.key else record.lone)
-    late = AcknowledgementLate(before.owner, before.stream, before.grant, before.progress)
-    return record, (*time_delay(reading, nack, now_ns), Tell(late), Tell(Ready()))
+    late = AcknowledgementLate(before.owner, before.stream, before.grant, at)
+    return record, (*time_delay(before, reading, nack, now_ns), Tell(late), Tell(Ready()))
+
+
+def unspend(before: Reading, reading: Reading, offset: int, failed: int) -> Reading:
+    """Something else may have kept the application: the message has failed no more often than before."""
+    if reading.relaxed:
+        return replace(reading, returned=reading.returned.set(offset, ReturnedMessage(failed, DUE)))
+    return replace(reading, failed=failed, suspect=before.suspect, delayed=False)
 
 
 def is_alone(record: SessionRecord, reading: Reading) -> bool:
-    """The application has nothing but the next message of this stream."""
+    """The application has nothing but one message of this stream."""
+    at = find_in_hand(reading)
     others = (one for _, one in in_order(record.readings) if one is not reading)
-    return reading.delivered == reading.progress + 1 and all(one.delivered == one.progress for one in others)
+    is_only = at is not None and find_in_hand(reading, at + 1) is None
+    return is_only and all(find_in_hand(one) is None for one in others)
 
 
 def return_application(record: SessionRecord) -> tuple[SessionRecord, Effects]:

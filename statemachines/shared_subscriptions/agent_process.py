@@ -197,7 +197,10 @@ def declare(record: AgentRecord, event: SubscribeShared, now_ns: int) -> tuple[A
         record, number=number, declarations=declared, subscriptions=record.subscriptions.set(subscription, known)
     )
     begin = Begin(party, DECLARERS.name, GroupRecord(party, wanted.group, wanted.filter, record.configuration))
-    return record.serve(subscription, party, DECLARERS.name), (begin, Feed(party, Declare(wanted.start_ns)))
+    return record.serve(subscription, party, DECLARERS.name), (
+        begin,
+        Feed(party, Declare(wanted.start_ns, wanted.order)),
+    )
 
 
 def refuse_names(record: AgentRecord, event: SubscribeShared, now_ns: int) -> tuple[AgentRecord, Effects]:

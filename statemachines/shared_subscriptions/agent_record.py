@@ -4,7 +4,7 @@ gone; and the calls that it takes."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Call, LookAt, Map, Status, TraceColumns, in_order
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.detours import Detours
+from statemachines.shared_subscriptions.group_store import Order
 from statemachines.shared_subscriptions.message import Report, ToConsumer
 from statemachines.shared_subscriptions.private_subscription import NOW
 from statemachines.shared_subscriptions.stream import Link
@@ -36,12 +37,13 @@ Place = tuple[str, str]
 class Shared(msgspec.Struct, frozen=True, gc=False):
     """What a client subscribes to together with others: `$shared/GROUP/FILTER`.  `at_delivery`: messages are
     acknowledged when they are handed over (fire and forget); `start_ns`: where the group begins if this declares it,
-    in store time (0: everything stored; -1: now)."""
+    in store time (0: everything stored; -1: now); `order`: of its messages, as in a `Declare`."""
 
     group: str
     filter: str
     at_delivery: bool = False
     start_ns: int = -1
+    order: Order | Literal[""] = ""
 
 
 class Private(msgspec.Struct, frozen=True, gc=False):

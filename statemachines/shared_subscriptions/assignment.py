@@ -11,9 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import STAY, Call, Effects, Event, Fsm, Ignore, Row, Send, SetTimer, Status, Timer, TimerFired
+from statemachines.shared_subscriptions.acknowledged_ranges import join_ranges
 from statemachines.shared_subscriptions.message import (
     END_OF_STREAM,
     Grant,
+    Ranges,
+    Report,
     Revoke,
     Revoked,
     RevokeFinished,
@@ -66,8 +69,8 @@ ASSIGNED = (GRANTING, GRANTED, REVOKING, REVOKED)
 
 class AssignmentRecord(msgspec.Struct, frozen=True, gc=False):
     """One assignment.  `progress`: where the borrower starts, then what it reported; periods in nanoseconds; `failed`:
-    how often the message there was handed over and not acknowledged, `in_hand` as in a `Report`, `most` as in a
-    `Grant`."""
+    how often the message there was handed over and not acknowledged, `in_hand` as in a `Report`, `most` and
+    `relaxed` as in a `Grant`, `acked` as in both; `reason` as in a `Report`."""
 
     link: Link
     stream: str
@@ -80,6 +83,9 @@ class AssignmentRecord(msgspec.Struct, frozen=True, gc=False):
     failed: int = 0
     most: int = 0
     in_hand: bool = False
+    relaxed: bool = False
+    acked: Ranges = ()
+    reason: str = ""
 
 
 def has_ended(record: AssignmentRecord, event: UpdateProgress) -> bool:
@@ -96,12 +102,23 @@ def keep(record: AssignmentRecord, event: UpdateProgress, now_ns: int) -> tuple[
 
 def note(record: AssignmentRecord, event: UpdateProgress) -> AssignmentRecord:
     """With what was reported: failures are those of the message at the progress."""
-    if event.progress > record.progress:
-        return replace(record, progress=event.progress, failed=event.failed, in_hand=event.in_hand)
+    progress, acked = join_report(record, event)
+    if progress > record.progress:
+        is_next = progress == event.progress
+        failed, in_hand, reason = (event.failed, event.in_hand, event.reason) if is_next else (0, False, "")
+        return replace(record, progress=progress, failed=failed, in_hand=in_hand, acked=acked, reason=reason)
     if event.progress < record.progress or event.failed < record.failed:
-        return replace(record)
+        return replace(record, acked=acked)
     in_hand = event.in_hand or (record.in_hand and event.failed == record.failed)
-    return replace(record, failed=event.failed, in_hand=in_hand)
+    reason = event.reason or (record.reason if event.failed == record.failed else "")
+    return replace(record, failed=event.failed, in_hand=in_hand, acked=acked, reason=reason)
+
+
+def join_report(record: AssignmentRecord, event: UpdateProgress | Report) -> tuple[int, Ranges]:
+    """The progress and what is acknowledged behind it, with what was reported."""
+    if not record.relaxed:
+        return event.progress, ()
+    return join_ranges(max(event.progress, record.progress), record.acked, event.acked)
 
 
 def keep_and_send_revoked(
@@ -142,7 +159,7 @@ def again(record: AssignmentRecord, now_ns: int) -> SetTimer:
 def grant(record: AssignmentRecord) -> Send:
     """The stream and where to read from, to its borrower."""
     to, at = record.link, (record.stream, record.grant, record.progress, record.failed, record.most)
-    return Send(to.borrower, Grant(to.borrower, to.epoch, to.registration, *at))
+    return Send(to.borrower, Grant(to.borrower, to.epoch, to.registration, *at, record.relaxed, record.acked))
 
 
 def revoke(record: AssignmentRecord) -> Send:

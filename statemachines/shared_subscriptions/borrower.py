@@ -40,6 +40,7 @@ from statemachines.kernel import (
     in_order,
     keys_in_order,
 )
+from statemachines.shared_subscriptions.acknowledged_ranges import limit_reports
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.message import (
     END_OF_STREAM,
@@ -292,7 +293,7 @@ def send_ping(record: BorrowerRecord, now_ns: int) -> tuple[BorrowerRecord, Effe
     link = require_link(record)
     record = choose_reports(record)
     streams = record.streams
-    reports = tuple([streams[name].report() for name in keys_in_order(record.carried)])
+    reports = limit_reports(tuple([streams[name].report() for name in keys_in_order(record.carried)]))
     record = replace(record, ping_n=record.ping_n + 1, ping_at_ns=now_ns, outstanding=True)
     return record, (Send(link.leader, Ping(record.id, link.epoch, link.registration, record.ping_n, reports)),)
 
@@ -481,7 +482,7 @@ def last_reports(record: BorrowerRecord) -> tuple[Report, ...]:
     if len(held) > REPORTS_PER_PING:
         unconfirmed = (record.carried, record.changed, record.late)
         held = [child for child in held if any(child.stream in names for names in unconfirmed)][:REPORTS_PER_PING]
-    return tuple(child.report() for child in held)
+    return limit_reports(tuple(child.report() for child in held))
 
 
 def pass_on_and_leave(

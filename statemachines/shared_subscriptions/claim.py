@@ -385,7 +385,7 @@ def list_records(record: LeaderRecord, stream: str, staged: Staged) -> tuple[tup
     key = record.key(f"{PROGRESS}{stream}")
     if not isinstance(staged, FailingMessage):
         return ((key, staged),)
-    failing = (record.key(f"{FAILING}{stream}"), staged if staged.count else None)
+    failing = (record.key(f"{FAILING}{stream}"), staged if staged.count or staged.acked else None)
     return (key, staged.progress if staged.progress >= 0 else None), failing
 
 

@@ -63,7 +63,8 @@ def ask_for_letter(record: LeaderRecord, *, is_turn: bool = False) -> tuple[Lead
     last = "" if before is None else before.stream
     stream = next((one for one in due if one > last), due[0])
     failing, n = record.failing[stream], record.number + 1
-    letter = DeadLetter(record.group, record.filter, stream, failing.progress, failing.count, REASONS[failing.lost])
+    reason = failing.reason or REASONS[failing.lost]
+    letter = DeadLetter(record.group, record.filter, stream, failing.progress, failing.count, reason)
     failures = 0 if before is None else before.failures
     record = replace(record, number=n, letter=OpenLetter(n, stream, failing.progress, failures))
     return record, (Ask(SERVICE, StoreLetter(n, topic, letter)),)

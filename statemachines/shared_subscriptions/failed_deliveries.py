@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Effects, Event, Tell, TraceColumns, in_order
+from statemachines.shared_subscriptions.acknowledged_ranges import join_ranges
 from statemachines.shared_subscriptions.assignment import GRANTING
 from statemachines.shared_subscriptions.claim import PAGE, stage
 from statemachines.shared_subscriptions.group_store import SERVICE, FailingMessage, Scan, Scanned
 from statemachines.shared_subscriptions.leader_record import Held, LeaderRecord
-from statemachines.shared_subscriptions.message import END_OF_STREAM, Report
+from statemachines.shared_subscriptions.message import END_OF_STREAM, Ranges, Report
 from statemachines.shared_subscriptions.names import FAILING
 from statemachines.shared_subscriptions.stream_store import StreamsListed
 
@@ -63,15 +64,19 @@ def count_failures(record: LeaderRecord, stream: str) -> int:
     return failing.count if failing is not None and failing.progress == record.streams[stream].progress else 0
 
 
-def note_failed(draft: Draft, stream: str, progress: int, count: int, *, is_sure: bool, is_lost: bool = False) -> None:
+def note_failed(
+    draft: Draft, stream: str, progress: int, count: int, *, is_sure: bool, is_lost: bool = False, reason: str = ""
+) -> None:
     """Keep the count.  `is_sure`: no other message can be what failed, so that it may be set aside; `is_lost`: its
-    member went without a word."""
+    member went without a word; `reason`: why it was given back."""
     record = draft.record
     most = record.configuration.max_deliver
     if not record.configuration.count_deliveries or stream not in record.streams:
         return
     is_parked = is_sure and most is not None and count >= most
-    failing = FailingMessage(progress, min(count, COUNT_MAX), is_parked, lost=is_parked and is_lost)
+    acked = record.find_acked(stream)
+    lost = is_parked and is_lost
+    failing = FailingMessage(progress, min(count, COUNT_MAX), is_parked, lost=lost, acked=acked, reason=reason)
     if failing == record.failing.get(stream):
         return
     record = replace(record, failing=record.failing.set(stream, failing))
@@ -96,13 +101,17 @@ def note_report(draft: Draft, report: Report) -> None:
     """A last word says that the next message was given back."""
     known = draft.record.streams.get(report.stream)
     if known is not None and report.failed > count_failures(draft.record, report.stream):
-        note_failed(draft, report.stream, report.progress, report.failed, is_sure=True)
+        note_failed(draft, report.stream, report.progress, report.failed, is_sure=True, reason=report.reason)
 
 
-def stage_progress(draft: Draft, stream: str, progress: int) -> None:
-    """Progress ends the count of the message that it has passed; a parked stream goes on."""
+def stage_progress(draft: Draft, stream: str, progress: int, acked: Ranges = ()) -> None:
+    """Progress ends the count of the message that it has passed; a parked stream goes on.  `acked`: what is
+    acknowledged behind it."""
     record = draft.record
     failing = record.failing.get(stream)
+    if acked:
+        stage_ranges(draft, stream, progress, acked)
+        return
     if failing is None:
         draft.record, effects = stage(record, stream, progress, draft.now_ns)
         draft.effects.extend(effects)
@@ -111,6 +120,18 @@ def stage_progress(draft: Draft, stream: str, progress: int) -> None:
     draft.record, effects = stage(record, stream, FailingMessage(progress, 0), draft.now_ns)
     draft.effects.extend(effects)
     if failing.parked:
+        unpark(draft, stream)
+
+
+def stage_ranges(draft: Draft, stream: str, progress: int, acked: Ranges) -> None:
+    """The same, with ranges; where the progress is what it was, so is the count."""
+    record, before = draft.record, draft.record.failing.get(stream)
+    is_same = before is not None and before.progress == progress
+    failing = replace(before, acked=acked) if before and is_same else FailingMessage(progress, 0, acked=acked)
+    record = replace(record, failing=record.failing.set(stream, failing))
+    draft.record, effects = stage(record, stream, failing, draft.now_ns)
+    draft.effects.extend(effects)
+    if before is not None and before.parked and not failing.parked:
         unpark(draft, stream)
 
 
@@ -147,8 +168,9 @@ def drop_message(draft: Draft, stream: str, *, asked: bool, topic: str = "") -> 
     """The group goes on behind the message; the stream is free.  `topic`: where its dead letter stands."""
     failing = draft.record.failing[stream]
     draft.effects.append(Tell(MessageDropped(draft.record.id, stream, failing.progress, failing.count, asked, topic)))
-    draft.keep_progress(stream, failing.progress + 1)
-    draft.note_progress(stream, failing.progress + 1)
+    progress, acked = join_ranges(failing.progress + 1, failing.acked)
+    draft.keep_progress(stream, progress)
+    draft.note_progress(stream, progress, acked)
 
 
 def unpark(draft: Draft, stream: str) -> None:

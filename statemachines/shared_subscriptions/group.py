@@ -12,6 +12,8 @@ the work, since the node that began it may be gone, and after the second nothing
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 from msgspec.structs import replace
 
@@ -39,6 +41,7 @@ from statemachines.shared_subscriptions.group_store import (
     Claim,
     Commit,
     Committed,
+    Order,
     Properties,
     Read,
     ReadDone,
@@ -55,9 +58,11 @@ from statemachines.shared_subscriptions.stream_store import matches
 
 
 class Declare(Call, frozen=True, gc=False):
-    """Declare the group, if it is not: it begins at `start_ns` of store time (0: everything stored; -1: now)."""
+    """Declare the group, if it is not: it begins at `start_ns` of store time (0: everything stored; -1: now).  `order`:
+    of its messages ("": as it was declared, or strict)."""
 
     start_ns: int = -1
+    order: Order | Literal[""] = ""
 
 
 class Destroy(Call, frozen=True, gc=False):
@@ -71,6 +76,7 @@ class GroupDeclared(Event, frozen=True, gc=False):
     filter: str
     start_ns: int
     found: bool
+    order: Order = "strict"
 
 
 class GroupDestroyed(Event, frozen=True, gc=False):
@@ -82,7 +88,7 @@ class GroupDestroyed(Event, frozen=True, gc=False):
 
 
 class DeclarationRefused(Event, frozen=True, gc=False):
-    """To the host: the group lives by other ping or claim times than ours."""
+    """To the host: the group lives by other ping or claim times than ours, or by another order."""
 
     group: str
     filter: str
@@ -112,7 +118,7 @@ WRITING = (DECLARING, MARKING, SWEEPING, CLEARING)
 
 
 class GroupRecord(msgspec.Struct, frozen=True, gc=False):
-    """One declaration or destruction.  `destroy`: which; `start_ns`: as asked for, `begins_ns`: as
+    """One declaration or destruction.  `destroy`: which; `start_ns`, `order`: as asked for, `begins_ns`: as
     declared; `n`: of the last request; `mark`: of the group that is destroyed, with its times; `found`: the properties
     that were to be marked, as they were read (None: there was no group to destroy); `claim`: as it was found last while
     it settles, and first at `claim_at_ns`; `ripe`: when the read under way was sent, it had been watched for long
@@ -125,6 +131,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     status: GroupStatus = IDLE
     destroy: bool = False
     start_ns: int = -1
+    order: Order | Literal[""] = ""
     begins_ns: int = 0
     n: int = 0
     mark: Stored | None = None
@@ -151,7 +158,9 @@ def is_awaited(record: GroupRecord, event: StoreAnswer) -> bool:
 
 def is_declared_as_ours(record: GroupRecord, event: ReadDone) -> bool:
     stored = event.records[0]
-    return is_to_declare(record, event) and is_declared(stored) and agrees(record.configuration, stored)
+    if not is_to_declare(record, event) or not is_declared(stored) or not agrees(record.configuration, stored):
+        return False
+    return record.order in ("", properties_of(event).order)
 
 
 def is_declared_otherwise(record: GroupRecord, event: ReadDone) -> bool:
@@ -233,7 +242,7 @@ def times_of(record: GroupRecord) -> Configuration:
 
 
 def begin_declare(record: GroupRecord, event: Declare, now_ns: int) -> Outcome:
-    return read(replace(record, start_ns=event.start_ns), event, now_ns)
+    return read(replace(record, start_ns=event.start_ns, order=event.order), event, now_ns)
 
 
 def begin_destroy(record: GroupRecord, event: Destroy, now_ns: int) -> Outcome:
@@ -266,7 +275,8 @@ def try_later(record: GroupRecord, event: Event, now_ns: int) -> Outcome:
 def declare(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
     ours = record.configuration
     start_ns = event.time_ns if record.start_ns < 0 else record.start_ns
-    properties = Properties(start_ns, ours.ping_interval_ms, ours.ping_timeout_ms, ours.claim_ttl_ms)
+    times = (ours.ping_interval_ms, ours.ping_timeout_ms, ours.claim_ttl_ms)
+    properties = Properties(start_ns, *times, order=record.order or "strict")
     record = replace(record, begins_ns=start_ns)
     return commit(record, None, ((record.key("properties"), properties),))
 
@@ -308,11 +318,13 @@ def clear(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
 
 
 def tell_declared(record: GroupRecord, event: Committed, now_ns: int) -> Outcome:
-    return record, (Tell(GroupDeclared(record.group, record.filter, record.begins_ns, False)), Stop())
+    told = GroupDeclared(record.group, record.filter, record.begins_ns, False, record.order or "strict")
+    return record, (Tell(told), Stop())
 
 
 def tell_found(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
-    return record, (Tell(GroupDeclared(record.group, record.filter, properties_of(event).start_ns, True)), Stop())
+    found = properties_of(event)
+    return record, (Tell(GroupDeclared(record.group, record.filter, found.start_ns, True, found.order)), Stop())
 
 
 def tell_refused(record: GroupRecord, event: ReadDone, now_ns: int) -> Outcome:
@@ -340,6 +352,16 @@ def start_of(start: str | int) -> int:
     return 0 if start == "beginning" else -1
 
 
+def order_of(order: str | None) -> Order | Literal[""]:
+    """`order` of a declaration; raises `ConfigurationError` for any other word."""
+    match order:
+        case None:
+            return ""
+        case "strict" | "relaxed":
+            return order
+    raise ConfigurationError("order", order, 'must be "strict" or "relaxed"; leave it out for what was declared')
+
+
 def check_dead_letters(ours: Configuration, topic_filter: str) -> None:
     """Raises `ConfigurationError` where the group would get its own dead letters."""
     topic = ours.dead_letter_topic
@@ -354,6 +376,9 @@ def differing(ours: Configuration, theirs: Properties) -> ConfigurationError:
     """What an application is told whose times are not those of the group."""
     names = ("ping_interval_ms", "ping_timeout_ms", "claim_ttl_ms")
     different = [name for name in names if getattr(ours, name) != getattr(theirs, name)]
+    if not different:
+        rule = "the group was declared with the other one: leave it out, or destroy the group and declare it anew"
+        return ConfigurationError("order", "strict" if theirs.order == "relaxed" else "relaxed", rule)
     values = ", ".join(f"{name} = {getattr(theirs, name)}" for name in different)
     return ConfigurationError(different[0], getattr(ours, different[0]), f"the group lives by {values}: use the same")
 

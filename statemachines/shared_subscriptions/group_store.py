@@ -7,15 +7,18 @@ it happens.  A read says the store's time, by which a group begins "now"; no age
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
 from statemachines.kernel import Answer, Map, Request, TraceColumns, in_order
+from statemachines.shared_subscriptions.message import Ranges, Reason
 from statemachines.shared_subscriptions.names import CLAIM, FAILING, PROGRESS, PROPERTIES, ROOT
 from statemachines.shared_subscriptions.names import record_key as record_key
 
 SERVICE = "group_store"
+
+Order = Literal["strict", "relaxed"]
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False, tag="claim"):
@@ -29,25 +32,31 @@ class Claim(msgspec.Struct, frozen=True, gc=False, tag="claim"):
 
 class Properties(msgspec.Struct, frozen=True, gc=False, tag="properties"):
     """What a group was declared with, and all its leaders must agree on; a node with other values refuses the group.
-    `destroyed`: it is not declared any more, and what is left of it is being removed."""
+    `destroyed`: it is not declared any more, and what is left of it is being removed.  `order`: whether a message that
+    is given back with a delay keeps back those behind it."""
 
     start_ns: int
     ping_interval_ms: int
     ping_timeout_ms: int
     claim_ttl_ms: int
     destroyed: bool = False
+    order: Order = "strict"
 
 
 class FailingMessage(msgspec.Struct, frozen=True, gc=False, tag="failing"):
     """Beside the progress of a stream: the message at `progress` was handed over `count` times and not acknowledged.
     `parked`: it is given to nobody any more; `skip`: somebody said that the group is to go on behind it; `lost`: of one
-    that is parked, whether it failed last since its member was lost."""
+    that is parked, whether it failed last since its member was lost.  `acked`: what is acknowledged behind it, where
+    the group's order is relaxed; with a count of 0 that is all it says.  `reason`: why it was given back last, as its
+    application said."""
 
     progress: int
     count: int
     parked: bool = False
     skip: bool = False
     lost: bool = False
+    acked: Ranges = ()
+    reason: Reason = ""
 
 
 Value = Claim | Properties | FailingMessage | int

@@ -218,8 +218,8 @@ def note_return(record: AgentRecord, event: ApplicationReturned, now_ns: int) ->
 
 def progress_of(session: str, event: Progressed) -> StreamProgress:
     """What the session reports, as its owner takes it."""
-    said = (event.stream, event.grant, event.progress, event.finished, event.failed, event.in_hand)
-    return StreamProgress(*said)
+    said = (event.progress, event.finished, event.failed, event.in_hand, event.acked, event.reason)
+    return StreamProgress(event.stream, event.grant, *said)
 
 
 # fmt: off

@@ -7,8 +7,9 @@ import msgspec
 from statemachines.kernel import Fifo, Map, Status
 from statemachines.shared_subscriptions.assignment import AssignmentRecord
 from statemachines.shared_subscriptions.configuration import Configuration
-from statemachines.shared_subscriptions.group_store import Claim, FailingMessage, Stored, record_key
+from statemachines.shared_subscriptions.group_store import Claim, FailingMessage, Properties, Stored, record_key
 from statemachines.shared_subscriptions.member import MemberRecord
+from statemachines.shared_subscriptions.message import Ranges
 
 
 class LeaderStatus(Status):
@@ -87,6 +88,8 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     free: bool = False
     failed: int = 0
     in_hand: bool = False
+    acked: Ranges = ()
+    reason: str = ""
 
 
 class OpenLetter(msgspec.Struct, frozen=True, gc=False):
@@ -115,8 +118,9 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     `staged`: progress not yet committed (None: to be removed); `live`: streams of open ranks that have not ended.
     `free`: streams nobody holds (some may have vanished since); `wanting`: members below their share, in turn.
     `held`: progress that is not believed yet, by stream; `measure_n`: the request that asks about some of it (0: none).
-    `failing`: streams whose next message failed, as the store has it or will have it; `parked_n`: the request that
-    looks whether somebody lets parked ones go on; `letter`: the dead letter that is asked for.
+    `failing`: streams whose next message failed, or of which more is acknowledged, as the store has it or will have it;
+    `parked_n`: the request that looks whether somebody lets parked ones go on; `letter`: the dead letter that is asked
+    for.
     """
 
     id: str
@@ -164,6 +168,17 @@ class LeaderRecord(msgspec.Struct, frozen=True):
     failing: Map[str, FailingMessage] = Map()
     parked_n: int = 0
     letter: OpenLetter | None = None
+
+    @property
+    def is_relaxed(self) -> bool:
+        """The group was declared so: a message that is given back with a delay does not keep back those behind it."""
+        found = self.properties
+        return found is not None and isinstance(found.value, Properties) and found.value.order == "relaxed"
+
+    def find_acked(self, stream: str) -> Ranges:
+        """What is acknowledged behind the progress of the stream."""
+        failing = self.failing.get(stream)
+        return () if failing is None else failing.acked
 
     def key(self, name: str) -> str:
         """The key of one of the group's records in the group store."""

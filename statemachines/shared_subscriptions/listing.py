@@ -11,6 +11,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Effects, Event, Map, SetTimer, Tell, TimerFired, in_order, keys_in_order
+from statemachines.shared_subscriptions.acknowledged_ranges import find_reach
 from statemachines.shared_subscriptions.assignment import Vanish
 from statemachines.shared_subscriptions.claim import PAGE, can_commit, idle_later, keep_page, look_later, stage
 from statemachines.shared_subscriptions.configuration import MS
@@ -167,7 +168,7 @@ def learn(record: LeaderRecord, event: StreamsListed) -> LeaderRecord:
             continue
         known = make_known_stream(loaded, info)
         streams = streams.set(info.stream, known)
-        if is_behind(known) or is_parked(record, info.stream, known):
+        if is_behind(record, info.stream, known) or is_parked(record, info.stream, known):
             held = held.set(info.stream, Held("", 0, known.progress))
         if info.stream in loaded:
             loaded = loaded.delete(info.stream)
@@ -206,9 +207,9 @@ def is_parked(record: LeaderRecord, stream: str, known: Known) -> bool:
     return failing is not None and failing.parked and failing.progress == known.progress
 
 
-def is_behind(known: Known) -> bool:
+def is_behind(record: LeaderRecord, stream: str, known: Known) -> bool:
     """More of it was read than the store has."""
-    return not covers(known, known.progress)
+    return not covers(known, find_reach(known.progress, record.find_acked(stream)))
 
 
 def behind(record: LeaderRecord, event: StreamsListed) -> tuple[Tell, ...]:
@@ -218,7 +219,7 @@ def behind(record: LeaderRecord, event: StreamsListed) -> tuple[Tell, ...]:
         for info in event.streams
         if info.stream not in record.streams and info.generation >= max(record.oldest, event.oldest)
         for known in (make_known_stream(record.loaded, info),)
-        if is_behind(known)
+        if is_behind(record, info.stream, known)
     )
 
 

@@ -11,6 +11,7 @@ from heapq import nlargest, nsmallest
 from msgspec.structs import replace
 
 from statemachines.kernel import ChildStep, Effects, Event, Send, SetTimer
+from statemachines.shared_subscriptions.acknowledged_ranges import find_reach
 from statemachines.shared_subscriptions.assignment import (
     GRANTED,
     GrantTimeout,
@@ -18,6 +19,7 @@ from statemachines.shared_subscriptions.assignment import (
     ResendTimer,
     RevokeTimeout,
     TakeBack,
+    join_report,
 )
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.failed_deliveries import is_spent, note_loss, note_report
@@ -163,7 +165,7 @@ def take_report(draft: Draft, ping: Ping, report: Report) -> bool:
     """As `update_progress`; whether the stream ended by it."""
     if not owns(draft.record, ping.borrower, report.stream, report.grant):
         return False
-    if not is_covered(draft.record, report.stream, report.progress):
+    if not is_covered(draft.record, report.stream, find_reach(report.progress, report.acked)):
         hold(draft, report.stream, make_held(ping.borrower, report))
         return False
     live = draft.record.live
@@ -173,7 +175,8 @@ def take_report(draft: Draft, ping: Ping, report: Report) -> bool:
 
 def make_held(borrower: str, said: Report | UpdateProgress) -> Held:
     """What a borrower said, to be kept until it is judged."""
-    return Held(borrower, said.grant, said.progress, said.finished, failed=said.failed, in_hand=said.in_hand)
+    at = (borrower, said.grant, said.progress, said.finished)
+    return Held(*at, failed=said.failed, in_hand=said.in_hand, acked=said.acked, reason=said.reason)
 
 
 def take_progress(record: LeaderRecord, event: UpdateProgress, now_ns: int) -> Outcome:
@@ -246,7 +249,7 @@ def take_farewell(record: LeaderRecord, event: Disconnect, now_ns: int) -> Outco
     for report in event.reports:
         if grants.get(report.grant) != report.stream:
             continue
-        if is_covered(draft.record, report.stream, report.progress):
+        if is_covered(draft.record, report.stream, find_reach(report.progress, report.acked)):
             take_last_word(draft, report)
         else:
             hold(draft, report.stream, make_held(event.borrower, report))
@@ -259,17 +262,17 @@ def take_last_word(draft: Draft, report: Report) -> None:
     record = draft.record
     assignment = record.assignments.get(report.stream)
     if assignment is not None and assignment.grant == report.grant:
-        if report.progress > assignment.progress:
-            moved = replace(assignment, progress=report.progress, failed=report.failed)
+        progress, acked = join_report(assignment, report)
+        if progress > assignment.progress or acked != assignment.acked:
+            failed = report.failed if progress == report.progress else 0
+            moved = replace(assignment, progress=progress, failed=failed, acked=acked)
             draft.record = replace(record, assignments=record.assignments.set(report.stream, moved))
-            draft.note_progress(report.stream, report.progress)
+            draft.note_progress(report.stream, progress, acked)
         if report.failed and report.progress >= assignment.progress:
             note_report(draft, report)
         return
-    known = record.streams.get(report.stream)
-    if known is not None and assignment is None and report.progress > known.progress:
-        draft.keep_progress(report.stream, report.progress)
-        draft.note_progress(report.stream, report.progress)
+    if assignment is None:
+        draft.learn_progress(report.stream, report.progress, report.acked)
 
 
 def let_go(draft: Draft, borrower: str) -> None:

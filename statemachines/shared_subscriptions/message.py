@@ -26,9 +26,24 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**30)]
 """How often something happened."""
 
 
+HOLES_MAX: Final = 1_000
+"""A stream of a group whose order is relaxed has no more holes than this: beyond it waits."""
+
+Ranges = Annotated[tuple[tuple[Number, Number], ...], msgspec.Meta(max_length=HOLES_MAX)]
+"""First and last offsets, in order: what is acknowledged behind a progress, where the group's order is relaxed."""
+
+
+REASON_MAX: Final = 512
+"""Characters of the text with which an application gives a message back."""
+
+Reason = Annotated[str, msgspec.Meta(max_length=REASON_MAX)]
+"""Why an application gave a message back, in its own words."""
+
+
 class Report(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What a borrower knows of one stream it holds; `failed`: how often the message at `progress` was handed over, by
-    any borrower, and given back or lost; `in_hand`: one that failed is handed over again now."""
+    any borrower, and given back or lost; `in_hand`: one that failed is handed over again now; `acked`: what is
+    acknowledged behind it; `reason`: why it was given back last."""
 
     stream: str
     grant: Number
@@ -36,6 +51,8 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True):
     finished: bool
     failed: Count = 0
     in_hand: bool = False
+    acked: Ranges = ()
+    reason: Reason = ""
 
 
 OF_EPOCH: Final = TraceColumns(term="epoch")
@@ -68,7 +85,7 @@ class Ping(Message, frozen=True, gc=False):
 
 
 class UpdateProgress(Message, frozen=True, gc=False):
-    """The progress of one stream; `failed` and `in_hand` as in a `Report`."""
+    """The progress of one stream; what follows it as in a `Report`."""
 
     columns: ClassVar = OF_PROGRESS
 
@@ -81,6 +98,8 @@ class UpdateProgress(Message, frozen=True, gc=False):
     finished: bool
     failed: Count = 0
     in_hand: bool = False
+    acked: Ranges = ()
+    reason: Reason = ""
 
 
 class RevokeFinished(Message, frozen=True, gc=False):
@@ -139,7 +158,8 @@ class PingResponse(Message, frozen=True, gc=False):
 
 class Grant(Message, frozen=True, gc=False):
     """Read `stream` from `progress`.  `failed`: how often the message there was handed over and not acknowledged;
-    `most`: after so many times it is handed over no more (0: it always is)."""
+    `most`: after so many times it is handed over no more (0: it always is); `relaxed`: a message that is given back
+    does not keep back those behind it; `acked`: what is acknowledged behind the progress."""
 
     columns: ClassVar = OF_PROGRESS
 
@@ -151,6 +171,8 @@ class Grant(Message, frozen=True, gc=False):
     progress: Number
     failed: Count = 0
     most: Count = 0
+    relaxed: bool = False
+    acked: Ranges = ()
 
 
 class Revoke(Message, frozen=True, gc=False):

@@ -16,6 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from statemachines.kernel import ChildStep, Effect, Event, Fifo, in_order, keys_in_order
+from statemachines.shared_subscriptions.acknowledged_ranges import join_ranges
 from statemachines.shared_subscriptions.assignment import (
     ASSIGNMENT,
     GRANTED,
@@ -38,7 +39,7 @@ from statemachines.shared_subscriptions.failed_deliveries import (
 )
 from statemachines.shared_subscriptions.leader_record import LEADING, LeaderRecord
 from statemachines.shared_subscriptions.member import MEMBER, REGISTERED, MemberRecord
-from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.message import END_OF_STREAM, Ranges
 
 COUNTED = (GRANTING, GRANTED)
 """Statuses in which an assignment counts as the member's."""
@@ -92,10 +93,10 @@ class Draft:
         if after is before:
             return
         self.record = replace(record, assignments=record.assignments.set(stream, after))
-        if after.progress > before.progress:
-            self.note_progress(stream, after.progress)
+        if after.progress > before.progress or after.acked != before.acked:
+            self.note_progress(stream, after.progress, after.acked)
         if after.failed and (after.progress, after.failed) != (before.progress, before.failed):
-            note_failed(self, stream, after.progress, after.failed, is_sure=True)
+            note_failed(self, stream, after.progress, after.failed, is_sure=True, reason=after.reason)
         if after.status is not before.status:
             self._count(before.link.borrower, before.status, after.status)
         if after.status is NONE:
@@ -121,12 +122,23 @@ class Draft:
             kept = replace(known, progress=progress)
             self.record = replace(self.record, streams=self.record.streams.set(stream, kept))
 
-    def note_progress(self, stream: str, progress: int) -> None:
+    def learn_progress(self, stream: str, progress: int, acked: Ranges) -> None:
+        """The same for what is said of a stream that its owner has lost; it is staged, where it is news."""
+        known, before = self.record.streams.get(stream), self.record.find_acked(stream)
+        if known is None:
+            return
+        said = acked if self.record.is_relaxed else ()
+        progress, acked = join_ranges(max(progress, known.progress), before, said)
+        if progress > known.progress or acked != before:
+            self.keep_progress(stream, progress)
+            self.note_progress(stream, progress, acked)
+
+    def note_progress(self, stream: str, progress: int, acked: Ranges = ()) -> None:
         """Stage it; a stream that ended is live no more.  Of one that has vanished nothing is kept."""
         known = self.record.streams.get(stream)
         if known is None:
             return
-        stage_progress(self, stream, progress)
+        stage_progress(self, stream, progress, acked)
         if progress == END_OF_STREAM:
             ranks = self.record.ranks
             rank = ranks[known.rank]
@@ -167,6 +179,8 @@ class Draft:
             configuration.revoke_timeout_ms * MS,
             failed=count_failures(record, stream),
             most=configuration.max_deliver or 0,
+            relaxed=record.is_relaxed,
+            acked=record.find_acked(stream),
         )
         assignment, effects, seen = ASSIGNMENT.child_step(assignment, Assign(), self.now_ns, grant)
         self.effects.extend(effects)

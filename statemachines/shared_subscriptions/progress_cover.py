@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Event, TimerFired, TraceColumns, in_order
+from statemachines.shared_subscriptions.acknowledged_ranges import find_reach, join_ranges
 from statemachines.shared_subscriptions.leader_record import Held, Known, LeaderRecord
 from statemachines.shared_subscriptions.message import END_OF_STREAM
 from statemachines.shared_subscriptions.plan import Draft
@@ -68,8 +69,10 @@ def hold(draft: Draft, stream: str, said: Held) -> None:
     before = record.held.get(stream)
     if before is not None and before.grant == said.grant:
         finished = before.finished or said.finished
-        n = before.n if said.progress <= before.progress else 0
-        said = replace(said, progress=max(before.progress, said.progress), finished=finished, n=n, free=before.free)
+        progress, acked = join_ranges(max(before.progress, said.progress), before.acked, said.acked)
+        is_further = find_reach(said.progress, said.acked) > find_reach(before.progress, before.acked)
+        n = 0 if is_further else before.n
+        said = replace(said, progress=progress, finished=finished, n=n, free=before.free, acked=acked)
     draft.record = replace(record, held=record.held.set(stream, said))
     measure(draft)
 

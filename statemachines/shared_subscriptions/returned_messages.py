@@ -14,8 +14,11 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from statemachines.kernel import CancelTimer, Effects, Event, LocalProtocolError, SetTimer, Tell, in_order
+from statemachines.kernel import CancelTimer, Effects, Event, LocalProtocolError, Map, SetTimer, Tell, in_order
+from statemachines.shared_subscriptions.acknowledged_ranges import find_reach, join_ranges
+from statemachines.shared_subscriptions.relaxed_order import find_in_hand, put_aside, time_return
 from statemachines.shared_subscriptions.session_record import (
+    IN_HAND,
     DelayEnd,
     Nack,
     Reading,
@@ -47,9 +50,10 @@ def find_objection(record: SessionRecord, event: Nack) -> str:
         return "its stream is not this member's any more (its lease or grant has ended); it is handed over again"
     if event.offset < reading.progress or is_acknowledged(reading, event.offset):
         return "it was acknowledged"
-    if event.offset < reading.delivered:
+    again = reading.returned.get(event.offset)
+    if event.offset < reading.delivered and (again is None or again.turn is IN_HAND):
         return ""
-    if event.offset < reading.handed:
+    if event.offset < (reading.delivered if reading.relaxed else reading.handed):
         return "it was given back before; it is handed over again"
     return "it was not handed over"
 
@@ -72,17 +76,36 @@ def check_nack(record: SessionRecord, event: Nack, failed: int) -> None:
 
 
 def count_failures(reading: Reading, offset: int) -> int:
-    """How often the message was handed over before and not acknowledged; known of one message of a stream."""
+    """How often the message was handed over before and not acknowledged; known of one message of a stream, and of those
+    that were given back where the stream goes on."""
+    again = reading.returned.get(offset)
+    if again is not None:
+        return again.failed
     return reading.failed if reading.failed and reading.suspect == offset else 0
 
 
+def find_reason(reading: Reading, offset: int) -> str:
+    """Why the message was given back last."""
+    again = reading.returned.get(offset)
+    if again is not None:
+        return again.reason
+    return reading.reason if reading.failed and reading.suspect == offset else ""
+
+
 # -- giving back ----------------------------------------------------------------------------------------------------
+
+
+def find_wait(reading: Reading, event: Nack) -> int:
+    """Nanoseconds until the message comes again: as its application said, or a while where it failed before."""
+    return event.delay_ns or back_off_ns(count_failures(reading, event.offset) + 1)
 
 
 def go_back(reading: Reading, event: Nack) -> Reading:
     """The stream as it is when this message comes next."""
     at = event.offset
     failed = count_failures(reading, at) + 1
+    if reading.relaxed:
+        return put_aside(reading, event, failed, find_wait(reading, event))
     is_spent = 0 < reading.most <= failed
     handed = max(reading.handed, reading.delivered)
     return replace(
@@ -93,16 +116,19 @@ def go_back(reading: Reading, event: Nack) -> Reading:
         handed=handed,
         suspect=at,
         failed=failed,
-        delayed=is_spent or event.delay_ns > 0,
+        reason=event.reason,
+        delayed=is_spent or find_wait(reading, event) > 0,
     )
 
 
-def time_delay(reading: Reading, event: Nack, now_ns: int) -> Effects:
+def time_delay(before: Reading, after: Reading, event: Nack, now_ns: int) -> Effects:
     """The timer of a delay; a message that failed too often waits for its leader."""
-    key = reading_key(reading.owner, reading.stream)
-    if event.delay_ns > 0 and not 0 < reading.most <= reading.failed:
-        return (SetTimer("delay", now_ns + event.delay_ns, key),)
-    return (CancelTimer("delay", key),) if reading.delayed else ()
+    wait_ns, key = find_wait(before, event), reading_key(event.owner, event.stream)
+    if after.relaxed:
+        return time_return(after, event, wait_ns, now_ns)
+    if wait_ns and after.delayed and not 0 < after.most <= after.failed:
+        return (SetTimer("delay", now_ns + wait_ns, key),)
+    return (CancelTimer("delay", key),) if after.delayed else ()
 
 
 def pass_acknowledged(reading: Reading) -> Reading:
@@ -138,18 +164,30 @@ def last_in_row(reading: Reading, last: int) -> int:
 
 def mark_failed(reading: Reading, event: Install) -> Reading:
     """As it is installed: where its next message failed before, that is known, and waits if it failed often."""
+    if event.relaxed:
+        reading = mark_relaxed(reading, event)
     if not event.failed and not event.most:
         return reading
     suspect = event.progress if event.failed else 0
     return replace(reading, suspect=suspect, failed=event.failed, most=event.most, delayed=event.failed > 1)
 
 
+def mark_relaxed(reading: Reading, event: Install) -> Reading:
+    """What is acknowledged behind the progress is passed over; what is not was handed over before, as far as that."""
+    progress, acked = join_ranges(event.progress, event.acked)
+    at = {"progress": progress, "delivered": progress, "fetched": progress}
+    return replace(reading, relaxed=True, acked=Map(acked), handed=find_reach(0, acked), **at)
+
+
 def back_off(event: Install, now_ns: int) -> Effects:
     """Other streams come first."""
-    if event.failed <= 1:
-        return ()
-    wait_ns = BACK_OFF_NS << min(event.failed - 2, DOUBLINGS_MAX)
-    return (SetTimer("delay", now_ns + wait_ns, reading_key(event.owner, event.stream)),)
+    wait_ns = back_off_ns(event.failed)
+    return (SetTimer("delay", now_ns + wait_ns, reading_key(event.owner, event.stream)),) if wait_ns else ()
+
+
+def back_off_ns(failed: int) -> int:
+    """How long a message waits that failed so often."""
+    return 0 if failed <= 1 else BACK_OFF_NS << min(failed - 2, DOUBLINGS_MAX)
 
 
 def is_delayed(record: SessionRecord, event: DelayEnd) -> bool:
@@ -162,15 +200,16 @@ def is_delayed(record: SessionRecord, event: DelayEnd) -> bool:
 
 def is_in_use(record: SessionRecord) -> bool:
     """Something is in hand."""
-    return any(reading.delivered > reading.progress for _, reading in in_order(record.readings))
+    return any(find_in_hand(reading) is not None for _, reading in in_order(record.readings))
 
 
 def is_lone_over(record: SessionRecord) -> bool:
     """What was handed over alone is dealt with, or is not this owner's any more; or it cannot be handed over now."""
     reading = record.readings.get(record.lone)
-    if reading is None or not reading.is_lone:
+    at = None if reading is None else reading.lone_offset
+    if reading is None or at is None:
         return True
-    can_wait = reading.delivered > reading.suspect  # it is in hand
+    can_wait = find_in_hand(reading, at) == at
     return not can_wait and (reading.finishing or not record.leases[reading.owner].held)
 
 

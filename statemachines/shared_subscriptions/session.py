@@ -44,11 +44,22 @@ from statemachines.shared_subscriptions.acknowledgement_wait import (
     take_back,
 )
 from statemachines.shared_subscriptions.borrower import LeaseBegan, LeaseEnded
-from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.message import END_OF_STREAM, HOLES_MAX
+from statemachines.shared_subscriptions.relaxed_order import (
+    count_excused,
+    find_due,
+    find_in_hand,
+    find_turn,
+    is_full,
+    is_returning,
+    join_relaxed,
+    set_turn,
+)
 from statemachines.shared_subscriptions.returned_messages import (
     and_look,
     back_off,
     count_failures,
+    find_reason,
     go_back,
     is_delayed,
     is_in_hand,
@@ -60,7 +71,10 @@ from statemachines.shared_subscriptions.returned_messages import (
     time_delay,
 )
 from statemachines.shared_subscriptions.session_record import (
+    DUE,
+    FETCHED,
     FETCHING,
+    IN_HAND,
     WAITING,
     Lease,
     Reading,
@@ -85,6 +99,7 @@ from statemachines.shared_subscriptions.session_record import Progressed as Prog
 from statemachines.shared_subscriptions.session_record import ReadsFailed as ReadsFailed
 from statemachines.shared_subscriptions.session_record import ReadsSucceed as ReadsSucceed
 from statemachines.shared_subscriptions.session_record import Ready as Ready
+from statemachines.shared_subscriptions.session_record import ReturnEnd as ReturnEnd
 from statemachines.shared_subscriptions.session_record import SessionRecord as SessionRecord
 from statemachines.shared_subscriptions.session_record import SessionStatus as SessionStatus
 from statemachines.shared_subscriptions.session_record import Take as Take
@@ -98,6 +113,7 @@ from statemachines.shared_subscriptions.unreadable_session import (
     is_unreadable,
     note_failure,
     note_success,
+    slice_of,
     try_read,
 )
 
@@ -147,14 +163,19 @@ def is_installed(record: SessionRecord, event: Finish | Uninstall | Ack) -> bool
 def is_idle(record: SessionRecord, event: Finish) -> bool:
     """Installed, and nothing of it is in the application's hands."""
     reading = reading_of(record, event)
-    return reading is not None and reading.grant == event.grant and reading.progress == reading.delivered
+    return reading is not None and reading.grant == event.grant and find_in_hand(reading) is None
 
 
 def was_delivered(record: SessionRecord, event: Ack) -> bool:
     reading = reading_of(record, event)
     if reading is None or reading.grant != event.grant:
         return False
-    return event.first <= event.last < max(reading.delivered, reading.handed)
+    return event.first <= event.last < count_handed(reading)
+
+
+def count_handed(reading: Reading) -> int:
+    """The offset behind all that was handed over under the grant."""
+    return reading.delivered if reading.relaxed else max(reading.delivered, reading.handed)
 
 
 def is_stale(record: SessionRecord, event: Ack) -> bool:
@@ -168,7 +189,7 @@ def check_ack(record: SessionRecord, event: Ack) -> None:
     if was_delivered(record, event) or is_stale(record, event):
         return
     reading = record.readings[reading_key(event.owner, event.stream)]
-    delivered = max(reading.delivered, reading.handed)
+    delivered = count_handed(reading)
     why = (
         f"messages {event.first} to {event.last} of {event.stream} were not all handed over, only those below"
         f" {delivered} were; acknowledge what was handed over"
@@ -203,15 +224,17 @@ def may_fetch(record: SessionRecord, reading: Reading | None) -> bool:
 
 def wants_fetch(record: SessionRecord, reading: Reading) -> bool:
     """It has room and a future, and its owner a lease."""
-    if reading.finishing or reading.ended or reading.delayed:
+    if reading.finishing or reading.delayed or not record.leases[reading.owner].held:
         return False
-    if 2 * (reading.fetched - reading.progress) > record.buffer:
+    if find_due(reading) is not None:
+        return True
+    if reading.ended or is_full(reading):
         return False
-    return record.leases[reading.owner].held
+    return 2 * (reading.fetched - reading.progress - count_excused(reading)) <= record.buffer
 
 
 def may_deliver(record: SessionRecord, reading: Reading) -> bool:
-    if reading.delivered >= reading.fetched or reading.delayed:
+    if reading.delayed or (reading.delivered >= reading.fetched and find_turn(reading, FETCHED) is None):
         return False
     return not reading.finishing and record.leases[reading.owner].held
 
@@ -336,8 +359,7 @@ def ask_next(record: SessionRecord, name: str, most: int, slices: dict[str, Slic
         key, queue = queue.pop()
         reading = readings.get(key)
         if reading is not None and may_fetch(record, reading):
-            room = record.buffer - (reading.fetched - reading.progress)
-            slices[key] = Slice(reading.stream, reading.grant, reading.fetched, room)
+            slices[key] = slice_of(record, reading)
         elif reading is not None:
             readings = readings.set(key, replace(reading, queued=False))
     return replace(record, readings=readings, **{name: queue})
@@ -370,13 +392,15 @@ def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[Session
         came = False
         if continues(record, reading, batch):
             came = batch.last >= batch.first
-            reading = replace(reading, fetched=batch.last + 1, ended=batch.ended)
+            reading = count_batch(reading, batch)
             effects += report(reading) if has_ended(reading) else ()
         queued, waiting = wants_fetch(record, reading), reading.waiting or may_deliver(record, reading)
         if queued and came:
             to_fetch = to_fetch.push(key)
         elif queued:
             idle = idle.push(key)
+        if key == record.lone:
+            waiting = reading.waiting  # it has its turn when that is over
         if waiting and not reading.waiting:
             to_take = to_take.push(key)
         readings = readings.set(key, replace(reading, queued=queued, waiting=waiting))
@@ -390,12 +414,19 @@ def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[Session
     return record, (*effects, Tell(Ready())) if is_ready else effects
 
 
+def count_batch(reading: Reading, batch: Batch) -> Reading:
+    """With what came: the next messages, or one that was given back."""
+    if batch.first == reading.fetched:
+        return replace(reading, fetched=batch.last + 1, ended=batch.ended)
+    return set_turn(reading, batch.first, FETCHED) if batch.last >= batch.first else reading
+
+
 def continues(record: SessionRecord, reading: Reading, batch: Batch) -> bool:
     """The batch is what comes next under the grant that is installed, and its owner has a lease."""
     return (
         reading.grant == batch.grant
         and reading.stream == batch.stream
-        and reading.fetched == batch.first
+        and batch.first in (reading.fetched, find_due(reading))
         and not reading.finishing
         and record.leases[reading.owner].held
     )
@@ -407,7 +438,7 @@ def list_kept(record: SessionRecord, event: Fetched) -> tuple[Kept, ...]:
         return ()
     parts = zip(record.asked, event.batches, strict=True)
     return tuple(
-        Kept(part, key, batch.grant, batch.first, batch.last)
+        Kept(part, key, batch.grant, batch.first, batch.last, batch.first < record.readings[key].fetched)
         for part, (key, batch) in enumerate(parts)
         if key in record.readings and continues(record, record.readings[key], batch) and batch.last >= batch.first
     )
@@ -452,8 +483,11 @@ def hand_over(record: SessionRecord, event: Take, now_ns: int) -> tuple[SessionR
 
 def hand_over_next(record: SessionRecord, key: str, limit: int, now_ns: int) -> tuple[SessionRecord, Effects]:
     reading = record.readings[key]
-    if reading.is_lone and reading.delivered == reading.suspect:
+    at = find_turn(reading, FETCHED)
+    if reading.is_lone and (at is not None or reading.delivered == reading.suspect):
         return hand_over_alone(record, key, now_ns)
+    if at is not None:
+        return hand_over_again(record, key, at, now_ns)
     last = min(reading.fetched, reading.delivered + limit) - 1
     if reading.handed or reading.failed:
         last = last_in_row(reading, last)
@@ -476,14 +510,29 @@ def hand_over_alone(record: SessionRecord, key: str, now_ns: int) -> tuple[Sessi
     if is_in_use(record) or not may_deliver(record, reading):
         return replace(keep(record, replace(reading, waiting=False)), lone=key), ()
     record = replace(record, lone=key)
+    again = find_turn(reading, FETCHED)
+    if again is not None:
+        return hand_over_again(record, key, again, now_ns)
     at = reading.delivered
-    more = at + 1 < reading.fetched
-    after = replace(reading, delivered=at + 1, waiting=more)
+    after = replace(reading, delivered=at + 1)
+    after = pass_acknowledged(after) if reading.relaxed and reading.handed else after
+    more = after.delivered < after.fetched
+    after = replace(after, waiting=more)
     readings = record.readings.set(key, after)
     record = replace(record, readings=readings, to_take=record.to_take.push(key) if more else record.to_take)
     what = Deliver(reading.owner, reading.stream, reading.grant, at, at, reading.failed, reading.handed)
     record, effects = deliver(record, what, now_ns)
     return record, (*report(after), *effects)
+
+
+def hand_over_again(record: SessionRecord, key: str, at: int, now_ns: int) -> tuple[SessionRecord, Effects]:
+    """A message that was given back, while its stream went on."""
+    reading = set_turn(record.readings[key], at, IN_HAND)
+    record = queue_take(queue_fetch(keep(record, replace(reading, waiting=False)), key), key)
+    what = Deliver(reading.owner, reading.stream, reading.grant, at, at, reading.returned[at].failed, at + 1)
+    said = report(reading) if at == reading.progress else ()
+    record, effects = deliver(record, what, now_ns)
+    return record, (*said, *effects)
 
 
 def queue_lone(record: SessionRecord) -> SessionRecord:
@@ -505,12 +554,14 @@ def acknowledge(record: SessionRecord, event: Ack, now_ns: int) -> tuple[Session
     """Keep the range; report the progress if the fully acknowledged prefix grew."""
     key = reading_key(event.owner, event.stream)
     before = record.readings[key]
-    reading = join(before, event.first, event.last)
+    first, last = event.first, event.last
+    reading, ends = join_relaxed(before, first, last) if before.relaxed else (join(before, first, last), ())
     if before.handed or before.delayed:
         reading = pass_acknowledged(reading)
     record = queue_fetch(replace(record, readings=record.readings.set(key, reading)), key)
-    told: Effects = (Tell(Acknowledged(event.owner, event.stream, event.grant, event.first, event.last)),)
-    return record, told + report(reading) if reading.progress > before.progress else told
+    told: Effects = (*ends, Tell(Acknowledged(event.owner, event.stream, event.grant, event.first, event.last)))
+    is_news = reading.progress > before.progress or (reading.relaxed and reading.acked != before.acked)
+    return record, told + report(reading) if is_news else told
 
 
 def join(reading: Reading, first: int, last: int) -> Reading:
@@ -532,12 +583,14 @@ def join(reading: Reading, first: int, last: int) -> Reading:
 def give_back(record: SessionRecord, event: Nack, now_ns: int) -> tuple[SessionRecord, Effects]:
     """The message comes next; the leader counts it where it is the first that is not acknowledged."""
     key = reading_key(event.owner, event.stream)
-    reading = go_back(record.readings[key], event)
+    before = record.readings[key]
+    reading = go_back(before, event)
     record = queue_fetch(keep(record, reading), key)
     if record.lone == key:
-        record = replace(record, lone="")
-    effects = time_delay(reading, event, now_ns)
-    return record, (*effects, *report(reading)) if reading.progress == reading.delivered else effects
+        record = queue_lone(record)
+    effects = time_delay(before, reading, event, now_ns)
+    is_news = reading.progress == reading.delivered or reading.relaxed
+    return record, (*effects, *report(reading)) if is_news else effects
 
 
 def give_back_late(record: SessionRecord, event: AcknowledgementWaitEnd, now_ns: int) -> tuple[SessionRecord, Effects]:
@@ -554,6 +607,12 @@ def end_delay(record: SessionRecord, event: DelayEnd, now_ns: int) -> tuple[Sess
     return record, (Tell(Ready()),) if idle and record.to_take else ()
 
 
+def end_return(record: SessionRecord, event: ReturnEnd, now_ns: int) -> tuple[SessionRecord, Effects]:
+    """It is fetched, and handed over before anything new of its stream."""
+    key, _, offset = event.key.rpartition(" ")
+    return queue_fetch(keep(record, set_turn(record.readings[key], int(offset), DUE)), key), ()
+
+
 def has_ended(reading: Reading) -> bool:
     """The stream has ended, and all of it is acknowledged."""
     return reading.ended and reading.progress == reading.fetched
@@ -562,10 +621,13 @@ def has_ended(reading: Reading) -> bool:
 def report(reading: Reading) -> Effects:
     """The progress, to the owner: final when the stream is to be finished and nothing is in hand."""
     progress = END_OF_STREAM if has_ended(reading) else reading.progress
-    final = reading.finishing and reading.progress == reading.delivered
+    first = find_in_hand(reading)
+    final = reading.finishing and first is None
     failed = count_failures(reading, progress)
-    in_hand = failed > 0 and reading.delivered > progress
-    return (Tell(Progressed(reading.owner, reading.stream, reading.grant, progress, final, failed, in_hand)),)
+    said = (progress, final, failed, failed > 0 and first == progress)
+    acked = tuple(in_order(reading.acked))[:HOLES_MAX] if reading.relaxed else ()
+    reason = find_reason(reading, progress)
+    return (Tell(Progressed(reading.owner, reading.stream, reading.grant, *said, acked, reason)),)
 
 
 E = TypeVar("E", bound=Event)
@@ -614,6 +676,8 @@ ROWS = (
     Row(Nack,        FETCHING, STAY,     and_look(give_back),   is_in_hand,        "SS-332"),
     Row(DelayEnd,    WAITING,  STAY,     and_poll(end_delay),   is_delayed,        "SS-334"),
     Row(DelayEnd,    FETCHING, STAY,     end_delay,             is_delayed,        "SS-334"),
+    Row(ReturnEnd,   WAITING,  STAY,     and_poll(end_return),  is_returning,      "SS-406"),
+    Row(ReturnEnd,   FETCHING, STAY,     end_return,            is_returning,      "SS-406"),
     Row(AcknowledgementWaitEnd, WAITING,  STAY, and_poll(give_back_late), is_late, "SS-351"),
     Row(AcknowledgementWaitEnd, FETCHING, STAY, give_back_late, is_late,           "SS-351"),
     Row(PollTimer,   WAITING,  FETCHING, try_read,              is_unreadable,     "SS-291"),
@@ -622,6 +686,7 @@ ROWS = (
     Refuse((Ack,),                         EVERY,    "SS-107"),
     Refuse((Nack,),                        EVERY,    "SS-333"),
     Ignore((DelayEnd,),                    EVERY,    "SS-334"),
+    Ignore((ReturnEnd,),                   EVERY,    "SS-406"),
     Ignore((AcknowledgementWaitEnd,),      EVERY,    "SS-351"),
     Ignore((Install, Finish, Uninstall),   EVERY,    "SS-110"),
     Ignore((LeaseBegan,),                  EVERY,    "SS-100"),
@@ -644,9 +709,10 @@ def offsets_in_order(record: SessionRecord) -> bool:
 
 
 def keeps_order(record: SessionRecord, reading: Reading | None) -> bool:
-    return reading is None or (
-        reading.progress <= reading.delivered <= reading.fetched <= reading.progress + record.buffer
-    )
+    if reading is None:
+        return True
+    most = reading.progress + record.buffer + count_excused(reading)
+    return reading.progress <= reading.delivered <= reading.fetched <= most
 
 
 def is_touched_in_order(record: SessionRecord, event: Event) -> bool:
@@ -679,6 +745,7 @@ SESSION = Fsm(
         Timer("poll", PollTimer, (WAITING,)),
         Timer("unreadable", UnreadableTimer, EVERY),
         Timer("delay", DelayEnd, EVERY),
+        Timer("return", ReturnEnd, EVERY),
         Timer("ack_wait", AcknowledgementWaitEnd, EVERY),
     ),
     invariants=(

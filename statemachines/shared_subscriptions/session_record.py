@@ -7,8 +7,9 @@ from typing import ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from statemachines.kernel import Call, Event, Fifo, Map, Status, TimerFired, TraceColumns
+from statemachines.kernel import Call, Event, Fifo, Map, Status, TimerFired, TraceColumns, in_order
 from statemachines.shared_subscriptions.configuration import MS
+from statemachines.shared_subscriptions.message import Ranges
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
 from statemachines.shared_subscriptions.stream_store import Slice
 
@@ -52,7 +53,7 @@ class Ack(Call, frozen=True, gc=False):
 
 class Nack(Call, frozen=True, gc=False):
     """From the application: message `offset` of this owner and grant was not dealt with; hand it over again, before
-    anything behind it, after `delay_ns`."""
+    anything behind it, after `delay_ns`.  `reason`: why, in its own words."""
 
     columns: ClassVar = TraceColumns(key="stream", first="offset")
 
@@ -61,6 +62,7 @@ class Nack(Call, frozen=True, gc=False):
     grant: int
     offset: int
     delay_ns: int = 0
+    reason: str = ""
 
 
 class Deliver(Event, frozen=True, gc=False):
@@ -80,13 +82,14 @@ class Deliver(Event, frozen=True, gc=False):
 
 class Kept(msgspec.Struct, frozen=True, gc=False):
     """For the driver: of an answer the batch number `part` is counted, as messages `first`..`last` of the reading `key`
-    under `grant`; its payloads are wanted until they are delivered."""
+    under `grant`; its payloads are wanted until they are delivered.  `again`: it is one message that was given back."""
 
     part: int
     key: str
     grant: int
     first: int
     last: int
+    again: bool = False
 
 
 class Acknowledged(Event, frozen=True, gc=False):
@@ -103,7 +106,8 @@ class Acknowledged(Event, frozen=True, gc=False):
 
 class Progressed(Event, frozen=True, gc=False):
     """To the owner: all below `progress` is acknowledged; `finished`: and nothing more will come; `failed`: how often
-    the message there was handed over and given back or lost; `in_hand`: such a one is handed over again now."""
+    the message there was handed over and given back or lost; `in_hand`: such a one is handed over again now; `acked`:
+    what is acknowledged behind it, where the group's order is relaxed; `reason`: why it was given back last."""
 
     columns: ClassVar = TraceColumns(key="stream", first="progress")
 
@@ -114,6 +118,8 @@ class Progressed(Event, frozen=True, gc=False):
     finished: bool = False
     failed: int = 0
     in_hand: bool = False
+    acked: Ranges = ()
+    reason: str = ""
 
 
 class Ready(Event, frozen=True, gc=False):
@@ -166,6 +172,11 @@ class DelayEnd(TimerFired, frozen=True, gc=False):
     """A message that was given back may be handed over again; the key is that of its reading."""
 
 
+class ReturnEnd(TimerFired, frozen=True, gc=False):
+    """The delay of one message is over, in a group whose order is relaxed; the key is that of its reading, a space and
+    its offset."""
+
+
 class UnreadableTimer(TimerFired, frozen=True, gc=False):
     """A read has failed, and none has succeeded since."""
 
@@ -183,6 +194,28 @@ class SessionStatus(Status):
 WAITING, FETCHING = SessionStatus
 
 
+class Turn(Status):
+    """Of a message that was given back while its stream goes on: it waits for its delay, is to be fetched, was fetched,
+    is in hand again, or failed too often."""
+
+    DELAYED = "delayed"
+    DUE = "due"
+    FETCHED = "fetched"
+    IN_HAND = "in_hand"
+    SPENT = "spent"
+
+
+DELAYED, DUE, FETCHED, IN_HAND, SPENT = Turn
+
+
+class ReturnedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message that was given back `failed` times, the last time for `reason`, and what is next with it."""
+
+    failed: int
+    turn: Turn
+    reason: str = ""
+
+
 class Reading(msgspec.Struct, frozen=True, gc=False):
     """One stream being read for one owner.  progress <= delivered <= fetched are next offsets: all below is
     acknowledged, handed over, buffered by the driver.  `acked`: ranges acknowledged out of order, first -> last.
@@ -190,7 +223,10 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
 
     Where messages were given back, `delivered` and `fetched` went back with them.  `handed`: all below it was handed
     over (0: as `delivered`); `suspect`: the message that failed last, `failed` so often; `most` as in a `Grant`;
-    `delayed`: nothing is delivered for a while, or, where it failed `most` times, for ever."""
+    `delayed`: nothing is delivered for a while, or, where it failed `most` times, for ever.
+
+    `relaxed`: the stream goes on where messages are given back: those are `returned`, by offset, until they are
+    acknowledged, and nothing goes back."""
 
     owner: str
     stream: str
@@ -208,11 +244,24 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     failed: int = 0
     most: int = 0
     delayed: bool = False
+    reason: str = ""
+    """Why `suspect` was given back last."""
+    relaxed: bool = False
+    returned: Map[int, ReturnedMessage] = Map()
 
     @property
     def is_lone(self) -> bool:
         """It failed before, and who has it in hand is to have nothing else: what fails then is this message."""
-        return self.most > 0 and self.failed > 0 and self.progress <= self.suspect and not self.delayed
+        return self.lone_offset is not None
+
+    @property
+    def lone_offset(self) -> int | None:
+        """Which message that is."""
+        if not self.most:
+            return None
+        if self.failed > 0 and self.progress <= self.suspect and not self.delayed:
+            return self.suspect
+        return next((offset for offset, one in in_order(self.returned) if one.turn in (FETCHED, IN_HAND)), None)
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):

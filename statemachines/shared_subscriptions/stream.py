@@ -30,6 +30,7 @@ from statemachines.kernel import (
 from statemachines.shared_subscriptions.message import (
     END_OF_STREAM,
     Grant,
+    Ranges,
     Report,
     Revoke,
     Revoked,
@@ -51,9 +52,9 @@ class Link(msgspec.Struct, frozen=True, gc=False):
 
 
 class Install(Event, frozen=True, gc=False):
-    """To the session: read `stream` from `progress`, under this grant; `failed` and `most` as in a `Grant`."""
+    """To the session: read `stream` from `progress`, under this grant; what follows as in a `Grant`."""
 
-    columns: ClassVar = TraceColumns(key="stream", first="progress")
+    columns: ClassVar = TraceColumns(key="stream", first="progress", last="reach")
 
     owner: str
     stream: str
@@ -61,6 +62,13 @@ class Install(Event, frozen=True, gc=False):
     progress: int
     failed: int = 0
     most: int = 0
+    relaxed: bool = False
+    acked: Ranges = ()
+
+    @property
+    def reach(self) -> int | None:
+        """For traces: where the group's order is relaxed, the offset behind all that is acknowledged."""
+        return max([self.progress, *(last + 1 for _, last in self.acked)]) if self.relaxed else None
 
 
 class Finish(Event, frozen=True, gc=False):
@@ -84,8 +92,8 @@ class Uninstall(Event, frozen=True, gc=False):
 
 
 class StreamProgress(Call, frozen=True, gc=False):
-    """From the session: all below `progress` is acknowledged; `finished`: and nothing more will come; `failed` and
-    `in_hand` as in a `Report`."""
+    """From the session: all below `progress` is acknowledged; `finished`: and nothing more will come; what follows as
+    in a `Report`."""
 
     columns: ClassVar = TraceColumns(key="stream", first="progress")
 
@@ -95,6 +103,8 @@ class StreamProgress(Call, frozen=True, gc=False):
     finished: bool = False
     failed: int = 0
     in_hand: bool = False
+    acked: Ranges = ()
+    reason: str = ""
 
 
 class Replaced(Call, frozen=True, gc=False):
@@ -125,8 +135,8 @@ HELD = (GRANTED, REVOKING)
 
 
 class StreamRecord(msgspec.Struct, frozen=True, gc=False):
-    """One stream.  `grant` is the number held or, absent, the highest seen; `failed` and `in_hand` as in a
-    `Report`."""
+    """One stream.  `grant` is the number held or, absent, the highest seen; what follows `finished` as
+    in a `Report`."""
 
     link: Link
     stream: str
@@ -136,6 +146,8 @@ class StreamRecord(msgspec.Struct, frozen=True, gc=False):
     finished: bool = False
     failed: int = 0
     in_hand: bool = False
+    acked: Ranges = ()
+    reason: str = ""
 
     @property
     def is_unfinished(self) -> bool:
@@ -144,7 +156,8 @@ class StreamRecord(msgspec.Struct, frozen=True, gc=False):
 
     def report(self) -> Report:
         """The stream as pings and disconnects report it."""
-        return Report(self.stream, self.grant, self.progress, self.finished, self.failed, self.in_hand)
+        said = (self.progress, self.finished, self.failed, self.in_hand, self.acked, self.reason)
+        return Report(self.stream, self.grant, *said)
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -172,9 +185,17 @@ def advances(record: StreamRecord, event: StreamProgress) -> bool:
 
 def install(record: StreamRecord, event: Grant, now_ns: int) -> tuple[StreamRecord, Effects]:
     record = replace(
-        record, grant=event.grant, progress=event.progress, finished=False, failed=event.failed, in_hand=False
+        record,
+        grant=event.grant,
+        progress=event.progress,
+        finished=False,
+        failed=event.failed,
+        in_hand=False,
+        acked=event.acked,
+        reason="",
     )
-    tell = Tell(Install(record.link.borrower, record.stream, record.grant, record.progress, event.failed, event.most))
+    at = (record.stream, record.grant, record.progress)
+    tell = Tell(Install(record.link.borrower, *at, event.failed, event.most, event.relaxed, event.acked))
     return record, (tell, answer(record))
 
 
@@ -211,10 +232,19 @@ def uninstall(record: StreamRecord, event: Event, now_ns: int) -> tuple[StreamRe
 
 def keep_progress(record: StreamRecord, event: StreamProgress, now_ns: int) -> tuple[StreamRecord, Effects]:
     finished = record.finished or event.finished or event.progress == END_OF_STREAM
-    if event.failed == record.failed and event.in_hand == record.in_hand:
+    said = (event.failed, event.in_hand, event.acked, event.reason)
+    if said == (record.failed, record.in_hand, record.acked, record.reason):
         record = replace(record, progress=event.progress, finished=finished)
     else:
-        record = replace(record, progress=event.progress, finished=finished, failed=event.failed, in_hand=event.in_hand)
+        record = replace(
+            record,
+            progress=event.progress,
+            finished=finished,
+            failed=event.failed,
+            in_hand=event.in_hand,
+            acked=event.acked,
+            reason=event.reason,
+        )
     return record, (answer(record),)
 
 
@@ -232,6 +262,8 @@ def answer(record: StreamRecord) -> Send:
         record.finished,
         record.failed,
         record.in_hand,
+        record.acked,
+        record.reason,
     )
     return Send(link.leader, update)
 
@@ -248,6 +280,8 @@ def make_update(borrower: str, epoch: int, registration: int, report: Report) ->
         report.finished,
         report.failed,
         report.in_hand,
+        report.acked,
+        report.reason,
     )
 
 

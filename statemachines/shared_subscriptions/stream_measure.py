@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from statemachines.kernel import Effects, SetTimer, Tell, in_order, keys_in_order
+from statemachines.shared_subscriptions.acknowledged_ranges import find_reach
 from statemachines.shared_subscriptions.configuration import MS
 from statemachines.shared_subscriptions.leader_record import LEADING, Held, LeaderRecord
 from statemachines.shared_subscriptions.member import REGISTERED, Kick
@@ -29,7 +30,8 @@ from statemachines.shared_subscriptions.stream_store import FetchFailed, Measure
 
 def is_beyond(record: LeaderRecord, event: UpdateProgress) -> bool:
     """From its owner, and further than what is known to be stored."""
-    return is_of_owner(record, event) and not is_covered(record, event.stream, event.progress)
+    reach = find_reach(event.progress, event.acked)
+    return is_of_owner(record, event) and not is_covered(record, event.stream, reach)
 
 
 def is_measure(record: LeaderRecord, event: Measured | FetchFailed) -> bool:
@@ -59,7 +61,7 @@ def judge_held(record: LeaderRecord, event: Measured, now_ns: int) -> Outcome:
         draft.record = replace(draft.record, held=draft.record.held.delete(stream))
         if rank_of(stream)[1] < event.oldest:
             continue  # dropped: the next listing takes the stream back
-        if is_covered(draft.record, stream, held.progress):
+        if is_covered(draft.record, stream, find_reach(held.progress, held.acked)):
             believe(draft, stream, held)
         else:
             refuse(draft, stream, held)
@@ -87,16 +89,11 @@ def believe(draft: Draft, stream: str, held: Held) -> None:
     record = draft.record
     assignment = record.assignments.get(stream)
     if assignment is not None and assignment.grant == held.grant:
-        link, said = (
-            assignment.link,
-            Report(stream, held.grant, held.progress, held.finished, held.failed, held.in_hand),
-        )
+        link, at = assignment.link, (stream, held.grant, held.progress, held.finished)
+        said = Report(*at, held.failed, held.in_hand, held.acked, held.reason)
         step_owned(draft, make_update(link.borrower, link.epoch, link.registration, said))
         return
-    known = record.streams.get(stream)
-    if known is not None and held.progress > known.progress:
-        draft.keep_progress(stream, held.progress)
-        draft.note_progress(stream, held.progress)
+    draft.learn_progress(stream, held.progress, held.acked)
     if held.free:
         draft.release(stream)
 

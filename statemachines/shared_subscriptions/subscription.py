@@ -5,10 +5,13 @@ It may be started again as soon as it is unsubscribed: what is in hand is finish
 
 from __future__ import annotations
 
+from typing import Literal
+
 from statemachines.kernel import Outgoing
 from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions.agent_record import BUFFER, Shared
 from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines.shared_subscriptions.group_store import Order
 from statemachines.shared_subscriptions.handler import Handler
 from statemachines.shared_subscriptions.names import check_filter, check_group
 
@@ -27,6 +30,7 @@ class Subscription(Handler):
         *,
         start_ns: int = -1,
         at_delivery: bool = False,
+        order: Order | Literal[""] = "",
         buffer: int = BUFFER,
         observe: Observer | None = None,
         check: bool = False,
@@ -34,7 +38,7 @@ class Subscription(Handler):
         super().__init__(life, registries, configuration, buffer=buffer, observe=observe, check=check)
         check_group(group)
         check_filter(topic_filter, topic_filter)
-        self.wanted = Shared(group, topic_filter, at_delivery, start_ns)
+        self.wanted = Shared(group, topic_filter, at_delivery, start_ns, order)
         self.subscription = ""
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, CancelTimer, Effects, SetTimer, Tell
+from statemachines.shared_subscriptions.relaxed_order import count_excused, find_due
 from statemachines.shared_subscriptions.session_record import (
     PollTimer,
     Reading,
@@ -70,5 +71,9 @@ def try_read(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[Sess
 
 
 def slice_of(record: SessionRecord, reading: Reading) -> Slice:
-    """What a fetch asks for of this reading."""
-    return Slice(reading.stream, reading.grant, reading.fetched, record.buffer - (reading.fetched - reading.progress))
+    """What a fetch asks for of this reading: a message that was given back comes first, and alone."""
+    due = find_due(reading)
+    if due is not None:
+        return Slice(reading.stream, reading.grant, due, 1)
+    room = record.buffer - (reading.fetched - reading.progress - count_excused(reading))
+    return Slice(reading.stream, reading.grant, reading.fetched, room)

@@ -7,6 +7,7 @@ what a real node appends while it lives and how the logs of a run are merged.
 from statemachines.trace.row import COLUMNS as COLUMNS
 from statemachines.trace.row import KINDS as KINDS
 from statemachines.trace.row import RUN_COLUMNS as RUN_COLUMNS
+from statemachines.trace.row import TracedParty as TracedParty
 from statemachines.trace.row import TraceRow as TraceRow
 from statemachines.trace.row import child_row as child_row
 from statemachines.trace.row import event_makers as event_makers

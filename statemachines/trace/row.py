@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from statemachines.kernel import ChildStep, Event, Node, Step, TimerFired, name_of, node_of
+from statemachines.kernel import ChildStep, Event, Fsm, Node, Step, TimerFired, name_of, node_of
 from statemachines.kernel.event import column_fields
 from statemachines.kernel.pmap import enc_hook
 
@@ -224,8 +224,21 @@ def with_local_time(row: TraceRow, now_ns: int) -> TraceRow:
     return (*row[:-1], f'{data[:-1]}{"," if len(data) > 2 else ""}"{LOCAL}":{now_ns}}}')
 
 
+class TracedParty(NamedTuple):
+    """A party that a driver steps without a `Node`: its id, and its machine."""
+
+    name: str
+    fsm: Fsm[Any]
+
+
 def step_rows(
-    node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int, msg: int = -1, data: bool = False
+    node: Node[Any] | TracedParty,
+    event: Event,
+    before: Any,
+    step: Step[Any],
+    now_ns: int,
+    msg: int = -1,
+    data: bool = False,
 ) -> list[TraceRow]:
     """The rows of one step and of the child steps in it."""
     name = node.name

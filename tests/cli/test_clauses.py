@@ -15,7 +15,10 @@ from statemachines import catalogue
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tools" / "clauses.py"
-PROTOCOLS = ("cursor_recovery", "missed_samples", "persistent_sessions", "sequence_windows", "shared_subscriptions")
+PROTOCOLS = (
+    "cursor_recovery", "missed_samples", "mqtt_connections", "persistent_sessions", "sequence_windows",
+    "shared_subscriptions",
+)  # fmt: skip
 SLICE = "2/80"
 """What of it `make test` repeats; `make clauses` asks them all, in half a minute."""
 

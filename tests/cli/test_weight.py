@@ -14,7 +14,7 @@ DRIVERS = ("statemachines/drivers",)
 LIMITS = {
     "cursor_recovery": 84,
     "missed_samples": 34,
-    "persistent_sessions": 277,
+    "persistent_sessions": 273,
     "sequence_windows": 36,
     "shared_subscriptions": 149,
 }

@@ -134,11 +134,15 @@ def watched():
                 plans.note(statement, lambda: _sqlite_plan(plans, super(Watched, self), statement, rows[0]))
             return super().executemany(statement, rows)
 
+    def watch(factory):
+        """What a store's own connection asks in the end."""
+        return Watched if factory is None else type("WatchedToo", (factory, Watched), {})
+
     def before(connection, cursor, statement, parameters, context, executemany):
         values = parameters[0] if executemany else parameters
         plans.note(statement, lambda: _postgres_plan(plans, cursor.connection, statement, values))
 
-    sqlite3.connect = lambda *given, **named: connect(*given, factory=Watched, **named)
+    sqlite3.connect = lambda *given, **named: connect(*given, **named | {"factory": watch(named.get("factory"))})
     event.listen(sqlalchemy.Engine, "before_cursor_execute", before)
     try:
         yield plans

@@ -1,10 +1,11 @@
 """A run of MQTT clients that nobody here wrote: their node is killed, they keep their process, and nothing is missing.
 
-Two nodes over one store.  `mosquitto_sub` or paho-mqtt subscribes through a proxy whose target moves to the other node
-when the client's node is killed (SIGKILL); a paho publisher goes on, through a proxy of its own.  The judge knows what
-the publisher's PUBACKs said and what the subscriber printed: it shares nothing with what it judges.
+Two nodes over one store, a file or PostgreSQL.  A client subscribes through a proxy whose target moves to the other
+node, and then the client's node is killed (SIGKILL) or stands still (SIGSTOP); a paho publisher goes on, through a
+proxy of its own.  The judge knows what the publisher's PUBACKs said and what the subscriber printed: it shares nothing
+with what it judges.  The logs of the nodes are judged besides.
 
-    python tests/real/mqtt_run.py --faults 20 --seed 7 --client mosquitto5
+    python tests/real/mqtt_run.py --faults 20 --seed 7 --client mosquitto5 --kinds kill,stop
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import random
 import signal
@@ -20,45 +20,42 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import paho.mqtt.client as paho
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
+from mqtt_subscribers import CLIENT_ID, CLIENTS, WRITER_ID, make_subscriber
 
+from statemachines.drivers.lives import begin_log
 from statemachines.testing.fault_proxy import FaultProxy
 from statemachines.testing.process_harness import free_port
+from statemachines.trace.log import kill_row
+from statemachines_reports.pipeline import analyze
 
 START_S = 180
 PATIENCE_S = 120
 QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
-CLIENTS = ("mosquitto3", "mosquitto5", "paho3", "paho5")
-CLIENT_ID = "tablet"
-
-
-class Receipt(NamedTuple):
-    """A message that the subscriber was given: its number, its packet id, and whether it was marked."""
-
-    number: int
-    packet_id: int
-    dup: bool
 
 
 class MqttProcess:
     """A node as a process; it comes back on its ports."""
 
-    def __init__(self, folder, name, store):
+    def __init__(self, folder, name, store, groups=False):
         self.folder, self.name, self.store = folder, name, store
         self.port, self.node_port = free_port(), free_port()
-        self.child = None
+        self.group_port = free_port() if groups else 0
+        self.child, self.options = None, ()
 
     async def start(self, others, *options):
+        options = self.options = options or self.options
         peers = ",".join(f"127.0.0.1:{one.node_port}" for one in others if one is not self)
         command = [sys.executable, "-m", "statemachines", "node", "mqtt", "--store", self.store, "--name", self.name]
         command += ["--listen", f"127.0.0.1:{self.port}", "--node-listen", f"127.0.0.1:{self.node_port}"]
-        command += ["--peers", peers, *QUICK, *options]
+        command += ["--peers", peers, *QUICK, "--trace", str(self.folder / "trace"), *options]
+        if self.group_port:
+            leaders = ",".join(f"127.0.0.1:{one.group_port}" for one in others if one is not self)
+            command += ["--group-listen", f"127.0.0.1:{self.group_port}", "--group-peers", leaders]
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=log)
         line = await asyncio.wait_for(self.child.stdout.readline(), START_S)
@@ -67,15 +64,29 @@ class MqttProcess:
     def read_log(self):
         return (self.folder / f"{self.name}.log").read_text()
 
+    async def hurt(self, kind, nemesis):
+        """Kill it, or let it stand still."""
+        if kind == "stop":
+            self.child.send_signal(signal.SIGSTOP)
+            return
+        await self.end(signal.SIGKILL)
+        nemesis.write([kill_row(time.time_ns(), self.name, self.folder / "trace")])
+
+    async def heal(self):
+        """One that stands still goes on, finds its sessions gone, and is ended."""
+        if self.child.returncode is None:
+            self.child.send_signal(signal.SIGCONT)
+            await self.end()
+
     async def end(self, number=signal.SIGTERM):
         self.child.send_signal(number)
         return await asyncio.wait_for(self.child.wait(), PATIENCE_S)
 
 
 @contextlib.asynccontextmanager
-async def mqtt_nodes(folder, store, names=("a", "b"), *options):
-    """Nodes that run, and have ended when this is left."""
-    nodes = [MqttProcess(folder, name, store) for name in names]
+async def mqtt_nodes(folder, store, names=("a", "b"), *options, groups=False):
+    """Nodes that run, and have ended when this is left; `groups`: clients may use `$share`."""
+    nodes = [MqttProcess(folder, name, store, groups) for name in names]
     try:
         await asyncio.gather(*(node.start(nodes, *options) for node in nodes))
         yield nodes
@@ -89,93 +100,19 @@ async def mqtt_nodes(folder, store, names=("a", "b"), *options):
 # -- clients --------------------------------------------------------------------------------------------------------
 
 
-class MosquittoSubscriber:
-    """`mosquitto_sub`: what it prints of each message, packet id and all."""
-
-    def __init__(self, version, folder):
-        self.receipts, self.presents = [], []
-        self._version, self._folder = version, folder
-
-    async def start(self, port):
-        expiry = ("-x", "3600") if self._version == 5 else ()
-        version = "5" if self._version == 5 else "311"
-        command = ["stdbuf", "-oL", "mosquitto_sub", "-V", version, "-h", "127.0.0.1", "-p", str(port), "-d"]
-        command += ["-c", "-i", CLIENT_ID, "-q", "1", "-t", "p/#", "-k", "5", "-F", '{"n":"%p","m":%m}', *expiry]
-        self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        self._task = asyncio.ensure_future(self._read())
-
-    async def _read(self):
-        dups = {}
-        async for line in self.child.stdout:
-            text = line.decode()
-            if text.startswith("{"):
-                found = json.loads(text)
-                self.receipts.append(Receipt(int(found["n"]), found["m"], dups.get(found["m"], False)))
-            elif "received PUBLISH (" in text:
-                fields = text.split("(")[1].split(", ")
-                dups[int(fields[3][1:])] = fields[0] == "d1"
-            elif "received CONNACK" in text:
-                self.presents.append(None)  # it does not say whether the session was present
-
-    async def end(self):
-        self.child.kill()
-        await self.child.wait()
-        await self._task
-
-
-class PahoSubscriber:
-    """paho-mqtt, in its own thread."""
-
-    def __init__(self, version, folder):
-        self.receipts, self.presents = [], []
-        is_5 = version == 5
-        given = {} if is_5 else {"clean_session": False}
-        protocol = paho.MQTTv5 if is_5 else paho.MQTTv311
-        self._client = paho.Client(paho.CallbackAPIVersion.VERSION2, CLIENT_ID, protocol=protocol, **given)
-        self._properties = None
-        if is_5:
-            self._properties = Properties(PacketTypes.CONNECT)
-            self._properties.SessionExpiryInterval = 3_600
-        self._client.reconnect_delay_set(0.05, 0.2)
-        self._client.on_connect = self._connected
-        self._client.on_message = self._received
-
-    def _connected(self, client, userdata, flags, code, properties):
-        if code == 0:
-            self.presents.append(flags.session_present)
-            if not flags.session_present:
-                client.subscribe("p/#", qos=1)
-
-    def _received(self, client, userdata, message):
-        self.receipts.append(Receipt(int(message.payload), message.mid, message.dup))
-
-    async def start(self, port):
-        given = {"clean_start": False, "properties": self._properties} if self._properties else {}
-        self._client.connect_async("127.0.0.1", port, keepalive=5, **given)
-        self._client.loop_start()
-
-    async def end(self):
-        self._client.disconnect()
-        await asyncio.to_thread(self._client.loop_stop)
-
-
-def make_subscriber(client, folder):
-    """One of `CLIENTS`."""
-    kind = MosquittoSubscriber if client.startswith("mosquitto") else PahoSubscriber
-    return kind(int(client[-1]), folder)
-
-
 class PahoPublisher:
     """Publishes numbers, QoS 1, a few at a time; `answered` are those whose PUBACK came."""
 
-    def __init__(self):
+    def __init__(self, files=None):
         self.answered, self.uncertain = set(), set()
         self.count = 0
         self._numbers = {}
         self._lock = threading.Lock()
         self._client = paho.Client(
-            paho.CallbackAPIVersion.VERSION2, "writer", protocol=paho.MQTTv311, clean_session=False
+            paho.CallbackAPIVersion.VERSION2, WRITER_ID, protocol=paho.MQTTv311, clean_session=False
         )
+        if files is not None:
+            self._client.tls_set_context(files.make_context())
         self._client.reconnect_delay_set(0.05, 0.2)
         self._client.on_publish = self._answered
 
@@ -221,6 +158,15 @@ def judge(wanted, receipts, presents, uncertain):
     return wrong
 
 
+def judge_trace(folder):
+    """What is wrong by the logs of the nodes; they must tell of connections, each step of which is judged."""
+    analysis = analyze(folder / "trace", folder / "report", spark=False)
+    rows = [one for one in analysis.tables["coverage"] if one["machine"] == "mqtt_connections/mqtt_connection"]
+    if len(rows) < 5 or analysis.absent:
+        return [f"trace: {len(rows)} rows of connections, absent: {analysis.absent}"]
+    return [f"trace: {check.name}: {check.wrong} wrong" for check in analysis.checks if not check.held]
+
+
 def list_repeats(receipts):
     """Numbers that came again without a mark: the publisher has sent them again."""
     seen, repeats = set(), []
@@ -231,13 +177,17 @@ def list_repeats(receipts):
     return repeats
 
 
-async def play(folder, store, client, seed, faults):
-    """(what is wrong, faults that met connected clients, messages, repeats of the publisher)"""
+async def play(folder, store, client, seed, faults, *, kinds=("kill",), files=None, options=()):
+    """(what is wrong, faults that met connected clients, messages, repeats of the publisher).  `files`: client id ->
+    its certificate; `options` of the nodes."""
     chance = random.Random(seed)
-    async with mqtt_nodes(folder, store) as nodes, contextlib.AsyncExitStack() as stack:
+    given = files or {}
+    async with mqtt_nodes(folder, store, ("a", "b"), *options) as nodes, contextlib.AsyncExitStack() as stack:
+        nemesis = stack.enter_context(begin_log(folder / "trace", "nemesis~1"))
         place, spare = nodes
         ways = [await stack.enter_async_context(FaultProxy(("127.0.0.1", place.port))) for _ in range(2)]
-        subscriber, publisher = make_subscriber(client, folder), PahoPublisher()
+        subscriber = make_subscriber(client, folder, given.get(CLIENT_ID))
+        publisher = PahoPublisher(given.get(WRITER_ID))
         await subscriber.start(ways[0].address[1])
         await until(lambda: subscriber.presents)
         publisher.start(ways[1].address[1])
@@ -250,22 +200,24 @@ async def play(folder, store, client, seed, faults):
         await until(lambda: len(publisher.answered) == publisher.count)
         subscriber.receipts.clear()
         met = 0
-        for _ in range(faults):
+        for number in range(faults):
             target = publisher.count + chance.randint(5, 40)
             while publisher.count < target:
                 publisher.publish()
                 await asyncio.sleep(chance.uniform(0, 0.01))
             connections = len(subscriber.presents)
             publisher.note_fault()
-            await place.end(signal.SIGKILL)
-            publisher.note_fault()
             for way in ways:
                 way.target = ("127.0.0.1", spare.port)
+            await place.hurt(kinds[number % len(kinds)], nemesis)
+            publisher.note_fault()
+            for way in ways:
+                way.cut()  # of a node that stands still nobody hears that it is gone
             for _ in range(chance.randint(0, 20)):
                 publisher.publish()
-            await until(lambda: len(subscriber.presents) > connections)  # noqa: B023
-            met += 1
-            await place.start(nodes)
+            met += await until(lambda: len(subscriber.presents) > connections)  # noqa: B023
+            await place.heal()
+            await place.start(nodes, *options)
             place, spare = spare, place
         for _ in range(10):
             publisher.publish()
@@ -274,6 +226,7 @@ async def play(folder, store, client, seed, faults):
         await until(lambda: {one.number for one in subscriber.receipts} >= wanted)
         await publisher.end()
         await subscriber.end()
+        assert [await node.end() for node in nodes] == [0, 0]
     wrong = judge(wanted, subscriber.receipts, subscriber.presents, publisher.uncertain)
     return wrong, met, len(wanted), len(list_repeats(subscriber.receipts))
 
@@ -289,17 +242,27 @@ async def until(holds, seconds=PATIENCE_S):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--client", choices=CLIENTS, default="mosquitto3")
+    parser.add_argument("--client", choices=(*CLIENTS, "mqttjs5"), default="mosquitto3")
+    parser.add_argument("--kinds", default="kill", help="kill, stop, or both in turn: kill,stop")
+    parser.add_argument("--store", default="", help="the URL of a database, or a file")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=5)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         wrong, met, count, repeats = asyncio.run(
-            play(Path(name), os.path.join(name, "s.db"), given.client, given.seed, given.faults)
+            play(
+                Path(name),
+                given.store or os.path.join(name, "s.db"),
+                given.client,
+                given.seed,
+                given.faults,
+                kinds=given.kinds.split(","),
+            )
         )
+        wrong += judge_trace(Path(name))
         for one in sorted(Path(name).glob("*.log")):
             print(one.read_text()[-2000:])
-    print(f"{met} kills, {count} messages, {repeats} sent again by the publisher, {len(wrong)} wrong")
+    print(f"{met} faults, {count} messages, {repeats} sent again by the publisher, {len(wrong)} wrong")
     for one in wrong:
         print(one)
     sys.exit(bool(wrong))

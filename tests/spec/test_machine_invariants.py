@@ -198,6 +198,7 @@ REACHED = [
     ("sequence_windows", "joins", "late_join", "told"),
     ("cursor_recovery", "one-each", "writer", "written"),
     ("cursor_recovery", "one-each", "reader", "delivered"),
+    ("mqtt_connections", "delivering", "mqtt_connection", "connected"),
     ("persistent_sessions", "exactly-once", "session_resume", "subscribing"),
     ("persistent_sessions", "taken-over", "takeover", "begun"),
     ("persistent_sessions", "expiry", "session_life", "connected"),

@@ -34,6 +34,8 @@ def describe_bounds(kind, meta):
         return BOUNDS[meta.ge, meta.le]
     if kind in (str, bytes):
         return f"{PLAIN[kind]} (up to {meta.max_length})"
+    if get_origin(kind) is tuple:
+        return f"{describe_type(kind)} (up to {meta.max_length})"
     return f"{meta.ge}..{describe_number(meta.le)}" if meta.le is not None else f"{meta.ge} or more"
 
 

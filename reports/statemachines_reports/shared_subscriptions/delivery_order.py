@@ -2,7 +2,8 @@
 
 A session owns a stream from one install to the next.  What it delivers begins where the install says, and goes on
 without a hole.  Where an application gives a message back (`nack`) the session goes back to it, and passes over what is
-acknowledged behind it.
+acknowledged behind it.  Where the order of the group is relaxed (an install says up to where something may be
+acknowledged already) the session goes on, and hands that message over alone, later.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def judge_order(segment: Segment) -> Verdict:
     wrong[~installs & ~delivers & early] = 4
     wrong[~installs & (grant != grant[install])] = 3
     wrong[~installs & (install < 0)] = 1
-    for begin, end in _with_returned(groups, nacks):
+    for begin, end in _with_returned(groups, nacks | (installs & (last >= 0))):
         wrong[begin:end] = _follow(columns, rows[begin:end])
     words = dict(zip(rows[wrong > 0].tolist(), wrong[wrong > 0].tolist(), strict=True))
 
@@ -82,11 +83,11 @@ def _follow(columns: Columns, rows: np.ndarray) -> list[int]:
     numbers = (columns[name][rows].tolist() for name in ("grant", "first", "last"))
     for event, grant, first, last in zip(events, *numbers, strict=True):
         if event == "install":
-            reading = _Reading(grant, first)
+            reading = _Reading(grant, first) if last < 0 else _RelaxedReading(grant, first, last)
             wrong.append(0)
         elif event == "nack":
             if reading is not None and reading.grant == grant:
-                reading.next = min(reading.next, first)
+                reading.give_back(first)
             wrong.append(0)
         elif reading is None:
             wrong.append(1)
@@ -107,6 +108,10 @@ class _Reading:
         self.begin = self.next = self.handed = begin
         self._acked: list[tuple[int, int]] = []
 
+    def give_back(self, offset: int) -> None:
+        """The stream goes back to it."""
+        self.next = min(self.next, offset)
+
     def deliver(self, first: int, last: int) -> bool:
         """Whether it is next: what is passed over was delivered before, and acknowledged."""
         is_next = first == self.next or (self.next < first <= self.handed and self._is_acked(self.next, first))
@@ -125,3 +130,24 @@ class _Reading:
             if first <= begin <= last:
                 begin = last + 1
         return begin >= end
+
+
+class _RelaxedReading(_Reading):
+    """The same in relaxed order: before `known` anything may have been acknowledged already; `returned`: what was given
+    back, and comes alone."""
+
+    def __init__(self, grant: int, begin: int, known: int) -> None:
+        super().__init__(grant, begin)
+        self._known = known
+        self._returned: set[int] = set()
+
+    def give_back(self, offset: int) -> None:
+        self._returned.add(offset)
+
+    def deliver(self, first: int, last: int) -> bool:
+        if first == last and first in self._returned:
+            self._returned.discard(first)
+            return True
+        is_next = first == self.next or self.next < first <= self._known
+        self.next = self.handed = last + 1
+        return is_next

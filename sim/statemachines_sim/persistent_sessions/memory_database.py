@@ -46,7 +46,7 @@ class MemoryDatabase:
         self.connection.execute("UPDATE store SET identity = ?", (IDENTITY,))
 
     @contextmanager
-    def writing(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
+    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> Iterator[Sql]:
         """All or nothing."""
         sql = MemorySql(self.book, self.now_ns, watch, writes=True)
         try:

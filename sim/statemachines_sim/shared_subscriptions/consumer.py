@@ -57,6 +57,7 @@ class Consumer(Process):
             registries(node, own.members.leaders),
             own.configuration,
             start_ns=start_of(own.load.start),
+            order="" if own.order == "strict" else own.order,
             observe=world.recorder.step,
             check=world.judging,
         )
@@ -64,6 +65,7 @@ class Consumer(Process):
         self._work_ms = own.load.work_ms
         self._poison = own.load.poison
         self._given_back = own.load.given_back
+        self._is_relaxed = own.order == "relaxed"
         self._moods = random.Random(f"{world.seed}/{self.life}/moods")
         self._chance = random.Random(f"{world.seed}/{self.life}")
         self._busy = False
@@ -186,10 +188,13 @@ class Consumer(Process):
             self.world.crash(self.node, "poisoned")
             self.world.after(RESTART_NS, self._come_back)
             return
+        first = done.first
         if self._gives_back(done):
-            self._go_on()
-            return
-        held = (done.owner, done.stream, done.grant, done.first, done.last)
+            first += 1
+            if not self._is_relaxed or first > done.last:  # else what is behind it is in hand still
+                self._go_on()
+                return
+        held = (done.owner, done.stream, done.grant, first, done.last)
         self.perform(self.host.acknowledge(*held, self.local_now()), self._env.now)
         self._go_on()
 

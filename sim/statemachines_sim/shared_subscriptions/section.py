@@ -7,6 +7,7 @@ import msgspec
 from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import check_dead_letters, start_of
+from statemachines.shared_subscriptions.group_store import Order
 from statemachines.shared_subscriptions.stream_store import matches, parse_filter
 from statemachines_sim.scenario import Range, Scenario, check_bounds, check_ranges, check_times
 
@@ -52,6 +53,8 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys below `[shared_subscriptions]`."""
 
     subscription: str = "$shared/workers/#"
+    order: Order = "strict"
+    """Of the messages of the group that the first subscribe declares."""
     load: Load = Load()
     members: Members = Members()
     configuration: Configuration = Configuration(count_deliveries=False)

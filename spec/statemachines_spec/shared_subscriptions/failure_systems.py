@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Event, in_order
+from statemachines.kernel import Event, Map, in_order
+from statemachines.shared_subscriptions.group_store import SERVICE as GROUP_STORE
+from statemachines.shared_subscriptions.group_store import FailingMessage, Properties, Stored
 from statemachines.shared_subscriptions.returned_messages import is_in_hand
 from statemachines.shared_subscriptions.session import Nack
 from statemachines.shared_subscriptions.session_record import Deliver, SessionRecord
@@ -26,7 +28,7 @@ from statemachines_spec.hunt import Hunt
 from statemachines_spec.shared_subscriptions.account import Account, AccountLocal, bits
 from statemachines_spec.shared_subscriptions.leader_host import LeaderHost
 from statemachines_spec.shared_subscriptions.session_consumer import ACCOUNT, SessionConsumer
-from statemachines_spec.shared_subscriptions.stores import StoreLocal
+from statemachines_spec.shared_subscriptions.stores import Store, StoreLocal
 from statemachines_spec.shared_subscriptions.systems import GroupSetting, build
 
 TOPIC: Final = "$dead"
@@ -172,6 +174,43 @@ def make_failing(actor: Actor) -> Actor:
     return one
 
 
+def build_relaxed(name: str, about: str, setting: GroupSetting) -> System:
+    """The closed system, in relaxed order and without a bound: everything is acknowledged in the end."""
+    made = build(name, about, setting)
+    actors = tuple(make_relaxed(actor) for actor in made.actors)
+    kept = tuple(one for one in made.properties if "S14" not in one.name and "session of" not in one.name)
+    budgets = (*made.budgets, at_most("message that is given back", 1, Nack))
+    holes = View(GROUP_STORE, 2, has_holes)
+    known = Sometimes("hole", "some message behind a hole is durable", (holes,), bool)
+    return replace(made, actors=actors, properties=(*kept, known), budgets=budgets)
+
+
+def make_relaxed(actor: Actor) -> Actor:
+    """The same component, where a message may be given back and its group lets its stream go on."""
+    if isinstance(actor, Account):
+        return LetterAccount(actor.streams, actor.published)
+    one = copy.copy(actor)
+    if isinstance(one, Store) and actor.name == GROUP_STORE:
+        one.state = Map({key: relax(stored) for key, stored in in_order(one.state)})
+    elif isinstance(one, LeaderHost):
+        one.silent = one.silent - {"commit", "renew"}
+    elif isinstance(one, SessionConsumer):
+        one.__class__ = FailingConsumer
+    return one
+
+
+def relax(stored: Stored) -> Stored:
+    """The properties of the group, in relaxed order."""
+    assert isinstance(stored.value, Properties)
+    return replace(stored, value=replace(stored.value, order="relaxed"))
+
+
+def has_holes(local: StoreLocal) -> bool:
+    """Something behind a progress is acknowledged."""
+    values = (stored.value for _, stored in in_order(local.state))
+    return any(isinstance(value, FailingMessage) and value.acked for value in values)
+
+
 DYING: Final = replace(
     FAILING, leader_crashes=0, host_lives=1, epochs=1, claims_age=False, crashes=1, timeouts=1, lives=3, registrations=3
 )
@@ -181,6 +220,23 @@ SYSTEMS: Final = {
     "dying consumer": ("one consumer dies of a message, or is given up, and then gives it back", DYING),
 }
 
-HUNTS: Final = tuple(
-    Hunt(name, about, partial(build_failing, name, about, setting)) for name, (about, setting) in SYSTEMS.items()
+RELAXED: Final = {
+    "relaxed order": (
+        "a message is given back while its stream goes on",
+        replace(FAILING, offsets=2, leader_crashes=0, host_lives=1, epochs=1, claims_age=False, grants=1, roots=3),
+    ),
+    "relaxed death": (
+        "the same, and its consumer dies",
+        replace(DYING, offsets=2, timeouts=0, grants=2, roots=3, lives=2, registrations=2),
+    ),
+    "relaxed crash": ("the same, and its leader crashes", replace(FAILING, offsets=2, roots=4, grants=2)),
+}
+
+HUNTS: Final = (
+    *(Hunt(name, about, partial(build_failing, name, about, setting)) for name, (about, setting) in SYSTEMS.items()),
+    *(
+        Hunt(name, about, partial(build_relaxed, name, about, setting))
+        for name, (about, setting) in RELAXED.items()
+        if name != "relaxed crash"
+    ),
 )

@@ -9,11 +9,12 @@ from statemachines.demo.input_lines import LineOptions
 from statemachines.demo.protocol import Advance, Given, Played, Say, Trace, Verdict
 
 if TYPE_CHECKING:
+    from statemachines.demo.persistent_sessions.broker_kill import BrokerRow
     from statemachines.demo.persistent_sessions.real import Real
 
 
 class SessionDemo:
-    """Watch a client lose its node to SIGKILL while lines wait for it, and none of them."""
+    """Watch a client lose its node to SIGKILL while lines wait for it, and none of them; then the same with brokers."""
 
     title = "Persistent sessions: a client that loses its node, and no message"
     options = LineOptions
@@ -24,7 +25,7 @@ class SessionDemo:
 
     def play(self, out: Path, given: Given, say: Say, advance: Advance) -> Played:
         """Real."""
-        from statemachines.demo.persistent_sessions import real
+        from statemachines.demo.persistent_sessions import broker_kill, real
 
         options: LineOptions = given.options
         came = real.run(out / "real", options.place, say, advance)
@@ -33,15 +34,24 @@ class SessionDemo:
             f"real: {account.delivered} of {account.stored} stored lines came, {account.again} of them again and "
             f"marked; the publisher waited {came.slowest_s:.2f} s at most; {came.seconds:.0f} s"
         )
+        rows = broker_kill.kill_brokers(out / "brokers", say)
         return Played(
             f"{account.stored:,} lines for a client whose node was killed while {came.waiting} stored lines had not "
             "come; it went on at another node, with the same session, and then took it over to a third connection. "
-            "What came is compared with what was stored; Spark judges what writers and owners did.",
-            tuple(real_lines(came)),
+            "What came is compared with what was stored; Spark judges what writers and owners did. "
+            f"Then brokers are killed while messages wait for mosquitto_sub: {'; '.join(one.text for one in rows)}.",
+            (*real_lines(came), broker_line(rows)),
             (Trace("real", "Real nodes", out / "real" / "trace"),),
             tuple(came.wrong),
-            {"real": came},
+            {"real": came, "brokers": rows},
         )
+
+
+def broker_line(rows: list[BrokerRow]) -> Verdict:
+    """The verdict of our row; those of other brokers are told, and decide nothing."""
+    ours = rows[-1]
+    figure = f"{ours.kept:,} of {ours.published:,} at the other node, {ours.rate:,.0f} publishes/s"
+    return Verdict("brokers", "what is acknowledged survives SIGKILL of the node", ours.is_whole, figure)
 
 
 def real_lines(came: Real) -> list[Verdict]:

@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import names_in
-from statemachines.kernel import Effect, Event, Send, SetTimer, Tell
+from statemachines.drivers.runtime import TraceStep
+from statemachines.kernel import Effect, Event, Send, SetTimer, Status, Step, Tell
 from statemachines.mqtt_codec import Decoder, PacketError, encode
 from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
@@ -26,6 +28,7 @@ from statemachines.mqtt_connections.connection_record import (
     MqttSettings,
 )
 from statemachines.mqtt_connections.session_event import DeliveryReady, ServerStopping, TransportLost
+from statemachines.trace import TracedParty
 
 READ_SIZE: Final = 65_536
 BUFFER_MAX: Final = 2**20
@@ -61,14 +64,19 @@ class ClientStream:
         """The names of the client's certificate; none where it has shown none."""
         self.dropped = 0
         """Messages of QoS 0 that the client was too slow for."""
+        self.received = self.sent = 0
+        """Packets."""
         self.error: PacketError | None = None
         """What was wrong with the bytes of the client."""
+        self.settle: Callable[[], object] = lambda: None
+        """Called when the client is accepted, or refused."""
         self.room = asyncio.Event()
         """Set while the session takes more of the client."""
         self.room.set()
         self.record = MqttConnectionRecord(name, settings)
         self.take_tell: Callable[[Event], None] = lambda event: None
         """Takes what the machine tells the session."""
+        self._trace: Callable[[Event, Status, Step[MqttConnectionRecord], int], None] | None = None
         self._reader, self._writer = reader, writer
         self._decoder = Decoder(max_packet=min(settings.max_packet, CONNECT_MAX))
         self._events: deque[Event] = deque()
@@ -81,10 +89,20 @@ class ClientStream:
         self._loop = asyncio.get_running_loop()
         writer.transport.set_write_buffer_limits(high=BUFFER_MAX)
 
+    def trace_under(self, party: str, trace_step: TraceStep | None) -> None:
+        """Write its steps to a log, as those of this party, before their effects are performed."""
+        if trace_step is not None:
+            self._trace = partial(trace_step, TracedParty(party, MQTT_CONNECTION))
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Packets of the client, packets for it, and messages of QoS 0 that it was too slow for."""
+        return {"received": self.received, "sent": self.sent, "dropped": self.dropped}
+
     @property
     def is_connecting(self) -> bool:
         """Whether the client is not accepted yet."""
-        return self.record.status is AWAITING or self.record.status is OPENING
+        return self.record.status in (AWAITING, OPENING)
 
     def abort(self) -> None:
         """End the connection at once; nothing more is sent."""
@@ -117,19 +135,23 @@ class ClientStream:
                 self._take_event(self._events.popleft())
         finally:
             self._is_feeding = False
-        if self.record.status is not OPENING:
-            self._opened.set()
 
     def _take_event(self, event: Event) -> None:
         if isinstance(event, DeliveryReady) and not event.packet.qos and self._is_slow():
             self.dropped += 1
             return
-        step = MQTT_CONNECTION.step(self.record, event, steady_ns())
-        was_open = self.record.status is not CLOSED
+        now_ns, before = steady_ns(), self.record.status
+        step = MQTT_CONNECTION.step(self.record, event, now_ns)
+        if before is OPENING:
+            self.settle()
         self.record = step.record
+        if self._trace is not None:
+            self._trace(event, before, step, now_ns)
         self._perform(step.effects)
-        if was_open and self.record.status is CLOSED:
-            self._end()
+        if self.record.status is not before:
+            self._opened.set()
+            if self.record.status is CLOSED:
+                self._end()
 
     def _is_slow(self) -> bool:
         return self._writer.transport.get_write_buffer_size() > BUFFER_MAX
@@ -157,10 +179,12 @@ class ClientStream:
                 return
             if packet is None:
                 return
+            self.received += 1
             self._decoder.max_packet = self.record.settings.max_packet  # a CONNECT is there: the next may be longer
-            self._opened.clear()
             self.feed(wrap_packet(packet))
-            await self._opened.wait()
+            while self.record.status is OPENING:
+                self._opened.clear()
+                await self._opened.wait()
             if not self.room.is_set():
                 await self.room.wait()
 
@@ -180,6 +204,7 @@ class ClientStream:
 
     def _write(self, data: bytes) -> None:
         """Packets of one turn of the loop leave together."""
+        self.sent += 1
         self._packets.append(data)
         if len(self._packets) == 1:
             self._loop.call_soon(self._flush)

@@ -71,8 +71,10 @@ def write_head(packet: PublishPacket) -> bytes:
     Raises:
         ConfigurationError: for more properties than a head takes.
     """
-    headers: list[Header] = []
     properties = packet.properties
+    if properties is NO_PROPERTIES and not packet.retain:
+        return b""
+    headers: list[Header] = []
     if properties is not NO_PROPERTIES:
         properties = replace(properties, message_expiry=None, topic_alias=None, subscription_ids=())
         if _are_headers(properties.user_properties):
@@ -105,19 +107,29 @@ def _are_headers(pairs: tuple[tuple[str, str], ...]) -> bool:
     )
 
 
-def read_message(message: Delivered, options: SubscriptionOptions) -> PublishPacket:
-    """The packet for the client."""
+def read_message(
+    message: Delivered, options: SubscriptionOptions, subscription_ids: tuple[int, ...] = ()
+) -> PublishPacket:
+    """The packet for the client.
+
+    Args:
+        message: of its session.
+        options: of the subscription that it came by.
+        subscription_ids: of all that its topic matches; a retained message has that of the one that brings it.
+    """
     properties, retain = NO_PROPERTIES, False
     if message.head is not None:
         headers = decode_head(message.head).headers
         ours = {name: value for name, value in headers if name in OURS}
+        if FROM_STORE in ours:
+            subscription_ids = (options.subscription_id,) if options.subscription_id else ()
         retain = FROM_STORE in ours or (options.retain_as_published and RETAIN in ours)
         properties = _read_properties(ours.get(PROPERTIES, b""), headers)
-    if options.subscription_id or message.expiry_ms is not None:
+    if subscription_ids or message.expiry_ms is not None:
         properties = replace(
             properties,
             message_expiry=None if message.expiry_ms is None else -(-message.expiry_ms // 1_000),
-            subscription_ids=(options.subscription_id,) if options.subscription_id else (),
+            subscription_ids=subscription_ids,
         )
     qos = message.qos if message.packet else 0
     return PublishPacket(message.topic, message.payload, qos, retain, message.dup, message.packet, properties)

@@ -13,23 +13,31 @@ import contextlib
 import ipaddress
 import logging
 import ssl
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec.structs import replace
 
+from statemachines import __version__
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
-from statemachines.drivers.mqtt_connections.received_ids import ReceivedIds
-from statemachines.drivers.mqtt_connections.will_sender import WillSender
+from statemachines.drivers.mqtt_connections.system_topics import SystemTopics
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.tcp import Address
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec.codec_error import ReasonCode
+from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import MqttSettings
+from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import Server
 
 logger = logging.getLogger("gapless")
 
@@ -41,6 +49,11 @@ PING_S: Final = 5.0
 """A node of sessions takes a client for gone that says nothing for longer (15 s)."""
 
 STOP_S: Final = 2.0
+
+NOT_SHARED: Final = (
+    "$share/GROUP/FILTER is refused (0x9E): this node has no groups, or their streams are in another database than its "
+    "sessions"
+)
 
 
 class MqttNode:
@@ -54,6 +67,8 @@ class MqttNode:
         allows_anonymous: clients without a user name may connect (None: if there are no users).  A listener beyond
             loopback that allows them is refused.
         tls: for connections; None: without TLS.
+        ws_listen: where clients connect over WebSocket; None: nowhere.
+        ws_origins: origins of web pages that may connect there, as `https://example.org`.
 
     Raises:
         ConfigurationError: for a listener beyond loopback without users and without TLS that asks for certificates.
@@ -68,24 +83,33 @@ class MqttNode:
         users: PasswordFile | None = None,
         allows_anonymous: bool | None = None,
         tls: ssl.SSLContext | None = None,
+        ws_listen: Address | None = None,
+        ws_origins: Sequence[str] = (),
     ) -> None:
         asks_certificates = tls is not None and tls.verify_mode == ssl.CERT_REQUIRED
         self._allows_anonymous = users is None if allows_anonymous is None else allows_anonymous
-        if self._allows_anonymous and not asks_certificates and not is_loopback(listen[0]):
-            where = "{}:{}".format(*listen)
-            rule = (
-                "is beyond loopback, and anybody could connect; give --users FILE (users), or certificates (--tls-ca)"
-            )
-            raise ConfigurationError("listen", where, rule)
+        for key, place in (("listen", listen), ("ws_listen", ws_listen)):
+            if place and self._allows_anonymous and not asks_certificates and not is_loopback(place[0]):
+                where = "{}:{}".format(*place)
+                rule = "is beyond loopback, and anybody could connect; give --users FILE (users), or certificates"
+                raise ConfigurationError(key, where, f"{rule} (--tls-ca)")
         self._node = node
         self._listen = listen
+        self._ws_listen, self._ws_origins = ws_listen, tuple(ws_origins)
+        self._web_sockets: Server | None = None
         self._settings = settings or MqttSettings()
         self._users = users
         self._tls = tls
         self._clients: dict[asyncio.Task[None], tuple[ClientStream, MqttSession]] = {}
-        self._received = ReceivedIds()
+        self._connecting: dict[ClientStream, None] = {}
+        """Connections that are not accepted yet, the oldest first."""
+        self._totals: Counter[str] = Counter()
+        """Of connections that are over."""
+        self._takeovers = TakeoverLimit()
         self._violations = RateLimitedLog(steady_ns)
         self._turned_away = RateLimitedLog(steady_ns)
+        self._count = 0
+        node.trace_protocol(MQTT_CONNECTION.protocol)
 
     @property
     def address(self) -> Address:
@@ -94,9 +118,28 @@ class MqttNode:
         return host, port
 
     @property
+    def ws_address(self) -> Address:
+        """Where it listens for WebSocket."""
+        assert self._web_sockets is not None
+        host, port = self._web_sockets.sockets[0].getsockname()[:2]
+        return host, port
+
+    @property
     def connection_count(self) -> int:
         """Connections of clients, accepted or not."""
         return len(self._clients)
+
+    def read_counters(self) -> dict[str, int | str]:
+        """What `$SYS` says of this node: connected clients, and packets of all connections since it began."""
+        streams = [stream for stream, _ in self._clients.values()]
+        totals = sum((Counter(one.counters) for one in streams), Counter(self._totals))
+        return {
+            "version": __version__,
+            "clients/connected": sum(not one.is_connecting for one in streams),
+            "packets/received": totals["received"],
+            "packets/sent": totals["sent"],
+            "messages/dropped": totals["dropped"],
+        }
 
     async def __aenter__(self) -> Self:
         host, port = self._listen
@@ -104,9 +147,12 @@ class MqttNode:
             self._server = await asyncio.start_server(self._serve, host, port, ssl=self._tls, backlog=1_024)
         except OSError as error:
             raise ConfigurationError("listen", f"{host}:{port}", f"cannot be listened at: {error}") from error
-        has_groups = self._node.reception.carrier is not None
-        self._settings = replace(self._settings, shared_available=has_groups)
-        self._wills = WillSender(self._node)
+        self._settings = replace(self._settings, shared_available=self._node.shares_streams)
+        if not self._node.shares_streams:
+            logger.warning("%s: %s", self._node.name, NOT_SHARED)
+        self._system_topics = SystemTopics(self._node, self.read_counters)
+        if self._ws_listen is not None:
+            await self._begin_web_sockets(self._ws_listen)
         self._pinging = asyncio.ensure_future(self._ping())
         return self
 
@@ -114,6 +160,8 @@ class MqttNode:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self._server.close()
+        if self._web_sockets is not None:
+            self._web_sockets.close(close_connections=False)
         self._pinging.cancel()
         tasks = list(self._clients)
         for stream, _ in list(self._clients.values()):
@@ -123,12 +171,43 @@ class MqttNode:
             for task in open_tasks:
                 task.cancel()
             await asyncio.gather(*open_tasks, return_exceptions=True)
-        await self._wills.close()
+        await self._system_topics.close()
+
+    async def _begin_web_sockets(self, place: Address) -> None:
+        try:
+            from statemachines.drivers.mqtt_connections.web_socket import WebSocketPipe, start_web_sockets
+        except ImportError as error:
+            rule = "needs the package 'websockets', which is not installed: pip install 'gapless[mqtt]'"
+            raise ConfigurationError("ws_listen", "{}:{}".format(*place), rule) from error
+
+        async def serve(connection: Any) -> None:
+            task = asyncio.current_task()
+
+            def is_connecting() -> bool:
+                found = self._clients.get(task) if task is not None else None
+                return found is None or found[0].is_connecting
+
+            pipe: Any = WebSocketPipe(connection, self._settings.max_packet, is_connecting)
+            await self._serve(pipe, pipe)
+
+        try:
+            self._web_sockets = await start_web_sockets(
+                serve,
+                place,
+                origins=self._ws_origins,
+                open_timeout_s=self._settings.connect_timeout_s,
+                connections_max=CONNECTIONS_MAX,
+                tls=self._tls,
+            )
+        except OSError as error:
+            self._server.close()
+            where = "{}:{}".format(*place)
+            raise ConfigurationError("ws_listen", where, f"cannot be listened at: {error}") from error
 
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(PING_S)
-            self._wills.ping()
+            self._system_topics.publish_due()
             for _, session in list(self._clients.values()):
                 session.ping()
 
@@ -140,31 +219,36 @@ class MqttNode:
             return
         peer: Any = writer.get_extra_info("peername")
         stream = ClientStream("{}:{}".format(*peer[:2]) if peer else "-", self._settings, reader, writer)
-        session = MqttSession(self._node, stream, self._wills, self._received, self._users, self._allows_anonymous)
+        session = MqttSession(self._node, stream, self._takeovers, self._users, self._allows_anonymous)
         stream.take_tell = session.take_tell
+        self._count += 1
+        stream.trace_under(f"{self._node.life}/mqtt-{self._count}", self._node.find_tracer(MQTT_CONNECTION.protocol))
         self._clients[task] = (stream, session)
+        self._connecting[stream] = None
+        stream.settle = partial(self._connecting.pop, stream, None)
         try:
             with contextlib.suppress(asyncio.CancelledError):  # asyncio's server would log it
                 await stream.run()
         finally:
             del self._clients[task]
+            stream.settle()
+            self._totals.update(stream.counters)
             self._log_violation(stream)
 
     def _make_room(self) -> bool:
         """Whether one more is served.  Where too many are before CONNECT, the one that waits longest makes room: so
         those that say nothing keep nobody out."""
-        count = len(self._clients)
-        if count < CONNECTING_MAX:
-            return True
-        connecting = [stream for stream, _ in self._clients.values() if stream.is_connecting]
-        is_crowded = len(connecting) >= CONNECTING_MAX
+        count, connecting = len(self._clients), len(self._connecting)
+        is_crowded = connecting >= CONNECTING_MAX
         if count < CONNECTIONS_MAX and not is_crowded:
             return True
         if self._turned_away.count_event():
             what = "%s: %d connections, %d of them before CONNECT: one is turned away (%d so far)"
-            logger.warning(what, self._node.name, count, len(connecting), self._turned_away.count)
+            logger.warning(what, self._node.name, count, connecting, self._turned_away.count)
         if is_crowded:
-            connecting[0].abort()
+            oldest = next(iter(self._connecting))
+            oldest.settle()
+            oldest.abort()
         return is_crowded
 
     def _log_violation(self, stream: ClientStream) -> None:

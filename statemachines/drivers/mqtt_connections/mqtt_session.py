@@ -12,37 +12,43 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import uuid4
 
+from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
+from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.message_properties import (
     NO_OPTIONS,
     SubscriptionOptions,
     read_message,
     write_head,
+    write_will_head,
 )
-from statemachines.drivers.mqtt_connections.received_ids import ReceivedIds
-from statemachines.drivers.mqtt_connections.will_sender import WillSender
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.front_message import (
     FRONT_INSTANCE,
+    FrontConnect,
     FrontPublish,
     FrontSubscribe,
     OptionsFound,
     OptionsWanted,
+    PacketReleased,
     PublishUnmatched,
     RetainHandling,
+    SessionWill,
+    WillDropped,
 )
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
+from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
-from statemachines.drivers.persistent_sessions.session_server import NOT_ALLOWED
+from statemachines.drivers.persistent_sessions.session_server import NO_RETAINED, NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
 from statemachines.kernel import ConfigurationError, Event, Message
 from statemachines.mqtt_codec.codec_error import ReasonCode
 from statemachines.mqtt_codec.packet import MqttVersion, WillMessage
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import OPENING, IncomingStage
+from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
 from statemachines.persistent_sessions.client_message import (
-    ConnectWanted,
     Delivered,
     Farewell,
     LeaveWanted,
@@ -55,6 +61,7 @@ from statemachines.persistent_sessions.client_message import (
     Welcome,
 )
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+from statemachines.shared_subscriptions.stream_store import parse_filter
 
 FOREVER_S: Final = 2**32 - 1
 CLIENT_ID_MAX: Final = 1_024
@@ -63,6 +70,9 @@ CLIENT_ID_MAX: Final = 1_024
 PUBLISHING_MAX: Final = 500
 PUBLISHING_BYTES_MAX: Final = 2 * 2**20
 """Messages of a client that are on their way into the database, and their bytes: so long it is not read."""
+
+FILTERS_MAX: Final = 1_000
+"""Filters of one SUBSCRIBE that are looked at, as many as a session may have; beyond they are refused."""
 
 CHANGES_MAX: Final = 50
 """Filters of a client that are on their way into the database; those behind wait."""
@@ -76,19 +86,24 @@ REFUSALS: Final = {
 }
 """Why a session ends -> what CONNACK says, and DISCONNECT.  Any other is 0x88 and 0x80."""
 
-WRONG_PASSWORD_S: Final = 1.0
+TOO_LARGE: Final = ReasonCode.PACKET_TOO_LARGE
+
+REFUSED_S: Final = 1.0
+"""So late a client is refused that would try again at once."""
 
 
 class FilterChange:
     """A SUBSCRIBE or UNSUBSCRIBE that waits for the node: its codes, as far as they are known."""
 
-    __slots__ = ("codes", "is_subscribe", "open", "packet_id")
+    __slots__ = ("codes", "earlier", "is_subscribe", "open", "packet_id")
 
     def __init__(self, packet_id: int, count: int, is_subscribe: bool) -> None:
         self.packet_id = packet_id
         self.codes = [0] * count
         self.open = count
         self.is_subscribe = is_subscribe
+        self.earlier: dict[int, tuple[str, SubscriptionOptions | None]] = {}
+        """Of a filter that may be refused: what it had before."""
 
 
 class MqttSession:
@@ -97,8 +112,7 @@ class MqttSession:
     Args:
         node: that owns sessions.
         stream: of the client.
-        wills: sends the client's will when the client is lost.
-        received: packet ids of QoS 2 that earlier connections received.
+        takeovers: counts those of each client id.
         users: checks user names and passwords; None: there are none.
         allows_anonymous: a client without a user name may connect.
     """
@@ -107,16 +121,14 @@ class MqttSession:
         self,
         node: SessionNode,
         stream: ClientStream,
-        wills: WillSender,
-        received: ReceivedIds,
+        takeovers: TakeoverLimit,
         users: PasswordFile | None,
         allows_anonymous: bool,
     ) -> None:
         self._node = node
         self._stream = stream
-        self._wills = wills
-        self._received = received
-        self._will: WillMessage | None = None
+        self._takeovers = takeovers
+        self._letters = DeadLetters(node)
         self._users = users
         self._allows_anonymous = allows_anonymous
         self._link: NodeLink | None = None
@@ -131,6 +143,8 @@ class MqttSession:
         self._waiting: deque[tuple[SubscribeWanted | UnsubscribeWanted, FilterChange, int]] = deque()
         self._options: dict[str, SubscriptionOptions] = {}
         """Filter that the session subscribes -> its options."""
+        self._identified = RouteTrie()
+        """Subscription identifiers of filters, in the place of sessions."""
         self._not_local: frozenset[str] = frozenset()
         """Filters by which the client does not get its own messages."""
         self._deliveries: list[Delivered | Pubrel] | None = None
@@ -153,6 +167,7 @@ class MqttSession:
             Pubrel: self._deliver_release,
             PublishStored: self._note_stored,
             PublishUnmatched: self._note_unmatched,
+            PacketReleased: self._note_release,
             OptionsFound: self._take_options,
             Subscribed: self._note_change,
             Refused: self._note_refusal,
@@ -190,9 +205,12 @@ class MqttSession:
         if self._users is not None and await self._users.check_password(event.user_name, event.password):
             self._connect(event)
             return
-        await asyncio.sleep(WRONG_PASSWORD_S)
+        await self._refuse_late(ReasonCode.NOT_AUTHORIZED)
+
+    async def _refuse_late(self, code: int) -> None:
+        await asyncio.sleep(REFUSED_S)
         if self._stream.record.status is OPENING:
-            self._stream.feed(s.SessionRefused(ReasonCode.NOT_AUTHORIZED))
+            self._stream.feed(s.SessionRefused(code))
 
     def _connect(self, event: s.SessionWanted) -> None:
         if self._stream.record.status is not OPENING:
@@ -201,27 +219,31 @@ class MqttSession:
         if len(self._client_id.encode()) > CLIENT_ID_MAX:
             self._stream.feed(s.SessionRefused(ReasonCode.CLIENT_ID_INVALID))
             return
-        self._will = event.will
+        if self._takeovers.is_reached(self._client_id, steady_ns()):
+            self._task = asyncio.ensure_future(self._refuse_late(ReasonCode.QUOTA_EXCEEDED))
+            return
+        if event.will is not None and not is_topic(event.will.topic):
+            self._stream.feed(s.SessionRefused(ReasonCode.TOPIC_NAME_INVALID))
+            return
         names = frozenset() if event.user_name is None or self._users is None else frozenset({event.user_name})
         self._identity = Identity(names | self._stream.certified, bool(self._stream.certified))
         self._link = NodeLink.local(self._node, self._take_message, lambda: None, self._identity)
         expiry_ms, instance = milliseconds_of(event.expiry_s), f"{FRONT_INSTANCE}{uuid4()}"
-        wanted = ConnectWanted(self._client_id, event.clean_start, expiry_ms, event.receive_maximum, instance)
-        self._say(wanted)
+        will = None if event.will is None else build_will(event.will, self._identity)
+        given = (self._client_id, event.clean_start, expiry_ms, event.receive_maximum, instance)
+        self._say(FrontConnect(*given, will=will))
 
     def _welcome(self, message: Welcome) -> None:
-        self._wills.settle(self._client_id, not message.present)
         if message.present:
             self._deliveries = []
             self._say(OptionsWanted(0))
         else:
-            self._received.take(self._client_id)
             self._stream.feed(s.MqttSessionOpened(self._client_id, False))
 
     def _take_options(self, message: OptionsFound) -> None:
         for topic_filter, number in message.filters.items():
             self._set_options(topic_filter, SubscriptionOptions.of(number))
-        self._stream.feed(s.MqttSessionOpened(self._client_id, True, self._received.take(self._client_id)))
+        self._stream.feed(s.MqttSessionOpened(self._client_id, True, message.packets))
         deliveries, self._deliveries = self._deliveries or [], None
         for one in deliveries:
             self._take_message(one)
@@ -230,6 +252,7 @@ class MqttSession:
         why = message.why
         link, self._link = self._link, None
         if why in ("superseded", "discarded"):
+            self._takeovers.note_takeover(self._client_id, steady_ns())
             self._stream.feed(s.MqttSessionTaken())
         elif self._stream.record.status is OPENING:
             code, _ = REFUSALS.get(why, (ReasonCode.SERVER_UNAVAILABLE, 0))
@@ -243,35 +266,17 @@ class MqttSession:
         """The session is left, and lives on for as long as the client said."""
         link, self._link = self._link, None
         self._stream.room.set()
-        if link is not None and event.expiry_s:
-            self._received.keep(self._client_id, self._stream.record.incoming)
-        is_stopping = event.reason_code == ReasonCode.SERVER_SHUTTING_DOWN
-        if self._will is not None and event.sends_will and not is_stopping:
-            # At takeover a session without expiry is over, and its will is due; another's is if it has no delay.
-            delay_s = min(self._will.properties.will_delay or 0, event.expiry_s)
-            is_taken = event.reason_code == ReasonCode.SESSION_TAKEN_OVER
-            if not is_taken or not delay_s:
-                self._send_will(self._will, delay_s)
+        if link is not None and not event.sends_will:
+            link.say(WillDropped())
         if link is not None:
             link.say(LeaveWanted(milliseconds_of(event.expiry_s)))
             close(link)
-
-    def _send_will(self, will: WillMessage, delay_s: int) -> None:
-        """If the client may publish it (PS-450)."""
-
-        def take(is_allowed: bool) -> None:
-            if is_allowed:
-                self._wills.send(self._client_id, will, delay_s)
-
-        self._node.authority.check(self._identity, "publish", self._client_id, will.topic, take)
 
     # -- what the client publishes --------------------------------------------------------------------------------
 
     def _publish(self, event: s.MessagePublished) -> None:
         packet = event.packet
-        try:
-            check_topic(packet.topic)
-        except ConfigurationError:
+        if not is_topic(packet.topic):
             self._answer_publish(packet.packet_id, ReasonCode.TOPIC_NAME_INVALID)
             return
         if packet.topic.startswith("$SYS/"):  # it is the server's; 3.1.1 acknowledges what it does not take (3.3.5)
@@ -292,7 +297,7 @@ class MqttSession:
         expiry = packet.properties.message_expiry
         expiry_ms = None if expiry is None else max(1, expiry * 1_000)
         given = (self._count, packet.topic, packet.payload, packet.qos, expiry_ms, head, packet.retain)
-        self._say(FrontPublish(*given, self._not_local))
+        self._say(FrontPublish(*given, self._not_local, packet.packet_id if packet.qos == 2 else 0))
 
     def _has_room(self) -> bool:
         return len(self._publishing) < PUBLISHING_MAX and self._publishing_bytes < PUBLISHING_BYTES_MAX
@@ -318,18 +323,22 @@ class MqttSession:
             self._stream.feed(s.PublishStoredAs(packet_id, code))
 
     def _release(self, event: s.MessageReleased) -> None:
-        self._stream.feed(s.ReleaseStored(event.packet_id))
+        self._say(PacketReleased(event.packet_id))
+
+    def _note_release(self, message: PacketReleased) -> None:
+        self._stream.feed(s.ReleaseStored(message.packet))
 
     # -- what it subscribes ---------------------------------------------------------------------------------------
 
     def _subscribe(self, event: s.FiltersWanted) -> None:
         change = FilterChange(event.packet_id, len(event.subscriptions), True)
         for place, one in enumerate(event.subscriptions):
-            code = self._refuse_filter(one.filter)
+            code = self._refuse_filter(one.filter) if place < FILTERS_MAX else ReasonCode.QUOTA_EXCEEDED
             if code:
                 self._settle(change, place, code)
                 continue
             options = SubscriptionOptions(one.no_local, one.retain_as_published, event.subscription_id or 0)
+            change.earlier[place] = (one.filter, self._options.get(one.filter))
             self._set_options(one.filter, options)
             change.codes[place] = one.qos
             self._count += 1
@@ -338,12 +347,26 @@ class MqttSession:
             self._waiting.append((wanted, change, place))
         self._ask_changes()
 
+    def _restore_options(self, change: FilterChange, place: int) -> None:
+        """A refused subscription changes nothing: what is kept of a client does not grow by what it may not have."""
+        topic_filter, options = change.earlier.get(place, ("", None))
+        self._set_options(topic_filter, options or NO_OPTIONS)
+        if options is None:
+            self._options.pop(topic_filter)
+
     def _set_options(self, topic_filter: str, options: SubscriptionOptions) -> None:
+        self._forget_id(topic_filter)
         self._options[topic_filter] = options
+        if options.subscription_id:
+            self._identified.put(str(options.subscription_id), topic_filter, 0)
         if options.no_local:
             self._not_local |= {topic_filter}
         else:
             self._not_local -= {topic_filter}
+
+    def _forget_id(self, topic_filter: str) -> None:
+        known = self._options.get(topic_filter, NO_OPTIONS)
+        self._identified.remove(str(known.subscription_id), topic_filter)
 
     def _refuse_filter(self, topic_filter: str) -> int:
         """The code for a filter that the node cannot have; 0: it can."""
@@ -351,13 +374,20 @@ class MqttSession:
             check_filter(topic_filter)
         except ConfigurationError:
             return ReasonCode.TOPIC_FILTER_INVALID
-        if is_shared(topic_filter) and self._node.reception.carrier is None:
+        if not is_shared(topic_filter):
+            return 0
+        if not self._node.shares_streams:
             return ReasonCode.SHARED_NOT_SUPPORTED
+        try:
+            parse_filter(topic_filter)
+        except ConfigurationError:
+            return ReasonCode.TOPIC_FILTER_INVALID
         return 0
 
     def _unsubscribe(self, event: s.FiltersUnwanted) -> None:
         change = FilterChange(event.packet_id, len(event.filters), False)
         for place, one in enumerate(event.filters):
+            self._forget_id(one)
             if self._options.pop(one, None) is None:
                 self._settle(change, place, ReasonCode.NO_SUBSCRIPTION_EXISTED)
                 continue
@@ -383,10 +413,12 @@ class MqttSession:
 
     def _note_refusal(self, message: Refused) -> None:
         if message.n in self._publishing:
-            code = ReasonCode.QUOTA_EXCEEDED if message.why == "busy" else ReasonCode.UNSPECIFIED_ERROR
+            is_quota = message.why in ("busy", NO_RETAINED)
+            code = ReasonCode.QUOTA_EXCEEDED if is_quota else ReasonCode.UNSPECIFIED_ERROR
             self._end_publish(message.n, ReasonCode.NOT_AUTHORIZED if NOT_ALLOWED in message.why else code)
             return
         change, place = self._changes.pop(message.n)
+        self._restore_options(change, place)
         has_quota = message.why == "busy" or "may not have more" in message.why
         code = ReasonCode.QUOTA_EXCEEDED if has_quota else ReasonCode.UNSPECIFIED_ERROR
         self._settle(change, place, ReasonCode.NOT_AUTHORIZED if NOT_ALLOWED in message.why else code)
@@ -405,10 +437,19 @@ class MqttSession:
         if self._deliveries is not None:
             self._deliveries.append(message)
             return
-        packet = read_message(message, self._options.get(message.filter, NO_OPTIONS))
+        packet = read_message(message, self._options.get(message.filter, NO_OPTIONS), self._find_ids(message))
+        self._letters.note_delivery(message)
         if message.packet:
             self._expected[message.packet] = "puback" if message.qos == 1 else "pubrec"
         self._stream.feed(s.DeliveryReady(packet))
+
+    def _find_ids(self, message: Delivered) -> tuple[int, ...]:
+        """Identifiers of all subscriptions that the topic matches; of a message of a group, that of its own."""
+        if is_shared(message.filter):
+            own = self._options.get(message.filter, NO_OPTIONS).subscription_id
+            return (own,) if own else ()
+        found = {int(route.session) for route in self._identified.match(message.topic)}
+        return tuple(sorted(found))
 
     def _deliver_release(self, message: Pubrel) -> None:
         if self._deliveries is not None:
@@ -430,16 +471,18 @@ class MqttSession:
         if answer not in (expected, "pubrec" if expected == "pubcomp" else expected):
             self._stream.stop(ReasonCode.PROTOCOL_ERROR)
         elif event.reason_code >= 0x80:
-            self._refuse(packet_id, answer)
+            self._letters.store(packet_id, event.reason_code, lambda: self._refuse(packet_id, answer))
         elif answer == "pubrec":
             self._say(Pubrec(packet_id))
         else:
             del self._expected[packet_id]
+            self._letters.forget(packet_id)
             self._say(Puback(packet_id) if answer == "puback" else Pubcomp(packet_id))
 
     def _drop(self, event: s.DeliveryDropped) -> None:
         if event.packet_id:
-            self._refuse(event.packet_id, self._expected[event.packet_id])
+            answer = self._expected[event.packet_id]
+            self._letters.store(event.packet_id, TOO_LARGE, lambda: self._refuse(event.packet_id, answer))
 
     def _refuse(self, packet_id: int, answer: str) -> None:
         """The client does not take the message, and it is not sent again (MQTT-4.8.2-6)."""
@@ -449,6 +492,23 @@ class MqttSession:
         else:
             del self._expected[packet_id]
             self._say(Puback(packet_id) if answer == "puback" else Pubcomp(packet_id))
+
+
+def is_topic(topic: str) -> bool:
+    """Whether a node of sessions takes it."""
+    try:
+        check_topic(topic)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def build_will(will: WillMessage, identity: Identity) -> SessionWill:
+    """The will as a node of sessions has it."""
+    properties = will.properties
+    expiry = None if properties.message_expiry is None else max(1, properties.message_expiry * 1_000)
+    delay = (properties.will_delay or 0) * 1_000
+    return SessionWill(will.topic, will.payload, will.qos, will.retain, expiry, write_will_head(will), delay, identity)
 
 
 def milliseconds_of(expiry_s: int) -> int:

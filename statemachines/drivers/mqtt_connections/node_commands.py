@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +18,15 @@ from statemachines.drivers.options import (
     Trace,
     read_credentials,
 )
-from statemachines.drivers.persistent_sessions.node_commands import NodeSecretFile, Permissions, Store
+from statemachines.drivers.persistent_sessions.node_commands import (
+    Durable,
+    GroupConfig,
+    NodeSecretFile,
+    Permissions,
+    Store,
+)
 from statemachines.drivers.signals import on_hangup, run_until_signal
+from statemachines.drivers.sql.durability import Durability
 from statemachines.kernel import ConfigurationError
 
 
@@ -28,6 +36,14 @@ def mqtt(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where MQTT clients connect; port 0: any that is free.")
     ] = "127.0.0.1:1883",
+    listen_ws: Annotated[
+        str,
+        typer.Option("--listen-ws", metavar="HOST:PORT", help="Where MQTT clients connect over WebSocket."),
+    ] = "",
+    ws_origins: Annotated[
+        str,
+        typer.Option("--ws-origins", metavar="URL,...", help="Origins of web pages that may connect over WebSocket."),
+    ] = "",
     node_listen: Annotated[
         str,
         typer.Option(
@@ -37,6 +53,27 @@ def mqtt(
     peers: Annotated[
         str, typer.Option(metavar="HOST:PORT,...", help="The --node-listen of the other nodes over the same store.")
     ] = "",
+    group_listen: Annotated[
+        str,
+        typer.Option(
+            "--group-listen",
+            metavar="HOST:PORT",
+            help="Where the leader hosts of the other nodes connect, for $share; needed beside --peers alone.",
+        ),
+    ] = "",
+    group_peers: Annotated[
+        str, typer.Option("--group-peers", metavar="HOST:PORT,...", help="The --group-listen of the other nodes.")
+    ] = "",
+    group_config: GroupConfig = None,
+    group_expiry: Annotated[
+        int,
+        typer.Option(
+            "--group-expiry-s",
+            min=1,
+            max=2**32 - 1,
+            help="A group that only SUBSCRIBE declared ends so long after its last session.",
+        ),
+    ] = 86_400,
     users: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Names and hashed passwords, as mosquitto_passwd writes; SIGHUP reads it."),
@@ -73,6 +110,7 @@ def mqtt(
         int, typer.Option("--marker-ms", min=1, max=MS_MAX, help="A writer that does not answer for so long is fenced.")
     ] = 3_000,
     permissions: Permissions = None,
+    durability: Durable = Durability.PROCESS,
     trace: Trace = None,
     secret_file: SecretFile = None,
     node_secret_file: NodeSecretFile = None,
@@ -97,9 +135,12 @@ def mqtt(
     from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
     from statemachines.drivers.password_file import PasswordFile
     from statemachines.drivers.permission_file import PermissionFile
+    from statemachines.drivers.persistent_sessions.group_host import GroupHost
     from statemachines.drivers.persistent_sessions.node_roles import NODE
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
-    from statemachines.drivers.tcp import parse_address
+    from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
+    from statemachines.drivers.shared_subscriptions.roles import LEADER
+    from statemachines.drivers.tcp import parse_address, parse_addresses
     from statemachines.mqtt_connections.connection_record import MqttSettings
     from statemachines.persistent_sessions.times import Times
 
@@ -108,16 +149,30 @@ def mqtt(
     credentials = read_credentials(
         secret_file, tls_cert, tls_key, tls_ca, role_secret_file=node_secret_file, role=NODE.name
     )
+    host = None
+    if group_listen or not peers:
+        host = GroupHost(
+            store,
+            listen=parse_address(group_listen or "127.0.0.1:0"),
+            peers=parse_addresses(group_peers),
+            expiry_s=group_expiry,
+            configuration=read_configuration(group_config, "--group-config"),
+            credentials=read_credentials(
+                secret_file, tls_cert, tls_key, tls_ca, role_secret_file=node_secret_file, role=LEADER.name
+            ),
+        )
+
     node = SessionNode(
         store,
         name=name,
         listen=parse_address(node_listen) if node_listen else None,
-        peers=[parse_address(peer.strip()) for peer in peers.split(",") if peer.strip()],
+        peers=parse_addresses(peers),
         times=Times(marker_ms=marker, repeat_ms=min(500, max(1, marker // 4))),
         lease_ms=lease,
         look_ms=look,
         credentials=credentials,
         authorize=None if permissions is None else PermissionFile(permissions),
+        durability=durability,
         trace=trace,
     )
     known = None if users is None else PasswordFile(users)
@@ -134,13 +189,24 @@ def mqtt(
         ),
         users=known,
         tls=credentials.listening(),
+        ws_listen=parse_address(listen_ws) if listen_ws else None,
+        ws_origins=[one.strip() for one in ws_origins.split(",") if one.strip()],
     )
 
     async def work() -> None:
-        async with node, front:
+        async with AsyncExitStack() as stack:
+            if host is not None:
+                await stack.enter_async_context(host)
+                node.groups = host.groups
+            await stack.enter_async_context(node)
+            if host is not None:
+                host.on_failure = node.fail
+            await stack.enter_async_context(front)
             on_hangup(lambda: [one.reload() for one in (known, node.authority) if one is not None])
-            host, port = front.address
-            print(f"listening on {host}:{port}", flush=True)
+            address, port = front.address
+            print(f"listening on {address}:{port}", flush=True)
+            if listen_ws:
+                print("listening for WebSocket on {}:{}".format(*front.ws_address), flush=True)
             await node.wait_for_failure()
 
     run_until_signal(work())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from statemachines.drivers.persistent_sessions.group_rows import log_lost
 from statemachines.drivers.persistent_sessions.machine_requests import is_there
 from statemachines.drivers.persistent_sessions.route_rows import remove_routes
 from statemachines.drivers.persistent_sessions.row_ranges import PUT_ROW
+from statemachines.drivers.persistent_sessions.share_rows import return_messages
 from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.drivers.persistent_sessions.state_rows import delete_state
 from statemachines.drivers.persistent_sessions.tables import ABANDONED
+from statemachines.drivers.persistent_sessions.will_rows import end_wills
 
 
 def abandon(sql: Sql, session: bytes) -> None:
@@ -16,10 +17,11 @@ def abandon(sql: Sql, session: bytes) -> None:
     that was abandoned already is left alone.  Its client may still name it, and nothing is found under that name."""
     if not is_there(sql, session):
         return
-    log_lost(sql, session)
+    return_messages(sql, session)
+    end_wills(sql, session, 0)
     remove_routes(sql, session)
     delete_state(sql, session)
-    for table in ("epochs", "sessions"):
+    for table in ("epochs", "sessions", "received", "fan_out"):
         sql.run(f"DELETE FROM @{table} WHERE session = :session", session=session)
     sql.run("UPDATE @store SET sessions = sessions - 1")
     sql.run(

@@ -102,7 +102,8 @@ _REFERRED: Final = has_row(
 )
 _IN_FLIGHT: Final = has_row("SELECT 1 FROM @packets AS packets WHERE packets.message = id")
 _QUEUED: Final = has_row("SELECT 1 FROM @queued AS queued WHERE queued.message = id")
-_HELD: Final = f"({_IN_FLIGHT} OR {_QUEUED})"
+_TO_STORE: Final = has_row("SELECT 1 FROM @fan_out AS fan_out WHERE fan_out.message = id")
+_HELD: Final = f"({_IN_FLIGHT} OR {_QUEUED} OR {_TO_STORE})"
 # All rows of a message are over at one moment; one that is not ends the look at once.
 _LASTS: Final = has_row(
     f"SELECT 1 FROM @session_rows AS found WHERE found.message = id AND found.tag = {UNDELIVERED}"

@@ -7,8 +7,12 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+import msgspec
+
+from statemachines.drivers.identity import Identity
 from statemachines.kernel import Message
 from statemachines.persistent_sessions.client_message import (
+    ConnectWanted,
     Number,
     PublishStored,
     PublishWithHead,
@@ -31,6 +35,30 @@ class RetainHandling(IntEnum):
     NEVER = 2
 
 
+class SessionWill(msgspec.Struct, frozen=True, gc=False):
+    """A message that is sent `delay_ms` after the connection has ended, or when the session ends, unless the client
+    connects to the session before, or drops it; an empty `head` is none.  `identity`: who may publish it."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    expiry_ms: int | None
+    head: bytes
+    delay_ms: int
+    identity: Identity
+
+
+class FrontConnect(ConnectWanted, frozen=True, gc=False):
+    """Connect, with a will (None: without)."""
+
+    will: SessionWill | None = None
+
+
+class WillDropped(Message, frozen=True, gc=False):
+    """The will of the connection is not to be sent."""
+
+
 class FrontPublish(PublishWithHead, frozen=True, gc=False):
     """Publish; an empty `head` is none.  `retain`: keep it as the retained message of its topic, or with an empty
     payload delete that.  `PublishStored` or `PublishUnmatched` answers."""
@@ -38,6 +66,14 @@ class FrontPublish(PublishWithHead, frozen=True, gc=False):
     retain: bool = False
     not_by: frozenset[str] = frozenset()
     """Filters by which it does not come to the publisher's own session (No Local)."""
+    packet: int = 0
+    """The packet id under which it is kept until the client releases it (QoS 2; 0: none)."""
+
+
+class PacketReleased(Message, frozen=True, gc=False):
+    """The client has released the packet id; the node says the same when that is durable."""
+
+    packet: Number
 
 
 class FrontSubscribe(SubscribeWanted, frozen=True, gc=False):
@@ -48,7 +84,7 @@ class FrontSubscribe(SubscribeWanted, frozen=True, gc=False):
 
 
 class OptionsWanted(Message, frozen=True, gc=False):
-    """Which filters does the session subscribe?"""
+    """Which filters does the session subscribe, and which packet ids has its client not released?"""
 
     n: Number
 
@@ -58,7 +94,8 @@ class PublishUnmatched(PublishStored, frozen=True, gc=False):
 
 
 class OptionsFound(Message, frozen=True, gc=False):
-    """Filter -> its options."""
+    """`filters`: filter -> its options; `packets`: ids of QoS 2 whose messages are stored, and not released."""
 
     n: Number
     filters: dict[str, int]
+    packets: tuple[int, ...] = ()

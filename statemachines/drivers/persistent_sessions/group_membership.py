@@ -14,23 +14,38 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final, TypeVar
 
+from statemachines.drivers.persistent_sessions.group_upkeep import ReturnedBatch, ReturnedMessage
 from statemachines.drivers.persistent_sessions.groups import Groups
-from statemachines.drivers.persistent_sessions.host_request import CountWaiting, PutCarried, ReadGroups, Subscribe
+from statemachines.drivers.persistent_sessions.host_request import (
+    CountWaiting,
+    DeclareGroup,
+    FrontSubscribed,
+    PutCarried,
+    ReadGroups,
+    Subscribe,
+    SubscribeFront,
+)
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.drivers.persistent_sessions.session_server import SessionServer, Unstored
+from statemachines.drivers.persistent_sessions.shared_message_codec import Origin, SharedTerms, name_group, split_terms
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.persistent_sessions.backlog import Place, backlog_of, is_taken
 from statemachines.persistent_sessions.message import Publish
 from statemachines.persistent_sessions.session_host_record import Handed
+from statemachines.persistent_sessions.shared_group import WAIT_FOR_END
 from statemachines.shared_subscriptions.stream_store import parse_filter
 
 T = TypeVar("T")
+
+Batch = Deliveries | ReturnedBatch
+"""Messages of a stream, or of sessions that have ended."""
 
 logger = logging.getLogger("gapless")
 
@@ -40,6 +55,8 @@ are fetched and not stored yet."""
 
 PIECE_BYTES: Final = 2**20
 """Bytes of payload that are stored in one go; one message may be larger."""
+
+GONE: Final = "the session is not connected here any more"
 
 LOOK_S: Final = 0.25
 """How often it is looked whether another waits for a stream, where there is no room; each time but some it is ..."""
@@ -62,13 +79,20 @@ class Carrying:
         self.filter = topic_filter
         self.label = f"{number} {topic_filter}"
         self.waiting = 0
-        self.batches: asyncio.Queue[Deliveries] = asyncio.Queue()
+        self.batches: asyncio.Queue[Deliveries | ReturnedBatch] = asyncio.Queue()
         self.handed_out = asyncio.Event()
         self.routed = asyncio.Event()
         """The session subscribes it, as far as the database knows."""
         self.joined: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """"" when the group is declared and this is a member; or why it is none."""
         self.over = asyncio.Event()
+        self.is_bounded = False
+        """A front subscribes it: where that declares the group, the group is bounded, and ends."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether its session may be given more, as far as is known."""
+        return self.routed.is_set() and not self.over.is_set() and self.waiting < CARRIED_MAX
 
 
 class GroupMembership:
@@ -178,7 +202,8 @@ class GroupMembership:
         parse_filter(asked.filter)
         carrying = self._live.get(owner, {}).get(asked.filter)
         if carrying is None:
-            carrying = self._enter(owner, asked.session, asked.token, asked.filter)
+            is_bounded = isinstance(asked, SubscribeFront)
+            carrying = self._enter(owner, asked.session, asked.token, asked.filter, is_bounded)
         self._spawn(self._confirm(carrying, asked, take, refuse))
 
     async def _confirm(
@@ -188,7 +213,8 @@ class GroupMembership:
         if why:
             refuse(why)
             return
-        done = await self._desk.ask(asked)
+        answer = await self._desk.ask(asked)
+        done = answer.done if isinstance(answer, FrontSubscribed) else answer
         if done:
             carrying.routed.set()
         else:
@@ -215,6 +241,14 @@ class GroupMembership:
         for task in list(self._tasks):
             task.cancel()
 
+    def list_members(self) -> dict[str, list[Carrying]]:
+        """Group -> who takes part in it here, and has room."""
+        found: dict[str, list[Carrying]] = {}
+        for one in self._labels.values():
+            if one.has_room:
+                found.setdefault(name_group(one.filter), []).append(one)
+        return found
+
     def hand_out(self, owner: str, message: Publish) -> None:
         """A message of a group goes to the client.  Those that come again have done so before the session is live."""
         carrying = self._live.get(owner, {}).get(message.filter)
@@ -222,9 +256,10 @@ class GroupMembership:
             carrying.waiting = max(0, carrying.waiting - 1)
             carrying.handed_out.set()
 
-    def _enter(self, owner: str, session: str, token: int, topic_filter: str) -> Carrying:
+    def _enter(self, owner: str, session: str, token: int, topic_filter: str, is_bounded: bool = False) -> Carrying:
         self._members += 1
         carrying = Carrying(owner, session, token, topic_filter, self._members)
+        carrying.is_bounded = is_bounded
         self._live.setdefault(owner, {})[topic_filter] = carrying
         self._labels[carrying.label] = carrying
         self._spawn(self._serve(carrying))
@@ -248,7 +283,7 @@ class GroupMembership:
         if live.get(carrying.filter) is carrying:
             del live[carrying.filter]
         if not carrying.joined.done():
-            carrying.joined.set_result("the session is not connected here any more")
+            carrying.joined.set_result(GONE)
         if self._opened.is_set() and not self._closed:
             with suppress(ConfigurationError):  # it is no member
                 self._consumer.leave(carrying.label)
@@ -268,19 +303,32 @@ class GroupMembership:
         """Whether it is a member: it is not over, and the group is declared, as we know it."""
         if carrying.over.is_set():
             return False
+        refusal = await self._declare(carrying)
         try:
-            await self._comes(carrying, self._consumer.subscribe(carrying.filter, label=carrying.label))
+            if not refusal:
+                await self._comes(carrying, self._consumer.subscribe(carrying.filter, label=carrying.label))
         except GaplessError as error:
-            logger.warning("%s: session %s is no member of the group: %s", carrying.filter, carrying.session, error)
+            refusal = str(error)
+        if refusal:
+            logger.warning("%s: session %s is no member of the group: %s", carrying.filter, carrying.session, refusal)
             if carrying.routed.is_set():
-                self._reception.refuse_group(carrying.owner, carrying.filter, str(error))
+                self._reception.refuse_group(carrying.owner, carrying.filter, refusal)
             if not carrying.joined.done():
-                carrying.joined.set_result(str(error))
+                carrying.joined.set_result(refusal)
             return False
         self._some.set()
         if not carrying.over.is_set() and not carrying.joined.done():
             carrying.joined.set_result("")
         return not carrying.over.is_set()
+
+    async def _declare(self, carrying: Carrying) -> str:
+        """Why the group may not be declared; one that is ending is waited for."""
+        while carrying.is_bounded:
+            refusal = await self._comes(carrying, self._desk.ask(DeclareGroup(carrying.session, carrying.filter)))
+            if refusal != WAIT_FOR_END:
+                return refusal or ""
+            await self._comes(carrying, asyncio.sleep(LOOK_S))
+        return ""
 
     async def _carry(self, carrying: Carrying) -> bool:
         """Store messages as they come, those of a stream in their order, and acknowledge what is stored.  Until it is
@@ -333,10 +381,10 @@ class GroupMembership:
         """How many of its messages wait, whoever has stored them."""
         carrying.waiting = await self._desk.ask(CountWaiting(carrying.session, carrying.filter, CARRIED_MAX))
 
-    async def _store(self, carrying: Carrying, piece: Deliveries) -> bool:
+    async def _store(self, carrying: Carrying, piece: Batch) -> bool:
         """As rows of the session; returns when they are there."""
-        fitting = list(self._without_large(piece))
-        messages = tuple((self._reception.new_message(), Payload(one.topic, one.payload, one.head)) for one in fitting)
+        found = [(self._reception.new_message(), *one) for one in self._split(carrying, piece)]
+        messages = tuple((message, payload) for message, payload, _, _ in found)
         qos = await self._desk.ask(PutCarried(carrying.session, carrying.token, carrying.filter, messages))
         if qos is None:
             return False
@@ -349,31 +397,40 @@ class GroupMembership:
             if not left:
                 all_stored.set()
 
-        for message, payload in messages:
-            handed = [Handed(carrying.session, carrying.filter, qos)]
-            self._reception.hand(message, Unstored(payload, lambda message=message: stored(message)), handed)  # type: ignore[misc]
+        for message, payload, terms, origin in found:
+            handed = [Handed(carrying.session, carrying.filter, min(qos, terms.qos), terms.until_ns)]
+            unstored = Unstored(payload, partial(stored, message), origin=origin)
+            self._reception.hand(message, unstored, handed)
         if messages:
             await all_stored.wait()
         self.carried += len(messages)
         return True
 
-    def _without_large(self, piece: Deliveries) -> Iterator[Delivered]:
+    def _split(self, carrying: Carrying, piece: Batch) -> Iterator[tuple[Payload, SharedTerms, Origin]]:
+        """Each message that fits: as it was published, with its terms, and where it is from."""
+        group = name_group(carrying.filter)
+        for one in self._without_large(piece):
+            payload, terms = split_terms(Payload(one.topic, one.payload, one.head))
+            origin = one.origin if isinstance(one, ReturnedMessage) else Origin(group, one.stream, one.offset)
+            yield payload, terms, origin
+
+    def _without_large(self, piece: Batch) -> Iterator[Delivered | ReturnedMessage]:
         for one in piece:
             size = size_of(one)
             if size <= PAYLOAD_MAX:
                 yield one
             else:
                 self.too_large += 1
-                what = "message %d of %s has %d bytes, and a session is sent at most %d: dropped, %d so far"
-                logger.warning(what, one.offset, one.stream, size, PAYLOAD_MAX, self.too_large)
+                what = "a message of %s has %d bytes, and a session is sent at most %d: dropped, %d so far"
+                logger.warning(what, one.topic, size, PAYLOAD_MAX, self.too_large)
 
 
-def size_of(message: Delivered) -> int:
+def size_of(message: Delivered | ReturnedMessage) -> int:
     """Bytes of its payload and head."""
     return len(message.payload) + len(message.head or b"")
 
 
-def first_of(batch: Deliveries, most: int) -> Deliveries:
+def first_of(batch: Batch, most: int) -> Batch:
     """At most so many of the first, and no more bytes than are stored in one go, but one in any case."""
     sizes = accumulate(map(size_of, batch))
     count = sum(size <= PIECE_BYTES for size in sizes)

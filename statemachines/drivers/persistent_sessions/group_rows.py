@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.sql import Sql, one
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.drivers.persistent_sessions.topic import is_shared
-
-logger = logging.getLogger("gapless")
 
 FILTERS: Final = (
     "SELECT filter FROM @routes WHERE session = :session AND filter >= :first AND filter < :last AND gone = 0"
@@ -68,12 +65,3 @@ def _number(sql: Sql, statement: str, **values: Any) -> int:
     found = one(sql, statement, **values)
     assert found is not None
     return int(found[0])
-
-
-def log_lost(sql: Sql, session: bytes) -> None:
-    """The session ends: what it has of groups nobody else gets."""
-    for each in group_filters(sql, session):
-        count, is_all = _look_ahead(sql, session, each, LOOKED_MAX)
-        if count or not is_all:
-            what = "session %s has ended, and %s%d messages of %s with it that were not sent: no other member gets them"
-            logger.warning(what, session.decode(), "" if is_all else "at least ", count, each)

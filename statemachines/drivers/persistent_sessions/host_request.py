@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from statemachines.drivers.persistent_sessions.front_message import RetainHandling
+from statemachines.drivers.persistent_sessions.front_message import RetainHandling, SessionWill
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
+from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
 from statemachines.kernel import Answer
+from statemachines.persistent_sessions.life_request import OpenSession
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import Fence, PutRows, ReadPending
 
@@ -28,10 +30,12 @@ class Subscribe(HostRequest, frozen=True):
 
 
 class SubscribeFront(Subscribe, frozen=True):
-    """As `Subscribe`, of a front: `options` stay with the filter.  Answered with `FrontSubscribed`."""
+    """As `Subscribe`, of a front: `options` stay with the filter; ids of retained messages that it brings begin with
+    `message`.  Answered with `FrontSubscribed`."""
 
     options: int
     handling: RetainHandling
+    message: str = "-"
 
 
 class RetainedMessage(NamedTuple):
@@ -40,6 +44,8 @@ class RetainedMessage(NamedTuple):
     payload: Payload
     qos: int
     until_ns: int
+    message: str = ""
+    """Its id, as a message for the subscription."""
 
 
 class FrontSubscribed(NamedTuple):
@@ -63,9 +69,18 @@ class Unsubscribe(HostRequest, frozen=True):
     filter: str
 
 
+class PublisherPacket(NamedTuple):
+    """A packet id of QoS 2 of the client that publishes, and the token of its session."""
+
+    session: str
+    token: int
+    packet: int
+
+
 class PutMessage(HostRequest, frozen=True):
     """Store a message, if any session subscribes it; answered with the routes that it matches, a tuple of `Route`,
-    which say from when on it is over: `expiry_ms` from now, by the clock of the database (None: never)."""
+    which say from when on it is over: `expiry_ms` from now, by the clock of the database (None: never).  A route
+    without a session is a group to whose stream the message was appended."""
 
     id: str
     topic: str
@@ -74,7 +89,129 @@ class PutMessage(HostRequest, frozen=True):
     expiry_ms: int | None = None
     head: bytes | None = None
     retain: bool = False
-    """Keep it as the retained message of its topic."""
+    """Keep it as the retained message of its topic.  Answered with `RetainedFull` where there is no room for that, and
+    nothing was done; a will is stored nevertheless."""
+    packet: PublisherPacket | None = None
+    """Keep the packet id, and store each row of the message once, whichever node does.  Answered with None: a higher
+    token has been here, and nothing was done."""
+
+    without: frozenset[tuple[str, str]] = frozenset()
+    """(session, filter): subscriptions that do not get it."""
+    will: str = ""
+    """It is the will of this connection, which is deleted ("": none).  Answered with None: somebody has sent it."""
+    is_appended: bool = False
+    """Append it to the stream of its topic, whether or not a group is there for it."""
+
+    @property
+    def needs_room(self) -> bool:
+        """It is stored if there is room for it among the retained messages, and else not."""
+        return self.retain and bool(self.payload) and not self.will
+
+    @property
+    def is_once(self) -> bool:
+        """It comes to each subscription once."""
+        return self.packet is not None or bool(self.will)
+
+
+class OpenWithWill(HostRequest, frozen=True):
+    """Open the session, and keep the will of its connection.  Answered as `OpenSession` is."""
+
+    opened: OpenSession
+    will: SessionWill
+
+
+class DropWill(HostRequest, frozen=True):
+    """The will of the connection is not sent."""
+
+    connection: str
+
+
+class DueWill(NamedTuple):
+    """A will that is to be sent, of a connection of this client."""
+
+    connection: str
+    client: str
+    will: SessionWill
+
+
+class DueWills(NamedTuple):
+    """Some of the wills that are due; `has_ended`: nodes have ended that had wills (`EndWills`)."""
+
+    wills: tuple[DueWill, ...]
+    has_ended: bool
+
+
+class FindDueWills(HostRequest, frozen=True):
+    """Answered with `DueWills`."""
+
+
+class EndWills(HostRequest, frozen=True):
+    """Say of wills whose nodes have ended when they are due."""
+
+
+class RetainedFull(msgspec.Struct, frozen=True):
+    """As many messages are retained as may be, or bytes of them."""
+
+
+class ReleasePacket(HostRequest, frozen=True):
+    """The client has released the packet id.  Answered with True; False: a higher token has been here."""
+
+    packet: PublisherPacket
+
+
+class UnfinishedMessage(NamedTuple):
+    """A message that comes to each subscription once, and the rows of it that are still to be stored."""
+
+    message: str
+    payload: Payload
+    routes: tuple[Route, ...]
+
+
+class PacketsFound(NamedTuple):
+    """Packet ids of QoS 2 that a client has not released, and what is unfinished of their messages."""
+
+    packets: tuple[int, ...]
+    unfinished: tuple[UnfinishedMessage, ...]
+
+
+class ReadPackets(HostRequest, frozen=True):
+    """Which packet ids has the client of the session published and not released?  Answered with `PacketsFound`."""
+
+    session: str
+
+
+class ReadUnfinished(HostRequest, frozen=True):
+    """Answered with `UnfinishedMessage` of those messages that are unfinished for `age_ms` and more, some of them."""
+
+    age_ms: int
+
+
+class DeclareGroup(HostRequest, frozen=True):
+    """A session is about to subscribe the filter of a group: keep the group, which ends when nobody subscribes it for
+    long, unless it is declared otherwise.  Answered with "", or why there may not be one more."""
+
+    session: str
+    filter: str
+
+
+class ListIdleGroups(HostRequest, frozen=True):
+    """Which groups that only such subscriptions declared has no session subscribed for `expiry_ms`?  They count as
+    being destroyed from now on.  Answered with a tuple of their filters."""
+
+    expiry_ms: int
+
+
+class ForgetGroup(HostRequest, frozen=True):
+    """The group was destroyed: what is kept of it here goes, too."""
+
+    filter: str
+
+
+class ReadReturned(HostRequest, frozen=True):
+    """Messages of these groups that sessions which have ended never acknowledged; answered with group -> some of them,
+    as (id, message), the oldest first."""
+
+    groups: tuple[str, ...]
 
 
 class ReadGroups(HostRequest, frozen=True):
@@ -110,10 +247,14 @@ class PutCarried(HostRequest, frozen=True):
 
 class StoreRows(HostRequest, frozen=True):
     """Store a range of rows, and again those of their messages that are gone: nobody referred to them until now.
-    `payloads` by the ids of the messages.  Answered as `PutRows` is."""
+    `payloads` by the ids of the messages; `once`: those that come to each subscription once; `origins` of those that
+    are of groups.  Answered as `PutRows` is, or with a `Page` that says which messages some session has already: their
+    rows bring nothing."""
 
     put: PutRows
     payloads: dict[str, Payload]
+    once: frozenset[str] = frozenset()
+    origins: dict[str, Origin] = {}
 
 
 class DropRows(HostRequest, frozen=True):
@@ -136,10 +277,12 @@ class ReadPage(HostRequest, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """`answers`, as to the request for the rows alone; `payloads` by the ids of their messages."""
+    """`answers`, as to the request for the rows alone; `payloads` by the ids of their messages; `gone`: messages
+    that bring nothing, since another session has them."""
 
     answers: tuple[Answer, ...]
-    payloads: dict[str, Payload]
+    payloads: dict[str, Payload] = {}
+    gone: frozenset[str] = frozenset()
 
 
 class ReadMessages(HostRequest, frozen=True):

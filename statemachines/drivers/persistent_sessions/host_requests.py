@@ -5,16 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from statemachines.drivers.persistent_sessions.declared_groups import (
+    declare_group,
+    forget_group,
+    list_idle_groups,
+)
 from statemachines.drivers.persistent_sessions.front_message import RetainHandling
+from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.group_rows import count_waiting, group_filters
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
+    DeclareGroup,
     DropRows,
+    DropWill,
+    EndWills,
+    FindDueWills,
+    ForgetGroup,
     FrontSubscribed,
     HostRequest,
     LagAnswer,
+    ListIdleGroups,
     Look,
+    PacketsFound,
     PutCarried,
     PutMessage,
     ReadFilters,
@@ -22,25 +35,42 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadMessages,
     ReadNodes,
     ReadOptions,
+    ReadPackets,
+    ReadReturned,
+    ReadUnfinished,
+    ReleasePacket,
+    RetainedFull,
     RetainedMessage,
     Routes,
     ShowMarker,
     Shown,
     Subscribe,
     SubscribeFront,
+    UnfinishedMessage,
     Unsubscribe,
     Watched,
 )
 from statemachines.drivers.persistent_sessions.machine_requests import (
     epoch_of,
-    is_owned,
+    is_current,
     is_there,
     put_marker,
     to_queued,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
+from statemachines.drivers.persistent_sessions.publisher_packets import (
+    drop_retained_rows,
+    keep_packet,
+    put_fan_out,
+    put_retained_rows,
+    read_packets,
+    read_unfinished,
+    release_packet,
+)
 from statemachines.drivers.persistent_sessions.retained_rows import find_retained, put_retained
+from statemachines.drivers.persistent_sessions.retained_rows import has_room as has_room_retained
 from statemachines.drivers.persistent_sessions.route_rows import (
+    FRONT,
     has_room,
     list_filters,
     put_options,
@@ -48,9 +78,12 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     read_options,
     remove_route,
 )
-from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
+from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, of_sessions
+from statemachines.drivers.persistent_sessions.share_rows import read_returned
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
+from statemachines.drivers.persistent_sessions.will_rows import drop_will, end_wills_of_nodes, find_due, take_will
+from statemachines.persistent_sessions.fan_out import choose_routes
 from statemachines.persistent_sessions.times import MS
 
 LOOK: Final = 1_000
@@ -59,7 +92,10 @@ LOOK: Final = 1_000
 READ: Final = 100
 """Messages that are read at once; their payloads are counted only then."""
 
-READS: Final = (ReadMessages, ReadOptions, ReadNodes, ReadFilters, ReadGroups, CountWaiting, Look)
+READS: Final = (
+    ReadMessages, ReadOptions, ReadPackets, ReadUnfinished, FindDueWills, ReadNodes, ReadFilters, ReadGroups,
+    ReadReturned, CountWaiting, Look,
+)  # fmt: skip
 """What changes nothing."""
 
 PUT_MESSAGE: Final = (
@@ -85,8 +121,11 @@ QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = 
 class HostRequests:
     """It knows the routes as of the last transaction that asked for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, where: str = "") -> None:
+        self._where = where
         self.trie = RouteTrie()
+        self.matcher: GroupMatcher | None = None
+        """What finds the groups of a message; None: their streams are not in this database."""
         self._caught_up = False
         """In the transaction that is open."""
         self._kinds: dict[type[HostRequest], Callable[[Sql, Any], Any]] = {
@@ -95,9 +134,19 @@ class HostRequests:
             ReadOptions: self._read_options,
             Unsubscribe: self._unsubscribe,
             PutMessage: self._put_message,
+            ReleasePacket: self._release_packet,
+            DropWill: lambda sql, asked: drop_will(sql, asked.connection.encode()),
+            FindDueWills: lambda sql, asked: find_due(sql),
+            EndWills: lambda sql, asked: end_wills_of_nodes(sql),
+            ReadPackets: self._read_packets,
+            ReadUnfinished: self._read_unfinished,
             PutCarried: self._put_carried,
             ReadFilters: self._read_filters,
             ReadGroups: self._read_groups,
+            DeclareGroup: self._declare_group,
+            ListIdleGroups: self._list_idle_groups,
+            ForgetGroup: lambda sql, asked: forget_group(sql, asked.filter),
+            ReadReturned: lambda sql, asked: read_returned(sql, asked.groups),
             CountWaiting: self._count_waiting,
             DropRows: self._drop_rows,
             ReadMessages: self._read_messages,
@@ -119,13 +168,19 @@ class HostRequests:
         """It is not, or nobody knows: what was read within it may never have been."""
         if self._caught_up:
             self.trie = RouteTrie()
+        if self.matcher is not None:
+            self.matcher.forget()
         self._caught_up = False
+
+    def share_streams(self) -> None:
+        """From now on messages are appended to the streams of groups in this database."""
+        self.matcher = GroupMatcher(self._where)
 
     # -- routes ---------------------------------------------------------------------------------------------------
 
     def _subscribe(self, sql: Sql, asked: Subscribe) -> bool | None:
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return False
         if not has_room(sql, session, asked.filter.encode()):
             return None
@@ -143,15 +198,22 @@ class HostRequests:
         return FrontSubscribed(True, tuple(self._copy_retained(sql, asked)) if is_wanted else ())
 
     def _copy_retained(self, sql: Sql, asked: SubscribeFront) -> list[RetainedMessage]:
-        """The retained messages for the subscription, each of the lower quality of both."""
-        return [one._replace(qos=min(one.qos, asked.qos)) for one in find_retained(sql, asked.filter)]
+        """The retained messages for the subscription, each of the lower quality of both; a newer one of its topic
+        takes its place until its row is stored."""
+        found = [
+            one._replace(qos=min(one.qos, asked.qos), message=f"{asked.message}.{number}")
+            for number, one in enumerate(find_retained(sql, asked.filter))
+        ]
+        put_messages(sql, [(one.message, one.payload, one.qos) for one in found])
+        put_retained_rows(sql, asked, found)
+        return found
 
     def _read_options(self, sql: Sql, asked: ReadOptions) -> dict[str, int]:
         return read_options(sql, asked.session.encode())
 
     def _unsubscribe(self, sql: Sql, asked: Unsubscribe) -> bool:
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return False
         remove_route(sql, session, asked.filter.encode())
         return True
@@ -167,43 +229,74 @@ class HostRequests:
             return
         self._caught_up = True
         changed = sql.all(
-            "SELECT session, filter, qos, gone FROM @routes WHERE version > :known ORDER BY version",
+            "SELECT session, filter, qos, gone, options FROM @routes WHERE version > :known ORDER BY version",
             known=self.trie.version,
         )
-        for session, topic_filter, qos, gone in changed:
+        for session, topic_filter, qos, gone, options in changed:
             if gone:
                 self.trie.remove(session.decode(), topic_filter.decode())
             else:
-                self.trie.put(session.decode(), topic_filter.decode(), qos)
+                self.trie.put(session.decode(), topic_filter.decode(), qos, options >= FRONT)
         self.trie.version = version
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    def put_messages(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes]:
-        """Store those that some session has subscribed; the routes of each."""
+    def put_messages(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes | RetainedFull | None]:
+        """Store those that some session has subscribed; the routes of each, or why it may not be stored."""
         self.catch_up(sql)
-        routes = [tuple(self.trie.match(one.topic)) for one in messages]
-        found = [one for one, its in zip(messages, routes, strict=True) if its]
-        put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one in found])
-        for each in messages:
-            if each.retain:
-                put_retained(sql, each)
-        return [self._with_end(sql, one, its) for one, its in zip(messages, routes, strict=True)]
+        sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
+        found = [(one, self._find_routes(sql, one, sharing)) for one in messages]
+        stored = [(one, of_sessions(its)) for one, its in found if isinstance(its, tuple) and of_sessions(its)]
+        put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one, _ in stored])
+        put_fan_out(sql, [(one, its) for one, its in stored if one.is_once])
+        if sharing is not None:
+            sharing.write()
+        for asked, its in found:
+            if asked.retain and isinstance(its, tuple):
+                drop_retained_rows(sql, asked.topic.encode())
+                put_retained(sql, asked)
+        return [its for _, its in found]
 
-    def _put_message(self, sql: Sql, asked: PutMessage) -> Routes:
+    def _put_message(self, sql: Sql, asked: PutMessage) -> Routes | RetainedFull | None:
         return self.put_messages(sql, (asked,))[0]
 
-    def _with_end(self, sql: Sql, asked: PutMessage, routes: Routes) -> Routes:
-        """With the moment from which on the message is over."""
+    def _find_routes(self, sql: Sql, asked: PutMessage, sharing: GroupSharing | None) -> Routes | RetainedFull | None:
+        """With the moment from which on the message is over; a packet id is kept with it."""
+        if asked.needs_room and not has_room_retained(sql, asked):
+            return RetainedFull()
+        if asked.will and not take_will(sql, asked.will.encode()):
+            return None
+        publisher = asked.packet
+        if publisher is not None:
+            if not is_current(sql, publisher):
+                return None
+            if not keep_packet(sql, publisher, asked.id):
+                return ()  # it is stored
+        found = self.trie.match(asked.topic)
+        routes = choose_routes([one for one in found if (one.session, one.filter) not in asked.without])
+        if sharing is not None:
+            routes = (*routes, *sharing.find_routes(asked))
         if asked.expiry_ms is None:
             return routes
         until_ns = over_at(sql.now_ns, asked.expiry_ms)
         return tuple(route._replace(until_ns=until_ns) for route in routes)
 
+    def _release_packet(self, sql: Sql, asked: ReleasePacket) -> bool:
+        if not is_current(sql, asked.packet):
+            return False
+        release_packet(sql, asked.packet)
+        return True
+
+    def _read_packets(self, sql: Sql, asked: ReadPackets) -> PacketsFound:
+        return read_packets(sql, asked.session.encode())
+
+    def _read_unfinished(self, sql: Sql, asked: ReadUnfinished) -> tuple[UnfinishedMessage, ...]:
+        return read_unfinished(sql, asked.age_ms)
+
     def _put_carried(self, sql: Sql, asked: PutCarried) -> int | None:
         """No topic leads to it: what was published under the same name is for others."""
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return None
         found = one(sql, QUALITY, session=session, filter=asked.filter.encode())
         if found is None:
@@ -216,6 +309,16 @@ class HostRequests:
 
     def _read_groups(self, sql: Sql, asked: ReadGroups) -> tuple[str, ...]:
         return group_filters(sql, asked.session.encode())
+
+    def _declare_group(self, sql: Sql, asked: DeclareGroup) -> str:
+        if self.matcher is not None:
+            self.matcher.catch_up(sql)
+        is_known = self.matcher is not None and self.matcher.is_declared(asked.filter)
+        return declare_group(sql, asked, is_known)
+
+    def _list_idle_groups(self, sql: Sql, asked: ListIdleGroups) -> tuple[str, ...]:
+        self.catch_up(sql)
+        return list_idle_groups(sql, asked, self.trie)
 
     def _count_waiting(self, sql: Sql, asked: CountWaiting) -> int:
         return count_waiting(sql, asked.session.encode(), asked.filter, asked.most)
@@ -272,7 +375,7 @@ class HostRequests:
 
     def _look_at(self, sql: Sql, node: bytes, watched: Watched) -> LagAnswer:
         session = watched.session.encode()
-        if not is_owned(sql, session, watched.token):
+        if not is_current(sql, watched):
             return LagAnswer(watched.session, True)
         writers = sql.all(
             "SELECT DISTINCT writer FROM @epochs WHERE session = :session AND writer <> :node ORDER BY 1",

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.abandon import abandon
+from statemachines.drivers.persistent_sessions.host_request import OpenWithWill
 from statemachines.drivers.persistent_sessions.session_row import PUT_SESSION, SessionRow, session_of
 from statemachines.drivers.persistent_sessions.sql import Sql, one
+from statemachines.drivers.persistent_sessions.will_rows import end_wills, put_will, settle_wills
 from statemachines.kernel import Answer, Request, life_number, life_of, node_of
 from statemachines.persistent_sessions.life_request import (
     ClientBusy,
@@ -106,6 +108,9 @@ def open_session(sql: Sql, asked: OpenSession) -> Answer:
         sql.run("UPDATE @store SET sessions = sessions + 1")
     if before is not None and before.session != session:
         abandon(sql, before.session)
+    elif before is not None:
+        is_there = before.connection and not has_ended(sql, before.connection)
+        settle_wills(sql, session, before.expiry_ms, sql.now_ns if is_there else before.seen_ns)
     sql.run(
         PUT_SESSION,
         session=session, client=client, token=asked.token, connection=asked.owner.encode(), nobody=b"",
@@ -113,6 +118,14 @@ def open_session(sql: Sql, asked: OpenSession) -> Answer:
     )  # fmt: skip
     sql.run("UPDATE @clients SET session = :session WHERE client = :client", session=session, client=client)
     return SessionOpen()
+
+
+def open_with_will(sql: Sql, asked: OpenWithWill) -> Answer:
+    """The will is kept in the transaction that takes the session."""
+    answer = open_session(sql, asked.opened)
+    if isinstance(answer, SessionOpen):
+        put_will(sql, asked.opened, asked.will)
+    return answer
 
 
 def sessions_kept(sql: Sql) -> int:
@@ -147,6 +160,7 @@ def end_session(sql: Sql, found: SessionRow, expiry_ms: int) -> None:
     if expiry_ms == 0:
         abandon(sql, found.session)
         return
+    end_wills(sql, found.session, expiry_ms)
     sql.run(
         "UPDATE @sessions SET connection = :nobody, owner = :nobody, expiry_ms = :expiry_ms, seen_ns = :now_ns"
         " WHERE session = :session",

@@ -7,7 +7,7 @@ has taken is not read any more, whether it is marked or not; a read of pending r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from statemachines.drivers.persistent_sessions.host_request import Page, ReadPage
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
@@ -170,9 +170,9 @@ class MachineRequests:
             sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=epoch)
         return EpochBegun(epoch)
 
-    def put_ranges(self, sql: Sql, ranges: Sequence[PutRows]) -> list[Answer]:
+    def put_ranges(self, sql: Sql, ranges: Sequence[PutRows], once: frozenset[str] = frozenset()) -> list[Answer]:
         """Store ranges of rows, of whatever writers: one answer each."""
-        return put_ranges(sql, ranges, self._where)
+        return put_ranges(sql, ranges, self._where, once)
 
     def _put_rows(self, sql: Sql, asked: PutRows) -> Answer:
         return self.put_ranges(sql, (asked,))[0]
@@ -247,7 +247,7 @@ class MachineRequests:
     def _subscribe(self, sql: Sql, asked: SubscribeLive) -> Answer:
         """Every node reads routes in the transaction that stores a message: what is committed is known everywhere."""
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return NotOwner()
         sql.run(
             "UPDATE @sessions SET owner = :owner WHERE session = :session",
@@ -263,14 +263,16 @@ class MachineRequests:
         return SubscribedLive(writers, gone)
 
     def _unsubscribe(self, sql: Sql, asked: UnsubscribeLive) -> None:
-        session = asked.session.encode()
-        if is_owned(sql, session, asked.token):
-            sql.run("UPDATE @sessions SET owner = :owner WHERE session = :session", session=session, owner=b"")
+        if is_current(sql, asked):
+            sql.run(
+                "UPDATE @sessions SET owner = :owner WHERE session = :session",
+                session=asked.session.encode(), owner=b"",
+            )  # fmt: skip
 
     def _fence(self, sql: Sql, asked: Fence, small: Small | None = None) -> Answer:
         """The rows of the epochs below; where these are not all, that is said: a hole would be taken for the end."""
         session, writer = asked.session.encode(), asked.writer.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return NotOwner()
         epoch, _ = epoch_of(sql, session, writer)
         below = asked.below or epoch + 1
@@ -290,7 +292,7 @@ class MachineRequests:
 
     def _confirm(self, sql: Sql, asked: ConfirmRows) -> Answer:
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return NotOwner()
         return RowsConfirmed(tuple(self._same(sql, session, found) for found in asked.found))
 
@@ -306,7 +308,7 @@ class MachineRequests:
 
     def _commit(self, sql: Sql, asked: CommitState) -> Answer:
         session = asked.session.encode()
-        if not is_owned(sql, session, asked.token):
+        if not is_current(sql, asked):
             return NotOwner()
         self._new[session] = write_state(sql, session, self._state(sql, session), asked.state)
         return StateCommitted(sql.aged_ns)
@@ -372,6 +374,23 @@ def _as_read(row: tuple[Any, ...], now_ns: int) -> Queued:
 
 def is_there(sql: Sql, session: bytes) -> bool:
     return one(sql, "SELECT 1 FROM @sessions WHERE session = :session", session=session) is not None
+
+
+class Fenced(Protocol):
+    """A request of an owner."""
+
+    @property
+    def session(self) -> str:
+        """Of which it is about."""
+
+    @property
+    def token(self) -> int:
+        """Under which it is asked."""
+
+
+def is_current(sql: Sql, asked: Fenced) -> bool:
+    """Whether its owner is still that of the session."""
+    return is_owned(sql, asked.session.encode(), asked.token)
 
 
 def is_owned(sql: Sql, session: bytes, token: int) -> bool:

@@ -20,6 +20,7 @@ from statemachines.drivers.options import (
     read_credentials,
 )
 from statemachines.drivers.signals import on_hangup, run_until_signal
+from statemachines.drivers.sql.durability import Durability
 from statemachines.kernel import ConfigurationError
 
 if TYPE_CHECKING:
@@ -64,6 +65,14 @@ Permissions = Annotated[
     typer.Option(
         metavar="FILE",
         help="What clients may do, a line each: USER connect|subscribe|publish WHAT. SIGHUP has it read again.",
+    ),
+]
+Durable = Annotated[
+    Durability,
+    typer.Option(
+        "--durability",
+        help="What a stored message survives: the death of every process, or a power failure (each commit of a file "
+        "waits for fsync; PostgreSQL must have fsync and synchronous_commit on).",
     ),
 ]
 MESSAGES: Final = 1_000_000
@@ -137,6 +146,7 @@ def sessions(
     group_leader: GroupLeader = "",
     group_store: GroupStore = "",
     group_config: GroupConfig = None,
+    durability: Durable = Durability.PROCESS,
     trace: Trace = None,
     secret_file: SecretFile = None,
     node_secret_file: NodeSecretFile = None,
@@ -191,6 +201,7 @@ def sessions(
             secret_file, tls_cert, tls_key, tls_ca, role_secret_file=node_secret_file, role=NODE.name
         ),
         authorize=None if permissions is None else PermissionFile(permissions),
+        durability=durability,
         trace=trace,
     )
 

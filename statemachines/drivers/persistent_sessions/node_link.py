@@ -72,14 +72,11 @@ class NodeLink:
     """An open connection; `dial` and `local` make one."""
 
     def __init__(self, say: Callable[[Any], bool], transport: TcpTransport | None, leave: Callable[[], None]) -> None:
-        self._say = say
+        self.say: Callable[[Message], bool] = say
+        """To the node; False: there was no room for it, and the connection is of no use any more."""
         self._transport = transport
         self.leave = leave
         """The client is gone; of a link within the process nothing is left then."""
-
-    def say(self, message: Message) -> bool:
-        """To the node; False: there was no room for it, and the connection is of no use any more."""
-        return self._say(message)
 
     async def close(self) -> None:
         """End it; what was said before still goes out."""

@@ -46,6 +46,11 @@ class Payloads:
             _, oldest = self._kept.popitem(last=False)
             self._size -= _size(oldest)
 
+    def drop(self, message: str) -> None:
+        """It is not to be delivered."""
+        dropped = self._kept.pop(message, None)
+        self._size -= 0 if dropped is None else _size(dropped)
+
     def get(self, message: str) -> Payload | None:
         """None: it is not kept."""
         return self._kept.get(message)

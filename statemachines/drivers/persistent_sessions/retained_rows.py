@@ -15,7 +15,8 @@ from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.persistent_sessions.times import MS
 
 RETAINED_MAX: Final = 100_000
-"""Topics that have a retained message; a message of one more topic is not retained."""
+RETAINED_BYTES_MAX: Final = 256 * 2**20
+"""Topics that have a retained message, and bytes of payload of these messages; one beyond is refused."""
 
 FOUND_MAX: Final = 10_000
 FOUND_BYTES_MAX: Final = 32 * 2**20
@@ -33,40 +34,51 @@ MESSAGES: Final = (
     "SELECT topic, payload, head, qos, until_ns FROM @retained WHERE topic IN ({keys})"
     " AND (until_ns = 0 OR until_ns > :now_ns) ORDER BY topic"
 )
+COUNT: Final = "UPDATE @store SET retained = retained + :number, retained_bytes = retained_bytes + :size"
+OVER: Final = (
+    "SELECT count(*), coalesce(sum(length(payload)), 0) FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns"
+)
 PIECE: Final = 100
 """Messages that are read at once; their bytes are counted only then."""
 
 
 def put_retained(sql: Sql, asked: PutMessage) -> None:
-    """Keep the message as that of its topic; one without payload deletes that."""
+    """Keep the message as that of its topic, where there is room; one without payload deletes that."""
     topic = asked.topic.encode()
-    there = one(sql, "SELECT 1 FROM @retained WHERE topic = :topic", topic=topic) is not None
+    known = _size_of(sql, topic)
     if not asked.payload:
-        if there:
+        if known is not None:
             sql.run("DELETE FROM @retained WHERE topic = :topic", topic=topic)
-            sql.run("UPDATE @store SET retained = retained - 1")
+            sql.run(COUNT, number=-1, size=-known)
         return
-    if not there and not _has_room(sql):
+    if not has_room(sql, asked):
         return
     until_ns = 0 if asked.expiry_ms is None else sql.now_ns + asked.expiry_ms * MS
     sql.run(PUT, topic=topic, payload=asked.payload, qos=asked.qos, until_ns=until_ns, head=asked.head)
-    if not there:
-        sql.run("UPDATE @store SET retained = retained + 1")
+    sql.run(COUNT, number=int(known is None), size=len(asked.payload) - (known or 0))
 
 
-def _has_room(sql: Sql) -> bool:
-    """Whether one more topic may have a message; messages that are over make room."""
-    if _count(sql) < RETAINED_MAX:
+def has_room(sql: Sql, asked: PutMessage) -> bool:
+    """Whether the message may be that of its topic; messages that are over make room."""
+    if _fits(sql, asked):
         return True
-    gone = sql.run("DELETE FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns", now_ns=sql.now_ns)
-    sql.run("UPDATE @store SET retained = retained - :gone", gone=gone)
-    return _count(sql) < RETAINED_MAX
+    ((number, size),) = sql.all(OVER, now_ns=sql.now_ns)
+    sql.run("DELETE FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns", now_ns=sql.now_ns)
+    sql.run(COUNT, number=-number, size=-size)
+    return _fits(sql, asked)
 
 
-def _count(sql: Sql) -> int:
-    found = one(sql, "SELECT retained FROM @store")
-    assert found is not None
-    return int(found[0])
+def _fits(sql: Sql, asked: PutMessage) -> bool:
+    ((number, size),) = sql.all("SELECT retained, retained_bytes FROM @store")
+    known = _size_of(sql, asked.topic.encode())
+    grows = len(asked.payload) - (known or 0)
+    return (known is not None or number < RETAINED_MAX) and (grows <= 0 or size + grows <= RETAINED_BYTES_MAX)
+
+
+def _size_of(sql: Sql, topic: bytes) -> int | None:
+    """Bytes of the message of the topic; None: it has none."""
+    found = one(sql, "SELECT length(payload) FROM @retained WHERE topic = :topic", topic=topic)
+    return None if found is None else int(found[0])
 
 
 def find_retained(sql: Sql, topic_filter: str) -> list[RetainedMessage]:

@@ -13,6 +13,9 @@ FORGET: Final = 10_000
 FILTERS_MAX: Final = 1_000
 """Filters that a session subscribes: each of them that matches is a row for each message."""
 
+FRONT: Final = 1 << 40
+"""In the options of a subscription: a front has made it."""
+
 COUNT_OTHERS: Final = (
     "SELECT count(*) FROM (SELECT 1 FROM @routes WHERE session = :session AND filter <> :filter AND gone = 0"
     " LIMIT :most) AS others"
@@ -37,17 +40,17 @@ def put_route(sql: Sql, session: bytes, topic_filter: bytes, qos: int) -> None:
 
 
 def put_options(sql: Sql, session: bytes, topic_filter: bytes, options: int) -> None:
-    """What a front wants to know of the subscription again."""
+    """What a front wants to know of the subscription again; a front's subscriptions are single."""
     sql.run(
         "UPDATE @routes SET options = :options WHERE session = :session AND filter = :filter",
-        session=session, filter=topic_filter, options=options,
+        session=session, filter=topic_filter, options=options | FRONT,
     )  # fmt: skip
 
 
 def read_options(sql: Sql, session: bytes) -> dict[str, int]:
     """Filter -> its options, of all that the session subscribes."""
     found = sql.all("SELECT filter, options FROM @routes WHERE session = :session AND gone = 0", session=session)
-    return {topic_filter.decode(): options for topic_filter, options in found}
+    return {topic_filter.decode(): options & ~FRONT for topic_filter, options in found}
 
 
 def remove_route(sql: Sql, session: bytes, topic_filter: bytes) -> None:

@@ -7,16 +7,24 @@ not match.  `version` says how much of the store's changes it knows.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 
 class Route(NamedTuple):
-    """A subscription of a session that a topic matches; `until_ns` of a message that is stored for it."""
+    """A subscription of a session that a topic matches; `until_ns` of a message that is stored for it; `is_single`: of
+    those of the session that are, one gets the message."""
 
     session: str
     filter: str
     qos: int
     until_ns: int = 0
+    is_single: bool = False
+
+
+SINGLE: Final = 4
+"""Added to the quality of a subscription that is single."""
 
 
 class Branch:
@@ -37,9 +45,9 @@ class RouteTrie:
         self._plain: dict[str, dict[str, int]] = {}
         self._root = Branch()
 
-    def put(self, session: str, topic_filter: str, qos: int) -> None:
+    def put(self, session: str, topic_filter: str, qos: int, is_single: bool = False) -> None:
         """The session subscribes; a subscription that is there has this `qos` from now on."""
-        self._sessions(topic_filter)[session] = qos
+        self._sessions(topic_filter)[session] = qos + SINGLE * is_single
 
     def remove(self, session: str, topic_filter: str) -> None:
         """The session does not subscribe any more, if it did."""
@@ -51,9 +59,18 @@ class RouteTrie:
             return
         self._remove_below(self._root, topic_filter.split("/"), 0, session)
 
+    def sessions_of(self, topic_filter: str) -> list[str]:
+        """The sessions that subscribe this very filter, sorted."""
+        if not has_wildcard(topic_filter):
+            return sorted(self._plain.get(topic_filter, ()))
+        branch: Branch | None = self._root
+        for level in topic_filter.split("/"):
+            branch = None if branch is None else branch.below.get(level)
+        return [] if branch is None else sorted(branch.here)
+
     def match(self, topic: str) -> list[Route]:
         """Every subscription that the topic matches, sorted."""
-        found = [Route(session, topic, qos) for session, qos in self._plain.get(topic, {}).items()]
+        found = [make_route(session, topic, number) for session, number in self._plain.get(topic, {}).items()]
         levels = topic.split("/")
         # No wildcard of the first level matches what belongs to the server ("$SYS/...").
         self._walk(self._root, levels, (), found, wild=not topic.startswith("$"))
@@ -99,7 +116,17 @@ class RouteTrie:
 def _gather(branch: Branch, path: tuple[str, ...], found: list[Route]) -> None:
     if branch.here:
         topic_filter = "/".join(path)
-        found += [Route(session, topic_filter, qos) for session, qos in branch.here.items()]
+        found += [make_route(session, topic_filter, number) for session, number in branch.here.items()]
+
+
+def make_route(session: str, topic_filter: str, number: int) -> Route:
+    """Of a subscription whose quality, and whether it is single, is this number."""
+    return Route(session, topic_filter, number % SINGLE, 0, number >= SINGLE)
+
+
+def of_sessions(routes: Iterable[Route]) -> tuple[Route, ...]:
+    """The routes without those to the streams of groups."""
+    return tuple(filter(attrgetter("session"), routes))
 
 
 def has_wildcard(topic_filter: str) -> bool:

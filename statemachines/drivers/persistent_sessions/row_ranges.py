@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from statemachines.drivers.persistent_sessions.publisher_packets import note_stored, read_open_rows
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.drivers.sql.failure import StoreDamaged
 from statemachines.kernel import Answer
-from statemachines.persistent_sessions.request import PutRows, RowFenced, RowStored
+from statemachines.persistent_sessions.fan_out import find_duplicates, rows_once
+from statemachines.persistent_sessions.request import PutRows, RowFenced, RowsDuplicate, RowStored
 
 PUT_ROW: Final = (
     "INSERT INTO @session_rows VALUES (:session, :writer, :epoch, :number, :tag, :message, :filter, :qos, :token, :n,"
@@ -42,18 +44,20 @@ class WriterPlace(NamedTuple):
     older: bool = False
 
 
-def put_ranges(sql: Sql, ranges: Sequence[PutRows], where: str) -> list[Answer]:
-    """Store ranges in their order, each all or not at all; `where`: the database, for errors.
+def put_ranges(sql: Sql, ranges: Sequence[PutRows], where: str, once: frozenset[str] = frozenset()) -> list[Answer]:
+    """Store ranges in their order, each all or not at all; `where`: the database, for errors; `once`: messages that
+    come to each subscription once.
 
     Nothing is stored for a session that is gone: nobody will ever read it.
     """
-    return _RangeWriter(sql, where).put(ranges)
+    return _RangeWriter(sql, where, once).put(ranges)
 
 
 class _RangeWriter:
-    def __init__(self, sql: Sql, where: str) -> None:
+    def __init__(self, sql: Sql, where: str, once: frozenset[str]) -> None:
         self._sql = sql
         self._where = where
+        self._once = once
         self._rows: list[tuple[Any, ...]] = []
         self._places: dict[Key, WriterPlace] = {}
         self._changed: dict[Key, None] = {}
@@ -90,6 +94,11 @@ class _RangeWriter:
         if asked.first_number != place.last + 1:
             number = asked.first_number
             raise self._damage(f"{asked.writer} stores number {number} for {asked.session} after {place.last}")
+        once = rows_once(asked.rows, self._once)
+        duplicates = find_duplicates(once, read_open_rows(self._sql, session, once))
+        if duplicates:
+            return RowsDuplicate(duplicates)
+        note_stored(self._sql, session, once)
         if place.older and not place.last:
             self._sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=asked.epoch)
         self._rows += [

@@ -29,16 +29,18 @@ from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions.backlog import SessionBounds
 from statemachines.drivers.persistent_sessions.collect import GRACES, drop_rows
-from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes
+from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes, ReadUnfinished
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import NodeLife, SessionStore, open_session_store
+from statemachines.drivers.persistent_sessions.will_sender import WillSender
 from statemachines.drivers.port import Feed
 from statemachines.drivers.rate_limited_log import RateLimitedLog
-from statemachines.drivers.runtime import Runtime
+from statemachines.drivers.runtime import Runtime, TraceStep
 from statemachines.drivers.sql.awaited import retry_while_unavailable
+from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.tcp import CONNECTIONS_MAX, Address, TcpTransport
 from statemachines.kernel import (
     ConfigurationError,
@@ -86,6 +88,9 @@ HALT_TURN_S: Final = 0.01
 """A node that ends in good order waits for its sessions to be left, for so many turns of its loop: 2 s, or more where
 it is not given the processor."""
 
+UNFINISHED_LEASES: Final = 2
+"""A message of QoS 2 whose rows are not all stored for so many leases is finished by any node."""
+
 GIVE_IT_TIME: Final = (
     "its clients go to other nodes meanwhile, and others read what it had; give it a process and processor time of its "
     "own, or a longer --lease-ms"
@@ -108,8 +113,8 @@ class SessionNode:
     what it was not told; `groups`: where the groups are that its sessions may share streams with (None: they share with
     nobody); `credentials`: what others must prove; `authorize`: a hook, or a `PermissionFile`, that says what clients
     may do (None: everything; one with a certificate connects under a name of that), and `authorize_s`: how long a hook
-    may take, in seconds; `trace`: directory for its log; `observe` sees every
-    step.
+    may take, in seconds; `durability`: what a message that is stored survives; `trace`: directory for its log;
+    `observe` sees every step.
 
     Entering it waits for a store that is not there, starts or is busy.  Raises `ConfigurationError` for values that
     cannot be, and for a store that cannot be opened.
@@ -134,6 +139,7 @@ class SessionNode:
         credentials: Credentials = NONE,
         authorize: Authorize | PermissionFile | None = None,
         authorize_s: float = AUTHORIZE_S,
+        durability: Durability = Durability.PROCESS,
         trace: Path | None = None,
         observe: Observer | None = None,
     ) -> None:
@@ -148,6 +154,7 @@ class SessionNode:
         credentials.check_peers(peers, NODE.name)
         self.name = name
         self._where = store
+        self._durability = durability
         self._listen = listen
         self._peers = {f"peer:{place}": address for place, address in enumerate(peers, 1)}
         self._times = times or Times()
@@ -160,13 +167,17 @@ class SessionNode:
         self._bounds = bounds or SessionBounds()
         self.messages_dropped = 0
         """Of sessions that had more waiting than they may, dropped by this node."""
-        self._groups = groups
+        self.groups = groups
+        """May be set until the node is entered."""
         self._carrier: GroupMembership | None = None
+        self.shares_streams = False
+        """What is published to this node goes to groups, too: their streams are in its database."""
         self._refused = RateLimitedLog(steady_ns)
         self._credentials = credentials
         self.authority = Authority(authorize, limit_s=authorize_s, who=name)
         """What clients may do; its `reload()` has all of them asked again."""
         self._trace = trace
+        self._traced_protocols = [PROTOCOL]
         self._observe = observe
         self._failure = asyncio.Event()
         self._log: TraceLog | None = None
@@ -194,6 +205,16 @@ class SessionNode:
         """Its clients; for those of this process."""
         return self._reception
 
+    def trace_protocol(self, protocol: str) -> None:
+        """The log of the node is to have rows of this protocol, too.  It cannot once its head is written."""
+        if self._log is None:
+            self._traced_protocols.append(protocol)
+
+    def find_tracer(self, protocol: str) -> TraceStep | None:
+        """What writes a step of this protocol to the log of the node (None: there is no log, or none for it)."""
+        is_traced = self._log is not None and protocol in self._traced_protocols
+        return self._runtime.trace_step if is_traced else None
+
     async def __aenter__(self) -> Self:
         self._store, held = await retry_while_unavailable(self._open, who=self.name)
         try:
@@ -205,7 +226,7 @@ class SessionNode:
 
     async def _open(self) -> tuple[SessionStore, NodeLife]:
         """The store, and a life of this node in it; or neither."""
-        store = await asyncio.to_thread(open_session_store, self._where)
+        store = await asyncio.to_thread(open_session_store, self._where, durability=self._durability)
         try:
             return store, await store.begin_life(self.name, self._lease_ms)
         except BaseException:
@@ -216,7 +237,7 @@ class SessionNode:
         life = incarnation(self.name, held.number, chance_bits())
         number = node_number(life)
         if self._trace is not None:
-            self._log = begin_log(self._trace, life, [PROTOCOL], stores={PROTOCOL: held.identity.hex()})
+            self._log = begin_log(self._trace, life, self._traced_protocols, stores={PROTOCOL: held.identity.hex()})
         self._desk = RequestQueue(self._store, held)
         if self._graces is not None:
             self._store.bound_sessions(self._bounds)
@@ -266,23 +287,31 @@ class SessionNode:
             connections_max=self._max_connections,
         )
         self._runtime.attach(self._host, self)
-        self._begin_carrier()
+        await self._begin_carrier()
         await self._transport.__aenter__()
-        for work in (self._desk.run, self._look, self._commit, self._sweep):
+        wills = WillSender(self._desk, self._reception, self.authority)
+        for work in (self._desk.run, self._look, self._finish, self._commit, self._sweep, wills.run):
             self._tasks.append(asyncio.ensure_future(self._work(work)))
         self._beats = asyncio.ensure_future(self._work(self._beat))
         self._tasks.append(self._beats)
 
-    def _begin_carrier(self) -> None:
-        if self._groups is None:
+    async def _begin_carrier(self) -> None:
+        if self.groups is None:
             return
         from statemachines.drivers.persistent_sessions.group_membership import (
             GroupMembership,  # a node without groups needs none of it
         )
+        from statemachines.drivers.persistent_sessions.group_upkeep import GroupUpkeep
+        from statemachines.drivers.persistent_sessions.groups import share_database
 
-        self._carrier = GroupMembership(self._groups, self.name, self._desk, self._reception, self._runtime.fail)
+        self.shares_streams = await share_database(self._where, self.groups)
+        if self.shares_streams:
+            self._store.share_streams()
+        self._carrier = GroupMembership(self.groups, self.name, self._desk, self._reception, self._runtime.fail)
         self._reception.carrier = self._carrier
-        self._tasks.append(asyncio.ensure_future(self._work(self._carrier.run)))
+        upkeep = GroupUpkeep(self._carrier, self.groups, self._desk)
+        for work in (self._carrier.run, upkeep.give_returned, upkeep.end_idle):
+            self._tasks.append(asyncio.ensure_future(self._work(work)))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -309,6 +338,10 @@ class SessionNode:
         await self._store.close()
         if self._log is not None:
             self._log.close()
+
+    def fail(self, error: BaseException) -> None:
+        """It cannot go on: something of its process that it needs has failed."""
+        self._runtime.fail(error)
 
     async def wait_for_failure(self) -> None:
         """Wait until the node cannot go on, and raise why."""
@@ -354,6 +387,15 @@ class SessionNode:
             if watched:
                 seen = await self._desk.ask(Look(self.name, watched))
                 self._runtime.act(partial(self._lookout.take, seen))
+
+    async def _finish(self) -> None:
+        """Finish what another node has begun, and not for long."""
+        while True:
+            await asyncio.sleep(self._look_ms / 1_000)
+            found = await self._desk.ask(ReadUnfinished(UNFINISHED_LEASES * self._lease_ms))
+            done = asyncio.Event()
+            self._reception.finish(found, done.set)
+            await done.wait()
 
     async def _commit(self) -> None:
         while True:

@@ -6,6 +6,7 @@ machines and requests to the database; what these say in turn is brought to it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -18,25 +19,39 @@ from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
 from statemachines.drivers.persistent_sessions.front_message import (
+    FrontConnect,
     FrontPublish,
     FrontSubscribe,
     OptionsFound,
     OptionsWanted,
+    PacketReleased,
     PublishUnmatched,
+    RetainHandling,
+    SessionWill,
+    WillDropped,
 )
 from statemachines.drivers.persistent_sessions.host_request import (
+    DropWill,
+    DueWill,
     FrontSubscribed,
     HostRequest,
+    OpenWithWill,
+    PacketsFound,
     Page,
+    PublisherPacket,
     PutMessage,
     ReadFilters,
     ReadGroups,
     ReadOptions,
+    ReadPackets,
     ReadPage,
+    ReleasePacket,
+    RetainedFull,
     Routes,
     StoreRows,
     Subscribe,
     SubscribeFront,
+    UnfinishedMessage,
     Unsubscribe,
 )
 from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
@@ -44,6 +59,8 @@ from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX,
 from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_rows import FILTERS_MAX
+from statemachines.drivers.persistent_sessions.route_trie import of_sessions
+from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
 from statemachines.drivers.persistent_sessions.topic import (
     check_filter,
     check_name,
@@ -82,6 +99,7 @@ from statemachines.persistent_sessions.client_message import (
     Welcome,
 )
 from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, LifeRecord, SessionClosed
+from statemachines.persistent_sessions.life_request import OpenSession
 from statemachines.persistent_sessions.message import (
     MessageExpired,
     Puback,
@@ -128,6 +146,8 @@ WISHES_MAX: Final = CHANGES_MAX + PUBLISHER_MAX
 
 NOT_ALLOWED: Final = "is not allowed: no permission of this client covers it"
 
+NO_RETAINED: Final = "as many messages are retained as may be, or bytes of them"
+
 SILENT_NS: Final = 15_000_000_000
 """A client that has said nothing for so long is gone."""
 
@@ -136,10 +156,18 @@ Say = Callable[[Message], bool]
 
 
 class Unstored(NamedTuple):
-    """A message whose rows are not all stored; `stored` hears when they are."""
+    """A message whose rows are not all stored; `stored` hears when they are; `is_once`: it comes to each subscription
+    once."""
 
     payload: Payload
     stored: Callable[[], None]
+    is_once: bool = False
+    origin: Origin | None = None
+    """Where it is from, if it is of a group."""
+
+    def origins_of(self, message: str) -> dict[str, Origin]:
+        """The same under the message's id; nothing: it is of none."""
+        return {} if self.origin is None else {message: self.origin}
 
 
 class ClientConnection:
@@ -164,6 +192,12 @@ class ClientConnection:
 def size_of(asked: PublishWanted) -> int:
     """Bytes of its payload and head."""
     return len(asked.payload) + (len(asked.head) if isinstance(asked, PublishWithHead) else 0)
+
+
+def call_both(one: Callable[[], None], other: Callable[[], None]) -> None:
+    """One after the other."""
+    one()
+    other()
 
 
 class SessionServer:
@@ -211,6 +245,10 @@ class SessionServer:
         self._without_groups = RateLimitedLog(clock)
         """Sessions that subscribe groups, where nothing brings their messages."""
         self._unstored: dict[str, Unstored] = {}
+        self.session_ended = asyncio.Event()
+        """A connection has ended here, or taken a session: a will may be due."""
+        self._wills: dict[str, SessionWill] = {}
+        """Owner that opens a session -> the will of its client."""
         self._owners: dict[str, str] = {}
         """Owner -> life of its client."""
         self._given_up: dict[str, Say] = {}
@@ -219,10 +257,13 @@ class SessionServer:
         """Who is to be told that the node ends; None: it does not."""
         self._kinds: dict[type[Message], Callable[[str, ClientConnection, Any], None]] = {
             ConnectWanted: self._connect,
+            FrontConnect: self._connect,
+            WillDropped: self._drop_will,
             SubscribeWanted: self._subscribe,
             FrontSubscribe: self._subscribe,
             OptionsWanted: self._find_options,
             FrontPublish: self._publish,
+            PacketReleased: self._release,
             UnsubscribeWanted: self._unsubscribe,
             PublishWanted: self._publish,
             PublishWithHead: self._publish,
@@ -378,8 +419,11 @@ class SessionServer:
             case MessageExpired():
                 self.expired += 1
             case Accepted(session, present):
+                self.session_ended.set()
                 self._accept(owner_of(party), session, present)
             case SessionClosed(_, why):
+                self.session_ended.set()
+                self._wills.pop(owner_of(party), None)
                 self._end(owner_of(party), why)
 
     def _accept(self, owner: str, session: str, present: bool) -> None:
@@ -507,6 +551,8 @@ class SessionServer:
         visitor.rights.connect(asked.client)
         owner = visitor.owner = self._host.next_owner
         self._owners[owner] = life
+        if isinstance(asked, FrontConnect) and asked.will is not None:
+            self._wills[owner] = asked.will
         visitor.courier = Outbox(
             self._desk,
             self._payloads,
@@ -523,6 +569,9 @@ class SessionServer:
         def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
             request = Subscribe(at.session, at.token, check_filter(asked.filter), asked.qos)
             if self.carrier is not None and is_shared(asked.filter):
+                if isinstance(asked, FrontSubscribe):  # of a group no retained message comes
+                    given = (request.session, request.token, request.filter, request.qos, asked.options)
+                    request = SubscribeFront(*given, RetainHandling.NEVER)
                 self.carrier.subscribe(visitor.owner, request, take, lambda why: refuse(at, why))
             else:
                 check_private(asked.filter)
@@ -549,19 +598,46 @@ class SessionServer:
         def take_all(found: FrontSubscribed) -> None:
             take(found.done)
             for one in found.retained:
-                message = self.new_message()
                 handed = Handed(asked.session, asked.filter, one.qos, one.until_ns)
-                self.hand(message, Unstored(one.payload, lambda: None), [handed])
+                self.hand(one.message, Unstored(one.payload, lambda: None, True), [handed])
 
         given = (asked.session, asked.token, asked.filter, asked.qos)
-        self._desk.give(SubscribeFront(*given, wanted.options, wanted.handling), take_all)
+        self._desk.give(SubscribeFront(*given, wanted.options, wanted.handling, self.new_message()), take_all)
 
     def _find_options(self, life: str, visitor: ClientConnection, asked: OptionsWanted) -> None:
         node = self._host.nodes.get(life_of_owner(visitor.owner))
         if node is None:
             self._tell(life, Refused(asked.n, "no session is connected here"))
             return
-        self._desk.give(ReadOptions(node.record.session), lambda found: self._tell(life, OptionsFound(asked.n, found)))
+        filters: dict[str, int] = {}
+
+        def take(found: PacketsFound) -> None:
+            answer = OptionsFound(asked.n, filters, found.packets)
+            self.finish(found.unfinished, lambda: self._tell(life, answer))
+
+        self._desk.give(ReadOptions(node.record.session), filters.update)
+        self._desk.give(ReadPackets(node.record.session), take)
+
+    def finish(self, messages: Sequence[UnfinishedMessage], done: Callable[[], None]) -> None:
+        """Store the rows that are missing of these messages (PS-475); `done` is called when they are there."""
+        names = {one.message for one in messages}
+
+        def stored(name: str) -> None:
+            names.discard(name)
+            if not names:
+                done()
+
+        if not names:
+            done()
+        for one in messages:
+            self._finish_message(one, partial(stored, one.message))
+
+    def _finish_message(self, one: UnfinishedMessage, stored: Callable[[], None]) -> None:
+        known = self._unstored.get(one.message)
+        if known is None:
+            self.hand(one.message, Unstored(one.payload, stored, True), [Handed(*route[:4]) for route in one.routes])
+        else:
+            self._unstored[one.message] = known._replace(stored=partial(call_both, known.stored, stored))
 
     def _unsubscribe(self, life: str, visitor: ClientConnection, asked: UnsubscribeWanted) -> None:
         def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
@@ -604,15 +680,15 @@ class SessionServer:
     def _publish(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
         try:
             check_topic(asked.topic)
-            if isinstance(asked, PublishWithHead):
-                decode_head(asked.head or None)
+            if isinstance(asked, PublishWithHead) and asked.head:
+                decode_head(asked.head)
         except ConfigurationError as error:
             self._tell(life, Refused(asked.n, str(error)))
             return
-        if not self._has_room(visitor, size_of(asked)):
-            self._tell(life, Refused(asked.n, "busy"))
-            return
         size, n = size_of(asked), asked.n
+        if not self._has_room(visitor, size):
+            self._tell(life, Refused(n, "busy"))
+            return
         self._count(visitor, 1, size)
 
         def refuse() -> None:
@@ -625,29 +701,81 @@ class SessionServer:
         message = self.new_message()
         head = (asked.head or None) if isinstance(asked, PublishWithHead) else None
         retain = isinstance(asked, FrontPublish) and asked.retain
+        packet = self._packet_of(visitor, asked.packet) if isinstance(asked, FrontPublish) else None
+        without = self._not_local(visitor, asked.not_by if isinstance(asked, FrontPublish) else frozenset())
 
         def stored() -> None:
             self._answer(life, visitor, asked)
 
-        def take(routes: Routes) -> None:
-            is_matched = bool(routes)
-            if isinstance(asked, FrontPublish) and asked.not_by:
-                routes = self._leave_out(visitor, routes, asked.not_by)
+        def take(its: Routes | RetainedFull | None) -> None:
+            if not isinstance(its, tuple):
+                self._count(visitor, -1, -size_of(asked))
+                if its is not None:  # else another connection has the session, and repeats what was not answered
+                    self._tell(life, Refused(asked.n, NO_RETAINED))
+                return
+            routes = of_sessions(its)
             if not routes:
-                self._answer(life, visitor, asked, is_matched=is_matched)
+                self._answer(life, visitor, asked, is_matched=bool(its or without))  # its own filter may match
                 return
             handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
-            self.hand(message, Unstored(Payload(asked.topic, asked.payload, head), stored), handed)
+            unstored = Unstored(Payload(asked.topic, asked.payload, head), stored, packet is not None)
+            self.hand(message, unstored, handed)
 
-        self._desk.give(PutMessage(message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain), take)
+        given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
+        self._desk.give(PutMessage(*given, packet, without), take)
 
-    def _leave_out(self, visitor: ClientConnection, routes: Routes, filters: frozenset[str]) -> Routes:
-        """The routes without those by which the session of this client is not to have its own message."""
-        node = self._host.nodes.get(life_of_owner(visitor.owner)) if visitor.owner else None
-        if node is None:
-            return routes
-        session = node.record.session
-        return tuple(one for one in routes if one.session != session or one.filter not in filters)
+    def append(self, payload: Payload, take: Callable[[], None]) -> None:
+        """Append a message of the node's own to the stream of its topic, and store it for sessions; `take` hears when
+        that is done."""
+        message = self.new_message()
+
+        def hand_on(routes: Routes) -> None:
+            targets = [Handed(one.session, one.filter, min(one.qos, 1)) for one in of_sessions(routes)]
+            if targets:
+                self.hand(message, Unstored(payload, take), targets)
+            else:
+                take()
+
+        given = (message, payload.topic, payload.data, 1, None, payload.head)
+        self._desk.give(PutMessage(*given, is_appended=True), hand_on)
+
+    def publish_will(self, due: DueWill, done: Callable[[], None]) -> None:
+        """Publish it, unless another node has; `done` is called when its rows are stored."""
+        message, will = self.new_message(), due.will
+        payload = Payload(will.topic, will.payload, will.head or None)
+
+        def take(found: Routes | None) -> None:
+            routes = of_sessions(found or ())
+            if not routes:
+                done()
+                return
+            handed = [Handed(one.session, one.filter, min(one.qos, will.qos), one.until_ns) for one in routes]
+            self.hand(message, Unstored(payload, done, True), handed)
+
+        given = (message, will.topic, will.payload, will.qos, will.expiry_ms, payload.head, will.retain)
+        self._desk.give(PutMessage(*given, will=due.connection), take)
+
+    def _drop_will(self, life: str, visitor: ClientConnection, asked: WillDropped) -> None:
+        """It may be stored already, or on its way."""
+        owner = visitor.owner
+        self._wills.pop(owner, None)
+        visitor.rights.do_in_turn(lambda: self._desk.give(DropWill(owner), lambda answer: None))
+
+    def _packet_of(self, visitor: ClientConnection, number: int) -> PublisherPacket | None:
+        """The packet id, under the token of the session; None: there is none."""
+        node = self._host.nodes.get(life_of_owner(visitor.owner)) if number else None
+        return None if node is None else PublisherPacket(node.record.session, node.record.token, number)
+
+    def _release(self, life: str, visitor: ClientConnection, asked: PacketReleased) -> None:
+        """The client is answered when that is durable; one whose session another has is not."""
+        released = self._packet_of(visitor, asked.packet)
+        if released is not None:
+            self._desk.give(ReleasePacket(released), lambda is_done: self._tell(life, asked) if is_done else None)
+
+    def _not_local(self, visitor: ClientConnection, filters: frozenset[str]) -> frozenset[tuple[str, str]]:
+        """The subscriptions by which the session of this client is not to have its own message."""
+        node = self._host.nodes.get(life_of_owner(visitor.owner)) if filters else None
+        return frozenset() if node is None else frozenset((node.record.session, one) for one in filters)
 
     def new_message(self) -> str:
         """The id of the next message that is stored here."""
@@ -664,6 +792,9 @@ class SessionServer:
         """As the database is asked: rows go with their messages, and rows come with payloads that will be wanted."""
         if isinstance(request, ReadPending | Fence):
             return ReadPage(request, UNACKNOWLEDGED_MAX)
+        if isinstance(request, OpenSession):
+            will = self._wills.pop(request.owner, None)
+            return request if will is None else OpenWithWill(request, will)
         return self.with_message(request)
 
     def answers_of(self, found: tuple[Answer, ...] | Page) -> tuple[Answer, ...]:
@@ -672,18 +803,24 @@ class SessionServer:
             return found
         for message, payload in found.payloads.items():
             self._payloads.put(message, payload)
+        for message in found.gone:
+            self._payloads.drop(message)
         return found.answers
 
     def with_message(self, request: Request) -> Request | StoreRows:
         """Rows to be stored, with their messages: we have each until all its rows are."""
         if not isinstance(request, PutRows):
             return request
-        payloads = {}
+        payloads: dict[str, Payload] = {}
+        origins: dict[str, Origin] = {}
+        once: set[str] = set()
         for row in request.rows:
             found = self._unstored.get(row.message)
             if found is not None:
                 payloads[row.message] = found.payload
-        return StoreRows(request, payloads) if payloads else request
+                once |= {row.message} if found.is_once else set()
+                origins |= found.origins_of(row.message)
+        return StoreRows(request, payloads, frozenset(once), origins) if payloads else request
 
     def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted, *, is_matched: bool = True) -> None:
         """It is stored, or nobody is there that it is for."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+    from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 
 T = TypeVar("T")
 
@@ -36,15 +37,19 @@ class Sql(Protocol):
         them."""
         ...
 
+    def streams(self) -> GuestStreams:
+        """The streams of groups in this database; they are there."""
+        ...
+
 
 class SessionDatabase(Protocol):
     """A database, opened; its requests are carried out in a thread of its own."""
 
     where: str
 
-    def writing(self, watch: TimeWatch | None = None) -> AbstractContextManager[Sql]:
+    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> AbstractContextManager[Sql]:
         """All or nothing, and alone: nobody else's transaction is committed in between.  `watch`: who compares its
-        time with a steady clock (None: nobody)."""
+        time with a steady clock (None: nobody); `may_lose`: a later one is flushed before anybody is told."""
         ...
 
     def reading(self, watch: TimeWatch | None = None) -> AbstractContextManager[Sql]:

@@ -1,4 +1,4 @@
-"""SQLite: sessions in one file, safe under several processes (write-ahead log, synchronous=NORMAL)."""
+"""SQLite: sessions in one file, safe under several processes (write-ahead log)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql
 from statemachines.drivers.persistent_sessions.tables import SQLITE
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S
 from statemachines.drivers.sql.sqlite import Database
 from statemachines.persistent_sessions.store_time import StoreTime, next_time, time_of_read
+
+if TYPE_CHECKING:
+    from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 
 T = TypeVar("T")
 
@@ -70,6 +74,12 @@ class SqliteSql:
     def run(self, statement: str, **values: Any) -> int:
         return self._connection.execute(_plain(statement), values).rowcount
 
+    def streams(self) -> GuestStreams:
+        """The streams of groups in this file; they are there."""
+        from statemachines.drivers.shared_subscriptions.sqlite.guest_streams import SqliteGuestStreams
+
+        return SqliteGuestStreams(self._connection, self.now_ns)
+
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Many rows in one statement: between two of them the interpreter is handed to the event loop and back, which
         costs more than the row."""
@@ -87,16 +97,25 @@ class SqliteSql:
 class SqliteSessions:
     """The file at `path`; raises as `Database` does."""
 
-    def __init__(self, path: Path, busy_s: float = BUSY_S, clock: Clock = time.time_ns, *, identity: bytes) -> None:
+    def __init__(
+        self,
+        path: Path,
+        busy_s: float = BUSY_S,
+        clock: Clock = time.time_ns,
+        *,
+        identity: bytes,
+        durability: Durability = Durability.PROCESS,
+    ) -> None:
         def agree(connection: sqlite3.Connection) -> None:
             connection.execute("UPDATE store SET identity = ? WHERE identity IS NULL", (identity,))
 
-        self._database = Database(path, SQLITE, busy_s, clock, agree)
+        self._database = Database(path, SQLITE, busy_s, clock, agree, durability)
         self.where = str(path)
 
     @contextmanager
-    def writing(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
+    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> Iterator[Sql]:
         """All or nothing, and alone."""
+        self._database.set_flush(not may_lose)
         with self._database.transaction() as connection:
             yield SqliteSql.writing(connection, self._database.clock_ns(), watch)
 

@@ -27,6 +27,8 @@ from statemachines.drivers.persistent_sessions.collector_requests import read_ro
 from statemachines.drivers.persistent_sessions.host_request import (
     DropRows,
     HostRequest,
+    OpenWithWill,
+    Page,
     PutMessage,
     ReadPage,
     StoreRows,
@@ -34,6 +36,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life, put_missing
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
+from statemachines.drivers.persistent_sessions.life_requests import open_with_will
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
 from statemachines.drivers.persistent_sessions.machine_requests import READS as MACHINE_READS
 from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
@@ -41,9 +44,11 @@ from statemachines.drivers.persistent_sessions.operator_requests import ANSWERS 
 from statemachines.drivers.persistent_sessions.operator_requests import READS as OPERATOR_READS
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_runs import RANGES, runs_of
+from statemachines.drivers.persistent_sessions.share_rows import settle_origins
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
 from statemachines.persistent_sessions.collector_request import ReadRows
@@ -73,6 +78,11 @@ def _is_of_reads(kind: type[Any]) -> bool:
     return issubclass(kind, READS)
 
 
+def is_promise_free(request: Asked) -> bool:
+    """Nobody outside is told that it is stored: its rows come in a later request (D-510)."""
+    return isinstance(request, PutMessage) and not request.retain
+
+
 class NodeLife(msgspec.Struct, frozen=True):
     """A life of a node: nobody else has this number in this store; `identity` of the store."""
 
@@ -90,7 +100,7 @@ class SessionStore:
         self._database = database
         self._watch = watch or TimeWatch(database.where)
         self._machine = MachineRequests(database.where, page)
-        self._host = HostRequests()
+        self._host = HostRequests(database.where)
         self._tried: tuple[int, list[Any]] = (0, [])
         self._tally: BacklogTally | None = None
 
@@ -152,6 +162,10 @@ class SessionStore:
         """What sessions have beyond their bounds, as far as a collector has read."""
         return [] if self._tally is None else self._tally.take_drops()
 
+    def share_streams(self) -> None:
+        """Append each message that is for a group to its stream, in this database: the streams are there."""
+        self._host.share_streams()
+
     async def accept_clock(self) -> bool:
         """Ages count again, after a clock that was set ahead had stopped them; False: they did."""
 
@@ -180,7 +194,7 @@ class SessionStore:
             raise
 
     def _carry_out(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
-        with self._database.writing(self._watch) as sql:
+        with self._database.writing(self._watch, may_lose=all(map(is_promise_free, requests))) as sql:
             committed = self._check(sql, life)
             if committed == batch and self._tried[0] == batch:
                 return self._tried[1]  # it was carried out, and the answer was lost
@@ -216,6 +230,8 @@ class SessionStore:
             return self._store_ranges(sql, (request,))[0]
         if isinstance(request, ReadPage):
             return self._machine.page(sql, request)
+        if isinstance(request, OpenWithWill):
+            return (open_with_will(sql, request),)
         if isinstance(request, HostRequest):
             return self._host.answer(sql, request)
         if isinstance(request, OperatorRequest):
@@ -228,20 +244,29 @@ class SessionStore:
         answer = kind(sql, request)
         return () if answer is None else (answer,)
 
-    def _store_ranges(self, sql: Sql, run: Sequence[Asked]) -> list[tuple[Answer, ...]]:
+    def _store_ranges(self, sql: Sql, run: Sequence[Asked]) -> list[tuple[Answer, ...] | Page]:
         """Ranges of rows, and those of their messages that are gone."""
         ranges = [one.put if isinstance(one, StoreRows) else cast("PutRows", one) for one in run]
-        answers = self._machine.put_ranges(sql, ranges)
+        had: list[frozenset[str]] = [
+            settle_origins(sql, one.put, one.origins, one.payloads)
+            if isinstance(one, StoreRows) and one.origins
+            else frozenset()
+            for one in run
+        ]
+        once = frozenset[str]().union(*(one.once for one in run if isinstance(one, StoreRows)))
+        answers = self._machine.put_ranges(sql, ranges, once)
         payloads: dict[str, Payload] = {}
         qos: dict[str, int] = {}
-        for asked, answer in zip(run, answers, strict=True):
+        for asked, absent, answer in zip(run, had, answers, strict=True):
             if isinstance(asked, StoreRows) and isinstance(answer, RowStored):
                 for row in asked.put.rows:
-                    if row.message in asked.payloads and row.message not in payloads:
+                    if row.message in asked.payloads and row.message not in absent and row.message not in payloads:
                         payloads[row.message] = asked.payloads[row.message]
                         qos[row.message] = row.qos
         put_missing(sql, payloads, qos)
-        return [(answer,) for answer in answers]
+        return [
+            Page((answer,), gone=absent) if absent else (answer,) for answer, absent in zip(answers, had, strict=True)
+        ]
 
     def _check(self, sql: Sql, life: NodeLife) -> int:
         """The last batch of this life, if it is the node's last and this is its store."""
@@ -271,9 +296,11 @@ def open_session_store(
     page: int = PAGE,
     clock: Clock | None = None,
     steady: Clock | None = None,
+    durability: Durability = Durability.PROCESS,
 ) -> SessionStore:
     """Open it; tables are made where there are none.  `clock`, for tests, in place of the database's; `steady`: what it
-    is compared with (None: the machine's steady clock, or `clock` where that is given).
+    is compared with (None: the machine's steady clock, or `clock` where that is given); `durability`: what a commit
+    survives.
 
     Waits for the database: call it in a thread where a loop is running.  Raises `ConfigurationError` where it cannot be
     reached or used (no password is shown), `StoreUnavailable` where it is busy.
@@ -283,9 +310,9 @@ def open_session_store(
     database: SessionDatabase
     if path is not None:
         given = {} if clock is None else {"clock": clock}
-        database = SqliteSessions(path, busy_s, identity=identity, **given)
+        database = SqliteSessions(path, busy_s, identity=identity, durability=durability, **given)
     else:
-        database = _open_postgres(str(store), busy_s, clock, identity)
+        database = _open_postgres(str(store), busy_s, clock, identity, durability)
     return SessionStore(database, page, TimeWatch(database.where, steady or clock or steady_ns))
 
 
@@ -307,7 +334,9 @@ def path_of(store: str | Path) -> Path | None:
     return Path(unquote(rest[1:]))
 
 
-def _open_postgres(url: str, busy_s: float, clock: Clock | None, identity: bytes) -> SessionDatabase:
+def _open_postgres(
+    url: str, busy_s: float, clock: Clock | None, identity: bytes, durability: Durability
+) -> SessionDatabase:
     try:
         from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
     except ImportError as error:
@@ -315,4 +344,4 @@ def _open_postgres(url: str, busy_s: float, clock: Clock | None, identity: bytes
             raise
         rule = f"needs the package {error.name!r}, which is not installed: pip install 'gapless[postgres]'"
         raise ConfigurationError("store", url.rpartition("@")[2].partition("?")[0], rule) from error
-    return PostgresSessions(url, busy_s, clock, identity=identity)
+    return PostgresSessions(url, busy_s, clock, identity=identity, durability=durability)

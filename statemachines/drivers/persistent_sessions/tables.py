@@ -13,7 +13,7 @@ from typing import Final
 
 from statemachines.drivers.sql import sqlite
 
-VERSION: Final = 6
+VERSION: Final = 7
 
 UNDELIVERED: Final = 0
 DELIVERED: Final = 1
@@ -32,7 +32,47 @@ _RETAINED: Final = (
     "CREATE TABLE @retained (topic BYTES PRIMARY KEY, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
     " until_ns NUMBER NOT NULL, head BYTES)"
 )
-"""The last message of a topic that was published to be retained; the column of `store` counts them."""
+"""The last message of a topic that was published to be retained; the columns of `store` count them and their
+bytes."""
+
+_PUBLISHED_ONCE: Final = (
+    # A packet id of QoS 2 that the client of a session has published and not released; its message.
+    "CREATE TABLE @received (session BYTES NOT NULL, packet NUMBER NOT NULL, message BYTES NOT NULL,"
+    " PRIMARY KEY (session, packet))",
+    # A row that is still to be stored, of a message that comes to a subscription once; since when.  `topic` of a
+    # retained message, for which a newer one takes the place of the row.
+    "CREATE TABLE @fan_out (message BYTES NOT NULL, session BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL,"
+    " until_ns NUMBER NOT NULL, time_ns NUMBER NOT NULL, topic BYTES, PRIMARY KEY (message, session, filter))",
+    "CREATE INDEX fan_out_by_time ON @fan_out (time_ns, message)",
+    "CREATE INDEX fan_out_by_session ON @fan_out (session)",
+    "CREATE INDEX fan_out_by_topic ON @fan_out (topic)",
+)
+
+_WILLS: Final = (
+    # The will of a connection, at this `node` in this `life`; `due_ns`: when it is sent (0: its connection may live),
+    # `delay_ms` after the connection ended, or at the end of its session; `identity`: of its client, for permissions.
+    "CREATE TABLE @wills (connection BYTES PRIMARY KEY, session BYTES NOT NULL, client BYTES NOT NULL,"
+    " identity BYTES NOT NULL, topic BYTES NOT NULL, payload BYTES NOT NULL, qos NUMBER NOT NULL,"
+    " retain NUMBER NOT NULL, expiry_ms NUMBER, head BYTES, delay_ms NUMBER NOT NULL, due_ns NUMBER NOT NULL,"
+    " node BYTES NOT NULL, life NUMBER NOT NULL)",
+    "CREATE INDEX wills_by_session ON @wills (session)",
+    "CREATE INDEX wills_by_due ON @wills (due_ns, node, life)",
+)
+
+_SHARES: Final = (
+    # Groups that only SUBSCRIBE of a front declared; `idle_ns`: since when no session subscribes them (0: one does,
+    # -1: they are being destroyed).
+    "CREATE TABLE @declared_groups (filter BYTES PRIMARY KEY, idle_ns NUMBER NOT NULL)",
+    # Of a group and a stream: the offset behind the last message that was stored for a session.
+    "CREATE TABLE @carried (filter BYTES NOT NULL, stream BYTES NOT NULL, next NUMBER NOT NULL,"
+    " PRIMARY KEY (filter, stream))",
+    # Messages of a group that sessions which have ended never acknowledged.
+    "CREATE TABLE @returned (filter BYTES NOT NULL, time_ns NUMBER NOT NULL, part NUMBER NOT NULL,"
+    " message BYTES NOT NULL, topic BYTES NOT NULL, payload BYTES NOT NULL, head BYTES,"
+    " PRIMARY KEY (filter, time_ns, part))",
+    "CREATE UNIQUE INDEX returned_by_message ON @returned (message)",
+)
+"""Of groups whose streams are in the same database."""
 
 _TABLES: Final = (
     # One row.  `time_ns`: of the last commit; `identity`: of this store and no other; `routes`: how often routes have
@@ -42,8 +82,9 @@ _TABLES: Final = (
     "CREATE TABLE @store (one NUMBER PRIMARY KEY CHECK (one = 1), version NUMBER NOT NULL, time_ns NUMBER NOT NULL,"
     " identity BYTES, routes NUMBER NOT NULL, forgotten NUMBER NOT NULL, tokens NUMBER NOT NULL,"
     " sessions NUMBER NOT NULL DEFAULT 0, before_ns NUMBER NOT NULL DEFAULT 0, ahead_ns NUMBER NOT NULL DEFAULT 0,"
-    " stopped_ns NUMBER NOT NULL DEFAULT 0, retained NUMBER NOT NULL DEFAULT 0)",
-    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0)",
+    " stopped_ns NUMBER NOT NULL DEFAULT 0, retained NUMBER NOT NULL DEFAULT 0,"
+    " retained_bytes NUMBER NOT NULL DEFAULT 0)",
+    f"INSERT INTO @store VALUES (1, {VERSION}, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
     # A process that serves sessions: its `life`, until when it is thought to live, and the number of the last batch of
     # requests that it has committed.
     "CREATE TABLE @nodes (name BYTES PRIMARY KEY, life NUMBER NOT NULL, until_ns NUMBER NOT NULL,"
@@ -89,6 +130,9 @@ _TABLES: Final = (
     " time_ns NUMBER NOT NULL, head BYTES)",
     _RETAINED,
     *_FOUND_ALONE,
+    *_PUBLISHED_ONCE,
+    *_WILLS,
+    *_SHARES,
 )
 
 UPGRADES: Final = {
@@ -117,10 +161,18 @@ UPGRADES: Final = {
         "ALTER TABLE @store ADD COLUMN retained NUMBER NOT NULL DEFAULT 0",
         _RETAINED,
     ),
+    6: (
+        *_PUBLISHED_ONCE,
+        *_WILLS,
+        *_SHARES,
+        "ALTER TABLE @store ADD COLUMN retained_bytes NUMBER NOT NULL DEFAULT 0",
+        "UPDATE @store SET retained_bytes = (SELECT coalesce(sum(length(payload)), 0) FROM @retained)",
+    ),
 }
 """Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted; 3: connections
 of a client are; 4: markers, routes that are gone and nodes that live have an index, and a clock that leaps is noted;
-5: messages have heads; 6: messages are retained, and subscriptions have options of a front."""
+5: messages have heads; 6: messages are retained, and subscriptions have options of a front; 7: packet
+ids of publishers and wills are kept, and messages of groups are stored once."""
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
 

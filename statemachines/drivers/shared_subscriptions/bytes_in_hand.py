@@ -15,7 +15,8 @@ from typing import Final
 
 from statemachines.drivers.shared_subscriptions.store import StoredPayload, size_of
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions.session_record import Reading
+from statemachines.shared_subscriptions.relaxed_order import find_in_hand
+from statemachines.shared_subscriptions.session_record import FETCHED, IN_HAND, Reading
 
 logger = logging.getLogger("gapless")
 
@@ -78,6 +79,8 @@ class BytesInHand:
         self._readings = readings
         self._warning_s = warning_s
         self._sizes: dict[str, MessageSizes] = {}
+        self._again: dict[tuple[str, int, int], int] = {}
+        """Of messages that were given back while their stream went on, and were fetched again."""
         self._counted = 0
         """No less than what is in hand."""
         self._change: asyncio.Event | None = None
@@ -94,6 +97,12 @@ class BytesInHand:
         self._counted += known.sums[-1] - before
         if len(known.sums) > KEPT_MAX:
             self._forget_done(key, known)
+
+    def put_again(self, key: str, grant: int, first: int, messages: list[StoredPayload]) -> None:
+        """A message was fetched again that was given back."""
+        size = sum(map(size_of, messages))
+        self._again[key, grant, first] = size
+        self._counted += size
 
     def note_change(self) -> None:
         """Messages were acknowledged, or readings have ended."""
@@ -126,7 +135,7 @@ class BytesInHand:
     def _forget_done(self, key: str, sizes: MessageSizes) -> None:
         reading = self._readings().get(key)
         if reading is not None and reading.grant == sizes.grant:
-            sizes.forget(reading.progress)
+            sizes.forget(find_low(reading))
 
     def _count(self) -> None:
         """Exactly; what is acknowledged is forgotten."""
@@ -136,6 +145,19 @@ class BytesInHand:
             if reading is None or reading.grant != sizes.grant or reading.progress >= sizes.end:
                 del self._sizes[key]
                 continue
-            sizes.forget(reading.progress)
+            sizes.forget(find_low(reading))
             self._counted += sizes.between(reading.progress, reading.fetched)
             self._counted -= sum(sizes.between(first, last + 1) for first, last in reading.acked.items())
+            self._counted -= sum(sizes.between(at, at + 1) for at in reading.returned)
+        for key, grant, at in list(self._again):
+            reading = readings.get(key)
+            one = reading.returned.get(at) if reading is not None and reading.grant == grant else None
+            if one is None or one.turn not in (FETCHED, IN_HAND):
+                del self._again[key, grant, at]
+        self._counted += sum(self._again.values())
+
+
+def find_low(reading: Reading) -> int:
+    """All before this offset is acknowledged, or was given back."""
+    first = find_in_hand(reading)
+    return reading.delivered if first is None else first

@@ -91,19 +91,20 @@ class Delivered(msgspec.Struct, frozen=True, eq=False):
         if durable:
             await self.session.wait_durable(self)
 
-    async def nack(self, *, delay: float = 0.0) -> None:
+    async def nack(self, *, delay: float = 0.0, reason: str = "") -> None:
         """Give the message back: it is handed over again before anything behind it in its stream, by this member or
         another.  What was handed over behind it comes again as well, unless it is acknowledged meanwhile.
 
         Args:
             delay: seconds for which the stream waits, a day at most.
+            reason: why, in 512 characters at most; the dead letter of the message says it.
 
         Raises:
             LocalProtocolError: the message is not in hand (any more): it was acknowledged or given back, or the lease
                 or grant of its stream has ended.
-            ConfigurationError: the delay is none.
+            ConfigurationError: the delay is none, or the reason is too long or no text.
         """
-        self.session.give_back(self, delay)
+        self.session.give_back(self, delay, reason)
 
     def __repr__(self) -> str:
         return f"<message {self.offset} of {self.stream}, {len(self.payload)} bytes>"

@@ -13,8 +13,9 @@ from typing import Final
 import msgspec
 
 from statemachines.kernel import Answer, GaplessError
+from statemachines.shared_subscriptions.acknowledged_ranges import is_in_ranges
 from statemachines.shared_subscriptions.claim import PAGE
-from statemachines.shared_subscriptions.group_store import Read, ReadDone, Stored
+from statemachines.shared_subscriptions.group_store import FailingMessage, Read, ReadDone, Stored
 
 LOOKS: Final = 4
 """The records are read so often in a commit interval."""
@@ -28,10 +29,10 @@ class AcknowledgementUncertain(GaplessError):
 
 
 class Waiter(msgspec.Struct, eq=False):
-    """Somebody who waits until the record `key` covers `offset`.  `is_granted`: whether the grant still stands;
-    `over_s`: when it was first seen to be over (0: it was not)."""
+    """Somebody who waits until the records `keys` (of the progress, and of what stands beside it) cover `offset`.
+    `is_granted`: whether the grant still stands; `over_s`: when it was first seen to be over (0: it was not)."""
 
-    key: str
+    keys: tuple[str, str]
     stream: str
     offset: int
     is_granted: Callable[[], bool]
@@ -49,13 +50,13 @@ class DurableProgress:
         self._waiters: list[Waiter] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def wait(self, key: str, stream: str, offset: int, is_granted: Callable[[], bool]) -> None:
-        """Returns when the record `key` says that `offset` is acknowledged.
+    async def wait(self, keys: tuple[str, str], stream: str, offset: int, is_granted: Callable[[], bool]) -> None:
+        """Returns when the records `keys` say that `offset` is acknowledged.
 
         Raises `AcknowledgementUncertain` where the grant ends, or this is closed, before it does.
         """
         loop = asyncio.get_running_loop()
-        waiter = Waiter(key, stream, offset, is_granted, loop.create_future())
+        waiter = Waiter(keys, stream, offset, is_granted, loop.create_future())
         self._waiters.append(waiter)
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._look())
@@ -75,7 +76,7 @@ class DurableProgress:
     async def _look(self) -> None:
         """Read what is waited for, again and again, until nobody waits."""
         while self._waiters:
-            keys = tuple(dict.fromkeys(waiter.key for waiter in self._waiters))[:PAGE]
+            keys = tuple(dict.fromkeys(key for waiter in self._waiters for key in waiter.keys))[:PAGE]
             (answer,) = await self._ask(Read(0, keys))
             if isinstance(answer, ReadDone):
                 self._judge(dict(zip(keys, answer.records, strict=True)))
@@ -83,8 +84,8 @@ class DurableProgress:
 
     def _judge(self, records: dict[str, Stored | None]) -> None:
         now_s = asyncio.get_running_loop().time()
-        for waiter in [waiter for waiter in self._waiters if waiter.key in records]:
-            if covers(records[waiter.key], waiter.offset):
+        for waiter in [waiter for waiter in self._waiters if waiter.keys[1] in records]:
+            if any(covers(records[key], waiter.offset) for key in waiter.keys):
                 self._waiters.remove(waiter)
                 if not waiter.outcome.done():
                     waiter.outcome.set_result(None)
@@ -98,7 +99,9 @@ class DurableProgress:
 
 
 def covers(stored: Stored | None, offset: int) -> bool:
-    """Whether this record of a stream's progress says that `offset` is acknowledged."""
+    """Whether this record of a stream says that `offset` is acknowledged."""
+    if stored is not None and isinstance(stored.value, FailingMessage):
+        return is_in_ranges(stored.value.acked, offset)
     return stored is not None and isinstance(stored.value, int) and stored.value > offset
 
 

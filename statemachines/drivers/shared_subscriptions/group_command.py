@@ -14,11 +14,21 @@ app = typer.Typer(no_args_is_help=True, help="Declare a group of consumers, or d
 
 Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="$shared/GROUP/FILTER")]
 
+Order = Annotated[
+    str | None,
+    typer.Option(
+        help="strict: a message that is given back keeps back those behind it in its stream;"
+        " relaxed: its stream goes on. Without it: as the group was declared, or strict."
+    ),
+]
+
 Stream = Annotated[str, typer.Argument(metavar="STREAM", help="As `gapless group parked` and the log name it")]
 
 
 @app.command()
-def declare(subscription: Subscription, store: Store, start: Start = "now", config: Config = None) -> None:
+def declare(
+    subscription: Subscription, store: Store, start: Start = "now", order: Order = None, config: Config = None
+) -> None:
     """Declare a group before anybody subscribes: what is stored from its start on is kept for its members.
 
     To subscribe declares a group as well, from now on; a group that is declared already is left as it is.
@@ -27,9 +37,11 @@ def declare(subscription: Subscription, store: Store, start: Start = "now", conf
 
     times = read_configuration(config)
     log_plainly()
-    told = asyncio.run(run_without_waiting(declare_group(subscription, store=store, start=start, configuration=times)))
+    declaring = declare_group(subscription, store=store, start=start, order=order, configuration=times)  # type: ignore[arg-type]
+    told = asyncio.run(run_without_waiting(declaring))
     begins = "the beginning" if told.start_ns == 0 else f"{told.start_ns} ns of store time"
-    print(f"{subscription}: {'was declared already' if told.found else 'declared'}, from {begins} on")
+    says = f"{subscription}: {'was declared already' if told.found else 'declared'}, from {begins} on"
+    print(f"{says}, in relaxed order" if told.order == "relaxed" else says)
 
 
 @app.command()

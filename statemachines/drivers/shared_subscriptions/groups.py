@@ -31,12 +31,14 @@ from statemachines.shared_subscriptions.group import (
     GroupRecord,
     check_dead_letters,
     differing,
+    order_of,
     start_of,
 )
 from statemachines.shared_subscriptions.group_store import (
     Commit,
     Committed,
     FailingMessage,
+    Order,
     Scan,
     Scanned,
     Stored,
@@ -49,15 +51,22 @@ Told = TypeVar("Told", bound=Event)
 
 
 async def declare(
-    subscription: str, *, store: str | Path, start: str | int = "now", configuration: Configuration | None = None
+    subscription: str,
+    *,
+    store: str | Path,
+    start: str | int = "now",
+    order: Order | None = None,
+    configuration: Configuration | None = None,
 ) -> GroupDeclared:
     """Declare the group of `subscription` unless it is declared; it begins at `start`: "now", "beginning" (everything
-    stored), or nanoseconds of store time.
+    stored), or nanoseconds of store time.  `order`: "strict", or "relaxed", where a message that is given back does not
+    keep back those behind it in its stream (None: as the group was declared, or strict).
 
-    Raises `ConfigurationError` for a malformed subscription or start, where the group lives by other times, or where
-    its filter matches the dead-letter topic of the configuration.
+    Raises `ConfigurationError` for a malformed subscription, start or order, where the group lives by other times or
+    was declared with another order, or where its filter matches the dead-letter topic of the configuration.
     """
-    return await _operate(subscription, store, configuration, Declare(start_of(start)), GroupDeclared)
+    declaration = Declare(start_of(start), order_of(order))
+    return await _operate(subscription, store, configuration, declaration, GroupDeclared)
 
 
 async def destroy(

@@ -27,11 +27,11 @@ from statemachines.drivers.options import (
 from statemachines.drivers.plain_text import plain_line
 from statemachines.drivers.signals import on_first_signal, run_until_signal
 from statemachines.input_file import decode_input, read_input
-from statemachines.kernel import GaplessError
+from statemachines.kernel import ConfigurationError, GaplessError
 
 if TYPE_CHECKING:
     from statemachines.drivers.shared_subscriptions.consumer_file import ConsumerFile
-    from statemachines.drivers.shared_subscriptions.deliveries import Deliveries
+    from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
 
 Store = Annotated[
     str,
@@ -138,6 +138,9 @@ def consumer(
     drain: Annotated[
         bool, typer.Option("--drain", help="On SIGTERM first finish what is in hand; a second one ends it at once.")
     ] = False,
+    heads: Annotated[
+        bool, typer.Option("--heads", help="Print key, headers and timestamp of each message too, as JSON.")
+    ] = False,
     state: State = None,
     trace: Trace = None,
     config: Config = None,
@@ -175,7 +178,7 @@ def consumer(
             if drain:
                 on_first_signal(lambda: asyncio.ensure_future(messages.unsubscribe()))
             async for some in messages.batches(batch):
-                await deal_with(some, file, work_ms)
+                await deal_with(some, file, work_ms, heads)
 
     run_until_signal(work())
 
@@ -188,6 +191,10 @@ def publisher(
     name: NameOrChance = None,
     rate: Annotated[int, typer.Option(min=1, max=10_000_000, help="Messages a second.")] = 2_000,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages in one append.")] = 50,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header of every message; may be given often.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="The key of every message.")] = None,
     state: State = None,
     trace: Trace = None,
     number: Number = None,
@@ -200,6 +207,7 @@ def publisher(
     from statemachines.drivers.shared_subscriptions import text_lines as lines
     from statemachines.drivers.shared_subscriptions.publisher import Publisher
 
+    headers = parse_headers(header or [])
     topics = lines.read(path)
     done, total = 0, sum(map(len, topics.values()))
 
@@ -212,7 +220,7 @@ def publisher(
             on_first_signal(told.set)
             try:
                 for topic, part in lines.in_turn(topics, batch):
-                    await publishing.publish(topic, part)
+                    await publishing.publish(topic, part, headers=headers, key=None if key is None else key.encode())
                     done += len(part)
                     with suppress(TimeoutError):
                         await asyncio.wait_for(told.wait(), max(0.0, begin + done / rate - loop.time()))
@@ -228,14 +236,15 @@ def publisher(
     run_until_signal(work(), unfinished)
 
 
-async def deal_with(messages: Deliveries, file: ConsumerFile | None, work_ms: float) -> None:
+async def deal_with(messages: Deliveries, file: ConsumerFile | None, work_ms: float, heads: bool = False) -> None:
     """Note or print what came, work on it, acknowledge it."""
     stream, grant = messages[0].stream, messages[0].grant
     contents = [(message.offset, message.payload) for message in messages]
     if file is None:
         for message in messages:
             text = plain_line(message.payload.decode(errors="replace"))
-            print(f"{plain_line(message.topic)}\t{message.offset}\t{text}", flush=True)
+            head = f"\t{plain_line(describe_head(message))}" if heads else ""
+            print(f"{plain_line(message.topic)}\t{message.offset}\t{text}{head}", flush=True)
     else:
         file.got(stream, grant, contents, messages[0].owner)
     if work_ms:
@@ -244,6 +253,24 @@ async def deal_with(messages: Deliveries, file: ConsumerFile | None, work_ms: fl
         await message.ack()
     if file is not None:
         file.write_acknowledged(stream, grant, contents)
+
+
+def describe_head(message: Delivered) -> str:
+    """Key, headers and timestamp of a message, as a JSON object; bytes as text, as far as they are."""
+    headers = [(name, value.decode(errors="replace")) for name, value in message.headers]
+    key = None if message.key is None else message.key.decode(errors="replace")
+    return msgspec.json.encode({"key": key, "headers": headers, "timestamp": message.timestamp}).decode()
+
+
+def parse_headers(texts: list[str]) -> list[tuple[str, bytes]]:
+    """Names and values of NAME=VALUE.
+
+    Raises `ConfigurationError` for a text that is none.
+    """
+    for text in texts:
+        if "=" not in text:
+            raise ConfigurationError("--header", text, "must be NAME=VALUE")
+    return [(name, value.encode()) for name, _, value in (text.partition("=") for text in texts)]
 
 
 def read_configuration(path: Path | None, option: str = "--config") -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from statemachines.kernel import Event, Node, Step
+from statemachines.shared_subscriptions.relaxed_order import find_in_hand
 from statemachines.shared_subscriptions.session import Dismiss, SessionRecord
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines.shared_subscriptions.stream import Finish, Install, Uninstall
@@ -89,7 +90,7 @@ class RebalanceCallbacks:
             return
         if self.is_leaving and not reading.finishing:
             self._say(REVOKED, stream)
-        elif not reading.finishing or reading.progress < reading.delivered:
+        elif not reading.finishing or find_in_hand(reading) is not None:
             self._say(LOST, stream)
 
     def _say(self, name: str, stream: str) -> None:

@@ -95,7 +95,8 @@ def is_possible(name: str, value: Value) -> bool:
     if isinstance(value, Claim):
         return 0 <= value.epoch < NUMBER_MAX
     if isinstance(value, FailingMessage):
-        return 0 <= value.progress < NUMBER_MAX and 0 <= value.count <= COUNT_MAX
+        acked_most = max((last for _, last in value.acked), default=0)
+        return 0 <= value.progress < NUMBER_MAX and 0 <= value.count <= COUNT_MAX and acked_most < NUMBER_MAX - 1
     if isinstance(value, int) and name:
         return 0 <= value <= NUMBER_MAX - (name == ROOT)
     return True

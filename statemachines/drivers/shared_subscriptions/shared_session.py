@@ -74,8 +74,8 @@ from statemachines.shared_subscriptions.agent_record import Private, Shared
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
 from statemachines.shared_subscriptions.handler import Handler
-from statemachines.shared_subscriptions.message import ToConsumer
-from statemachines.shared_subscriptions.names import PROGRESS
+from statemachines.shared_subscriptions.message import REASON_MAX, ToConsumer
+from statemachines.shared_subscriptions.names import FAILING, PROGRESS
 from statemachines.shared_subscriptions.private_subscription import NOW, ReadTo
 from statemachines.shared_subscriptions.relay import check_relay
 from statemachines.shared_subscriptions.session import Deliver, Ended, Nack, Ready
@@ -191,6 +191,8 @@ class SharedSession:
         self._refused: dict[str, DeclarationRefused] = {}
         self._progress: dict[str, dict[str, int]] = {}
         self._locker: PayloadBuffer[StoredPayload] = PayloadBuffer()
+        self._again: PayloadBuffer[StoredPayload] = PayloadBuffer()
+        """Of each stream one message that was given back while the stream goes on."""
         self._stalled = StalledStreams(stall_warning_s, environment.steady_ns, self._reading_of)
         self._is_failing = False
         """The last read of the store has failed."""
@@ -436,13 +438,14 @@ class SharedSession:
         else:
             ranges.append([first, last])
 
-    def give_back(self, message: Delivered, delay_s: float) -> None:
+    def give_back(self, message: Delivered, delay_s: float, reason: str = "") -> None:
         """Hand this message over again, as `Delivered.nack` says."""
         if not 0 <= delay_s <= DELAY_MAX_S:
             raise ConfigurationError("delay", delay_s, f"must be seconds, from 0 to {DELAY_MAX_S:.0f} (a day)")
+        check_reason(reason)
         self._flush_acks()
         delay_ns = round(delay_s * 1e9)
-        nack = Nack(message.owner, message.stream, message.grant, message.offset, delay_ns)
+        nack = Nack(message.owner, message.stream, message.grant, message.offset, delay_ns, reason)
         self._host.check_nack(nack, message.delivery_count - 1)
         self._runtime.run(partial(self._host.give_back, nack))
 
@@ -462,8 +465,10 @@ class SharedSession:
             reading = self._reading_of(key)
             return reading is not None and reading.grant == grant
 
-        record = group_store.record_key(group, topic_filter, f"{PROGRESS}{stream}")
-        await self._durable.wait(record, stream, message.offset, is_granted)
+        record, beside = (
+            group_store.record_key(group, topic_filter, f"{name}{stream}") for name in (PROGRESS, FAILING)
+        )
+        await self._durable.wait((record, beside), stream, message.offset, is_granted)
 
     def _take(self, limit: int) -> Deliveries:
         self._taken = None
@@ -472,7 +477,8 @@ class SharedSession:
         if taken is None:
             return Deliveries()
         key = reading_key(taken.owner, taken.stream)
-        payloads = self._locker.take(key, taken.grant, taken.first, taken.last)
+        buffer = self._again if self._again.has(key, taken.grant, taken.first) else self._locker
+        payloads = buffer.take(key, taken.grant, taken.first, taken.last)
         subscription = self._names[self._host.subscription_of(taken.owner)]
         self._in_hand.note_change()  # where handing it over acknowledges it
         self._stalled.hand_over(key)
@@ -590,9 +596,11 @@ class SharedSession:
         """What the session says it has counted is kept until it is delivered."""
         out, counted = self._host.take_in(answer, now_ns)
         for one in counted:
-            self._locker.put(one.key, one.grant, one.first, payloads[one.part])
-            self._in_hand.put(one.key, one.grant, one.first, payloads[one.part])
+            buffer, count = (self._again, self._in_hand.put_again) if one.again else (self._locker, self._in_hand.put)
+            buffer.put(one.key, one.grant, one.first, payloads[one.part])
+            count(one.key, one.grant, one.first, payloads[one.part])
         self._locker.forget(self._host.reads.readings)
+        self._again.forget(self._host.reads.readings)
         return out
 
     def _answered(self, party: str, answer: Answer, now_ns: int) -> list[Outgoing]:
@@ -648,6 +656,18 @@ class SharedSubscription(SharedSession):
     async def unsubscribe(self, subscription: str = "") -> None:
         """Deliver nothing new, finish what is in hand; iteration ends when that is done."""
         await super().unsubscribe(subscription or self.subscription)
+
+
+def check_reason(reason: str) -> None:
+    """Raises `ConfigurationError` for a reason that is too long, or that UTF-8 cannot express."""
+    if not isinstance(reason, str) or len(reason) > REASON_MAX:
+        shown = reason[:40] if isinstance(reason, str) else reason
+        raise ConfigurationError("reason", shown, f"must be text of at most {REASON_MAX} characters")
+    try:
+        reason.encode()
+    except UnicodeEncodeError as error:
+        rule = f"must be text that UTF-8 can express: {error.reason}"
+        raise ConfigurationError("reason", repr(reason[:40]), rule) from error
 
 
 def limit_wait(configuration: Configuration, ack_wait_s: float | None) -> Configuration:

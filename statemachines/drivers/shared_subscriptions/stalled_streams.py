@@ -17,6 +17,7 @@ import msgspec
 
 from statemachines.drivers.clock import Clock
 from statemachines.kernel import ConfigurationError, in_order
+from statemachines.shared_subscriptions.relaxed_order import find_in_hand
 from statemachines.shared_subscriptions.session_record import Reading
 
 logger = logging.getLogger("gapless")
@@ -65,9 +66,10 @@ class StalledStreams:
         if key in self._stands or not self._after_ns:
             return
         reading = self._reading_of(key)
-        if reading is None or reading.progress == reading.delivered:
+        first = None if reading is None else find_in_hand(reading)
+        if reading is None or first is None:
             return
-        self._stands[key] = Stand(reading.grant, reading.progress, self._clock(), self._after_ns)
+        self._stands[key] = Stand(reading.grant, first, self._clock(), self._after_ns)
         if self._wake is None:
             self._look_soon()
 
@@ -77,6 +79,8 @@ class StalledStreams:
         stand, reading = self._stands.get(key), self._reading_of(key)
         if stand is None or reading is None or reading.delivered - reading.progress < buffer:
             return
+        if find_in_hand(reading) != reading.progress:
+            return  # it was given back, and its stream goes on
         is_same = (reading.grant, reading.progress) == (stand.grant, stand.progress)
         if not (is_same and stand.is_full) and has_left_one_out(reading):
             now_ns = self._clock()
@@ -94,11 +98,12 @@ class StalledStreams:
         for _ in range(min(len(self._stands), LOOK_MAX)):
             key, stand = self._stands.popitem(last=False)
             reading = self._reading_of(key)
-            if reading is None or reading.progress == reading.delivered:
+            first = None if reading is None else find_in_hand(reading)
+            if reading is None or first is None:
                 continue
             self._stands[key] = stand
-            if (reading.grant, reading.progress) != (stand.grant, stand.progress):
-                stand.grant, stand.progress = reading.grant, reading.progress
+            if (reading.grant, first) != (stand.grant, stand.progress):
+                stand.grant, stand.progress = reading.grant, first
                 stand.since_ns, stand.say_ns, stand.is_full = now_ns, self._after_ns, False
             elif now_ns - stand.since_ns >= stand.say_ns:
                 stand.say_ns *= 2
@@ -126,6 +131,7 @@ class StalledStreams:
         self._window_ns, self._lines, self._left_out = now_ns, 0, 0
 
     def _say(self, reading: Reading, stood_ns: int) -> None:
+        first = find_in_hand(reading)
         if self._lines >= LINES_MAX:
             self._left_out += 1
             return
@@ -137,7 +143,7 @@ class StalledStreams:
             reading.stream,
             reading.progress,
             stood_ns / 1e9,
-            reading.progress,
+            first,
             reading.delivered - reading.progress,
         )
 

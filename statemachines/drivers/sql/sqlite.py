@@ -9,13 +9,15 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavailable
 from statemachines.drivers.sql.lock_holder import lock_holder
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
@@ -42,13 +44,39 @@ class Layout(NamedTuple):
     version: int
     statements: tuple[str, ...]
     upgrades: Mapping[int, Callable[[sqlite3.Connection], tuple[str, ...]]] = {}
+    prefix: str = ""
+    """How the names of its tables begin, where a statement says `@`."""
+    has_prefixes: bool = False
+    """Whether statements say `@` at all."""
+    is_guest: bool = False
+    """Its tables are in a file that another layout has made, whose `application` and `version` these are."""
+
+
+@cache
+def name_tables(statement: str, prefix: str) -> str:
+    """The statement with the names of tables: `prefix` where it says `@`."""
+    return statement.replace("@", prefix)
+
+
+class PrefixedConnection(sqlite3.Connection):
+    """A connection whose statements say `@table`."""
+
+    prefix = ""
+
+    def execute(self, statement: str, values: Any = (), /) -> sqlite3.Cursor:
+        """As of every connection."""
+        return super().execute(name_tables(statement, self.prefix), values)
+
+    def executemany(self, statement: str, rows: Any, /) -> sqlite3.Cursor:
+        """As of every connection."""
+        return super().executemany(name_tables(statement, self.prefix), rows)
 
 
 class Database:
     """One connection to the file at `path`, used by one worker thread.
 
     `layout`: what it holds; `clock`: nanoseconds since the epoch; `agree(connection)`: in the transaction that opens
-    the file, what else it must hold or be refused for.
+    the file, what else it must hold or be refused for; `durability`: what a commit survives.
 
     Raises `ConfigurationError` where the file cannot be opened, is not ours, or is of another version,
     `StoreUnavailable` where another process keeps it locked or its disk is full, `StoreDamaged` where its content is
@@ -62,13 +90,18 @@ class Database:
         busy_s: float = BUSY_S,
         clock: Clock = time.time_ns,
         agree: Callable[[sqlite3.Connection], None] = lambda connection: None,
+        durability: Durability = Durability.PROCESS,
     ) -> None:
         self.path = path
         self._place = path.absolute()  # wherever the process goes
         self._layout = layout
+        self._stamp = f"UPDATE {layout.prefix}store SET time_ns = ?"
+        self._last = f"SELECT time_ns FROM {layout.prefix}store"
         self._busy_s = busy_s
         self._clock = clock
         self._agree = agree
+        self._is_power = durability is Durability.POWER
+        self._is_flushed = False
         self._closed = False
         self._locked_since = time.monotonic()
         """When the first of the calls began that found it locked, one after the other."""
@@ -124,6 +157,14 @@ class Database:
                 self._locked_since = math.inf
             yield self.connection
 
+    def set_flush(self, is_flushed: bool) -> None:
+        """Between transactions: the next ones wait for fsync at their end, if commits are to survive a power failure;
+        with them all that was committed before is flushed."""
+        is_flushed = is_flushed and self._is_power
+        if is_flushed is not self._is_flushed:
+            self.connection.execute(f"PRAGMA synchronous = {'FULL' if is_flushed else 'NORMAL'}")
+            self._is_flushed = is_flushed
+
     def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
         """Several reads of one state."""
         return self.transaction("BEGIN")
@@ -139,11 +180,11 @@ class Database:
     def stamp(self) -> int:
         """The store's time, for what this transaction commits: after every other commit, whatever the clock does."""
         now_ns = max(self._clock(), self._last_ns() + 1)
-        self.connection.execute("UPDATE store SET time_ns = ?", (now_ns,))
+        self.connection.execute(self._stamp, (now_ns,))
         return now_ns
 
     def _last_ns(self) -> int:
-        (last,) = self.connection.execute("SELECT time_ns FROM store").fetchone()
+        (last,) = self.connection.execute(self._last).fetchone()
         return int(last)
 
     # -- opening ------------------------------------------------------------------------------------------------
@@ -158,7 +199,7 @@ class Database:
         self._make_private()
         try:
             # Absolute: SQLite has other meanings for ":memory:" and the like.
-            connection = sqlite3.connect(self._place, timeout=self._busy_s, isolation_level=None)
+            connection = self._connect()
         except sqlite3.Error as error:
             raise self._explain(error) from error
         try:
@@ -170,6 +211,15 @@ class Database:
             connection.close()
             raise
         self._opened = _identity(self._place)
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        if not self._layout.has_prefixes:
+            return sqlite3.connect(self._place, timeout=self._busy_s, isolation_level=None)
+        connection = sqlite3.connect(
+            self._place, timeout=self._busy_s, isolation_level=None, factory=PrefixedConnection
+        )
+        connection.prefix = self._layout.prefix
         return connection
 
     def _make_private(self) -> None:
@@ -200,12 +250,14 @@ class Database:
         # To write also where nothing is to be made: it fails where we may not.
         with _transaction(connection, "BEGIN IMMEDIATE"):
             version = self._check(connection)
-            if version == 0:
+            if version == 0 or (self._layout.is_guest and not has_table(connection, f"{self._layout.prefix}store")):
                 for statement in self._layout.statements:
                     connection.execute(statement)
+            said: Sequence[str] = ()
+            if not self._layout.is_guest:
                 connection.execute(f"PRAGMA application_id = {self._layout.application}")
-            said = self._upgrade(connection, version) if version else ()
-            connection.execute(f"PRAGMA user_version = {self._layout.version}")
+                said = self._upgrade(connection, version) if version else ()
+                connection.execute(f"PRAGMA user_version = {self._layout.version}")
             self._agree(connection)
         for line in said:
             logger.warning("%s: %s", self.path, line)
@@ -222,14 +274,14 @@ class Database:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if (application, version, tables) == (0, 0, 0):
+        if (application, version, tables) == (0, 0, 0) and not self._layout.is_guest:
             return 0
         if application >> 24 == OURS and application != self._layout.application:
             what = "is a store of another protocol"
             raise self._refuse(f"{what}, and this needs one of {self._layout.title}; give it a database of its own")
         if application != self._layout.application:
             raise self._refuse("is a database of another program; give a path of its own, which is made anew")
-        if version != self._layout.version and version not in self._layout.upgrades:
+        if not self._layout.is_guest and version != self._layout.version and version not in self._layout.upgrades:
             reads = f"this gapless reads version {self._layout.version}"
             rule = f"is of version {version}, and {reads}; use the gapless that made it"
             raise self._refuse(f"{rule}, or give another path")
@@ -259,6 +311,12 @@ class Database:
             return self._damaged(error)
         rule = f"cannot be opened for writing ({error}); the file, if it is there, and its directory must be writable"
         return self._refuse(rule)
+
+
+def has_table(connection: sqlite3.Connection, table: str) -> bool:
+    """Whether the file has it."""
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
+    return found.fetchone() is not None
 
 
 @contextmanager

@@ -10,18 +10,21 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from statemachines.demo.persistent_sessions import DEMO, real
+from statemachines.demo.persistent_sessions import DEMO, broker_kill, real
 from statemachines.demo.persistent_sessions.account import Account, account_for, wrong_in
+from statemachines.demo.persistent_sessions.broker_kill import BrokerRow
 from statemachines.demo.persistent_sessions.client import Client
-from statemachines.demo.persistent_sessions.play import real_lines
+from statemachines.demo.persistent_sessions.play import broker_line, real_lines
 from statemachines.demo.protocol import Given
 from statemachines.drivers.persistent_sessions import SessionTaken
 from statemachines.kernel import ConfigurationError
+from statemachines.testing.mqtt_connections.mqtt_broker import KINDS as KINDS_OF_BROKERS
 from statemachines.trace.log import read_logs
 from statemachines_reports.pipeline import analyze
 
 LINES = [b"one", b"two words", b"three", b"four"]
 WHOLE = Account(stored=4, delivered=4, again=1, twice=0, missing=0, late=0, foreign=0)
+KINDS = ("mosquitto-persistence", "ours-process")
 SAID = ["0 new one", "1 new two words", "1 again two words", "2 new three", "3 new four"]
 
 
@@ -96,6 +99,18 @@ def test_a_client_that_is_held_acknowledges_nothing_until_it_goes_on(tmp_path):
     assert (tmp_path / "got").read_bytes() == b"0 new line 0\n1 again line 1\n2 new line 2\n"
 
 
+def test_a_broker_that_loses_or_reorders_is_not_whole_and_one_that_is_missing_says_so(tmp_path, monkeypatch):
+    whole = BrokerRow("ours", 10, 50.0, 10, True, "at the other node")
+    assert broker_line([whole]).held
+    for changed in ({"kept": 9}, {"is_ordered": False}, {"published": 0, "kept": 0}):
+        assert not broker_line([replace(whole, **changed)]).held, changed
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(KINDS_OF_BROKERS, "nats", KINDS_OF_BROKERS["nats"]._replace(program="no-such-broker"))
+    (row,) = broker_kill.kill_brokers(tmp_path, lambda line: None, ("nats",))
+    assert "no-such-broker" in row.text
+    assert "install the package" in row.text
+
+
 def test_an_input_without_lines_is_named(tmp_path):
     (tmp_path / "empty.txt").write_text("\n \n")
     given = Given(1, DEMO.options(input=str(tmp_path)))
@@ -106,6 +121,9 @@ def test_an_input_without_lines_is_named(tmp_path):
 def test_a_short_run_loses_a_node_and_no_line(tmp_path, monkeypatch):
     monkeypatch.setattr(real, "LINES", 300)
     monkeypatch.setattr(real, "HELD", 80)
+    monkeypatch.setattr(
+        broker_kill, "kill_brokers", partial(broker_kill.kill_brokers, kinds=KINDS, messages=60, quiet_s=3.0)
+    )
     said, heard = [], []
     out = tmp_path / "demo"
     played = DEMO.play(out, Given(1, DEMO.options()), said.append, lambda done, of: heard.append((done, of)))
@@ -117,6 +135,10 @@ def test_a_short_run_loses_a_node_and_no_line(tmp_path, monkeypatch):
     assert 0 < one.back_s < one.seconds
     assert 0 < one.slowest_s < one.seconds
     assert heard[-1] == (300, 300)
+    lost, kept = played.figures["brokers"]
+    assert (lost.published, lost.kept) == (60, 0)
+    assert (kept.published, kept.kept, kept.is_whole, kept.place) == (60, 60, True, "at the other node")
+    assert [line for line in said if line.startswith("brokers: ")] == [f"brokers: {one.text}" for one in (lost, kept)]
     assert sum("SIGKILL to a" in line for line in said) == 1
     lives = sorted(log.head.life.partition(".")[0] for log in read_logs(out / "real" / "trace"))
     assert lives == ["a~1", "a~2", "b~1", "nemesis~1"]

@@ -25,9 +25,9 @@ def run(body):
 
 
 @asynccontextmanager
-async def mqtt_node(store, name="a", **given):
+async def mqtt_node(store, name="a", node_options=None, **given):
     async with (
-        SessionNode(store, name=name, **QUICK) as node,
+        SessionNode(store, name=name, **QUICK, **(node_options or {})) as node,
         MqttNode(node, **{"listen": ("127.0.0.1", 0), **given}) as mqtt,
     ):
         yield mqtt

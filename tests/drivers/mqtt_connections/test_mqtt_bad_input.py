@@ -15,21 +15,28 @@ from statemachines.drivers.mqtt_connections import MqttNode, MqttSettings, Passw
 from statemachines.drivers.mqtt_connections import mqtt_node as module
 from statemachines.drivers.password_file import hash_password
 from statemachines.drivers.permission_file import PermissionFile
-from statemachines.drivers.persistent_sessions import SessionNode
+from statemachines.drivers.persistent_sessions import SessionNode, retained_rows
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec import (
     ConnectPacket,
     DisconnectPacket,
+    PacketProperties,
     PingreqPacket,
     PingrespPacket,
     PubackPacket,
+    PubcompPacket,
     PublishPacket,
     PubrecPacket,
+    PubrelPacket,
+    SubackPacket,
     SubscribePacket,
     TopicSubscription,
+    UnsubackPacket,
+    UnsubscribePacket,
     encode,
 )
 from statemachines.mqtt_codec.packet import WillMessage
+from statemachines.mqtt_connections.takeover_limit import CLIENTS_MAX, PERIOD_NS, TAKEOVERS_MAX, TakeoverLimit
 
 
 @pytest.mark.parametrize(
@@ -147,7 +154,7 @@ def test_an_answer_of_the_wrong_kind_ends_the_connection_and_the_message_comes_a
 
 
 def test_users_of_a_file_connect_and_nobody_else(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(mqtt_session, "WRONG_PASSWORD_S", 0.01)
+    monkeypatch.setattr(mqtt_session, "REFUSED_S", 0.01)
     path = tmp_path / "users"
     path.touch(0o600)
     path.write_text(hash_password("ann", "secret") + "\n")
@@ -203,6 +210,58 @@ def test_PS_450_an_mqtt_client_does_what_it_may_and_its_will_too(store, tmp_path
     run(main())
 
 
+def test_MQ_124_clients_of_one_id_that_take_each_other_over_without_end_are_refused_late(store, monkeypatch):
+    limit = TakeoverLimit()
+    for now_ns in range(TAKEOVERS_MAX):
+        assert not limit.is_reached("c", now_ns)
+        limit.note_takeover("c", now_ns)
+    assert limit.is_reached("c", PERIOD_NS - 1)
+    assert not limit.is_reached("c", PERIOD_NS)
+    assert not limit.is_reached("d", 0)
+    limit.note_takeover("c", PERIOD_NS)
+    assert not limit.is_reached("c", PERIOD_NS)
+    for number in range(CLIENTS_MAX):
+        limit.note_takeover(str(number), number)
+    assert len(limit._counts) == CLIENTS_MAX
+
+    monkeypatch.setattr(mqtt_session, "REFUSED_S", 0.1)
+
+    async def main():
+        async with mqtt_node(store) as node, contextlib.AsyncExitStack() as stack:
+            older = None
+            for code in [0] * (TAKEOVERS_MAX + 1) + [0x97]:
+                client = await stack.enter_async_context(MqttSocket(node.address))
+                assert (await client.connect("c", properties=PacketProperties(session_expiry=9))).reason_code == code
+                if older is not None and not code:
+                    assert await older.read() == DisconnectPacket(0x8E)
+                older = client
+            other = await stack.enter_async_context(MqttSocket(node.address))
+            assert (await other.connect("d")).reason_code == 0
+
+    run(main())
+
+
+def test_MQ_125_retained_messages_beyond_the_bound_are_refused(store, monkeypatch):
+    monkeypatch.setattr(retained_rows, "RETAINED_MAX", 2)
+    monkeypatch.setattr(retained_rows, "RETAINED_BYTES_MAX", 10)
+
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect()
+            steps = [("a", b"12345", 0x10), ("b", b"123456", 0x97), ("b", b"12", 0x10), ("c", b"1", 0x97)]
+            steps += [("a", b"12345678", 0x10), ("b", b"123", 0x97), ("a", b"", 0x10), ("c", b"1", 0x10)]
+            for topic, payload, code in steps:
+                for qos in (1, 2):
+                    answer = await client.ask(PublishPacket(topic, payload, qos, True, packet_id=qos))
+                    assert answer.reason_code == (code if qos == 1 or code >= 0x80 else 0), (topic, payload)
+                    if answer.reason_code < 0x80 and qos == 2:
+                        assert await client.ask(PubrelPacket(2)) == PubcompPacket(2)
+            assert await client.ask(SubscribePacket(1, (TopicSubscription("+", 0),))) == SubackPacket(1, (0,))
+            assert sorted([(await client.read()).payload for _ in range(2)]) == [b"1", b"12"]
+
+    run(main())
+
+
 @pytest.mark.parametrize("line", ["ann", "ann:secret", "ann:$7$x$eA==$eA==", ":$7$1$eA==$eA==", "ann:$7$1$?$eA=="])
 def test_a_line_that_is_none_is_named(tmp_path, line):
     path = tmp_path / "users"
@@ -212,9 +271,25 @@ def test_a_line_that_is_none_is_named(tmp_path, line):
         PasswordFile(path)
 
 
-def test_a_listener_beyond_loopback_needs_users_or_certificates():
+def test_a_refused_filter_is_unknown_and_so_many_of_one_packet_are_looked_at(store):
+    """What a client may not have takes no memory, however often it asks."""
+
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect()
+            many = tuple(TopicSubscription(f"f/{number}") for number in range(1_001))
+            assert await client.ask(SubscribePacket(1, many)) == SubackPacket(1, (*(0,) * 1_000, 0x97))
+            assert await client.ask(SubscribePacket(2, many[-1:])) == SubackPacket(2, (0x97,))
+            assert await client.ask(UnsubscribePacket(3, ("f/1000", "f/0"))) == UnsubackPacket(3, (0x11, 0))
+            assert await client.ask(SubscribePacket(4, many[-1:])) == SubackPacket(4, (0,))
+
+    run(main())
+
+
+def test_a_listener_beyond_loopback_needs_users_or_certificates(store):
+    node = SessionNode(store, name="a")
     with pytest.raises(ConfigurationError, match="beyond loopback"):
-        MqttNode(None, listen=("0.0.0.0", 1883))
+        MqttNode(node, listen=("0.0.0.0", 1883))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
-    MqttNode(None, listen=("0.0.0.0", 1883), tls=context)
+    MqttNode(node, listen=("0.0.0.0", 1883), tls=context)

@@ -6,41 +6,59 @@ import asyncio
 import re
 
 import pytest
+from msgspec.structs import replace
 from session_databases import SECOND, Clock, connect, new_url
 from session_moves import queued
 from session_version_1 import make_version_1
 from statement_plans import Access, watched
 
+from statemachines.drivers.identity import Identity
 from statemachines.drivers.persistent_sessions import (
     abandon,
     collector_requests,
+    declared_groups,
     group_rows,
     host_requests,
     life_requests,
     machine_requests,
     operator_requests,
     postgres,
+    publisher_packets,
     route_rows,
     row_ranges,
     session_row,
+    share_rows,
     sql,
     sqlite,
     state_rows,
     store,
+    will_rows,
 )
-from statemachines.drivers.persistent_sessions.front_message import RetainHandling
+from statemachines.drivers.persistent_sessions.front_message import RetainHandling, SessionWill
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     CountWaiting,
+    DeclareGroup,
     DropRows,
+    DropWill,
+    EndWills,
+    FindDueWills,
+    ForgetGroup,
+    ListIdleGroups,
     Look,
+    OpenWithWill,
+    PublisherPacket,
     PutCarried,
     PutMessage,
     ReadFilters,
     ReadGroups,
     ReadMessages,
     ReadNodes,
+    ReadPackets,
     ReadPage,
+    ReadReturned,
+    ReadUnfinished,
+    ReleasePacket,
     ShowMarker,
     StoreRows,
     Subscribe,
@@ -56,11 +74,18 @@ from statemachines.drivers.persistent_sessions.operator_request import (
     PurgeClient,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import collector_request as collector
 from statemachines.persistent_sessions.in_flight_record import TAKEN, InFlightRecord
-from statemachines.persistent_sessions.life_request import KeepAlive, LeaveSession, LockClient, UnlockClient
+from statemachines.persistent_sessions.life_request import (
+    KeepAlive,
+    LeaveSession,
+    LockClient,
+    OpenSession,
+    UnlockClient,
+)
 from statemachines.persistent_sessions.owner_request import FindOwner
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
@@ -103,6 +128,19 @@ BOUNDED = {
     Access("session_rows", ("session", "writer", "epoch", "token", "n"), index="markers"): "the marker that is shown",
     Access("session_rows", ("session", "writer", "epoch"), "number"): "rows that one request marks (MARKS_MAX)",
     Access("session_rows", ("session",), "writer"): "a look whether there is one",
+    Access("declared_groups"): "shared_group.GROUPS_MAX",
+    Access("returned", ("filter",)): "share_rows.RETURNED_MAX",
+    Access("returned"): "a look whether there is one",
+    Access("returned", index="returned_by_message"): "the same",
+    Access("carried", ("filter",)): "streams of a group that has ended, once",
+    Access("received", ("session",)): "the receive maximum",
+    Access("fan_out", ("message", "session")): "filters of one session that match one message",
+    Access("fan_out", ("message",)): "rows of a message that are still to be stored; or a look whether there is one",
+    Access("fan_out", ("session",), index="fan_out_by_session"): "rows for one session that are under way",
+    Access("fan_out", ("topic",), index="fan_out_by_topic"): "subscriptions of a topic whose retained message comes",
+    Access("retained", (), "topic"): "topics that begin as a filter does (retained_rows.RETAINED_MAX)",
+    Access("wills", ("session",), index="wills_by_session"): "of each connection of a session that was not sent yet",
+    Access("nodes", ()): "names of nodes",
 }
 """What is read by less than a whole key -> why that is few."""
 
@@ -111,12 +149,16 @@ PAGED = {
     Access("session_rows", (), "session"),
     Access("messages", (), "id"),
     Access("clients", (), "client"),
+    Access("fan_out", (), "time_ns", "fan_out_by_time"),
+    Access("wills", ("due_ns", "node"), "life", "wills_by_due"),
+    Access("wills", (), "due_ns", "wills_by_due"),
 }
 """What is read in pages, in the order of its key, from a place on."""
 
 MODULES = (
-    abandon, collector_requests, group_rows, host_requests, life_requests, machine_requests, operator_requests,
-    route_rows, row_ranges, session_row, sql, state_rows, store,
+    abandon, collector_requests, declared_groups, group_rows, host_requests, life_requests, machine_requests,
+    operator_requests, publisher_packets, route_rows, row_ranges, session_row, share_rows, sql, state_rows, store,
+    will_rows,
 )  # fmt: skip
 
 
@@ -133,6 +175,7 @@ async def drive(opened, clock, steady):
     await do(Unsubscribe("s1", token, "b"))
     for number in range(1, 5):
         await do(PutMessage(f"m{number}", "a/x", b"x", 1, None if number % 2 else 60_000))
+    await share(opened)
     await do(PutCarried("s1", token, "$share/g/x", (("g1", Payload("x", b"x")),)))
     for writer in ("n1", "n2"):
         await ask(BeginEpoch("s1", writer))
@@ -162,6 +205,7 @@ async def drive(opened, clock, steady):
     await do(ReadMessages(("m1", "m2"), 1_000))
     await ask(KeepAlive("c", "s1", token))
     await ask(UnsubscribeLive("s1", token))
+    await publish_once(opened, token)
     await ask(LockClient("c", "other", 1, instance="i", attempt=1))
     await ask(LockClient("c", "third", 1, instance="i", attempt=1))
     await ask(UnlockClient("c", "other"))
@@ -183,6 +227,51 @@ async def drive(opened, clock, steady):
     await ask(collector.ForgetClient("c", 1))
 
 
+async def share(opened):
+    """Messages of a group: of its stream, of a session that is gone, and once more; and a group that ends."""
+    do = opened.do
+    assert await do(DeclareGroup("s1", "$share/g/x")) == ""
+    for number, (session, offset) in enumerate((("s1", 1), ("s1", 1), ("none", 2)), 1):
+        message = f"g{number}"
+        rows = (replace(queued(number, message), filter="$share/g/x"),)
+        origins = {message: Origin("g/x", "0.0/x", offset)}
+        await do(StoreRows(PutRows(session, "n3", 0, rows), {message: Payload("x", b"x")}, origins=origins))
+    assert list(await do(ReadReturned(("g/x",)))) == ["g/x"]
+    origins = {"g4": Origin("g/x", "", 0, "g3")}
+    await do(StoreRows(PutRows("s1", "n3", 0, (queued(3, "g4"),)), {"g4": Payload("x", b"x")}, origins=origins))
+    assert await do(ReadReturned(("g/x",))) == {}
+    assert await do(DeclareGroup("s1", "$share/idle/x")) == ""
+    assert [await do(ListIdleGroups(0)) for _ in range(2)] == [(), ("$share/idle/x",)]
+    await do(ForgetGroup("$share/idle/x"))
+
+
+async def publish_once(opened, token):
+    """Packet ids of publishers, and wills."""
+    kept = PublisherPacket("s1", token, 1)
+    await opened.do(PutMessage("r1", "a/x", b"x", 2, retain=True))
+    await opened.do(SubscribeFront("s1", token, "a/x", 1, 0, RetainHandling.ALWAYS))
+    await opened.do(PutMessage("r2", "a/x", b"y", 2, retain=True))
+    await opened.do(PutMessage("q1", "a/x", b"x", 2, packet=kept))
+    for _ in range(2):
+        row = replace(queued(4), message="q1", filter="a/+")
+        put = StoreRows(PutRows("s1", "n1", 1, (row,)), {"q1": Payload("a/x", b"x")}, frozenset({"q1"}))
+        await opened.do(put)
+    await opened.do(ReadPackets("s1"))
+    await opened.do(ReleasePacket(kept))
+    await opened.do(ReadUnfinished(1))
+    (locked,) = await opened.ask(LockClient("c5", "n2~1/1", 1))
+    for number, delay_ms in ((3, 0), (2, 5_000), (1, 5)):
+        will = SessionWill("a/x", b"", 1, False, None, b"", delay_ms, Identity())
+        await opened.do(OpenWithWill(OpenSession("c5", f"n2~1/{number}", locked.token, "s5", "", 10), will))
+    await opened.begin_life("n2", 10_000)
+    await opened.do(EndWills())
+    await opened.do(FindDueWills())
+    await opened.do(OpenWithWill(OpenSession("c5", "n2~2/1", locked.token, "s5", "", 10), will))
+    await opened.ask(LeaveSession("c5", "s5", locked.token, 10))
+    await opened.do(PutMessage("q2", "a/x", b"", 1, will="n2~1/1"))
+    await opened.do(DropWill("n2~1/1"))
+
+
 async def operate(opened):
     """A client is kicked, and one is purged."""
     await connect(opened, "s4", "c4", owner="n1~1/1")
@@ -197,7 +286,6 @@ async def operate(opened):
 
 async def connect_beyond(opened):
     """The store keeps as many as it may."""
-    from statemachines.persistent_sessions.life_request import OpenSession
 
     (locked,) = await opened.ask(LockClient("c9", "h", 500))
     await opened.ask(OpenSession("c9", "h", locked.token, "s9", "", 5, 1))

@@ -441,7 +441,7 @@ def test_who_is_cut_off_in_a_commit_looks_and_does_nothing_twice(url, is_committ
         plain = store._database.writing
 
         @contextmanager
-        def cut(watch):
+        def cut(watch, **given):
             store._database.writing = plain
             try:
                 with plain(watch) as sql:
@@ -502,8 +502,8 @@ def counting(store, statements):
     plain = store._database.writing
 
     @contextmanager
-    def writing(watch=None):
-        with plain(watch) as sql:
+    def writing(watch=None, **given):
+        with plain(watch, **given) as sql:
             for name in ("all", "run", "put_many"):
                 setattr(sql, name, partial(note, getattr(sql, name)))
             yield sql
@@ -659,10 +659,10 @@ def test_a_store_of_another_version_is_refused_by_name(url):
     run(url, nothing)
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
-            connection.execute("PRAGMA user_version = 7")
+            connection.execute("PRAGMA user_version = 8")
     else:
-        run_sql(url, "UPDATE gapless_sessions.store SET version = 7")
-    with pytest.raises(ConfigurationError, match="version 7, and this gapless reads version 6"):
+        run_sql(url, "UPDATE gapless_sessions.store SET version = 8")
+    with pytest.raises(ConfigurationError, match="version 8, and this gapless reads version 7"):
         open_session_store(url)
 
 

@@ -68,20 +68,20 @@ def test_SS_347_a_letter_and_the_progress_are_one_batch_on_every_database(new_da
     asyncio.run(test())
 
 
-def test_SS_346_SS_350_what_fails_too_often_goes_to_the_dead_letter_topic_and_is_read_there(tmp_path, caplog):
+def test_SS_346_SS_350_SS_411_what_fails_too_often_goes_to_the_dead_letter_topic_and_is_read_there(tmp_path, caplog):
     async def test():
         place = Place(tmp_path, replace(CALM, max_deliver=2, dead_letter_topic="$dead/g"))
         await place.publish("orders", *TEN[:3])
         async with place.leading(), place.consumer("consumer-1") as messages:
             await (await read(messages, 1))[0].ack()
-            for _ in range(2):
-                await (await read(messages, 1, ack=False))[0].nack()
+            for reason in ("try again", "no such customer: \u00e4\u00f6\u00fc"):
+                await (await read(messages, 1, ack=False))[0].nack(reason=reason)
             assert seen(await read(messages, 1)) == [(2, 1, False)]
             options = {"leader": place.leader, "store": place.store, "configuration": place.times}
             async with SharedSubscription("$shared/h/$dead/#", start="beginning", **options) as dead:
                 (letter,) = await read(dead, 1)
         said, payload = read_dead_letter(letter.headers), letter.payload
-        assert said == DeadLetter("g", "#", "0.0/orders", 1, 2, REASONS[False])
+        assert said == DeadLetter("g", "#", "0.0/orders", 1, 2, "no such customer: \u00e4\u00f6\u00fc")
         assert payload == b"1"
 
     with caplog.at_level(logging.WARNING, "gapless"):

@@ -43,6 +43,21 @@ def test_SS_332_SS_336_a_message_that_is_given_back_comes_first_and_says_how_oft
     run(test())
 
 
+@pytest.mark.parametrize("wrong", ["x" * 513, "\udc80", 7])
+def test_SS_411_a_reason_that_is_too_long_or_no_text_is_refused(tmp_path, wrong):
+    async def test():
+        place = Place(tmp_path)
+        await place.publish("orders", *TEN[:2])
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            (first,) = await read(messages, 1, ack=False)
+            with pytest.raises(ConfigurationError, match="reason"):
+                await first.nack(reason=wrong)
+            await first.ack()
+            assert seen(await read(messages, 1)) == [(1, 1, False)]
+
+    run(test())
+
+
 def test_SS_334_with_a_delay_the_stream_waits(tmp_path):
     async def test():
         place = Place(tmp_path)

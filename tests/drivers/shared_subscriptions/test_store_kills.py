@@ -48,9 +48,12 @@ class Watched(sqlite3.Connection):
         super().__init__(*arguments, **options)
         self.set_trace_callback(one_more)
 
+def watch(factory):
+    return Watched if factory is None else type("WatchedToo", (factory, Watched), {})
+
 async def play():
     plain = sqlite3.connect
-    sqlite3.connect = lambda *arguments, **options: plain(*arguments, factory=Watched, **options)
+    sqlite3.connect = lambda *given, **named: plain(*given, **named | {"factory": watch(named.get("factory"))})
     for name in ("before_cursor_execute", "commit"):
         event.listen(Engine, name, one_more)
     groups, streams = open_both()

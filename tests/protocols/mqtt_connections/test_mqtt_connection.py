@@ -235,8 +235,16 @@ def test_MQ_23_more_than_the_receive_maximum():
         client.send(PublishPacket("t", qos=1 + number % 2, packet_id=number))
     assert len(client.send(PublishPacket("t"))) == 1
     assert client.send(PublishPacket("t", qos=1, packet_id=4)) == closed(0x93)
+
+
+def test_MQ_23_ids_that_an_earlier_connection_received_are_open_until_they_are_released():
     client = connect(received=(7, 8, 9))
-    assert len(client.send(PublishPacket("t", qos=1, packet_id=4))) == 1
+    assert client.send(PubrelPacket(7)) == [MessageReleased(7)]
+    assert len(client.send(PublishPacket("t", qos=2, packet_id=4))) == 1
+    assert client.feed(ReleaseStored(7)) == [PubcompPacket(7)]
+    assert client.node.record.releasing_before == 0
+    assert client.send(PublishPacket("t", b"x", 2, packet_id=8, dup=True)) == [PubrecPacket(8)]
+    assert client.send(PublishPacket("t", qos=1, packet_id=5)) == closed(0x93)
 
 
 def test_MQ_23_more_ids_than_there_is_room_for_are_noticed():
@@ -403,6 +411,26 @@ def test_MQ_51_a_silent_client_is_cut_off(version, keep_alive, limit):
         client.send(packet)
         assert client.wait(limit - 1) == []
     assert client.wait(1) == (closed(0x8D) if version == 5 else [over(0x8D)])
+
+
+STAYING = [
+    # packets of a client that has an id of QoS 2 from before, 9
+    PublishPacket("t"), PublishPacket("t", qos=1, packet_id=1), PublishPacket("t", qos=2, packet_id=2),
+    PublishPacket("t", qos=2, packet_id=2), PublishPacket("t", qos=2, packet_id=9), PubrelPacket(9), PubrelPacket(9),
+    PubrelPacket(5), PubackPacket(1), PubrecPacket(1), PubcompPacket(1), PingreqPacket(),
+    SubscribePacket(1, (TopicSubscription("t"),)), UnsubscribePacket(1, ("t",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("count", range(1, len(STAYING) + 1))
+def test_MQ_51_each_packet_begins_the_keep_alive_anew(count):
+    client = connect(received=(9,), keep_alive=10)
+    for packet in STAYING[: count - 1]:
+        client.send(packet)
+    client.wait(10)
+    client.send(STAYING[count - 1])
+    assert client.wait(14.9) == []
+    assert client.wait(0.2)[0] == DisconnectPacket(0x8D)
 
 
 def test_MQ_51_a_client_of_3_1_1_may_have_no_keep_alive():

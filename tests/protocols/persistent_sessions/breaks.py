@@ -32,6 +32,7 @@ from statemachines.drivers.persistent_sessions import (
     session_node,
     session_publisher,
     session_server,
+    share_rows,
     sqlite,
     state_rows,
 )
@@ -94,13 +95,15 @@ def acknowledged_first(store):
     return acknowledge
 
 
-def stored_twice(store):
-    """Everything of a group."""
+def stored_twice(stack):
+    """Everything of a group, and nobody notes what was stored."""
+    store = GroupMembership._store
 
     async def store_twice(self, carrying, some):
         return await store(self, carrying, some) and await store(self, carrying, some)
 
-    return store_twice
+    swap(GroupMembership, "_store", store_twice)(stack)
+    swap(share_rows, "_take", lambda sql, origin: True)(stack)
 
 
 class AnyTimes:
@@ -254,14 +257,17 @@ BREAKS = {
     "PS-205": wrap(Connection, "_cut", lambda cut: lambda self, why: cut(self, "no")),
     "PS-206": swap(session_server, "check_name", lambda key, name: name),
     "PS-220": swap(topic, "GROUP_PREFIXES", ()),
-    "PS-260": swap(group_membership, "Handed", lambda session, topic_filter, qos: Handed(session, "jobs/#", qos)),
+    "PS-260": swap(group_membership, "Handed", lambda session, _, *rest: Handed(session, "jobs/#", *rest)),
     "PS-261": wrap(GroupMembership, "_store", acknowledged_first),
     "PS-262": wrap(
         GroupMembership, "_store", lambda store: lambda self, to, some: store(self, to, Deliveries(some[::-1]))
     ),
     "PS-263": swap(group_membership, "CARRIED_MAX", 1_000),
-    "PS-264": wrap(GroupMembership, "_store", stored_twice),
-    "PS-265": swap(abandon, "log_lost", lambda sql, session: None),
+    "PS-264": stored_twice,
+    "PS-265": swap(abandon, "return_messages", lambda sql, session: None),
+    "PS-470": swap(share_rows, "_take", lambda sql, origin: True),
+    "PS-471": swap(abandon, "return_messages", lambda sql, session: None),
+    "PS-472": swap(host_requests, "declare_group", lambda sql, asked, is_known: ""),
     "PS-266": swap(host_requests, "is_owned", lambda sql, session, token: True),
     "PS-267": swap(session_server, "Refused", lambda n, why: Subscribed(n)),
     "PS-268": swap(GroupMembership, "_without_large", lambda self, some: some[:1] + some[2:]),
@@ -295,6 +301,10 @@ BREAKS = {
     "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
     "PS-463": swap(tcp, "TOO_MANY", "there is no room for {}"),
     "PS-464": swap(TimeWatch, "_say_unused", lambda self, known, clock_ns: None),
+    "PS-476": swap(host_requests, "is_current", lambda sql, asked: True),
+    "PS-477": swap(host_requests, "read_unfinished", lambda sql, age_ms: ()),
+    "PS-478": swap(life_requests, "settle_wills", lambda sql, session, expiry_ms, ended_ns: None),
+    "PS-479": swap(host_requests, "take_will", lambda sql, connection: True),
     "PS-401": wrap(writer_actions, "send_stored", tells_of_the_first),
     "PS-402": wrap(writer_actions, "number_rows", lambda number: lambda record: number(record)[:1]),
     "PS-403": wrap(machine_requests, "put_ranges", stores_the_first),

@@ -17,6 +17,7 @@ from statemachines.persistent_sessions.request import (
     ReadRow,
     RowFenced,
     RowRead,
+    RowsDuplicate,
     RowStored,
     RowUnclear,
 )
@@ -137,6 +138,20 @@ def test_PS_08_a_marker_whose_epoch_has_ended_is_stored_again():
     assert one.feed(WANTED) == [PutMarker("s", "w", 2, 2, 7, 1)]
 
 
+@pytest.mark.parametrize(("next_one", "status"), [(None, "idle"), (Hand("c"), "storing"), (WANTED, "marking")])
+def test_PS_475_a_row_that_another_node_has_stored_goes_out_of_the_range(next_one, status):
+    one = idle()
+    one.feed(Hand("first"))
+    one.feed(Hand("a"))
+    one.feed(Hand("b"))
+    assert one.feed(RowStored())[-1] == rows(2, "a", "b")
+    if next_one is not None:
+        one.feed(next_one)
+    assert one.feed(RowsDuplicate((2,))) == [Written("a", ""), row(2, "b")]
+    assert one.feed(RowsDuplicate((2,)))[0] == Written("b", "")
+    assert (one.record.last, one.status) == (1, status)
+
+
 def test_PS_09_the_owner_with_the_higher_token_is_live():
     one = idle()
     one.feed(LiveKnown("owner~2", 8))
@@ -148,7 +163,7 @@ def test_PS_09_the_owner_with_the_higher_token_is_live():
 
 
 def test_PS_11_an_answer_that_nobody_waits_for_is_dropped():
-    for event in (RowStored(), RowFenced(9), RowUnclear(), RowRead(True), EpochBegun(9)):
+    for event in (RowStored(), RowFenced(9), RowsDuplicate((1,)), RowUnclear(), RowRead(True), EpochBegun(9)):
         one = idle(last=2)
         before = one.record
         assert one.feed(event) == []

@@ -13,6 +13,7 @@ from statemachines.drivers.greeting import Greeting
 from statemachines.drivers.message_head import EMPTY
 from statemachines.drivers.shared_subscriptions import (
     deliveries,
+    groups,
     leader_node,
     old_keys,
     open_stores,
@@ -48,6 +49,7 @@ from statemachines.shared_subscriptions import (
     plan,
     registry_process,
     relay,
+    returned_messages,
     session,
     session_record,
     stream_store,
@@ -303,7 +305,12 @@ def silent_where_it_failed(ask):
     return wrong
 
 
-async def waits_for_nothing(self, key, stream, offset, is_granted):
+async def progress_alone(draft, stream, progress, acked=()):
+    """What is acknowledged behind it is forgotten."""
+    failed_deliveries.stage_progress(draft, stream, progress)
+
+
+def waits_for_nothing(self, key, stream, offset, is_granted):
     pass
 
 
@@ -365,6 +372,12 @@ BREAKS = {
     "SS-340": swap(membership, "note_loss", lambda draft, stream: None),
     "SS-341": swap(membership, "note_loss", every_loss_counted),
     "SS-342": swap(plan, "is_spent", lambda record, stream: False),
+    "SS-405": swap(groups, "order_of", lambda order: ""),
+    "SS-407": swap(plan, "stage_progress", progress_alone),
+    "SS-408": swap(session, "is_full", lambda reading: False),
+    "SS-409": swap(listing, "find_reach", lambda progress, acked: progress),
+    "SS-410": swap(returned_messages, "back_off_ns", lambda failed: 0),
+    "SS-411": swap(session, "find_reason", lambda reading, offset: ""),
     "SS-344": swap(Configuration, "_check_max_deliver", lambda self, most: None),
     "SS-345": swap(Configuration, "_check_dead_letters", lambda self: None),
     "SS-347": wrap(stream_store.StreamStore, "_store_letter", append_again),

@@ -8,8 +8,11 @@ from test_borrower import B, Bench, L
 from statemachines.drivers.shared_subscriptions.roles import LEADER
 from statemachines.kernel import Send
 from statemachines.shared_subscriptions import borrower
+from statemachines.shared_subscriptions.acknowledged_ranges import limit_reports
 from statemachines.shared_subscriptions.borrower import OnDisconnect, Start
 from statemachines.shared_subscriptions.message import (
+    HOLES_MAX,
+    REASON_MAX,
     Disconnect,
     Grant,
     LeaderConnectResponse,
@@ -96,7 +99,9 @@ def test_SS_268_a_disconnect_is_bounded_where_nothing_was_confirmed():
 
 @pytest.mark.parametrize("kind", [Ping, Disconnect])
 def test_SS_268_with_the_longest_topics_a_frame_has_room_for_them(kind):
-    reports = tuple(Report(LONGEST, 2**62, 2**62, True) for _ in range(borrower.REPORTS_PER_PING))
+    ranges = tuple((2**62, 2**62) for _ in range(HOLES_MAX))
+    full = Report(LONGEST, 2**62, 2**62, True, 2**30, True, ranges, "\U0001f4a5" * REASON_MAX)
+    reports = limit_reports((full,) * borrower.REPORTS_PER_PING)
     numbers = (2**62,) if kind is Ping else ()
     message = kind("b" * 200, 2**62, 2**62, *numbers, reports)
     codec = LEADER.codec()

@@ -9,7 +9,7 @@ import pytest
 from statemachines.trace import COLUMNS
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.pipeline import analyze
-from statemachines_reports.shared_subscriptions.delivery_order import _Reading
+from statemachines_reports.shared_subscriptions.delivery_order import _Reading, _RelaxedReading
 from statemachines_sim.campaign import run_row
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
@@ -68,3 +68,25 @@ def test_a_session_that_goes_back_passes_over_what_is_acknowledged():
     assert not reading.acknowledge(18, 18)
     reading.next = 10
     assert not reading.deliver(11, 11)
+
+
+def test_in_relaxed_order_a_message_that_was_given_back_comes_alone_and_nothing_else_does():
+    reading = _RelaxedReading(1, 10, 14)
+    assert reading.deliver(10, 11)
+    assert reading.deliver(14, 15), "12 and 13 may be acknowledged"
+    reading.give_back(11)
+    assert reading.deliver(16, 17)
+    assert reading.deliver(11, 11)
+    assert reading.acknowledge(10, 11)
+    assert reading.deliver(18, 18)
+    for first, last in ((11, 11), (20, 20), (12, 13)):
+        assert not reading.deliver(first, last)
+
+
+@pytest.mark.parametrize("missing", ["", "nack"])
+def test_a_relaxed_group_is_judged_by_its_own_order(tmp_path, missing):
+    world = World(find_scenario("shared_subscriptions/relaxed"), 5)
+    outcome = world.run()
+    rows = [Row(*row) for row in world.rows if Row(*row).event != missing]
+    found = wrong((world, outcome, rows), tmp_path, rows)
+    assert found == ({"order", "duplicates"} if missing else set())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -30,11 +32,12 @@ from statemachines.shared_subscriptions.session import Dismiss
 from statemachines.shared_subscriptions.stream import Uninstall
 from statemachines_sim.devices import remote_store as store
 from statemachines_sim.fault import Fault
-from statemachines_sim.judge import Violation
+from statemachines_sim.judge import Judge, Violation
 from statemachines_sim.scenario import Net, Phases
 from statemachines_sim.shared_subscriptions import Load, Members, Watch
 from statemachines_sim.shared_subscriptions import scenario as scenario_of
 from statemachines_sim.shared_subscriptions.monitors.deliveries import pattern_of
+from statemachines_sim.shared_subscriptions.monitors.statuses import ORDER, Statuses
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 
@@ -335,3 +338,15 @@ def test_S3_progress_is_removed_without_the_claim_only_of_a_group_that_is_marked
     except Violation as violation:
         found = violation.monitor
     assert found == said
+
+
+def test_S1_a_borrower_that_is_called_as_a_stream_is_judged_by_its_own_machine():
+    judge = Judge()
+    statuses = Statuses(judge)
+    for fsm in (assignment.ASSIGNMENT, member.MEMBER):
+        order = ORDER[fsm.name]
+        for source, dest in pairwise(order[: len(set(order))]):
+            row = next(line.number for line in fsm.lines if source in line.sources and line.dest is dest)
+            record = SimpleNamespace(status=dest)
+            step = SimpleNamespace(fsm=fsm, instance="0.0/a", row=row, source=source, dest=dest, record=record)
+            statuses.observe_child("leader-1~1/1", step)

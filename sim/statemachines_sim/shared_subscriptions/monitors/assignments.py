@@ -8,19 +8,21 @@ from typing import Any
 
 from statemachines.kernel import ChildStep
 from statemachines.shared_subscriptions.assignment import NONE, Assign, RevokeTimeout
-from statemachines.shared_subscriptions.message import END_OF_STREAM, Disconnect, Report, UpdateProgress
+from statemachines.shared_subscriptions.message import END_OF_STREAM, Disconnect, Ranges, Report, UpdateProgress
 from statemachines_sim.judge import Judge
 from statemachines_sim.shared_subscriptions.monitors.commits import Commits
 from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 
 
 class Assignments:
-    """`grants`: (leader, grant) -> stream, borrower, first offset.  `calm`: there are no faults, and applications are
+    """`grants`: (leader, grant) -> stream, borrower, first offset; `acked`: the same of those whose order is relaxed ->
+    what was acknowledged behind that.  `calm`: there are no faults, and applications are
     quick: a revoke is always finished in time."""
 
     def __init__(self, judge: Judge, commits: Commits, progress: Progress) -> None:
         self.calm = False
         self.grants: dict[tuple[str, int], tuple[str, str, int]] = {}
+        self.acked: dict[tuple[str, int], Ranges] = {}
         self._judge = judge
         self._commits = commits
         self._progress = progress
@@ -76,6 +78,9 @@ class Assignments:
         if assignment.progress < accepted:
             self._judge.report_broken("S13", f"{leader} grants {stream} from {assignment.progress}, below {accepted}")
         self.grants[leader, grant] = (stream, assignment.link.borrower, assignment.progress)
+        if assignment.relaxed:
+            self.acked[leader, grant] = assignment.acked
+            self._progress.check_ranges(stream, assignment.acked, "granted as acknowledged")
 
     def _known(self, leader: str, stream: str) -> int:
         return max(self._accepted.get((leader, stream), 0), self._commits.durable.get(stream, 0))
@@ -87,6 +92,8 @@ class Assignments:
                 "S4", f"{leader} takes progress of {stream} under {event.grant} from {event.borrower}"
             )
         self._progress.check(stream, event.progress, "accepted")
+        if (leader, event.grant) in self.acked:
+            self._progress.check_ranges(stream, event.acked, "accepted as acknowledged")
         known = self._accepted.get((leader, stream), 0)
         if known == END_OF_STREAM != kept:
             self._judge.report_broken("S8", f"{stream} has ended, and {leader} goes on from {kept}")

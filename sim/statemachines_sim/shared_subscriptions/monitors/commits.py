@@ -8,11 +8,20 @@ from typing import Any
 from statemachines.kernel import Answer, Event, Node, Request, life_of, name_of
 from statemachines.shared_subscriptions.claim import ClaimEnd
 from statemachines.shared_subscriptions.configuration import MS, Configuration
-from statemachines.shared_subscriptions.group_store import Claim, Commit, Committed, Properties, Stored, Value
+from statemachines.shared_subscriptions.group_store import (
+    Claim,
+    Commit,
+    Committed,
+    FailingMessage,
+    Properties,
+    Stored,
+    Value,
+)
 from statemachines.shared_subscriptions.leader_record import HOLDING
-from statemachines.shared_subscriptions.message import END_OF_STREAM
-from statemachines.shared_subscriptions.names import CLAIM, PROPERTIES, ROOT, record_key, record_name
+from statemachines.shared_subscriptions.message import END_OF_STREAM, HOLES_MAX, Ranges
+from statemachines.shared_subscriptions.names import CLAIM, FAILING, PROPERTIES, ROOT, record_key, record_name
 from statemachines_sim.judge import Judge
+from statemachines_sim.shared_subscriptions.monitors.coverage import Covered
 from statemachines_sim.shared_subscriptions.monitors.progress import Progress
 
 
@@ -60,6 +69,7 @@ class Commits:
         self._ttl_ns = least_ns(configuration)
         self._progress = progress
         self._held: dict[str, HeldClaim] = {}
+        self._ranges: dict[str, Ranges] = {}
 
     def act(self, leader: Node[Any], event: Event, before: Any, now_ns: int) -> None:
         """A leader takes a step: after the end of its claim, by its own clock, nothing but that end."""
@@ -89,6 +99,23 @@ class Commits:
                 self._durable(stream, value)
             elif stream:
                 self.durable.pop(stream, None)
+        failing = ((record_name(name).name, value) for name, value in request.put)
+        for name, value in failing:
+            if name.startswith(FAILING):
+                self._durable_ranges(name.removeprefix(FAILING), value)
+
+    def _durable_ranges(self, stream: str, value: object) -> None:
+        """S6 and S7 of what is acknowledged behind a progress: it stays so, or the progress has passed it."""
+        acked = value.acked if isinstance(value, FailingMessage) else ()
+        self._progress.check_ranges(stream, acked, "durable")
+        now = Covered()
+        now.add(0, self.durable.get(stream, 0) - 1)
+        for first, last in acked:
+            now.add(first, last)
+        lost = [one for one in self._ranges.get(stream, ()) if stream in self.durable and not now.has(*one)]
+        if lost and len(acked) < HOLES_MAX:
+            self._judge.report_broken("S7", f"{stream}: {lost[0][0]} to {lost[0][1]} were durable, and are no more")
+        self._ranges[stream] = acked
 
     def _declare(self, party: str, put: dict[str, Value | None], expect: dict[str, Stored | None]) -> None:
         """Without the claim a group is declared or marked, and what is left of a marked one removed; nothing else."""

@@ -21,6 +21,13 @@ class Covered:
         while self.above and (first := min(self.above)) <= self.prefix:
             self.prefix = max(self.prefix, self.above.pop(first) + 1)
 
+    def has(self, first: int, last: int) -> bool:
+        """Whether all of `first`..`last` is covered."""
+        at = max(first, self.prefix)
+        for begin, end in sorted(self.above.items()):
+            at = end + 1 if begin <= at <= end else at
+        return at > last
+
 
 class Deliveries:
     """When each offset of a stream was delivered last: ranges in order, each with the number of its delivery."""

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from statemachines.kernel import node_of
+from statemachines.shared_subscriptions.message import Ranges
 from statemachines.shared_subscriptions.session import Deliver, Nack
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines_sim.judge import Judge
@@ -20,11 +21,16 @@ Key = tuple[str, str, int]
 
 
 class Owner:
-    """Who delivers a stream, and which offset is next."""
+    """Who delivers a stream, and which offset is next.  Where the group's order is relaxed: `acked` was acknowledged
+    before (else None), and `returned` was given back, and comes alone at any time."""
 
-    __slots__ = ("borrower", "consumer", "grant", "leader", "next")
+    __slots__ = ("acked", "borrower", "consumer", "grant", "leader", "next", "returned")
 
-    def __init__(self, consumer: Consumer, borrower: str, leader: str, grant: int, first: int) -> None:
+    def __init__(
+        self, consumer: Consumer, borrower: str, leader: str, grant: int, first: int, acked: Ranges | None
+    ) -> None:
+        self.acked = acked
+        self.returned: set[int] = set()
         self.consumer = consumer
         self.borrower = borrower
         self.leader = leader
@@ -34,6 +40,20 @@ class Owner:
     def key(self) -> Key:
         """What it is told apart by."""
         return (self.consumer.life, self.leader, self.grant)
+
+    def find_next(self) -> int:
+        """The next message that is not acknowledged."""
+        for first, last in self.acked or ():
+            if first <= self.next <= last:
+                self.next = last + 1
+        return self.next
+
+    def takes_again(self, event: Deliver) -> bool:
+        """It was given back, and its stream went on."""
+        if event.first != event.last or event.first not in self.returned:
+            return False
+        self.returned.discard(event.first)
+        return True
 
 
 class Deliveries:
@@ -79,9 +99,14 @@ class Deliveries:
         owner = self._owner_of(consumer, event, now_ns)
         if owner is None:
             return
-        if event.first != owner.next:
-            self._judge.report_broken("S14", f"{stream}: {consumer.life} got {event.first} where {owner.next} was next")
-        owner.next = event.last + 1
+        if not owner.takes_again(event):
+            if event.first != owner.find_next():
+                what = f"{stream}: {consumer.life} got {event.first} where {owner.next} was next"
+                self._judge.report_broken("S14", what)
+            owner.next = event.last + 1
+        if any(first <= event.last and event.first <= last for first, last in owner.acked or ()):
+            what = f"{stream}: {consumer.life} got {event.first} to {event.last}, some of it acknowledged"
+            self._judge.report_broken("S13", what)
         high = max(self._high.get(stream, 0), self._assignments.find_claimed(stream))
         if event.first > high:
             self._judge.report_broken("S6", f"{stream}: {consumer.life} got {event.first}, and nobody ever got {high}")
@@ -95,7 +120,10 @@ class Deliveries:
         self._excused[event.stream] = number
         owner = self._owner.get(event.stream)
         if owner is not None and owner.consumer is consumer and owner.grant == event.grant:
-            owner.next = event.offset
+            if owner.acked is None:
+                owner.next = event.offset
+            else:
+                owner.returned.add(event.offset)
 
     def _check_topic(self, consumer: Consumer, stream: str) -> None:
         """S12, once a stream: its topic is what follows its rank."""
@@ -140,7 +168,8 @@ class Deliveries:
                 "S4", f"{consumer.life} delivers {stream} under {key[2]}, never granted by {key[1]}"
             )
             return None
-        fresh = past.get(key) or Owner(consumer, event.owner, key[1], key[2], granted[2])
+        acked = self._assignments.acked.get((key[1], key[2]))
+        fresh = past.get(key) or Owner(consumer, event.owner, key[1], key[2], granted[2], acked)
         self._owner[stream] = fresh
         return fresh
 

@@ -3,7 +3,7 @@ what is stored; L5: all of it is."""
 
 from __future__ import annotations
 
-from statemachines.shared_subscriptions.message import END_OF_STREAM
+from statemachines.shared_subscriptions.message import END_OF_STREAM, Ranges
 from statemachines.shared_subscriptions.stream_store import rank_of
 from statemachines_sim.judge import Judge
 from statemachines_sim.shared_subscriptions.monitors.coverage import Covered
@@ -42,6 +42,13 @@ class Progress:
             self._judge.report_broken("S16", f"{stream}: {what} progress {progress}, and {count} messages are stored")
         if progress > prefix and not whole:
             self._judge.report_broken("S6", f"{stream}: {what} progress {progress}, acknowledged only below {prefix}")
+
+    def check_ranges(self, stream: str, ranges: Ranges, what: str) -> None:
+        """S6, for what is said to be acknowledged behind a progress."""
+        acked = self.acked.get(stream, Covered())
+        for first, last in ranges if stream not in self.said else ():
+            if not acked.has(first, last):
+                self._judge.report_broken("S6", f"{stream}: {first} to {last} are {what}, and were not acknowledged")
 
     def _take_word(self, stream: str, said: int) -> None:
         count = self.published.get(stream, 0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from statemachines.kernel import Step, Tell, in_order
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
+from statemachines.shared_subscriptions.relaxed_order import find_in_hand
 from statemachines.shared_subscriptions.session import Deliver
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines_sim.judge import Judge
@@ -72,6 +73,8 @@ def has_nothing_else(consumer: Consumer, event: Deliver) -> bool:
     """The message is all that the application has in hand."""
     readings = consumer.host.nodes[consumer.host.session].record.readings
     ours = reading_key(event.owner, event.stream)
-    return all(
-        reading.progress == (event.first if key == ours else reading.delivered) for key, reading in in_order(readings)
-    )
+    for key, reading in in_order(readings):
+        first = find_in_hand(reading)
+        if first is not None and (key != ours or first != event.first or find_in_hand(reading, first + 1) is not None):
+            return False
+    return True

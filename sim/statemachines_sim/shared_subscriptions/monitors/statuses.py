@@ -27,7 +27,7 @@ class Statuses:
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._moves: dict[str, dict[int, tuple[tuple[Any, ...], Any]]] = {}
-        self._rank: dict[str, int] = {}
+        self._rank: dict[tuple[str, str], int] = {}
 
     def observe_move(self, node: Node[Any], before: Any, step: Step[Any]) -> None:
         """A machine has another status than before."""
@@ -48,10 +48,11 @@ class Statuses:
             )
         order = ORDER.get(fsm.name)
         if order is not None:
-            self._check_order(order, name, source, dest)
+            self._check_order(fsm.name, order, name, source, dest)
 
-    def _check_order(self, order: tuple[Enum, ...], name: str, source: Enum, dest: Enum) -> None:
-        rank = self._rank.get(name, 0)
+    def _check_order(self, machine: str, order: tuple[Enum, ...], name: str, source: Enum, dest: Enum) -> None:
+        """A liar may call a borrower as a stream is called: the machine belongs to the name."""
+        rank = self._rank.get((machine, name), 0)
         if order[rank] is not source:
             self._judge.report_broken(
                 "S1", f"{name} is in {source.value}, and its last move led to {order[rank].value}"
@@ -59,7 +60,7 @@ class Statuses:
         if dest not in order[rank + 1 :]:
             self._judge.report_broken("S1", f"{name} goes back from {source.value} to {dest.value}")
             return
-        self._rank[name] = order.index(dest, rank + 1)
+        self._rank[machine, name] = order.index(dest, rank + 1)
 
 
 def moves_of(fsm: Fsm[Any]) -> dict[int, tuple[tuple[Any, ...], Any]]:

@@ -31,6 +31,7 @@ from statemachines.drivers.shared_subscriptions.store import (
     has_no_stream,
     ids_of,
     literal_prefix,
+    pass_message,
     records_of,
 )
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
@@ -349,30 +350,8 @@ class PostgresStreamStore:
         self, connection: Connection, topic: str, payloads: Sequence[bytes], heads: Heads, attempt: Attempt
     ) -> None:
         """In a transaction that is open; it holds the stamp afterwards."""
-        connection.execute(SHARE)
-        generation, _ = connection.execute(GENERATION).one()
-        stream = attempt.id = stream_id(topic, self._shards, generation)
-        grow = {"id": stream.encode(), "more": len(payloads)}
-        grown = connection.execute(GROW, grow).one_or_none()
-        if grown is None:
-            created = {
-                "id": stream.encode(),
-                "topic": topic.encode(),
-                "shard": shard_of(topic, self._shards),
-                "generation": generation,
-            }
-            connection.execute(CREATE, created)
-            grown = connection.execute(GROW, grow).one_or_none()
-        if grown is None:
-            raise has_ended(topic)
-        attempt.stream, attempt.first = grown[0], grown[1] - len(payloads)
-        base = (attempt.stream << OFFSET_BITS) + attempt.first
-        if payloads:
-            given = {"base": base, "payloads": list(payloads)}
-            connection.execute(*((ADD_HEADED, given | {"heads": list(heads)}) if heads else (ADD, given)))
-        attempt.time_ns = self._database.stamp(connection)
-        note = {"stream": attempt.stream, "time_ns": attempt.time_ns, "first": attempt.first, "mark": attempt.mark}
-        connection.execute(NOTE, note)
+        grow_stream(connection, self._shards, topic, payloads, heads, attempt)
+        note_append(connection, attempt, self._database.stamp(connection))
 
     def _store_letter(self, request: StoreLetter) -> bool:
         """The copy and the progress behind the message, in one batch; whether it was not there before.
@@ -397,13 +376,17 @@ class PostgresStreamStore:
     def _pass_message(self, connection: Connection, letter: DeadLetter, time_ns: int) -> None:
         """Write the progress behind the message; raises `AlreadyPassed` where it is there."""
         progress, failing = records_of(letter)
-        for _, value, stamp in connection.execute(FIND, {"keys": [progress.encode()]}):
-            known = self._codec.read(progress, value, stamp).value
-            if isinstance(known, int) and known > letter.offset:
-                raise AlreadyPassed
-        put = {"keys": [progress.encode()], "values": [self._codec.encode(letter.offset + 1)], "time_ns": time_ns}
-        connection.execute(PUT, put)
-        connection.execute(DELETE, {"keys": [failing.encode()]})
+        keys = [progress.encode(), failing.encode()]
+        found = [(bytes(key).decode(), value, stamp) for key, value, stamp in connection.execute(FIND, {"keys": keys})]
+        known = {key: self._codec.read(key, value, stamp).value for key, value, stamp in found}
+        at = known.get(progress)
+        if isinstance(at, int) and at > letter.offset:
+            raise AlreadyPassed
+        behind = zip(keys, pass_message(letter, known.get(failing)), strict=True)
+        put = [(key, self._codec.encode(value)) for key, value in behind if value is not None]
+        connection.execute(DELETE, {"keys": keys})
+        names, values = ([one[place] for one in put] for place in (0, 1))
+        connection.execute(PUT, {"keys": names, "values": values, "time_ns": time_ns})
 
     def _was_committed(self, attempt: Attempt, error: DBAPIError) -> bool:
         """Whether an append whose connection was lost was committed; raises the error where that stays open.
@@ -450,3 +433,37 @@ class PostgresStreamStore:
 
     def _ids_of(self, generation: int) -> list[dict[str, bytes]]:
         return [{"low": low.encode(), "beyond": end.encode()} for low, end in ids_of(self._shards, generation)]
+
+
+def grow_stream(
+    connection: Connection, shards: int, topic: str, payloads: Sequence[bytes], heads: Heads, attempt: Attempt
+) -> None:
+    """Write the messages of an append; raises `ConfigurationError` for a stream that has ended."""
+    connection.execute(SHARE)
+    generation, _ = connection.execute(GENERATION).one()
+    stream = attempt.id = stream_id(topic, shards, generation)
+    grow = {"id": stream.encode(), "more": len(payloads)}
+    grown = connection.execute(GROW, grow).one_or_none()
+    if grown is None:
+        created = {
+            "id": stream.encode(),
+            "topic": topic.encode(),
+            "shard": shard_of(topic, shards),
+            "generation": generation,
+        }
+        connection.execute(CREATE, created)
+        grown = connection.execute(GROW, grow).one_or_none()
+    if grown is None:
+        raise has_ended(topic)
+    attempt.stream, attempt.first = grown[0], grown[1] - len(payloads)
+    base = (attempt.stream << OFFSET_BITS) + attempt.first
+    if payloads:
+        given = {"base": base, "payloads": list(payloads)}
+        connection.execute(*((ADD_HEADED, given | {"heads": list(heads)}) if heads else (ADD, given)))
+
+
+def note_append(connection: Connection, attempt: Attempt, time_ns: int) -> None:
+    """Write when the append happened: nothing but the commit is left."""
+    attempt.time_ns = time_ns
+    note = {"stream": attempt.stream, "time_ns": time_ns, "first": attempt.first, "mark": attempt.mark}
+    connection.execute(NOTE, note)

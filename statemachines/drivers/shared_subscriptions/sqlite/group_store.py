@@ -10,7 +10,7 @@ from typing import Final
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
-from statemachines.drivers.shared_subscriptions.sqlite.tables import LAYOUT
+from statemachines.drivers.shared_subscriptions.sqlite.tables import layout_of
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
 from statemachines.drivers.sql.sqlite import Database
 from statemachines.kernel import Answer
@@ -28,14 +28,14 @@ from statemachines.shared_subscriptions.group_store import (
 )
 
 PUT: Final = (
-    "INSERT INTO group_records VALUES (?, ?, ?)"
+    "INSERT INTO @group_records VALUES (?, ?, ?)"
     " ON CONFLICT (key) DO UPDATE SET value = excluded.value, time_ns = excluded.time_ns"
 )
 
-GET: Final = "SELECT value, time_ns FROM group_records WHERE key = ?"
+GET: Final = "SELECT value, time_ns FROM @group_records WHERE key = ?"
 
 FIND: Final = (
-    "SELECT key, value, time_ns FROM group_records"
+    "SELECT key, value, time_ns FROM @group_records"
     " WHERE key >= ? AND key < CAST(? AS TEXT) AND key <> ? ORDER BY key LIMIT ?"
 )
 
@@ -54,7 +54,7 @@ class SqliteGroupStore:
 
     def __init__(self, path: str | Path, busy_s: float = BUSY_S, *, clock: Clock = time.time_ns) -> None:
         self.identity = ""
-        self._database = Database(Path(path), LAYOUT, busy_s, clock, self._identify)
+        self._database = Database(Path(path), layout_of(Path(path)), busy_s, clock, self._identify)
         self._codec = RecordCodec(str(path))
 
     async def ask(self, request: Asked) -> tuple[Answer, ...]:
@@ -72,7 +72,7 @@ class SqliteGroupStore:
     # -- in the worker ------------------------------------------------------------------------------------------
 
     def _identify(self, connection: sqlite3.Connection) -> None:
-        (self.identity,) = connection.execute("SELECT identity FROM store").fetchone()
+        (self.identity,) = connection.execute("SELECT identity FROM @store").fetchone()
 
     def _apply(self, request: Asked) -> Answer:
         match request:
@@ -115,7 +115,7 @@ class SqliteGroupStore:
             now_ns = self._database.stamp()
             for key, value in commit.put:
                 if value is None:
-                    connection.execute("DELETE FROM group_records WHERE key = ?", (key,))
+                    connection.execute("DELETE FROM @group_records WHERE key = ?", (key,))
                 else:
                     connection.execute(PUT, (key, self._codec.encode(value), now_ns))
         return Committed(commit.n, now_ns)

@@ -6,7 +6,6 @@ import logging
 import sqlite3
 import time
 from collections.abc import Sequence
-from itertools import count as count_from
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,8 @@ from statemachines.drivers.clock import Clock
 from statemachines.drivers.message_head import add_headers
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.sqlite.group_store import PUT
-from statemachines.drivers.shared_subscriptions.sqlite.tables import LAYOUT
+from statemachines.drivers.shared_subscriptions.sqlite.stream_append import append_to_stream
+from statemachines.drivers.shared_subscriptions.sqlite.tables import layout_of
 from statemachines.drivers.shared_subscriptions.store import (
     ANSWER_MAX,
     OFFSET_BITS,
@@ -25,11 +25,11 @@ from statemachines.drivers.shared_subscriptions.store import (
     check_heads,
     check_payload,
     check_shards,
-    has_ended,
     has_no_message,
     has_no_stream,
     ids_of,
     literal_prefix,
+    pass_message,
     records_of,
     size_of,
 )
@@ -53,25 +53,20 @@ from statemachines.shared_subscriptions.stream_store import (
     StreamSize,
     StreamsListed,
     matches,
-    shard_of,
-    stream_id,
 )
 
 LIST: Final = """
     SELECT id, shard, generation, coalesce((
-        SELECT first FROM appends WHERE stream = number AND time_ns >= ? ORDER BY time_ns LIMIT 1
+        SELECT first FROM @appends WHERE stream = number AND time_ns >= ? ORDER BY time_ns LIMIT 1
     ), count), count, ended
-    FROM streams WHERE id >= ? AND id < CAST(? AS TEXT) AND id <> ? AND matches(?, topic) ORDER BY id LIMIT ?
+    FROM @streams WHERE id >= ? AND id < CAST(? AS TEXT) AND id <> ? AND matches(?, topic) ORDER BY id LIMIT ?
 """
 
-SIZE: Final = "SELECT count, ended FROM streams WHERE id = ?"
+SIZE: Final = "SELECT count, ended FROM @streams WHERE id = ?"
 
-READ: Final = "SELECT payload, head FROM messages WHERE place BETWEEN ? AND ? ORDER BY place"
+READ: Final = "SELECT payload, head FROM @messages WHERE place BETWEEN ? AND ? ORDER BY place"
 
-ADD: Final = "INSERT INTO messages (place, payload) VALUES (?, ?)"
-ADD_HEADED: Final = "INSERT INTO messages VALUES (?, ?, ?)"
-
-PROGRESS: Final = "SELECT value, time_ns FROM group_records WHERE key = ?"
+PROGRESS: Final = "SELECT value, time_ns FROM @group_records WHERE key = ?"
 
 logger = logging.getLogger("gapless")
 
@@ -90,7 +85,7 @@ class SqliteStreamStore:
     ) -> None:
         self.identity = ""
         self._shards = check_shards(shards)
-        self._database = Database(Path(path), LAYOUT, busy_s, clock, self._agree)
+        self._database = Database(Path(path), layout_of(Path(path)), busy_s, clock, self._agree)
         self._codec = RecordCodec(str(path))
 
     async def ask(self, request: ListStreams | Measure | Fetch | StoreLetter) -> tuple[Answer, ...]:
@@ -158,8 +153,8 @@ class SqliteStreamStore:
     def _agree(self, connection: sqlite3.Connection) -> None:
         """The first stream store of a file decides; another number would find other streams for the same topics."""
         connection.create_function("matches", 2, matches, deterministic=True)
-        connection.execute("UPDATE store SET shards = ? WHERE shards = 0", (self._shards,))
-        known, self.identity = connection.execute("SELECT shards, identity FROM store").fetchone()
+        connection.execute("UPDATE @store SET shards = ? WHERE shards = 0", (self._shards,))
+        known, self.identity = connection.execute("SELECT shards, identity FROM @store").fetchone()
         agree_on_shards(self._shards, known)
 
     def _look(self, request: ListStreams | Measure) -> StreamsListed | Measured:
@@ -172,9 +167,9 @@ class SqliteStreamStore:
         found: list[StreamInfo] = []
         after = request.after
         with self._database.snapshot() as connection:
-            generation, oldest = connection.execute("SELECT generation, oldest FROM store").fetchone()
+            generation, oldest = connection.execute("SELECT generation, oldest FROM @store").fetchone()
             while len(found) <= request.limit:
-                (following,) = connection.execute("SELECT min(id) FROM streams WHERE id > ?", (after,)).fetchone()
+                (following,) = connection.execute("SELECT min(id) FROM @streams WHERE id > ?", (after,)).fetchone()
                 if following is None:
                     break
                 place = following.partition("/")[0]
@@ -191,7 +186,7 @@ class SqliteStreamStore:
 
     def _measure(self, request: Measure) -> Measured:
         with self._database.snapshot() as connection:
-            (oldest,) = connection.execute("SELECT oldest FROM store").fetchone()
+            (oldest,) = connection.execute("SELECT oldest FROM @store").fetchone()
             found = [(stream, connection.execute(SIZE, (stream,)).fetchone()) for stream in sorted(request.streams)]
         sizes = tuple(StreamSize(stream, size[0], bool(size[1])) for stream, size in found if size is not None)
         return Measured(request.n, sizes, oldest)
@@ -209,7 +204,7 @@ class SqliteStreamStore:
     def _batch(self, one: Slice, room: int) -> tuple[Batch, list[StoredPayload]]:
         """The messages of a slice until there is no more room; the last one may be larger than what was left."""
         connection = self._database.connection
-        known = connection.execute("SELECT number, count, ended FROM streams WHERE id = ?", (one.stream,)).fetchone()
+        known = connection.execute("SELECT number, count, ended FROM @streams WHERE id = ?", (one.stream,)).fetchone()
         number, count, ended = known or (0, 0, 0)
         payloads: list[StoredPayload] = []
         last = min(count, one.first + one.limit) - 1
@@ -238,22 +233,7 @@ class SqliteStreamStore:
         self, connection: sqlite3.Connection, topic: str, payloads: Sequence[bytes], heads: Heads
     ) -> Appended:
         """In a transaction that is open."""
-        (generation,) = connection.execute("SELECT generation FROM store").fetchone()
-        stream = stream_id(topic, self._shards, generation)
-        known = connection.execute("SELECT number, count, ended FROM streams WHERE id = ?", (stream,)).fetchone()
-        if known is None:
-            known = (self._create(stream, topic, generation), 0, 0)
-        number, first, ended = known
-        if ended:
-            raise has_ended(topic)
-        base = (number << OFFSET_BITS) + first
-        if heads:
-            connection.executemany(ADD_HEADED, zip(count_from(base), payloads, heads, strict=False))
-        else:
-            connection.executemany(ADD, enumerate(payloads, base))
-        connection.execute("INSERT INTO appends VALUES (?, ?, ?)", (number, self._database.stamp(), first))
-        connection.execute("UPDATE streams SET count = ? WHERE number = ?", (first + len(payloads), number))
-        return Appended(0, stream, first, first + len(payloads) - 1)
+        return append_to_stream(connection, self._shards, self._database.stamp(), topic, payloads, heads)
 
     def _store_letter(self, request: StoreLetter) -> bool:
         """The copy and the progress behind the message, in one batch; whether it was not there before."""
@@ -268,36 +248,34 @@ class SqliteStreamStore:
                 raise has_no_message(letter)
             payload, head = payloads[0]
             self._append_in(connection, request.topic, [payload], [add_headers(head, letter.as_headers())])
-            passed = (progress, self._codec.encode(letter.offset + 1), self._database.stamp())
-            connection.execute(PUT, passed)
-            connection.execute("DELETE FROM group_records WHERE key = ?", (failing,))
+            beside = connection.execute(PROGRESS, (failing,)).fetchone()
+            behind = pass_message(letter, None if beside is None else self._codec.read(failing, *beside).value)
+            for key, value in zip((progress, failing), behind, strict=True):
+                if value is None:
+                    connection.execute("DELETE FROM @group_records WHERE key = ?", (key,))
+                else:
+                    connection.execute(PUT, (key, self._codec.encode(value), self._database.stamp()))
         return True
-
-    def _create(self, stream: str, topic: str, generation: int) -> int:
-        row = (stream, topic, shard_of(topic, self._shards), generation)
-        made = self._database.connection.execute("INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0)", row)
-        assert made.lastrowid is not None
-        return made.lastrowid
 
     def _end(self, stream: str) -> None:
         with self._database.transaction() as connection:
-            if connection.execute("UPDATE streams SET ended = 1 WHERE id = ?", (stream,)).rowcount == 0:
+            if connection.execute("UPDATE @streams SET ended = 1 WHERE id = ?", (stream,)).rowcount == 0:
                 raise has_no_stream(stream)
 
     def _rotate(self) -> int:
         """Those of earlier generations have ended before."""
         with self._database.transaction() as connection:
-            (generation,) = connection.execute("SELECT generation FROM store").fetchone()
+            (generation,) = connection.execute("SELECT generation FROM @store").fetchone()
             for ids in ids_of(self._shards, generation):
-                connection.execute("UPDATE streams SET ended = 1 WHERE id >= ? AND id < ?", ids)
-            connection.execute("UPDATE store SET generation = ?", (generation + 1,))
+                connection.execute("UPDATE @streams SET ended = 1 WHERE id >= ? AND id < ?", ids)
+            connection.execute("UPDATE @store SET generation = ?", (generation + 1,))
         return int(generation) + 1
 
     def _drop(self, oldest: int) -> int:
         with self._database.transaction() as connection:
-            (before,) = connection.execute("SELECT oldest FROM store").fetchone()
-            connection.execute("UPDATE store SET oldest = max(oldest, min(generation, ?))", (oldest,))
-            (oldest,) = connection.execute("SELECT oldest FROM store").fetchone()
+            (before,) = connection.execute("SELECT oldest FROM @store").fetchone()
+            connection.execute("UPDATE @store SET oldest = max(oldest, min(generation, ?))", (oldest,))
+            (oldest,) = connection.execute("SELECT oldest FROM @store").fetchone()
             for generation in range(before, oldest):
                 for ids in ids_of(self._shards, generation):
                     self._drop_streams(ids)
@@ -305,9 +283,9 @@ class SqliteStreamStore:
 
     def _drop_streams(self, ids: tuple[str, str]) -> None:
         connection = self._database.connection
-        gone = connection.execute("SELECT number FROM streams WHERE id >= ? AND id < ?", ids).fetchall()
+        gone = connection.execute("SELECT number FROM @streams WHERE id >= ? AND id < ?", ids).fetchall()
         for (number,) in gone:
             places = (number << OFFSET_BITS, ((number + 1) << OFFSET_BITS) - 1)
-            connection.execute("DELETE FROM messages WHERE place BETWEEN ? AND ?", places)
-            connection.execute("DELETE FROM appends WHERE stream = ?", (number,))
-            connection.execute("DELETE FROM streams WHERE number = ?", (number,))
+            connection.execute("DELETE FROM @messages WHERE place BETWEEN ? AND ?", places)
+            connection.execute("DELETE FROM @appends WHERE stream = ?", (number,))
+            connection.execute("DELETE FROM @streams WHERE number = ?", (number,))

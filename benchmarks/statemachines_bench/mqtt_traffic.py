@@ -1,0 +1,223 @@
+"""Rows about MQTT traffic: what a broker stores, how soon a message comes, and how it reaches a thousand subscribers.
+
+Each turn starts a broker process of its own.  All brokers have the same client, `MqttSocket`, with 20 messages
+in flight.  Ours flushes a message before PUBACK (`power`), or not at all before a checkpoint (`process`).
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+
+from statemachines.testing.mqtt_connections.mqtt_broker import KINDS, MqttBroker
+from statemachines.testing.mqtt_connections.mqtt_socket import PATIENCE_S, MqttSocket, make_publish, publish_all
+from statemachines_bench.row import Pair, Ratio, Row, Size
+
+PAYLOAD: Final = b"x" * 100
+TOPIC: Final = "bench/t"
+WAITING_MAX: Final = 900
+"""Messages that wait for the absent session at most; a round begins when it has taken them."""
+
+ROUNDS: Final = 5
+PUBLISHERS: Final = 16
+SUBSCRIBERS: Final = 1_000
+READER: Final = "reader"
+
+
+@contextmanager
+def run_broker(kind: str) -> Iterator[MqttBroker]:
+    """It runs until this is left, and its files are gone then."""
+    with (
+        tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder,
+        MqttBroker(kind, Path(folder) / "broker") as broker,
+    ):
+        yield broker
+
+
+# -- publishing to an absent session ----------------------------------------------------------------------------------
+
+
+def rate_publishes(kind: str, publishers: int, rounds: int, messages: int) -> float:
+    """Messages a second that are stored for one absent session, and acknowledged."""
+    spent = 0.0
+    with run_broker(kind) as broker, ExitStack() as stack:
+        with MqttSocket(broker.port, READER, clean=False) as reader:
+            reader.subscribe(TOPIC)
+        clients = [stack.enter_context(MqttSocket(broker.port, f"p{one}")) for one in range(publishers)]
+        for _ in range(rounds):
+            began = perf_counter()
+            publish_all(clients, TOPIC, [PAYLOAD] * messages)
+            spent += perf_counter() - began
+            drain(broker.port, messages)
+    return rounds * messages / spent
+
+
+def drain(port: int, messages: int) -> None:
+    """The session takes everything that waits for it."""
+    with MqttSocket(port, READER, clean=False) as reader:
+        while messages > 0:
+            found = reader.read_messages()
+            reader.acknowledge(found)
+            messages -= len(found)
+
+
+def prepare_publish(ours: str, baseline: str, publishers: int, size: Size) -> Pair:
+    """Both in as many rounds."""
+    rounds, messages = size.pick((ROUNDS, WAITING_MAX), (1, 2 * publishers))
+    runs = (partial(rate_publishes, kind, publishers, rounds, messages) for kind in (ours, baseline))
+    return Pair(*runs)
+
+
+def build_publish_row(name: str, ours: str, baseline: str, publishers: int, at_least: float | None = None) -> Row:
+    """A row that says what both flush when."""
+    count = "1 publisher" if publishers == 1 else f"{publishers} publishers"
+    return Row(
+        name=name,
+        about=f"messages of QoS 1 with 100 bytes for one absent session, {count}, at most {WAITING_MAX} waiting; "
+        f"{KINDS[ours].title} (fsync {KINDS[ours].fsync})",
+        unit="messages / s",
+        baseline_name=f"{KINDS[baseline].title} (fsync {KINDS[baseline].fsync})",
+        prepare=partial(prepare_publish, ours, baseline, publishers),
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_least=at_least,
+    )
+
+
+# -- live clients -----------------------------------------------------------------------------------------------------
+
+
+def measure_latency(kind: str, clients: int, messages: int, share: float) -> float:
+    """Milliseconds from a publish to its delivery to one of so many clients: so many of 100 take at most this."""
+    chance, took = random.Random(1), []
+    with run_broker(kind) as broker, ExitStack() as stack:
+        publisher = stack.enter_context(MqttSocket(broker.port, "publisher"))
+        subscribers = [stack.enter_context(MqttSocket(broker.port, f"s{one}")) for one in range(clients)]
+        for place, one in enumerate(subscribers):
+            one.subscribe(f"bench/{place}")
+        for _ in range(messages):
+            place = chance.randrange(clients)
+            began = perf_counter()
+            publisher.publish(*make_publish(f"bench/{place}", PAYLOAD))
+            found = subscribers[place].read_messages()
+            took.append(perf_counter() - began)
+            subscribers[place].acknowledge(found)
+            publisher.read_frames()
+    return sorted(took)[min(len(took) - 1, int(len(took) * share))] * 1e3
+
+
+def prepare_latency(clients: int, share: float, size: Size) -> Pair:
+    """Ours and mosquitto with as many messages."""
+    messages, count = size.pick((1_000, clients), (3, min(clients, 4)))
+    runs = (partial(measure_latency, kind, count, messages, share) for kind in ("ours-process", "mosquitto-memory"))
+    return Pair(*runs)
+
+
+# -- fan-out ----------------------------------------------------------------------------------------------------------
+
+
+def rate_fan_out(kind: str, subscribers: int, messages: int) -> float:
+    """Deliveries a second of one publisher, whose next message goes out when all subscribers have this one."""
+    with run_broker(kind) as broker, ExitStack() as stack:
+        publisher = stack.enter_context(MqttSocket(broker.port, "publisher"))
+        clients = [stack.enter_context(MqttSocket(broker.port, f"s{one}")) for one in range(subscribers)]
+        poll, by_number = select.poll(), {one.socket.fileno(): one for one in clients}
+        for number, one in by_number.items():
+            one.subscribe(TOPIC)
+            poll.register(number, select.POLLIN)
+        packet, place = make_publish(TOPIC, PAYLOAD)
+        began = perf_counter()
+        for _ in range(messages):
+            publisher.publish(packet, place)
+            left = subscribers
+            while left:
+                ready = poll.poll(PATIENCE_S * 1_000)
+                assert ready, f"{left} deliveries are missing"
+                for number, _ in ready:
+                    found = by_number[number].read_messages()
+                    by_number[number].acknowledge(found)
+                    left -= len(found)
+            publisher.read_frames()
+        return subscribers * messages / (perf_counter() - began)
+
+
+def prepare_fan_out(size: Size) -> Pair:
+    """Ours and mosquitto with as many subscribers."""
+    subscribers, messages = size.pick((SUBSCRIBERS, 20), (5, 2))
+    runs = (partial(rate_fan_out, kind, subscribers, messages) for kind in ("ours-process", "mosquitto-memory"))
+    return Pair(*runs)
+
+
+# -- idle clients -----------------------------------------------------------------------------------------------------
+
+
+def measure_idle(kind: str, clients: int) -> float:
+    """Bytes of the broker's memory for each of so many clients that are connected and subscribe a topic each."""
+    with run_broker(kind) as broker, ExitStack() as stack:
+        with MqttSocket(broker.port, "first") as first:
+            first.subscribe("bench/first")
+        before = read_memory(broker.pid)
+        for place in range(clients):
+            stack.enter_context(MqttSocket(broker.port, f"s{place}")).subscribe(f"bench/{place}")
+        return max(1, read_memory(broker.pid) - before) / clients
+
+
+def read_memory(pid: int) -> int:
+    """Bytes of resident memory of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (found,) = (line for line in lines if line.startswith("VmRSS:"))
+    return int(found.split()[1]) * 1_024
+
+
+def prepare_idle(size: Size) -> Pair:
+    """Ours and mosquitto with as many clients."""
+    runs = (partial(measure_idle, kind, size.pick(SUBSCRIBERS, 50)) for kind in ("ours-process", "mosquitto-memory"))
+    return Pair(*runs)
+
+
+MEMORY: Final = KINDS["mosquitto-memory"].title
+PREPARE_LATENCY: Final[tuple[tuple[str, int, str, Callable[[Size], Pair]], ...]] = tuple(
+    (f"mqtt-live-{clients}-{name}", clients, name, partial(prepare_latency, clients, share))
+    for clients in (1, SUBSCRIBERS)
+    for name, share in (("p50", 0.5), ("p99", 0.99))
+)
+
+ROWS: Final = (
+    build_publish_row("mqtt-publish", "ours-power", "mosquitto-autosave", PUBLISHERS, 2),
+    build_publish_row("mqtt-publish-one", "ours-power", "mosquitto-autosave", 1, 2),
+    build_publish_row("mqtt-publish-memory", "ours-process", "mosquitto-memory", PUBLISHERS),
+    build_publish_row("mqtt-publish-nats", "ours-process", "nats", PUBLISHERS),
+    *(
+        Row(
+            name=name,
+            about=f"publish to delivery, QoS 1 with 100 bytes, {clients} connected clients with a topic each: {what}",
+            unit="ms",
+            baseline_name=MEMORY,
+            prepare=prepare,
+            ratio=Ratio.OURS_OVER_BASELINE,
+        )
+        for name, clients, what, prepare in PREPARE_LATENCY
+    ),
+    Row(
+        name="mqtt-fan-out",
+        about=f"one publisher of QoS 1, {SUBSCRIBERS} connected subscribers, the next message when all have this one",
+        unit="deliveries / s",
+        baseline_name=MEMORY,
+        prepare=prepare_fan_out,
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+    Row(
+        name="mqtt-connections",
+        about=f"memory of a node for each of {SUBSCRIBERS} idle clients with one subscription",
+        unit="bytes / client",
+        baseline_name=MEMORY,
+        prepare=prepare_idle,
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+)

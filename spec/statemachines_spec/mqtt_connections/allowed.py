@@ -1,0 +1,27 @@
+"""Allowed: mutants of MQTT connections that change nothing a clause speaks of."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from statemachines_spec.protocol import Allowed
+
+ALLOWED: Final = (
+    Allowed(
+        ("mqtt_connection/*/to-connected",),
+        "MQ-51",
+        "it stays connected either way, and entering sets no timer",
+    ),
+    Allowed(
+        ("mqtt_connection/26/after-27", "mqtt_connection/27/after-28", "mqtt_connection/28/after-29"),
+        "MQ-54",
+        "of several violations in one packet any may be answered",
+    ),
+    Allowed(
+        ("mqtt_connection/0/after-1", "mqtt_connection/13/after-14", "mqtt_connection/30/after-31",
+         "mqtt_connection/31/after-32", "mqtt_connection/39/after-40", "mqtt_connection/40/after-41"),
+        "MQ-58",
+        "no packet meets both guards, or both refuse it: either may be asked first",
+    ),
+)  # fmt: skip
+"""Each with the clause that allows it."""

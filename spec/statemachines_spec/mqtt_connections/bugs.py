@@ -1,0 +1,101 @@
+"""Bugs: mistakes that can be planted in the machine of MQTT connections; each is found by exploring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from statemachines.kernel import STAY, Event, Row, Send, Tell
+from statemachines.kernel.row import AnyRow
+from statemachines.mqtt_codec import packet as p
+from statemachines.mqtt_connections import client_packet as c
+from statemachines.mqtt_connections import connection_actions, connection_end
+from statemachines.mqtt_connections.connection import MQTT_CONNECTION
+from statemachines.mqtt_connections.session_event import MqttConnectionOver, MqttSessionTaken
+from statemachines_spec.bug import Bug, action_of, change_rows, redeclare
+
+
+def drop_row(action: str) -> Any:
+    """The rows whose action is called so are not there."""
+
+    def change(row: AnyRow) -> list[AnyRow]:
+        return [] if isinstance(row, Row) and action_of(row) == action else [row]
+
+    return lambda stack: redeclare(stack, MQTT_CONNECTION, change)
+
+
+def publish_and_acknowledge(record: Any, event: Any, now_ns: int) -> Any:
+    """PUBACK or PUBREC at once."""
+    record, effects = connection_actions.publish(record, event, now_ns)
+    packet_id = event.packet.packet_id
+    is_1 = event.packet.qos == 1
+    answer: Any = c.PubackMessage(p.PubackPacket(packet_id)) if is_1 else c.PubrecMessage(p.PubrecPacket(packet_id))
+    return record, (*effects, Send(record.party, answer))
+
+
+def tell_again(record: Any, event: Any, now_ns: int) -> Any:
+    """The message is told once more, and PUBREC is sent."""
+    record, effects = connection_actions.repeat_received(record, event, now_ns)
+    _, told = connection_actions.publish_once(record, event, now_ns)
+    return record, (*told[:1], *effects)
+
+
+def close_without_packet(record: Any, event: Event, now_ns: int) -> Any:
+    """The end, and no DISCONNECT."""
+    record, effects = connection_end.close_violation(record, event, now_ns)
+    return record, effects[-1:]
+
+
+def disconnect_twice(record: Any, event: Event, now_ns: int) -> Any:
+    record, effects = connection_end.close_keep_alive(record, event, now_ns)
+    return record, (effects[0], *effects)
+
+
+def deliver_and_release(record: Any, event: Any, now_ns: int) -> Any:
+    record, effects = connection_actions.deliver(record, event, now_ns)
+    return record, (*effects, Send(record.party, c.PubrelMessage(p.PubrelPacket(event.packet.packet_id))))
+
+
+def keep_earlier_ids(record: Any, event: Any, now_ns: int) -> Any:
+    """An id of an earlier connection makes room although it is free."""
+    after, effects = connection_actions.complete(record, event, now_ns)
+    return replace(after, releasing_before=record.releasing_before), effects
+
+
+def leave_with_will(record: Any, event: Any, now_ns: int) -> Any:
+    record, (over,) = connection_end.leave(record, event, now_ns)
+    assert isinstance(over, Tell)
+    assert isinstance(over.event, MqttConnectionOver)
+    return record, (Tell(replace(over.event, sends_will=True)),)
+
+
+def stay_when_taken(row: AnyRow) -> list[AnyRow]:
+    """Another connection takes the session, and this one goes on."""
+    if not isinstance(row, Row) or row.on is not MqttSessionTaken or action_of(row) != "close_taken":
+        return [row]
+    return [Row(row.on, row.source, STAY, None, row.when, row.clause)]
+
+
+M = MQTT_CONNECTION
+BUGS = (
+    Bug("acknowledged-at-once", "a message is acknowledged before it is durable", "MQ-26", "the answer of the session",
+        change_rows(M, "publish", do=publish_and_acknowledge)),
+    Bug("repeat-is-told", "a message of QoS 2 that comes again is told to the session again", "MQ-28", "the packet id",
+        change_rows(M, "repeat_received", do=tell_again)),
+    Bug("taken-goes-on", "a connection whose session was taken goes on", "MQ-55", "the end",
+        lambda stack: redeclare(stack, M, stay_when_taken)),
+    Bug("violation-in-silence", "a violation ends the connection without DISCONNECT", "MQ-54", "DISCONNECT",
+        change_rows(M, "close_violation", do=close_without_packet)),
+    Bug("disconnect-twice", "a client that says nothing gets DISCONNECT twice", "MQ-51", "DISCONNECT",
+        change_rows(M, "close_keep_alive", do=disconnect_twice)),
+    Bug("released-at-once", "PUBREL leaves with its PUBLISH", "MQ-44", "PUBREC",
+        change_rows(M, "deliver", do=deliver_and_release)),
+    Bug("earlier-ids-stay", "an id of an earlier connection makes room for ever", "MQ-23", "the ids in use",
+        change_rows(M, "complete", do=keep_earlier_ids)),
+    Bug("refusal-is-said", "3.1.1 gets an acknowledgement with a reason code", "MQ-27", "the version",
+        drop_row("close_refused")),
+    Bug("leaves-with-will", "the will of a client that leaves in peace is sent", "MQ-52", "the reason code",
+        change_rows(M, "leave", do=leave_with_will)),
+)  # fmt: skip
+"""Each with a sentence of its own."""

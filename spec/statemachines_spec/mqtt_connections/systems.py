@@ -1,0 +1,232 @@
+"""Systems: connections of one client id whose client says anything at any time, and the session behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from statemachines.kernel import Event
+from statemachines.mqtt_codec import PacketProperties
+from statemachines.mqtt_codec import packet as p
+from statemachines.mqtt_connections import client_packet as c
+from statemachines.mqtt_connections import session_event as s
+from statemachines.mqtt_connections.connection import MQTT_CONNECTION
+from statemachines.mqtt_connections.connection_record import (
+    AWAITING,
+    CLOSED,
+    CONNECTED,
+    OPENING,
+    MqttConnectionRecord,
+    MqttSettings,
+)
+from statemachines_spec.explorer.fsm_actor import FsmActor
+from statemachines_spec.explorer.network import Network
+from statemachines_spec.explorer.property import Always, Property, Sometimes
+from statemachines_spec.explorer.system import System
+from statemachines_spec.mqtt_connections.client_judge import CLIENT, JUDGE, ClientJudge, ConnectionFault
+from statemachines_spec.mqtt_connections.connection_model import OPEN, IdUse
+from statemachines_spec.mqtt_connections.session import OUTGOING, SessionActor
+
+V3, V5 = p.MqttVersion
+SETTINGS = MqttSettings(receive_maximum=1, topic_alias_maximum=1)
+
+TOLD = (
+    s.SessionWanted, s.MessagePublished, s.MessageReleased, s.FiltersWanted, s.FiltersUnwanted, s.DeliveryAnswered,
+    s.DeliveryDropped, s.MqttConnectionOver,
+)  # fmt: skip
+
+
+def connect(version: p.MqttVersion = V5, expiry: int = 60, largest: int | None = None) -> c.ConnectMessage:
+    """CONNECT for a session that is kept (expiry 0: that is not)."""
+    properties = PacketProperties(session_expiry=expiry or None, maximum_packet_size=largest)
+    given = properties if version is V5 else PacketProperties()
+    return c.ConnectMessage(p.ConnectPacket("c", version, expiry == 0, 10, properties=given))
+
+
+def publish(qos: int, packet_id: int = 0, topic: str = "t", retain: bool = False, **properties: object) -> Event:
+    """PUBLISH of the client."""
+    given = PacketProperties(**properties)  # type: ignore[arg-type]
+    return c.PublishMessage(p.PublishPacket(topic, b"", qos, retain, packet_id=packet_id, properties=given))
+
+
+def disconnect(code: int = 0, expiry: int | None = None) -> Event:
+    """DISCONNECT of the client."""
+    return c.DisconnectMessage(p.DisconnectPacket(code, PacketProperties(session_expiry=expiry)))
+
+
+BROKEN = (c.BrokenPacket(0x81), c.BrokenPacket(0x84, 3), c.BrokenPacket(0x84, 6), c.BrokenPacket(0x85))
+METHOD = c.ConnectMessage(p.ConnectPacket("c", properties=PacketProperties(authentication_method="m")))
+RETAINED_WILL = tuple(
+    c.ConnectMessage(p.ConnectPacket("c", version, will=p.WillMessage("w", b"", retain=True))) for version in (V3, V5)
+)
+ALIASES = (
+    publish(0, topic_alias=1),
+    publish(0, topic="", topic_alias=1),
+    publish(0, topic_alias=2),
+    publish(0, topic_alias=0),
+)  # fmt: skip
+ODD = (publish(0, subscription_ids=(1,)), publish(0, retain=True), publish(1, 1, retain=True))
+FILTERS = (
+    c.SubscribeMessage(p.SubscribePacket(7, (p.TopicSubscription("a"),))),
+    c.UnsubscribeMessage(p.UnsubscribePacket(7, ("a",))),
+)
+OTHERS = (c.PingreqMessage(), c.ForbiddenPacket("AuthPacket"), s.TransportLost())
+ANSWERS = (
+    c.PubackMessage(p.PubackPacket(OUTGOING)),
+    c.PubrecMessage(p.PubrecPacket(OUTGOING)),
+    c.PubcompMessage(p.PubcompPacket(OUTGOING)),
+)
+LEAVES = (disconnect(), disconnect(4), disconnect(0, 60))
+STOPS = (s.ServerStopping(0x8B),)
+
+
+def publishes(*ids: int) -> tuple[Event, ...]:
+    """Messages of all QoS under these packet ids, and their PUBREL."""
+    found: list[Event] = [publish(0)]
+    for one in ids:
+        found += [publish(1, one), publish(2, one), c.PubrelMessage(p.PubrelPacket(one))]
+    return tuple(found)
+
+
+class ConnectionBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What bounds a system: `connects` that each connection may begin with; the packets of `clients` after that; the
+    session's `refusals` and the `qos` of its message; `shows`: ends that must happen (packet, code); `carried`: the
+    second connection releases an id that the first received."""
+
+    connects: tuple[tuple[Event, ...], ...]
+    packets: tuple[Event, ...]
+    settings: MqttSettings = SETTINGS
+    refusals: tuple[int, ...] = ()
+    qos: int = 0
+    shows: tuple[tuple[str, int], ...] = ()
+    carried: bool = False
+
+
+SYSTEMS: dict[str, tuple[str, ConnectionBounds]] = {
+    "handshake": (
+        "a client that says anything first, a session that refuses, and a server that stops",
+        ConnectionBounds(
+            connects=((connect(), connect(V3), connect(largest=2), METHOD, *RETAINED_WILL),),
+            packets=(*BROKEN, *ODD, *OTHERS, *LEAVES, *STOPS, *ANSWERS, *FILTERS, *publishes(1)),
+            settings=replace(SETTINGS, retain_available=False),
+            refusals=(0x87, 0x97),
+            shows=(("connack", 0x8C), ("connack", 0x9A), ("connack", 1), ("connack", 2), ("connack", 5),
+                   ("connack", 0x88), ("disconnect", 0x9A), ("disconnect", 0x8B)),
+        ),
+    ),
+    "publishing": (
+        "a client that uses packet ids and aliases as it likes, and a session that refuses some of its messages",
+        ConnectionBounds(
+            connects=((connect(), connect(V3), connect(expiry=0)),),
+            packets=(*publishes(1, 2), *ALIASES, *ODD, *LEAVES, *OTHERS),
+            refusals=(0x97,),
+            shows=(("disconnect", 0x82), ("disconnect", 0x93), ("disconnect", 0x94), ("disconnect", 0x8D)),
+        ),
+    ),
+    "takeover": (
+        "two connections of one client id, which take the session from each other amid messages of QoS 2",
+        ConnectionBounds(
+            connects=((connect(),), (connect(), connect(V3))),
+            packets=(*publishes(1, 2), s.TransportLost(), disconnect()),
+            shows=(("disconnect", 0x8E), ("disconnect", 0x93)),
+            carried=True,
+        ),
+    ),
+    "delivering": (
+        "two connections of one client id, to which the session delivers a message of QoS 2; the client lies",
+        ConnectionBounds(
+            connects=((connect(), connect(largest=30)), (connect(V3),)),
+            packets=(*ANSWERS, *FILTERS, *OTHERS, *LEAVES, c.BrokenPacket(0x81), *STOPS),
+            refusals=(0x80,),
+            qos=2,
+            shows=(("disconnect", 0x8E), ("disconnect", 0x82)),
+        ),
+    ),
+}  # fmt: skip
+"""Name -> (about, bounds)."""
+
+ABOUT = {name: about for name, (about, _) in SYSTEMS.items()}
+
+
+def system(name: str, size: str = "small", variant: str = "settled", without: tuple[str, ...] = ()) -> System:
+    """The system called so."""
+    about, bounds = SYSTEMS[name]
+    names = tuple(f"connection-{number}" for number in range(1, len(bounds.connects) + 1))
+    judge = ClientJudge(names, bounds.settings)
+    connections = tuple(
+        make_connection(one, bounds, connects) for one, connects in zip(names, bounds.connects, strict=True)
+    )
+    return System(
+        name,
+        about,
+        (*connections, judge, SessionActor(bounds.refusals, bounds.qos)),
+        Network(1, lossy=False, duplicating=False),
+        properties=tuple(list_properties(connections, judge, bounds)),
+        bounds={"the session": "answers one transaction at a time, and opens for a connection when none is under way"},
+    )
+
+
+def make_connection(name: str, bounds: ConnectionBounds, connects: tuple[Event, ...]) -> FsmActor:
+    """A connection whose client may send each of these packets at any time."""
+    fresh = MqttConnectionRecord(CLIENT, bounds.settings)
+
+    def forget(record: MqttConnectionRecord) -> MqttConnectionRecord:
+        return replace(fresh, status=CLOSED) if record.status is CLOSED else record
+
+    return FsmActor(
+        name,
+        MQTT_CONNECTION,
+        fresh,
+        calls=make_calls(bounds, connects),
+        tells=dict.fromkeys(TOLD, JUDGE),
+        late=len(bounds.connects) == 1,
+        canonical=forget,
+    )
+
+
+def make_calls(
+    bounds: ConnectionBounds, connects: tuple[Event, ...]
+) -> Callable[[MqttConnectionRecord], tuple[Event, ...]]:
+    """What a client, its network and the server's operator do in each state.  While the session is being opened the
+    host reads no packet; after the end a few come all the same."""
+    not_packets = tuple(one for one in bounds.packets if isinstance(one, s.TransportLost | s.ServerStopping))
+
+    def calls(record: MqttConnectionRecord) -> tuple[Event, ...]:
+        if record.status is OPENING:
+            return not_packets
+        if record.status is CLOSED:
+            return (connects[0], *bounds.packets)
+        packets = bounds.packets
+        if record.version is V3 and record.status is CONNECTED:
+            packets = tuple(one for one in packets if is_sayable(one))
+        return (*connects, *packets) if record.status is AWAITING else (connects[0], *packets)
+
+    return calls
+
+
+def is_sayable(event: Event) -> bool:
+    """Whether a client of 3.1.1 can send this packet."""
+    packet = getattr(event, "packet", None)
+    plain = getattr(packet, "properties", PacketProperties()) == PacketProperties()
+    return plain and not getattr(packet, "reason_code", 0) and not isinstance(event, c.ForbiddenPacket)
+
+
+def list_properties(connections: tuple[FsmActor, ...], judge: ClientJudge, bounds: ConnectionBounds) -> list[Property]:
+    """What must hold, and what must happen sometimes."""
+    found: list[Property] = [
+        Always(fault.name, f"never: {fault.value}", (judge.has_found(fault),), lambda is_found: not is_found)
+        for fault in ConnectionFault
+    ]
+    connected = tuple(one.is_in(CONNECTED) for one in connections)
+    text = "at most one connection of a session is connected"
+    if len(connections) > 1:
+        found.append(Always("ONEOWNER", text, connected, lambda *each: sum(each) < 2))
+    found.append(Sometimes("connected at last", "", connected, lambda *each: bool(each[-1])))
+    for packet, code in bounds.shows:
+        found.append(Sometimes(f"{packet} {code:#04x}", "", (judge.has_ended(packet, code),), bool))
+    if bounds.carried:
+        view = judge.is_in(1, OPEN, IdUse.RELEASING, IdUse.STORING_2)
+        found.append(Sometimes("an id that is carried over is released, beside a new one", "", (view,), bool))
+    return found

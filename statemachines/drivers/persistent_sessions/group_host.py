@@ -1,0 +1,106 @@
+"""GroupHost: a leader host over the store of a node of sessions, so that its sessions may share streams.
+
+    async with GroupHost("s.db") as host, SessionNode("s.db", name="a", groups=host.groups) as node: ...
+
+Each node has one.  Where there are several nodes their leader hosts are `peers`: one of them leads a group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from statemachines.drivers.credentials import NONE, Credentials
+from statemachines.drivers.persistent_sessions.groups import EXPIRY_S, Groups, share_database
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
+from statemachines.drivers.sql.awaited import retry_while_unavailable
+from statemachines.drivers.tcp import Address
+from statemachines.kernel import ConfigurationError
+from statemachines.shared_subscriptions.configuration import Configuration
+
+EXPIRY_S_MAX: Final = 2**32 - 1
+
+
+class GroupHost:
+    """The leader host.
+
+    Args:
+        store: of the sessions, and of the groups with their streams.
+        listen: where the leader hosts of other nodes connect, and this node; port 0: any that is free.
+        peers: where the leader hosts of the other nodes listen.
+        expiry_s: how long a group that only a front's subscriptions declared outlives its last session.
+        configuration: the times of the groups, the same at all nodes.
+        credentials: what other nodes must prove.
+
+    Raises:
+        ConfigurationError: for a store that cannot have both.
+    """
+
+    def __init__(
+        self,
+        store: str | Path,
+        *,
+        listen: Address = ("127.0.0.1", 0),
+        peers: Sequence[Address] = (),
+        expiry_s: float = EXPIRY_S,
+        configuration: Configuration | None = None,
+        credentials: Credentials = NONE,
+    ) -> None:
+        self._store = store
+        if not 1 <= expiry_s <= EXPIRY_S_MAX:
+            raise ConfigurationError("group_expiry", expiry_s, f"must be seconds, from 1 to {EXPIRY_S_MAX}")
+        self._expiry_s = expiry_s
+        self._configuration = configuration
+        self._credentials = credentials
+        self._leader = LeaderNode(
+            listen=listen, store=store, configuration=configuration, peers=peers, credentials=credentials
+        )
+
+        self.on_failure: Callable[[BaseException], None] = lambda error: None
+        """Hears why it cannot go on."""
+
+    @property
+    def groups(self) -> Groups:
+        """For the node of sessions of this process."""
+        host, port = self._leader.address
+        is_any = is_unspecified(host)
+        where = f"{'127.0.0.1' if is_any else host}:{port}"
+        return Groups(where, self._store, self._configuration, self._credentials, "", self._expiry_s)
+
+    async def __aenter__(self) -> Self:
+        """Waits for the store, as a node does."""
+        await retry_while_unavailable(self._make_tables, who="leader host")
+        await self._leader.__aenter__()
+        self._watching = asyncio.ensure_future(self._watch())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._watching.cancel()
+        await asyncio.gather(self._watching, return_exceptions=True)
+        await self._leader.__aexit__(kind, error, where)
+
+    async def _watch(self) -> None:
+        try:
+            await self._leader.wait_for_failure()
+        except Exception as error:
+            self.on_failure(error)
+
+    async def _make_tables(self) -> None:
+        sessions = await asyncio.to_thread(open_session_store, self._store)
+        await sessions.close()
+        await share_database(self._store, Groups("", self._store))
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether a listener there is reached by every address of this machine."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

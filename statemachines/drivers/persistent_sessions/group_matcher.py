@@ -1,0 +1,148 @@
+"""GroupMatcher: which declared groups a topic is for, as of the transaction that stores a message."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from statemachines.drivers.clock import steady_ns
+from statemachines.drivers.persistent_sessions.host_request import PutMessage
+from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie
+from statemachines.drivers.persistent_sessions.shared_message_codec import SharedTerms, add_terms
+from statemachines.drivers.persistent_sessions.sql import Sql, all_of
+from statemachines.drivers.rate_limited_log import RateLimitedLog
+from statemachines.drivers.shared_subscriptions.guest_streams import Version, check_storable
+from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.store import StoredPayload
+from statemachines.kernel import ConfigurationError
+from statemachines.persistent_sessions.shared_group import PublishWay, choose_way, ends_at
+from statemachines.shared_subscriptions.group_store import Properties
+from statemachines.shared_subscriptions.names import record_name
+from statemachines.shared_subscriptions.stream_store import parse_filter
+from statemachines.wire import quote_for_log
+
+logger = logging.getLogger("gapless")
+
+MEMBERS_MAX: Final = 200
+"""Sessions of a group among which one is chosen for a message of QoS 0."""
+
+CONNECTED: Final = "SELECT session FROM @sessions WHERE session IN ({keys}) AND connection <> :nobody"
+
+UNKNOWN: Final = (-1, -1)
+"""No declaration was read yet."""
+
+
+class GroupMatcher:
+    """The groups that are declared in the database `where`, read again when a declaration has changed."""
+
+    def __init__(self, where: str) -> None:
+        self._codec = RecordCodec(where)
+        self._version: Version = UNKNOWN
+        self._trie = RouteTrie()
+        self.turns: Counter[str] = Counter()
+        """Filter of a group -> how many messages of QoS 0 went to its members."""
+        self.left_out = RateLimitedLog(steady_ns)
+        """Messages that no stream can have."""
+
+    def catch_up(self, sql: Sql) -> None:
+        """The declarations as this transaction finds them."""
+        streams = sql.streams()
+        version = streams.version()
+        if version == self._version:
+            return
+        self._trie = RouteTrie()
+        self.turns.clear()
+        for key, stored in self._codec.read_all([(*one,) for one in streams.read_declarations()]):
+            name = record_name(key)
+            if isinstance(stored.value, Properties) and not stored.value.destroyed:
+                self._trie.put(name.group, name.filter, 0)
+        self._version = version
+
+    def forget(self) -> None:
+        """What was read may never have been committed."""
+        self._version = UNKNOWN
+
+    def is_declared(self, topic_filter: str) -> bool:
+        """Whether the group of this filter is."""
+        group, filtered = parse_filter(topic_filter)
+        return group in self._trie.sessions_of(filtered)
+
+    def match(self, topic: str) -> list[tuple[str, str]]:
+        """Every group whose filter matches: its name and the filter."""
+        return [(one.session, one.filter) for one in self._trie.match(topic)]
+
+
+class StreamBatch:
+    """The messages of one transaction that go to streams, by their topics, in their order; `log`: counts those that no
+    stream can have."""
+
+    def __init__(self, log: RateLimitedLog) -> None:
+        self._log = log
+        self._messages: dict[str, list[StoredPayload]] = {}
+
+    def add(self, payload: Payload, terms: SharedTerms) -> bool:
+        """Whether a stream can have it."""
+        headed = add_terms(payload, terms)
+        message = headed.data, headed.head
+        try:
+            check_storable(payload.topic, message)
+        except ConfigurationError as error:
+            self._leave_out(payload.topic, error.rule)
+            return False
+        self._messages.setdefault(payload.topic, []).append(message)
+        return True
+
+    def write(self, sql: Sql) -> None:
+        """All of them, by topic: whoever appends to several streams locks them in one order."""
+        if self._messages:
+            for topic in sql.streams().append(dict(sorted(self._messages.items()))):
+                self._leave_out(topic, "its stream has ended")
+
+    def _leave_out(self, topic: str, why: str) -> None:
+        if self._log.count_event():
+            what = "messages of topic %s are not shared: %s (%d such messages so far)"
+            logger.warning(what, quote_for_log(topic[:100]), why, self._log.count)
+
+
+class GroupSharing:
+    """What becomes of the messages of one transaction that groups want.
+
+    A message of QoS 0 is not appended: it goes to one session of each group that is connected, if one is.
+    """
+
+    def __init__(self, sql: Sql, matcher: GroupMatcher, trie: RouteTrie) -> None:
+        matcher.catch_up(sql)
+        self._sql = sql
+        self._matcher = matcher
+        self._trie = trie
+        self._batch = StreamBatch(matcher.left_out)
+        self._ways = {PublishWay.MEMBER: self._to_members, PublishWay.STREAM: self._to_stream}
+
+    def find_routes(self, message: PutMessage) -> Sequence[Route]:
+        """Those to groups, and to members of groups; the message is appended by `write`."""
+        filters = [f"$share/{group}/{topic_filter}" for group, topic_filter in self._matcher.match(message.topic)]
+        way = self._ways.get(choose_way(message.qos, bool(filters), message.is_appended))
+        return () if way is None else way(message, filters)
+
+    def write(self) -> None:
+        """Append all of them."""
+        self._batch.write(self._sql)
+
+    def _to_members(self, message: PutMessage, filters: Sequence[str]) -> list[Route]:
+        return [member for one in filters for member in self._choose_member(one)]
+
+    def _choose_member(self, topic_filter: str) -> list[Route]:
+        """A session that subscribes the filter and is connected, in turn; nothing: there is none."""
+        sessions = [one.encode() for one in self._trie.sessions_of(topic_filter)[:MEMBERS_MAX]]
+        connected = sorted(bytes(one) for (one,) in all_of(self._sql, CONNECTED, sessions, nobody=b""))
+        self._matcher.turns[topic_filter] += 1
+        chosen = connected[(self._matcher.turns[topic_filter] - 1) % max(1, len(connected)) :][:1]
+        return [Route(one.decode(), topic_filter, 0) for one in chosen]
+
+    def _to_stream(self, message: PutMessage, filters: Sequence[str]) -> list[Route]:
+        terms = SharedTerms(message.qos, ends_at(self._sql.now_ns, message.expiry_ms))
+        is_added = self._batch.add(Payload(message.topic, message.payload, message.head), terms)
+        return [Route("", one, message.qos) for one in filters] if is_added else []

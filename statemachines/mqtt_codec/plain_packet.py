@@ -1,0 +1,79 @@
+"""Plain packets: PUBLISH without properties, and acknowledgements of success, which are nearly all that a connection
+carries.  They are read and written here in few steps; whatever is not plain takes the general way of `packet_form`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from struct import Struct
+from typing import Any, Final
+
+from statemachines.mqtt_codec import packet as p
+from statemachines.mqtt_codec.codec_error import PacketError
+from statemachines.mqtt_codec.packet_property import NO_PROPERTIES
+from statemachines.mqtt_codec.topic_rule import check_topic
+
+TOPICS_MAX: Final = 256  # topics that are remembered to be well formed; each has 64 KiB at most
+
+ANSWERS: Final = {0x40: p.PubackPacket, 0x50: p.PubrecPacket, 0x62: p.PubrelPacket, 0x70: p.PubcompPacket}
+FIRSTS: Final[dict[type[Any], int]] = {kind: first for first, kind in ANSWERS.items()}
+PLAIN: Final = frozenset((*ANSWERS, *(0x30 | bits for bits in range(16) if 0 < bits >> 1 & 3 < 3)))
+"""First bytes of packets that may be plain, and are right whatever follows."""
+
+WRITE_ANSWER: Final = Struct(">BBH").pack
+BODY_MAX: Final = 2**14 - 1  # its length takes two bytes
+
+
+def read_plain_packet(first: int, body: bytes, version: p.MqttVersion | None) -> p.PacketValue | None:
+    """The packet of this first byte and body; None: it is not plain, or wrong."""
+    if first not in PLAIN or version is None or len(body) < 2:
+        return None
+    if first in ANSWERS:
+        packet_id = body[0] << 8 | body[1]
+        return ANSWERS[first](packet_id) if packet_id and len(body) == 2 else None
+    at = 2 + (body[0] << 8 | body[1])
+    if at + 2 >= len(body):
+        return None
+    topic, packet_id, at = _read_topic(body[2:at]), body[at] << 8 | body[at + 1], at + 2
+    has_properties = version is p.MqttVersion.V5 and body[at] > 0
+    if topic is None or not packet_id or has_properties:
+        return None
+    at += version is p.MqttVersion.V5
+    return p.PublishPacket(topic, body[at:], first >> 1 & 3, bool(first & 1), bool(first & 8), packet_id)
+
+
+def write_plain_packet(packet: p.PacketValue, version: p.MqttVersion) -> bytes | None:
+    """Its bytes; None: it is not plain, or wrong."""
+    first = FIRSTS.get(type(packet))
+    if first is not None:
+        packet_id, code, properties = packet.packet_id, packet.reason_code, packet.properties  # type: ignore[union-attr]
+        is_plain = not code and properties is NO_PROPERTIES and 0 < packet_id < 65_536
+        return WRITE_ANSWER(first, 2, packet_id) if is_plain else None
+    if type(packet) is not p.PublishPacket or packet.properties is not NO_PROPERTIES or not 0 < packet.qos < 3:
+        return None
+    topic, packet_id = _write_topic(packet.topic), packet.packet_id
+    if topic is None or not 0 < packet_id < 65_536:
+        return None
+    body = topic + packet_id.to_bytes(2, "big") + (b"\0" if version is p.MqttVersion.V5 else b"") + packet.payload
+    size = len(body)
+    if size > BODY_MAX:
+        return None
+    first = 0x30 | packet.dup << 3 | packet.qos << 1 | packet.retain
+    head = bytes((first, size)) if size < 128 else bytes((first, size & 127 | 128, size >> 7))
+    return head + body
+
+
+@lru_cache(TOPICS_MAX)
+def _read_topic(data: bytes) -> str | None:
+    try:
+        topic = data.decode()
+        check_topic(topic)
+    except (UnicodeDecodeError, PacketError):
+        return None
+    return None if "\0" in topic else topic
+
+
+@lru_cache(TOPICS_MAX)
+def _write_topic(topic: str) -> bytes | None:
+    data = topic.encode(errors="replace")
+    return len(data).to_bytes(2, "big") + data if len(data) < 65_536 and _read_topic(data) == topic else None

@@ -1,0 +1,159 @@
+"""Attacks on a node: each function takes its address and says what was wrong with the answers ([] = nothing)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from mqtt_socket import MqttSocket
+
+from statemachines.mqtt_codec import (
+    ConnackPacket,
+    DisconnectPacket,
+    MqttVersion,
+    PacketProperties,
+    PubackPacket,
+    PublishPacket,
+    PubrecPacket,
+    SubackPacket,
+    SubscribePacket,
+    TopicSubscription,
+    encode,
+)
+
+KEPT = PacketProperties(session_expiry=100)
+
+
+async def open_and_say_nothing(address, count):
+    """So many connections that never say CONNECT; whether the last one is closed by the node."""
+    found = []
+    for _ in range(count):
+        with contextlib.suppress(OSError):
+            found.append(await asyncio.open_connection(*address))
+    is_closed = await found[-1][0].read(1) == b""
+    for _, writer in found:
+        writer.transport.abort()
+    return [] if is_closed else ["a client that says nothing is answered"]
+
+
+async def send_slowly(address, count):
+    """So many connections that send a CONNECT byte by byte, and never its last."""
+    data = b"\x10\x7f\x00\x04MQTT\x05\x02\x00\x3c\x00" + b"\x00" * 100
+
+    async def send():
+        reader, writer = await asyncio.open_connection(*address)
+        with contextlib.suppress(OSError):
+            for place in range(len(data)):
+                if reader.at_eof():
+                    break
+                writer.write(data[place : place + 1])
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        is_closed = await reader.read(1) == b""
+        writer.transport.abort()
+        return is_closed
+
+    closed = await asyncio.gather(*(send() for _ in range(count)))
+    return [] if all(closed) else ["a slow CONNECT is answered"]
+
+
+async def connect_with_a_great_id(address, count):
+    """Client ids of 64 kB."""
+    found = set()
+    for number in range(count):
+        async with MqttSocket(address) as client:
+            found.add((await client.connect(f"{number:05}" + "x" * 65_000)).reason_code)
+    return [] if found == {0x85} else [f"great client ids: {found}"]
+
+
+async def subscribe_too_deep(address, count):
+    """Filters of 32 000 levels."""
+    async with MqttSocket(address) as client:
+        await client.connect("deep")
+        found = set()
+        for _ in range(count):
+            answer = await client.ask(SubscribePacket(1, (TopicSubscription("/".join("a" * 32_000), 1),)))
+            found.add(answer)
+    return [] if found == {SubackPacket(1, (0x8F,))} else [f"32 000 levels: {found}"]
+
+
+async def publish_many_properties(address, count):
+    """So many user properties in a message that is stored."""
+    async with MqttSocket(address) as client:
+        await client.connect("wordy", properties=KEPT, clean_start=False)
+        await client.ask(SubscribePacket(1, (TopicSubscription("wordy", 1),)))
+        properties = PacketProperties(user_properties=(("k", "v"),) * count)
+        answer = await client.ask(PublishPacket("wordy", b"", 1, packet_id=1, properties=properties))
+    wanted = (PubackPacket(1, 0x97), DisconnectPacket(0x95))
+    return [] if answer in wanted else [f"{count} properties: {answer}"]
+
+
+async def subscribe_many(address, count):
+    """So many filters in one SUBSCRIBE; no more than a session may have are granted."""
+    async with MqttSocket(address) as client:
+        await client.connect("many", properties=KEPT, clean_start=False)
+        filters = tuple(TopicSubscription(f"f/{number}", 1) for number in range(count))
+        answer = await client.ask(SubscribePacket(1, filters))
+    codes = answer.reason_codes
+    is_right = codes == (1,) * 1_000 + (0x97,) * (count - 1_000)
+    return [] if is_right else [f"{count} filters: {codes.count(1)} granted of {len(codes)}"]
+
+
+async def send_surrogates(address, count):
+    """Topics with a surrogate, or with U+0000."""
+    found = set()
+    for number in range(count):
+        async with MqttSocket(address) as client:
+            await client.connect(f"odd-{number}")
+            bad = b"\xed\xa0\x80" if number % 2 else b"a\x00b"
+            client.writer.write(b"\x30" + bytes((3 + len(bad),)) + len(bad).to_bytes(2, "big") + bad + b"\x00")
+            found.add(await client.read())
+    return [] if found == {DisconnectPacket(0x81)} else [f"surrogates: {found}"]
+
+
+async def never_release(address, count):
+    """Packet ids of QoS 2 that are never released: one more than the Receive Maximum is the end."""
+    async with MqttSocket(address) as client:
+        connack = await client.connect("greedy", properties=KEPT, clean_start=False)
+        most = connack.properties.receive_maximum
+        answers = []
+        for number in range(1, most + 2):
+            answers.append(await client.ask(PublishPacket("greedy", b"", 2, packet_id=number)))
+    wrong = [one for one in answers[:-1] if not isinstance(one, PubrecPacket) or one.reason_code >= 0x80]
+    return wrong[:1] + ([] if answers[-1] == DisconnectPacket(0x93) else [f"ids: {answers[-1]}"])
+
+
+async def take_each_other_over(address, count):
+    """Two clients of one id take the session from each other, so many times."""
+    for _ in range(count):
+        async with MqttSocket(address) as one, MqttSocket(address) as two:
+            await one.connect("twin", properties=KEPT, clean_start=False)
+            await two.connect("twin", properties=KEPT, clean_start=False)
+            if await one.read() != DisconnectPacket(0x8E):
+                return ["a connection whose session was taken is not told"]
+    return []
+
+
+async def send_fragments(address, count):
+    """Half of a CONNECT, and the end, so many times."""
+    data = encode(ConnackPacket(), MqttVersion.V5)
+    for _ in range(count):
+        _, writer = await asyncio.open_connection(*address)
+        writer.write(data[:2])
+        writer.transport.abort()
+    return []
+
+
+ATTACKS = (
+    # attack, how many in `make test`, and in the long run
+    (open_and_say_nothing, 1_100, 10_000),
+    (send_slowly, 50, 500),
+    (connect_with_a_great_id, 5, 200),
+    (subscribe_too_deep, 5, 200),
+    (publish_many_properties, 100_000, 100_000),
+    (subscribe_many, 10_000, 10_000),
+    (send_surrogates, 10, 500),
+    (never_release, 1, 1),
+    (take_each_other_over, 5, 300),
+    (send_fragments, 100, 5_000),
+)

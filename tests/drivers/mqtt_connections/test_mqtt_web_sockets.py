@@ -1,0 +1,214 @@
+"""MQTT over WebSocket: frames of any cut, the subprotocol, origins, bounds, and clients of others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+
+import paho.mqtt.client as paho
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from statemachines.drivers.mqtt_connections import MqttNode
+from statemachines.drivers.persistent_sessions import SessionNode
+from statemachines.kernel import ConfigurationError
+from statemachines.mqtt_codec import ConnackPacket, ConnectPacket, Decoder, PublishPacket, encode
+from statemachines.mqtt_codec.packet import (
+    MqttVersion,
+    PingreqPacket,
+    PingrespPacket,
+    PubackPacket,
+    SubscribePacket,
+    TopicSubscription,
+)
+from statemachines.mqtt_connections.connection_record import MqttSettings
+
+V3 = MqttVersion.V3_1_1
+PLACE = ("127.0.0.1", 0)
+PATIENCE_S = 60
+CONNECT = encode(ConnectPacket("c", V3), V3)
+
+
+@contextlib.asynccontextmanager
+async def web_node(folder, **given):
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        SessionNode(folder / "s.db", name="n") as node,
+        MqttNode(node, listen=PLACE, ws_listen=PLACE, **given) as mqtt,
+    ):
+        yield mqtt, "ws://{}:{}/mqtt".format(*mqtt.ws_address)
+
+
+async def read_packets(socket, count, decoder):
+    """So many packets of the server."""
+    found = []
+    while len(found) < count:
+        found += decoder.feed(await socket.recv())
+    return found
+
+
+def run(test, tmp_path, **given):
+    async def main():
+        async with web_node(tmp_path, **given) as (mqtt, url):
+            await test(mqtt, url)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("cut", [1, 7, 1_000])
+def test_MQ_140_packets_take_several_frames_and_a_frame_several_packets(tmp_path, cut):
+    async def test(mqtt, url):
+        async with connect(url, subprotocols=["mqtt"]) as socket:
+            assert socket.subprotocol == "mqtt"
+            decoder = Decoder(V3)
+            await socket.send(CONNECT)
+            assert isinstance((await read_packets(socket, 1, decoder))[0], ConnackPacket)
+            subscribe = encode(SubscribePacket(1, (TopicSubscription("t", 1),)), V3)
+            raw = subscribe + encode(PublishPacket("t", b"x" * 300, 1, packet_id=2), V3)
+            for begin in range(0, len(raw), cut):
+                await socket.send(raw[begin : begin + cut])
+            found = await read_packets(socket, 3, decoder)
+            assert PubackPacket(2) in found
+            assert [one.payload for one in found if isinstance(one, PublishPacket)] == [b"x" * 300]
+
+    run(test, tmp_path)
+
+
+def test_MQ_140_a_text_frame_ends_the_connection(tmp_path):
+    async def test(mqtt, url):
+        async with connect(url, subprotocols=["mqtt"]) as socket:
+            await socket.send("text")
+            with pytest.raises(ConnectionClosed) as closed:
+                await socket.recv()
+            assert closed.value.rcvd.code == 1003
+        await serve_ping(url)
+
+    run(test, tmp_path)
+
+
+async def send_often(writer, data, times):
+    for _ in range(times):
+        writer.write(data)
+        await writer.drain()
+
+
+async def serve_ping(url, **given):
+    """A client is served there."""
+    async with connect(url, subprotocols=["mqtt"], **given) as socket:
+        decoder = Decoder(V3)
+        await socket.send(CONNECT)
+        await read_packets(socket, 1, decoder)
+        await socket.send(encode(PingreqPacket(), V3))
+        assert await read_packets(socket, 1, decoder) == [PingrespPacket()]
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ({}, 400),
+        ({"subprotocols": ["chat"]}, 400),
+        ({"subprotocols": ["mqtt"], "origin": "https://elsewhere.example"}, 403),
+        ({"subprotocols": ["mqtt"], "origin": "null"}, 403),
+        ({"subprotocols": ["mqtt"], "origin": "http://[::1"}, 403),
+        (
+            {
+                "subprotocols": ["mqtt"],
+                "origin": "http://rebound.example",
+                "additional_headers": {"Host": "rebound.example"},
+            },
+            403,
+        ),
+    ],
+)
+def test_MQ_141_who_does_not_ask_for_mqtt_or_comes_from_a_foreign_page_is_refused(tmp_path, given, status):
+    async def test(mqtt, url):
+        with pytest.raises(InvalidStatus) as refused:
+            async with connect(url, **given):
+                pass
+        assert refused.value.response.status_code == status
+        await serve_ping(url, origin="https://here.example")
+
+    run(test, tmp_path, ws_origins=["https://here.example"])
+
+
+def test_MQ_142_a_message_of_a_stranger_and_one_of_a_client_are_bounded(tmp_path):
+    async def test(mqtt, url):
+        async with connect(url, subprotocols=["mqtt"]) as socket:
+            await socket.send(b"\x10" + b"\xff" * 2**18)
+            with pytest.raises(ConnectionClosed) as closed:
+                await socket.recv()
+            assert closed.value.sent is None or closed.value.rcvd.code == 1009
+        async with connect(url, subprotocols=["mqtt"]) as socket:
+            decoder = Decoder(V3)
+            await socket.send(CONNECT)
+            await read_packets(socket, 1, decoder)
+            await socket.send(encode(PublishPacket("t", b"x" * 900_000, 1, packet_id=1), V3))
+            assert await read_packets(socket, 1, decoder) == [PubackPacket(1)]
+            await socket.send(b"x" * 2**21)
+            with pytest.raises(ConnectionClosed):
+                await socket.recv()
+        await serve_ping(url)
+
+    run(test, tmp_path)
+
+
+def test_MQ_142_pings_whose_answers_nobody_reads_fill_no_memory(tmp_path):
+    async def test(mqtt, url):
+        address = url.removeprefix("ws://").removesuffix("/mqtt")
+        reader, writer = await asyncio.open_connection(*mqtt.ws_address, limit=1_000)
+        head = f"GET /mqtt HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        head += "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+        writer.write(f"{head}Sec-WebSocket-Protocol: mqtt\r\n\r\n".encode())
+        await reader.readuntil(b"\r\n\r\n")
+        pings = (b"\x89\xfd\0\0\0\0" + b"x" * 125) * 8_000
+        with pytest.raises(ConnectionError):
+            await send_often(writer, pings, 100)  # 100 MB, of which the system's buffers take some
+        writer.close()
+        await serve_ping(url)
+
+    run(test, tmp_path)
+
+
+def test_MQ_142_silent_connections_end_and_keep_nobody_out(tmp_path):
+    async def test(mqtt, url):
+        silent = [await asyncio.open_connection(*mqtt.ws_address) for _ in range(20)]
+        silent[0][1].write(b"GET / HTTP/1.1\r\nHost: ")
+        await serve_ping(url)
+        for reader, writer in silent:
+            while await reader.read(1_000):
+                pass
+            writer.close()
+
+    run(test, tmp_path, settings=MqttSettings(connect_timeout_s=1))
+
+
+def test_MQ_140_paho_is_served_over_web_sockets_and_resumes_its_session(tmp_path):
+    def talk(port):
+        found, messages = [], queue.SimpleQueue()
+        for life in range(2):
+            client = paho.Client(paho.CallbackAPIVersion.VERSION2, "p", transport="websockets", clean_session=False)
+            client.on_message = lambda client, userdata, message: messages.put(message.payload)
+            client.on_connect = lambda client, userdata, flags, code, properties: found.append(flags.session_present)
+            client.on_subscribe = lambda client, userdata, mid, codes, properties: messages.put(b"subscribed")
+            client.connect("127.0.0.1", port)
+            client.loop_start()
+            if not life:
+                client.subscribe("t", qos=1)
+                assert messages.get(timeout=PATIENCE_S) == b"subscribed"
+            client.publish("t", b"%d" % life, qos=1)
+            assert messages.get(timeout=PATIENCE_S) == b"%d" % life
+            client.disconnect()
+            client.loop_stop()
+        return found
+
+    async def test(mqtt, url):
+        assert await asyncio.to_thread(talk, mqtt.ws_address[1]) == [False, True]
+
+    run(test, tmp_path)
+
+
+def test_MQ_143_a_listener_for_web_sockets_beyond_loopback_needs_users(tmp_path):
+    with pytest.raises(ConfigurationError, match="ws_listen"):
+        MqttNode(SessionNode(tmp_path / "s.db", name="n"), ws_listen=("0.0.0.0", 0))

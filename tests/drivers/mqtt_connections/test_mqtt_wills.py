@@ -1,0 +1,97 @@
+"""Wills of MQTT clients over two nodes: which end of a connection sends them, and which does not."""
+
+from __future__ import annotations
+
+import pytest
+from mqtt_socket import MqttSocket, mqtt_node, run
+
+from statemachines.mqtt_codec import (
+    DisconnectPacket,
+    PacketProperties,
+    PubackPacket,
+    PublishPacket,
+    SubackPacket,
+    SubscribePacket,
+    TopicSubscription,
+    WillMessage,
+)
+
+KEPT = PacketProperties(session_expiry=100)
+
+
+def will(payload, delay=0):
+    return WillMessage("t/will", payload, 1, properties=PacketProperties(will_delay=delay or None))
+
+
+async def watch(client):
+    await client.connect("watcher")
+    assert await client.ask(SubscribePacket(9, (TopicSubscription("t/#", 1),))) == SubackPacket(9, (1,))
+
+
+async def receive(client):
+    packet = await client.read()
+    client.send(PubackPacket(packet.packet_id))
+    return packet.payload
+
+
+async def mark(client, payload):
+    assert await client.ask(PublishPacket("t/mark", payload, 1, packet_id=3)) == PubackPacket(3)
+
+
+def test_MQ_121_the_will_of_a_client_whose_server_stops_is_sent_by_the_other(store):
+    async def main():
+        async with mqtt_node(store, "b") as other, MqttSocket(other.address) as watcher:
+            await watch(watcher)
+            async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+                await client.connect("a", will=will(b"stopped"))
+                async with MqttSocket(node.address) as refused:
+                    code = (await refused.connect("d", will=WillMessage("/".join("x" * 200), b""))).reason_code
+                    assert code == 0x90
+            assert await receive(watcher) == b"stopped"
+
+    run(main())
+
+
+@pytest.mark.parametrize(("delay", "clean_start", "is_sent"), [(0, False, True), (50, False, False), (50, True, True)])
+def test_MQ_122_a_takeover_at_another_node_sends_a_will_without_delay_and_that_of_a_session_that_ends(
+    store, delay, clean_start, is_sent
+):
+    async def main():
+        async with (
+            mqtt_node(store) as node,
+            mqtt_node(store, "b") as other,
+            MqttSocket(other.address) as watcher,
+            MqttSocket(node.address) as older,
+            MqttSocket(other.address) as newer,
+        ):
+            await watch(watcher)
+            await older.connect("c", clean_start=False, properties=KEPT, will=will(b"older", delay))
+            await newer.connect("c", clean_start=clean_start, properties=KEPT, will=will(b"newer"))
+            assert await older.read() == DisconnectPacket(0x8E)
+            if is_sent:
+                assert await receive(watcher) == b"older"
+            await mark(newer, b"mark")
+            assert await receive(watcher) == b"mark"
+            newer.send(DisconnectPacket(4))
+            assert await receive(watcher) == b"newer"
+
+    run(main())
+
+
+def test_MQ_122_a_will_with_a_delay_is_not_sent_for_a_client_that_comes_back_at_another_node(store):
+    async def main():
+        async with (
+            mqtt_node(store) as node,
+            mqtt_node(store, "b") as other,
+            MqttSocket(other.address) as watcher,
+        ):
+            await watch(watcher)
+            async with MqttSocket(node.address) as client:
+                await client.connect("c", clean_start=False, properties=KEPT, will=will(b"delayed", 1))
+            async with MqttSocket(other.address) as client:
+                assert (await client.connect("c", clean_start=False, properties=KEPT)).session_present
+                async with MqttSocket(other.address) as later:  # one whose delay ends behind that of the other
+                    await later.connect("d", properties=KEPT, will=will(b"later", 2))
+                assert await receive(watcher) == b"later"
+
+    run(main())

@@ -1,0 +1,178 @@
+"""Wills in the tables: when they are due, when they are not sent, and that they are sent once."""
+
+from __future__ import annotations
+
+import pytest
+from session_databases import MS, SECOND, run
+
+from statemachines.drivers.identity import Identity
+from statemachines.drivers.persistent_sessions.front_message import SessionWill
+from statemachines.drivers.persistent_sessions.host_request import (
+    DropWill,
+    EndWills,
+    FindDueWills,
+    OpenWithWill,
+    PutMessage,
+)
+from statemachines.drivers.persistent_sessions.operator_request import KickClient, PurgeClient
+from statemachines.kernel import incarnation
+from statemachines.persistent_sessions.life_request import (
+    NEVER,
+    ClientLocked,
+    LeaveSession,
+    LockClient,
+    OpenSession,
+    SessionOpen,
+    UnlockClient,
+)
+
+ANN = Identity(frozenset({"ann"}))
+
+
+class Client:
+    """A client and its connections, at a node in one of its lives."""
+
+    def __init__(self, store, clock, node="n1", expiry_s=100):
+        self.store, self.clock, self.node = store, clock, node
+        self.expiry_ms = expiry_s if expiry_s == NEVER else expiry_s * 1_000
+        self.count, self.life = 0, 1
+
+    async def connect(self, session="s1", delay_s=10):
+        """Its will says which connection it is of."""
+        self.count += 1
+        self.session = session
+        owner = f"{incarnation(self.node, self.life)}/{self.count}"
+        (locked,) = await self.store.ask(LockClient("c", owner, 500))
+        assert isinstance(locked, ClientLocked)
+        self.token = locked.token
+        opened = OpenSession("c", owner, locked.token, session, "", self.expiry_ms)
+        will = SessionWill(f"w/{self.count}", b"gone", 1, False, None, b"", delay_s * 1_000, ANN)
+        assert await self.store.do(OpenWithWill(opened, will)) == (SessionOpen(),)
+        await self.store.ask(UnlockClient("c", owner))
+        return owner
+
+    async def leave(self, expiry_s=None):
+        expiry_ms = self.expiry_ms if expiry_s is None else expiry_s * 1_000
+        await self.store.ask(LeaveSession("c", self.session, self.token, expiry_ms))
+
+    async def due(self, after_s=0.0):
+        """Topics of the wills that are due then."""
+        self.clock.now += int(after_s * SECOND)
+        found = await self.store.do(FindDueWills())
+        if found.has_ended:
+            await self.store.do(EndWills())
+            found = await self.store.do(FindDueWills())
+        assert all((one.client, one.will.identity) == ("c", ANN) for one in found.wills)
+        return [one.will.topic for one in found.wills]
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "expiry_s", "due_s"), [(10, 100, 10), (10, NEVER, 10), (10, 3, 3), (0, 100, 0), (10, 0, 0)]
+)
+def test_PS_478_a_will_is_due_after_its_delay_or_at_the_end_of_the_session(url, delay_s, expiry_s, due_s):
+    async def play(store, clock):
+        client = Client(store, clock, expiry_s=expiry_s)
+        client.life = 2
+        await client.connect(delay_s=delay_s)
+        assert await client.due(50) == [], "its connection lives"
+        await client.leave()
+        if due_s:
+            assert await client.due(due_s - 0.001) == []
+        assert await client.due(0.002) == ["w/1"]
+
+    run(url, lambda store, clock: play_with_life(store, clock, play))
+
+
+async def play_with_life(store, clock, play):
+    """The node lives for long."""
+    await store.begin_life("n1", 1_000_000)
+    await play(store, clock)
+
+
+def test_PS_478_a_connection_that_comes_before_deletes_the_will_and_one_that_comes_behind_does_not(sqlite_url):
+    async def play(store, clock):
+        client = Client(store, clock)
+        client.life = 2
+        await client.connect()
+        await client.leave()
+        clock.now += 9 * SECOND
+        await client.connect()
+        assert await client.due(100) == []
+        await client.leave()
+        clock.now += 10 * SECOND
+        await client.connect()
+        assert await client.due() == ["w/2"]
+
+    run(sqlite_url, lambda store, clock: play_with_life(store, clock, play))
+
+
+@pytest.mark.parametrize(("delay_s", "session", "is_sent"), [(0, "s1", True), (10, "s1", False), (10, "s2", True)])
+def test_PS_478_at_takeover_a_will_without_delay_is_sent_and_that_of_a_session_that_ends(
+    sqlite_url, delay_s, session, is_sent
+):
+    async def play(store, clock):
+        client = Client(store, clock)
+        client.life = 2
+        await client.connect(delay_s=delay_s)
+        clock.now += 50 * SECOND
+        await client.connect(session)
+        assert await client.due() == (["w/1"] if is_sent else [])
+
+    run(sqlite_url, lambda store, clock: play_with_life(store, clock, play))
+
+
+@pytest.mark.parametrize("begins_anew", [False, True])
+def test_PS_479_a_node_that_has_ended_leaves_its_wills_to_the_others(url, begins_anew):
+    async def play(store, clock):
+        client = Client(store, clock)
+        await client.connect()
+        began = clock.now
+        if begins_anew:
+            await store.begin_life("n1", 1_000_000)
+        assert await client.due(9.9) == []
+        assert await client.due(0.2) == ["w/1"], clock.now - began
+
+    run(url, play)
+
+
+def test_PS_479_a_will_of_a_node_that_has_ended_is_deleted_by_a_connection_before_it_is_due(sqlite_url):
+    async def play(store, clock):
+        client = Client(store, clock)
+        await client.connect()
+        await store.begin_life("n1", 1_000_000)
+        client.life = 2
+        clock.now += 9 * SECOND
+        await client.connect()
+        assert await client.due(100) == []
+
+    run(sqlite_url, play)
+
+
+def test_PS_479_a_will_is_published_and_deleted_in_one_transaction_or_dropped(url):
+    async def play(store, clock):
+        client = Client(store, clock)
+        client.life = 2
+        owner = await client.connect()
+        assert await store.do(PutMessage("m0", "w/1", b"gone", 1, will=owner)) is None, "it is not due"
+        await client.leave(0)
+        assert await client.due() == ["w/1"]
+        assert await store.do(PutMessage("m1", "w/1", b"gone", 1, will=owner)) == ()
+        assert await store.do(PutMessage("m2", "w/1", b"gone", 1, will=owner)) is None, "another has sent it"
+        owner = await client.connect("s2")
+        await store.do(DropWill(owner))
+        await client.leave(0)
+        assert await client.due(MS / SECOND) == []
+
+    run(url, lambda store, clock: play_with_life(store, clock, play))
+
+
+@pytest.mark.parametrize("request_", [KickClient("c"), PurgeClient("c")])
+def test_PS_478_an_operator_who_ends_a_connection_makes_its_will_due(sqlite_url, request_):
+    async def play(store, clock):
+        client = Client(store, clock)
+        client.life = 2
+        await client.connect(delay_s=0)
+        await store.do(request_)
+        assert await client.due(0.001) == ["w/1"]
+
+    run(sqlite_url, lambda store, clock: play_with_life(store, clock, play))

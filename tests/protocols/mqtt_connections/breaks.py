@@ -1,0 +1,44 @@
+"""How the clauses of MQTT connections that are no rows are broken (tools/clauses.py)."""
+
+from __future__ import annotations
+
+from mutants import swap
+
+from statemachines.drivers.mqtt_connections import mqtt_session
+from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
+from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
+from statemachines.drivers.persistent_sessions import (
+    abandon,
+    declared_groups,
+    group_membership,
+    host_requests,
+    life_requests,
+    share_rows,
+)
+from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, GroupSharing
+from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
+from statemachines.drivers.persistent_sessions.host_request import PacketsFound
+from statemachines.mqtt_codec import packet_rule, topic_rule
+from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
+
+BREAKS = {
+    "MQ-100": swap(GroupMatcher, "match", lambda self, topic: []),
+    "MQ-101": swap(GroupMembership, "begin", lambda self, owner, session, token: None),
+    "MQ-102": swap(share_rows, "_take", lambda sql, origin: True),
+    "MQ-103": swap(abandon, "return_messages", lambda sql, session: None),
+    "MQ-104": swap(MqttSession, "_refuse", lambda self, packet_id, answer: None),
+    "MQ-105": swap(packet_rule, "is_shared_filter", lambda topic_filter: False),
+    "MQ-106": swap(topic_rule, "_find_broken_statement", lambda topic_filter: ""),
+    "MQ-107": swap(mqtt_session, "is_shared", lambda topic_filter: False),
+    "MQ-108": swap(host_requests, "declare_group", lambda sql, asked, is_known: ""),
+    "MQ-109": swap(declared_groups, "age_group", lambda idle_ns, is_subscribed, now_ns, expiry_ms: idle_ns),
+    "MQ-110": swap(group_membership, "split_terms", lambda payload: (payload, group_membership.SharedTerms())),
+    "MQ-111": swap(GroupSharing, "_choose_member", lambda self, topic_filter: []),
+    "MQ-112": swap(DeadLetters, "note_delivery", lambda self, message: None),
+    "MQ-120": swap(host_requests, "read_packets", lambda sql, session: PacketsFound((), ())),
+    "MQ-121": swap(mqtt_session, "build_will", lambda will, identity: None),
+    "MQ-122": swap(life_requests, "settle_wills", lambda sql, session, expiry_ms, ended_ns: None),
+    "MQ-123": swap(host_requests, "choose_routes", tuple),
+    "MQ-124": swap(TakeoverLimit, "is_reached", lambda self, client_id, now_ns: False),
+    "MQ-125": swap(host_requests, "has_room_retained", lambda sql, asked: True),
+}

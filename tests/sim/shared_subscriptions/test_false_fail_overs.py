@@ -1,0 +1,44 @@
+"""False fail-overs: in a quiet hour, and while a leader host stands still for 1.9 s, nobody else takes the lead."""
+
+from __future__ import annotations
+
+from statemachines.shared_subscriptions.configuration import Configuration
+from statemachines_sim.fault import Fault
+from statemachines_sim.scenario import Phases
+from statemachines_sim.shared_subscriptions import Load, Members, scenario
+from statemachines_sim.units import S
+from statemachines_sim.world import World
+
+HOUR = scenario(
+    "hour",
+    load=Load(messages=0),
+    members=Members(consumers=2, leaders=2),
+    configuration=Configuration(),
+    phases=Phases(safety_s=3_600, liveness_s=10),
+)
+"""With the default times, over the default network: some messages are late."""
+
+
+def count_leaders(seconds, schedule=()):
+    """How many leaders had the claim of the group, one after the other."""
+    world = World(HOUR, 3, schedule=schedule)
+    outcome = world.run(until_ns=seconds * S)
+    assert not outcome.monitor, outcome
+    return len(world.watch.commits.named)
+
+
+def stand_still(seconds, for_ns):
+    """Both leader hosts stand still, one after the other, again and again."""
+    return tuple(Fault("pause", at * S, for_ns, f"leader-{1 + at // 10 % 2}") for at in range(30, seconds, 10))
+
+
+def test_SS_127_a_quiet_hour_has_no_false_fail_over():
+    assert count_leaders(3_600) == 1
+
+
+def test_SS_127_a_leader_that_stands_still_for_less_than_a_claim_without_a_heartbeat_leads_on():
+    assert count_leaders(900, stand_still(900, 19 * S // 10)) == 1
+
+
+def test_one_that_stands_still_for_longer_than_its_claim_is_followed():
+    assert count_leaders(120, stand_still(120, 9 * S)) > 1

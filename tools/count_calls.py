@@ -1,0 +1,123 @@
+"""How many Python functions a node calls for one message of an MQTT session: publish, store, deliver, acknowledge.
+
+    .venv/bin/python tools/count_calls.py            # 1 and 20 messages under way
+    .venv/bin/python tools/count_calls.py --files    # by file, too
+
+It counts the calls of all threads of the node (the thread of its store, too) by `sys.setprofile`.  The clients are a
+process of their own.  Calls without any message (pings, looks) are counted first and subtracted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+TOPIC: Final = "t"
+CLIENT: Final = f"""
+import sys
+from statemachines.testing.mqtt_connections.mqtt_socket import MqttSocket, publish_all
+with MqttSocket(int(sys.argv[1]), "reader") as reader, MqttSocket(int(sys.argv[1]), "writer") as writer:
+    reader.subscribe("{TOPIC}")
+    publish_all([writer], "{TOPIC}", [b"first"])
+    reader.acknowledge(reader.read_messages())
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for _ in range(int(sys.argv[2])):
+        left = int(sys.argv[3])
+        publish_all([writer], "{TOPIC}", [b"x" * 100] * left, left)
+        while left:
+            found = reader.read_messages()
+            reader.acknowledge(found)
+            left -= len(found)
+    print("done", flush=True)
+    sys.stdin.readline()
+"""
+
+
+class CallCounter:
+    """Counts calls of Python functions in this and all later threads, by file, while it `is_on`."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.files: Counter[str] = Counter()
+        threading.setprofile(self.note)
+        sys.setprofile(self.note)
+
+    def note(self, frame: Any, event: str, argument: object) -> None:
+        """One event of the interpreter."""
+        if self.is_on and event == "call":
+            self.files[frame.f_code.co_filename] += 1
+
+    def take(self) -> Counter[str]:
+        """What was counted since the last time."""
+        found, self.files = self.files, Counter()
+        return found
+
+
+async def count_calls(rounds: int, under_way: int) -> Counter[str]:
+    """Calls by file for `rounds * under_way` messages."""
+    from statemachines.drivers.mqtt_connections import MqttNode
+    from statemachines.drivers.persistent_sessions import SessionNode
+
+    counter = CallCounter()
+    with tempfile.TemporaryDirectory() as folder:
+        async with (
+            SessionNode(Path(folder) / "s.db", name="n") as node,
+            MqttNode(node, listen=("127.0.0.1", 0)) as mqtt,
+        ):
+            words = (str(mqtt.address[1]), str(rounds), str(under_way))
+            pipe = asyncio.subprocess.PIPE
+            child = await asyncio.create_subprocess_exec(sys.executable, "-c", CLIENT, *words, stdin=pipe, stdout=pipe)
+            assert child.stdin is not None
+            assert child.stdout is not None
+            await child.stdout.readline()
+            idle, _ = await measure_span(counter, asyncio.sleep(2))
+            child.stdin.write(b"\n")
+            busy, seconds = await measure_span(counter, child.stdout.readline())
+            child.stdin.write(b"\n")
+            await child.wait()
+    sys.setprofile(None)
+    threading.setprofile(None)  # type: ignore[arg-type]
+    for file, count in idle.items():
+        busy[file] -= int(count * seconds / 2)
+    return busy
+
+
+async def measure_span(counter: CallCounter, work: Any) -> tuple[Counter[str], float]:
+    """What is called while this is awaited, and for how many seconds that was."""
+    counter.take()
+    began, counter.is_on = time.monotonic(), True
+    await work
+    counter.is_on = False
+    return counter.take(), time.monotonic() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=1_000)
+    parser.add_argument("--files", action="store_true", help="list the files")
+    given = parser.parse_args()
+    for under_way in (1, 20):
+        rounds = max(1, given.messages // under_way)
+        found = asyncio.run(count_calls(rounds, under_way))
+        messages = rounds * under_way
+        ours = sum(count for file, count in found.items() if "statemachines" in file)
+        print(
+            f"{under_way} under way: {found.total() / messages:.0f} calls a message, {ours / messages:.0f} of them ours"
+        )
+        if given.files:
+            for file, count in found.most_common(40):
+                name = Path(file).relative_to(ROOT) if file.startswith(str(ROOT)) else Path(file).name
+                print(f"  {count / messages:6.1f}  {name}")
+
+
+if __name__ == "__main__":
+    main()
