@@ -78,7 +78,7 @@ def holds_what_it_may(record: DeliveryRecord) -> bool:
 def waits_for_one_commit(record: DeliveryRecord) -> bool:
     """Only an open commit has something to send; what is taken and not sent belongs to it."""
     if record.status is READY:
-        return not (record.outgoing or record.marks or record.inbox)
+        return not (record.outgoing or record.received or record.marks or record.inbox)
     open_packets = {one.packet for one in record.outgoing}
     packets = record.state.packets
     return all(packets[key].status is not TAKEN or key in open_packets for key in packets)

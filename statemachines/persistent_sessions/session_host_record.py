@@ -77,11 +77,17 @@ class CommitAcknowledged(Call, frozen=True, gc=False):
     """What was acknowledged since this was called last is committed: nobody knows when the next commit comes."""
 
 
-class HandMessage(Call, frozen=True, gc=False):
-    """A message that is stored goes to the writer of each session that it is for."""
+class RoutedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message that is stored, and the sessions that it is for: at least one."""
 
-    message: str
+    id: str
     handed: tuple[Handed, ...]
+
+
+class HandMessages(Call, frozen=True, gc=False):
+    """Messages that are stored go, in their order, to the writer of each session that they are for."""
+
+    messages: tuple[RoutedMessage, ...]
 
 
 class LookAtResume(LookAt, frozen=True, gc=False):

@@ -18,7 +18,15 @@ from statemachines.persistent_sessions.request import (
     RowRead,
     RowsDuplicate,
 )
-from statemachines.persistent_sessions.writer_record import Done, Hand, Job, LiveGone, LiveKnown, Start, WriterRecord
+from statemachines.persistent_sessions.writer_record import (
+    Done,
+    Hand,
+    Job,
+    LiveGone,
+    LiveKnown,
+    Start,
+    WriterRecord,
+)
 
 
 def mark_of(event: MarkerWanted) -> Mark:
@@ -46,6 +54,10 @@ def is_latest(record: WriterRecord, event: MarkerWanted) -> bool:
 def is_later(record: WriterRecord, event: MarkerWanted) -> bool:
     """Later than the one under way, and than the one that waits."""
     return mark_of(event) > max(record.mark, marker_waits(record))
+
+
+def more_follow(record: WriterRecord, event: Hand) -> bool:
+    return event.more
 
 
 def row_is_next(record: WriterRecord, event: Event) -> bool:
@@ -159,6 +171,11 @@ def store(record: WriterRecord, event: Hand, now_ns: int) -> Done:
 
 def queue(record: WriterRecord, event: Hand, now_ns: int) -> Done:
     return replace(record, inbox=record.inbox.set(record.end, event)), ()
+
+
+def store_gathered(record: WriterRecord, event: Hand, now_ns: int) -> Done:
+    """As many as a range may have; the others wait."""
+    return take_next(queue(record, event, now_ns)[0])
 
 
 def mark(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:

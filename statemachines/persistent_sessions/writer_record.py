@@ -16,7 +16,8 @@ class Start(Call, frozen=True, gc=False):
 
 
 class Hand(Call, frozen=True, gc=False):
-    """A publisher's connection hands over a message that matches a subscription of the session."""
+    """A publisher's connection hands over a message that matches a subscription of the session; `more`: another follows
+    at once."""
 
     columns: ClassVar = TraceColumns(key="message", grant="qos", last="until_ns")
 
@@ -24,6 +25,7 @@ class Hand(Call, frozen=True, gc=False):
     filter: str = ""
     qos: int = 1
     until_ns: int = 0
+    more: bool = False
 
 
 class LiveKnown(Call, frozen=True, gc=False):
@@ -44,17 +46,18 @@ class LiveGone(Call, frozen=True, gc=False):
 
 
 class WriterStatus(Status):
-    """`storing`, `reading` and `marking` wait for the database."""
+    """`gathering` waits for the messages that follow at once; `storing`, `reading` and `marking` for the database."""
 
     NEW = "new"
     BEGINNING = "beginning"
     IDLE = "idle"
+    GATHERING = "gathering"
     STORING = "storing"
     READING = "reading"
     MARKING = "marking"
 
 
-NEW, BEGINNING, IDLE, STORING, READING, MARKING = WriterStatus
+NEW, BEGINNING, IDLE, GATHERING, STORING, READING, MARKING = WriterStatus
 BUSY = (STORING, READING, MARKING)
 
 

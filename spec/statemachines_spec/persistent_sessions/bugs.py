@@ -373,7 +373,7 @@ BUGS = (
     Bug("over-where-it-is-kept", "what is over is passed over by the machine alone, and committed", "PS-208",
         "left out", replace_call(request, "is_over", lambda queued, now_ns: False)),
     Bug("in-flight-left-out", "what was in flight and is over is committed no more", "PS-209", "it goes on",
-        replace_call(request, "_was_in_flight", lambda before, one: False)),
+        replace_call(request, "begins", lambda one: True)),
     Bug("over-by-its-own-clock", "a message is over when its writer or owner thinks so", "PS-208",
         "the clock of the database",
         replace_call(delivery_actions, "is_over", lambda queued, now_ns: queued.until_ns > 0)),

@@ -47,7 +47,7 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
     SubscribeLive,
     UnsubscribeLive,
-    without_over,
+    change_state,
 )
 from statemachines.persistent_sessions.writer_record import LiveGone, LiveKnown
 from statemachines_spec.explorer.actor import Crash, Envelope, Observer, Reaction, Restart, Watch
@@ -331,7 +331,7 @@ class Database(Observer):
                 gone = tuple(Envelope(self.name, writer, LiveGone(request.token)) for writer in self.writers)
                 return replace(local, owner=""), (), gone
             case CommitState():
-                state = without_over(local.state, request.state, local.now_ns)
+                state = change_state(local.state, request.change, local.now_ns)
                 return replace(local, state=state), (StateCommitted(local.now_ns),), ()
             case ConfirmRows(_, _, found):
                 return local, (RowsConfirmed(tuple(self._same(local, one) for one in found)),), ()

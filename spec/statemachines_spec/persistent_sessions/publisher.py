@@ -17,10 +17,11 @@ PUBLISHER = "publisher"
 
 
 class PublishTo(Event, frozen=True, gc=False):
-    """A message matches the session's subscription, and goes to this writer."""
+    """A message matches the session's subscription, and goes to this writer; `more`: another follows at once."""
 
     writer: str
     message: str
+    more: bool = False
 
 
 class PublisherLocal(msgspec.Struct, frozen=True, gc=False):
@@ -30,20 +31,22 @@ class PublisherLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Publisher(Actor):
-    """`messages`: what each writer gets, in any order if `jumbled` (their ids were stamped before), of this `qos`;
-    `untils`: from when on those are over that expire."""
+    """`messages`: what each writer gets, in any order if `jumbled` (their ids were stamped before), of this `qos`, and
+    several at once if `together`; `untils`: from when on those are over that expire."""
 
     def __init__(
         self,
         messages: dict[str, tuple[str, ...]],
         *,
         jumbled: bool = False,
+        together: bool = False,
         qos: int = 1,
         untils: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(PUBLISHER)
         self.messages = messages
         self.jumbled = jumbled
+        self.together = together
         self.qos = qos
         self.untils = dict(untils or {})
 
@@ -55,15 +58,17 @@ class Publisher(Actor):
         for writer, messages in self.messages.items():
             left = [one for one in messages if one not in local.handed]
             found += [PublishTo(writer, one) for one in (left if self.jumbled else left[:1])]
+            if self.together and len(left) > 1:
+                found.append(PublishTo(writer, left[0], True))
         return tuple(found)
 
     def react(self, local: PublisherLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         if isinstance(event, Written):
             return Reaction(local)
-        handed = tuple(sorted((*local.handed, event.message)))
-        call = Envelope(self.name, event.writer, Hand(event.message, "t", self.qos, self.untils.get(event.message, 0)))
-        return Reaction(replace(local, handed=handed), (), (call,))
+        hand = Hand(event.message, "t", self.qos, self.untils.get(event.message, 0), event.more)
+        call = Envelope(self.name, event.writer, hand)
+        return Reaction(replace(local, handed=tuple(sorted((*local.handed, event.message)))), (), (call,))
 
     def describe(self, local: PublisherLocal) -> str:
         return f"has handed over {', '.join(local.handed) or 'nothing'}"

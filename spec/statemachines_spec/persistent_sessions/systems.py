@@ -97,6 +97,7 @@ class SessionSetting(msgspec.Struct, frozen=True, kw_only=True):
     jumbled: bool = False
     untils: tuple[int, ...] = ()
     range_max: int = RANGE_MAX
+    together: bool = False
     beside: bool = False
 
     @property
@@ -163,6 +164,19 @@ SYSTEMS: dict[str, tuple[str, SessionSetting]] = {
         "what waits is stored two rows at a time; the writer dies amid that, or does not learn what became of it",
         SessionSetting(
             messages=(3,), range_max=2, lag=0, unclear=1, writer_lives=2, markers=3, slow=(PutRows, PutMarker)
+        ),
+    ),
+    "handed-together": (
+        "messages of several publishers are handed over together, or one by one; a writer dies, an answer is lost",
+        SessionSetting(
+            messages=(3,),
+            together=True,
+            range_max=2,
+            lag=0,
+            unclear=1,
+            writer_lives=2,
+            markers=2,
+            slow=(PutRows, PutMarker),
         ),
     ),
     "range-and-fence": (
@@ -357,7 +371,7 @@ def build(
         folds=setting.folds,
         untils=untils,
     )
-    publisher = Publisher(ids, jumbled=setting.jumbled, qos=setting.qos, untils=untils)
+    publisher = Publisher(ids, jumbled=setting.jumbled, together=setting.together, qos=setting.qos, untils=untils)
     return System(
         name,
         about,

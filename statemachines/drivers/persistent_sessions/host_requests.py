@@ -324,7 +324,7 @@ class HostRequests:
         return count_waiting(sql, asked.session.encode(), asked.filter, asked.most)
 
     def _drop_rows(self, sql: Sql, asked: DropRows) -> int:
-        return sql.run(
+        return sql.count(
             DROP,
             session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
             first=asked.first, last=asked.last, none=b"",

@@ -14,7 +14,7 @@ from statemachines.drivers.persistent_sessions.payloads import Payload, to_paylo
 from statemachines.drivers.persistent_sessions.row_ranges import LEAVE_EPOCHS, PUT_ROW, put_ranges
 from statemachines.drivers.persistent_sessions.session_row import session_of
 from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
-from statemachines.drivers.persistent_sessions.state_rows import KnownState, read_state, write_state
+from statemachines.drivers.persistent_sessions.state_rows import read_state, write_change
 from statemachines.drivers.persistent_sessions.tables import DELIVERED, MARKER, UNDELIVERED
 from statemachines.kernel import Answer, Request
 from statemachines.persistent_sessions.message import Queued
@@ -84,7 +84,6 @@ MARKERS: Final = (
 )
 DELETE_MARKERS: Final = f"DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND tag = {MARKER}"
 TOKEN: Final = "SELECT token FROM @sessions WHERE session = :session"
-REVISION: Final = "SELECT revision, client FROM @sessions WHERE session = :session"
 TAKEN: Final = "SELECT epoch, number FROM @taken WHERE session = :session AND writer = :writer"
 PUT_EPOCH: Final = "INSERT INTO @epochs VALUES (:session, :writer, :epoch, 0)"
 # Whether a row is there that its writer may still ask for is not known without its epoch; of no rows it is.
@@ -108,14 +107,11 @@ class Small(NamedTuple):
 
 
 class MachineRequests:
-    """`where`: the database, for errors.  It keeps the states that it has committed, so that a commit writes what is
-    new alone; `settle` and `forget` say what became of a transaction."""
+    """`where`: the database, for errors."""
 
     def __init__(self, where: str, page: int = PAGE) -> None:
         self._where = where
         self._page = page
-        self._known: dict[bytes, KnownState] = {}
-        self._new: dict[bytes, KnownState] = {}
         self._kinds: dict[type[Request], Callable[[Sql, Any], Answer | None]] = {
             BeginEpoch: self._begin_epoch,
             PutRows: self._put_rows,
@@ -148,17 +144,6 @@ class MachineRequests:
         else:
             answer = self._fence(sql, asked.rows, small)
         return Page((answer,), small.found)
-
-    def settle(self) -> None:
-        """The transaction is committed."""
-        self._known.update(self._new)
-        self._new.clear()
-
-    def forget(self) -> None:
-        """It is not, or nobody knows."""
-        for session in self._new:
-            self._known.pop(session, None)
-        self._new.clear()
 
     # -- of a writer ----------------------------------------------------------------------------------------------
 
@@ -217,8 +202,7 @@ class MachineRequests:
             return SessionAbsent()
         sql.run("UPDATE @clients SET token = :token WHERE client = :client", client=client, token=asked.token)
         sql.run("UPDATE @sessions SET token = :token WHERE session = :session", session=session, token=asked.token)
-        known = self._new[session] = read_state(sql, session, asked.client)
-        return SessionLoaded(session.decode(), known.state, sql.aged_ns)
+        return SessionLoaded(session.decode(), read_state(sql, session, asked.client), sql.aged_ns)
 
     def _read_pending(self, sql: Sql, asked: ReadPending, small: Small | None = None) -> Answer:
         session = asked.session.encode()
@@ -310,17 +294,8 @@ class MachineRequests:
         session = asked.session.encode()
         if not is_current(sql, asked):
             return NotOwner()
-        self._new[session] = write_state(sql, session, self._state(sql, session), asked.state)
+        write_change(sql, session, asked.change)
         return StateCommitted(sql.aged_ns)
-
-    def _state(self, sql: Sql, session: bytes) -> KnownState:
-        """What is committed: as we know it, unless somebody else has been here."""
-        found = one(sql, REVISION, session=session)
-        assert found is not None
-        known = self._new.get(session) or self._known.get(session)
-        if known is not None and known.revision == found[0]:
-            return known
-        return read_state(sql, session, found[1].decode())
 
     def _mark(self, sql: Sql, asked: MarkDelivered) -> None:
         self.mark_run(sql, asked, asked.until)

@@ -113,7 +113,7 @@ from statemachines.persistent_sessions.request import Fence, PutRows, ReadPendin
 from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner, owner_of
-from statemachines.persistent_sessions.session_host_record import Handed
+from statemachines.persistent_sessions.session_host_record import Handed, RoutedMessage
 from statemachines.persistent_sessions.times import MS
 
 if TYPE_CHECKING:
@@ -245,6 +245,7 @@ class SessionServer:
         self._without_groups = RateLimitedLog(clock)
         """Sessions that subscribe groups, where nothing brings their messages."""
         self._unstored: dict[str, Unstored] = {}
+        self._handing: list[RoutedMessage] = []
         self.session_ended = asyncio.Event()
         """A connection has ended here, or taken a session: a will may be due."""
         self._wills: dict[str, SessionWill] = {}
@@ -787,7 +788,14 @@ class SessionServer:
         """To the writers of these sessions; the message itself is in the database."""
         self._payloads.put(message, unstored.payload)
         self._unstored[message] = unstored
-        self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
+        self._handing.append(RoutedMessage(message, tuple(handed)))
+        if len(self._handing) == 1:
+            self._soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        """All that were stored together."""
+        messages, self._handing = self._handing, []
+        self._runtime.act(lambda now_ns: self._host.publish(messages, now_ns))
 
     def prepare_request(self, request: Request) -> Request | HostRequest:
         """As the database is asked: rows go with their messages, and rows come with payloads that will be wanted."""

@@ -71,7 +71,10 @@ class SqliteSql:
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(_plain(statement), values).fetchall()
 
-    def run(self, statement: str, **values: Any) -> int:
+    def run(self, statement: str, **values: Any) -> None:
+        self.count(statement, **values)
+
+    def count(self, statement: str, **values: Any) -> int:
         return self._connection.execute(_plain(statement), values).rowcount
 
     def streams(self) -> GuestStreams:

@@ -119,7 +119,7 @@ class SessionStore:
             opened = self._database.reading if is_read(request) else self._database.writing
             with opened(self._watch) as sql:
                 answer = self._answer(sql, request)
-            self._settle()
+            self._host.settle()
             return answer
 
         return await self._database.run(lambda: self._attempt(work))
@@ -171,7 +171,7 @@ class SessionStore:
 
         def work() -> bool:
             with self._database.writing() as sql:
-                return bool(sql.run("UPDATE @store SET stopped_ns = 0 WHERE stopped_ns > 0"))
+                return bool(sql.count("UPDATE @store SET stopped_ns = 0 WHERE stopped_ns > 0"))
 
         return await self._database.run(work)
 
@@ -189,7 +189,6 @@ class SessionStore:
         try:
             return work()
         except BaseException:
-            self._machine.forget()
             self._host.forget()
             raise
 
@@ -204,12 +203,8 @@ class SessionStore:
             answers = self._answers(sql, requests)
             sql.run(WRITE_BATCH, batch=batch, name=life.node.encode())
             self._tried = (batch, answers)
-        self._settle()
-        return answers
-
-    def _settle(self) -> None:
-        self._machine.settle()
         self._host.settle()
+        return answers
 
     def _answers(self, sql: Sql, requests: Sequence[Asked]) -> list[Any]:
         answers: list[Any] = []

@@ -13,6 +13,7 @@ from statemachines.drivers.persistent_sessions.host_request import Beat, PutMess
 from statemachines.drivers.persistent_sessions.life_requests import sessions_kept
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.persistent_sessions.tables import NAMES
+from statemachines.kernel import Map
 from statemachines.persistent_sessions.collector_request import (
     ClientsRead,
     DeleteMessage,
@@ -209,7 +210,7 @@ class Real:
         asked = [Subscribe(self.session, connected.token, f"{self.session}/#", 1)]
         asked += [PutMessage(self.real(message), f"{self.session}/x", b"", 1) for message in MESSAGES]
         await self.store.carry_out(lives[0], 1, asked)
-        self.taken = {}
+        self.taken = Map()
         self.first = connected.token - 1
         return self
 
@@ -229,7 +230,7 @@ class Real:
             request = replace(request, token=request.token + self.first)
         answers = await self.store.ask(self.with_keys(self.with_messages(request)))
         if type(known).__name__ == "CommitState" and type(answers[0]).__name__ == "StateCommitted":
-            self.taken = known.state.taken
+            self.taken = self.taken.update(known.change.taken)
         return tuple(tidy(self.without(one), self.taken, request) for one in answers)
 
     def with_messages(self, request):
@@ -241,8 +242,11 @@ class Real:
                 replace(one, rows=tuple(self.renamed(row, self.real) for row in one.rows)) for one in request.found
             )
             return replace(request, found=tuple(found))
-        if hasattr(request, "state"):
-            return replace(request, state=self.renamed_state(request.state, self.real))
+        if hasattr(request, "change"):
+            change = request.change
+            packets = tuple(self.renamed_packet(one, self.real) for one in change.packets)
+            queued = tuple(self.renamed(one, self.real) for one in change.queued)
+            return replace(request, change=replace(change, packets=packets, queued=queued))
         if isinstance(request, DeleteMessage):
             return replace(request, message=self.real(request.message))
         return replace(request, after=self.real(request.after)) if isinstance(request, ReadMessages) else request
@@ -290,9 +294,12 @@ class Real:
     def renamed_state(self, state, name):
         packets = state.packets
         for packet, one in state.packets.items():
-            client = self.client if name == self.real else "c1"
-            packets = packets.set(packet, replace(one, client=client, queued=self.renamed(one.queued, name)))
+            packets = packets.set(packet, self.renamed_packet(one, name))
         return replace(state, packets=packets, queued=tuple(self.renamed(one, name) for one in state.queued))
+
+    def renamed_packet(self, one, name):
+        client = self.client if name == self.real else "c1"
+        return replace(one, client=client, queued=self.renamed(one.queued, name))
 
     async def live(self, writer, up):
         await self.store.do(Beat(writer, 1_000_000 if up else 0))

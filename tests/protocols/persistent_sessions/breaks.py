@@ -85,6 +85,11 @@ def as_if_it_were_direct(dialect, record, given, arguments):
     return dialect.loaded_dbapi.connect(*given, **{**arguments, "options": ""})
 
 
+def without_ended(change_of):
+    """Packets that are done are not said."""
+    return lambda *given: structs.replace(change_of(*given), ended=())
+
+
 def acknowledged_first(store):
     """The group hears of it before the database."""
 
@@ -235,9 +240,10 @@ BREAKS = {
     "PS-167": swap(SessionServer, "_take_acknowledged", each_alone),
     "PS-168": swap(state_rows, "_is_changed", lambda known, one: known != one),
     "PS-169": swap(host_requests, "READ", 10**9),
+    "PS-490": wrap(delivery_actions, "change_of", without_ended),
     "PS-191": swap(delivery_actions, "packets_of", the_first_alone),
     "PS-198": swap(Small, "share", lambda self, rows: 2**60),
-    "PS-192": swap(request_queue, "follows", lambda one, other: False),
+    "PS-192": swap(request_queue, "joins", lambda one, other: False),
     "PS-152": swap(outbox, "UNACKNOWLEDGED_MAX", 2**60),
     "PS-153": swap(LagMonitor, "_mend", lambda self, owner, now_ns: []),
     "PS-154": swap(SessionStore, "_check", lambda self, sql, life: self._tried[0]),

@@ -14,7 +14,7 @@ from statemachines.persistent_sessions.client_message import Delivered, Farewell
 from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, DeleteRow, Only, RowKey
 from statemachines.persistent_sessions.life_request import OpenSession, SessionOpen
 from statemachines.persistent_sessions.message import Publish
-from statemachines.persistent_sessions.request import CommitState, SessionState, StateCommitted
+from statemachines.persistent_sessions.request import CommitState, StateChange, StateCommitted
 from statemachines.persistent_sessions.resume_record import SYNCING, YIELDING, ResumeRecord
 from statemachines.persistent_sessions.takeover_message import TakeoverBegun
 from statemachines.persistent_sessions.writer_flow_record import WAITING
@@ -211,7 +211,7 @@ def test_REUSED(world):
 def test_STOLEN(world):
     book_of(world).token += 5
     with broken("STOLEN"):
-        committed(world, CommitState(client_of(world).session, 1, SessionState()), StateCommitted())
+        committed(world, CommitState(client_of(world).session, 1, StateChange()), StateCommitted())
 
 
 def test_SPLIT(world):
