@@ -166,7 +166,7 @@ def step_packets(record: DeliveryRecord, several: Iterable[InFlightRecord], even
 def take_rows(record: DeliveryRecord, event: Take) -> DeliveryRecord:
     """The rows are in the state; one whose message retention has removed counts as lost."""
     state = record.state
-    there = tuple(row for row in event.rows if row.message)
+    there = tuple(replace(row, stored_ns=0) if row.stored_ns else row for row in event.rows if row.message)
     state = replace(
         state,
         taken=state.taken.set(event.writer, (event.epoch, event.rows[-1].number)),

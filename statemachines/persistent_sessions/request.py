@@ -85,7 +85,11 @@ class PutRows(Request, frozen=True, gc=False):
 
 
 class RowStored(Answer, frozen=True, gc=False):
-    """To `PutRows` and `PutMarker`: it is durable, all of it."""
+    """To `PutRows` and `PutMarker`: it is durable, all of it; rows since `stored_ns` (0: unknown)."""
+
+    columns: ClassVar = TraceColumns(last="stored_ns")
+
+    stored_ns: int = 0
 
 
 class RowFenced(Answer, frozen=True, gc=False):
@@ -121,9 +125,11 @@ class ReadRow(Request, frozen=True, gc=False):
 class RowRead(Answer, frozen=True, gc=False):
     """To `ReadRow`."""
 
-    columns: ClassVar = TraceColumns(first="there")
+    columns: ClassVar = TraceColumns(first="there", last="stored_ns")
 
     found: bool
+    stored_ns: int = 0
+    """Since when (0: unknown)."""
 
     @property
     def there(self) -> int:
@@ -189,18 +195,22 @@ class ReadPending(Request, frozen=True, gc=False):
 
 
 class PendingRead(Answer, frozen=True, gc=False):
-    """To `ReadPending` of all writers."""
+    """To `ReadPending` of all writers; no row that was stored before `complete_ns` is missing, and no writer that has
+    stored something before `seen_ns` (0: unknown)."""
 
     found: tuple[EpochRows, ...]
+    complete_ns: int = 0
+    seen_ns: int = 0
 
 
 class Polled(Answer, frozen=True, gc=False):
-    """To `ReadPending` of one writer."""
+    """To `ReadPending` of one writer; no row that was stored before `complete_ns` is missing (0: unknown)."""
 
     columns: ClassVar = TraceColumns(key="writer")
 
     writer: str
     found: tuple[EpochRows, ...]
+    complete_ns: int = 0
 
 
 class SubscribeLive(Request, frozen=True, gc=False):
@@ -215,10 +225,12 @@ class SubscribeLive(Request, frozen=True, gc=False):
 
 class SubscribedLive(Answer, frozen=True, gc=False):
     """To `SubscribeLive`: it is known everywhere.  Read after that: the session's `writers` of all nodes, and those
-    that are `gone`, and have ever stored anything for it."""
+    that are `gone`, and have ever stored anything for it.  Whoever is not among them has stored nothing before
+    `seen_ns` (0: unknown)."""
 
     writers: tuple[str, ...]
     gone: tuple[str, ...] = ()
+    seen_ns: int = 0
 
 
 class UnsubscribeLive(Request, frozen=True, gc=False):
@@ -248,7 +260,7 @@ class Fence(Request, frozen=True, gc=False):
 
 class FencedRows(Answer, frozen=True, gc=False):
     """To `Fence`: complete, since nothing can be stored under epochs below `below` any more; or, where there is `more`,
-    complete up to its last row."""
+    complete up to its last row.  No row of any epoch that was stored before `complete_ns` is missing (0: unknown)."""
 
     columns: ClassVar = TraceColumns(key="writer", term="below")
 
@@ -257,6 +269,7 @@ class FencedRows(Answer, frozen=True, gc=False):
     n: int
     found: tuple[EpochRows, ...]
     more: bool = False
+    complete_ns: int = 0
 
 
 class ConfirmRows(Request, frozen=True, gc=False):

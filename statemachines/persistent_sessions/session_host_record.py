@@ -34,12 +34,13 @@ UNSEEN: Final[Any] = None
 
 class Handed(msgspec.Struct, frozen=True, gc=False):
     """A message is for this session, by this subscription; from `until_ns` on, by the clock of the database, it is over
-    (0: it does not expire)."""
+    (0: it does not expire); `since_ns` as of `Live`."""
 
     session: str
     filter: str
     qos: int
     until_ns: int = 0
+    since_ns: int = 0
 
 
 # -- calls ----------------------------------------------------------------------------------------------------------

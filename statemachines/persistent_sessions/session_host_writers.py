@@ -36,7 +36,9 @@ def hand_over(record: Record, event: HandMessages, now_ns: int) -> Done:
         for one in message.handed:
             record, party, began = with_writer(record, one.session)
             begun += began
-            hands.setdefault(party, []).append(Hand(message.id, one.filter, one.qos, one.until_ns, more=True))
+            hands.setdefault(party, []).append(
+                Hand(message.id, one.filter, one.qos, one.until_ns, one.since_ns, more=True)
+            )
         if len(message.handed) > 1:
             record = replace(record, unwritten=record.unwritten.set(message.id, len(message.handed) - 1))
     fed = (Feed(party, one) for party, its in hands.items() for one in (*its[:-1], replace(its[-1], more=False)))

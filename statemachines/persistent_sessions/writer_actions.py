@@ -17,6 +17,7 @@ from statemachines.persistent_sessions.request import (
     RowFenced,
     RowRead,
     RowsDuplicate,
+    RowStored,
 )
 from statemachines.persistent_sessions.writer_record import (
     Done,
@@ -97,11 +98,11 @@ def is_of_the_owner(record: WriterRecord, event: LiveGone) -> bool:
 # -- the serial order -----------------------------------------------------------------------------------------------
 
 
-def number_rows(record: WriterRecord) -> tuple[Queued, ...]:
+def number_rows(record: WriterRecord, stored_ns: int = 0) -> tuple[Queued, ...]:
     """The messages under way, with the next numbers."""
     assert record.job is not None
     return tuple(
-        Queued(number, hand.message, hand.filter, hand.qos, hand.until_ns)
+        Queued(number, hand.message, hand.filter, hand.qos, hand.until_ns, stored_ns)
         for number, hand in enumerate(record.job.hands, record.last + 1)
     )
 
@@ -138,13 +139,15 @@ def take_range(record: WriterRecord) -> WriterRecord:
     return replace(record, job=Job(hands), inbox=inbox.finish(), head=behind, place=place)
 
 
-def send_stored(record: WriterRecord) -> tuple[WriterRecord, Effects]:
+def send_stored(record: WriterRecord, stored_ns: int) -> tuple[WriterRecord, Effects]:
     """The rows are stored: each is sent live, where somebody is, and its publisher is answered."""
+    assert record.job is not None
     effects: list[Effect] = []
-    rows = number_rows(record)
-    for queued in rows:
+    rows = number_rows(record, stored_ns)
+    for queued, hand in zip(rows, record.job.hands, strict=True):
         if record.to:
-            effects.append(Send(record.to, Live(record.session, record.writer, record.epoch, queued)))
+            live = Live(record.session, record.writer, record.epoch, queued, hand.since_ns)
+            effects.append(Send(record.to, live))
         effects.append(Tell(Written(queued.message, queued.filter)))
     return replace(record, last=rows[-1].number), tuple(effects)
 
@@ -212,8 +215,8 @@ def drop_all(record: WriterRecord, event: RowsDuplicate, now_ns: int) -> Done:
     return record, (*stored, *effects)
 
 
-def send_and_go_on(record: WriterRecord, event: Event, now_ns: int) -> Done:
-    record, effects = send_stored(record)
+def send_and_go_on(record: WriterRecord, event: RowStored | RowRead, now_ns: int) -> Done:
+    record, effects = send_stored(record, event.stored_ns)
     record, more = take_next(record)
     return record, (*effects, *more)
 

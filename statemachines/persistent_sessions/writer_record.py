@@ -16,15 +16,16 @@ class Start(Call, frozen=True, gc=False):
 
 
 class Hand(Call, frozen=True, gc=False):
-    """A publisher's connection hands over a message that matches a subscription of the session; `more`: another follows
-    at once."""
+    """A publisher's connection hands over a message that matches a subscription of the session; `since_ns` as of
+    `Live`; `more`: another follows at once."""
 
-    columns: ClassVar = TraceColumns(key="message", grant="qos", last="until_ns")
+    columns: ClassVar = TraceColumns(key="message", grant="qos", first="since_ns", last="until_ns")
 
     message: str
     filter: str = ""
     qos: int = 1
     until_ns: int = 0
+    since_ns: int = 0
     more: bool = False
 
 

@@ -137,7 +137,7 @@ class MemorySql(SqliteSql):
             now_ns = known.time_ns
         else:
             now_ns = time_of_read(known, clock_ns, None) if watch is None else watch.read(known, clock_ns)
-        super().__init__(book.connection, now_ns, known.age_limit_ns(now_ns))
+        super().__init__(book.connection, now_ns, known.age_limit_ns(now_ns), known.time_ns)
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         query = QUERIES.get(statement)

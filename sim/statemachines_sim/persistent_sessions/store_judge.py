@@ -105,7 +105,7 @@ class StoreJudge:
     def _put_rows(self, asked: PutRows, answer: Any, now_ns: int) -> None:
         """Rows that are there now, and were not before."""
         book = self.sessions.get(asked.session)
-        if answer != RowStored() or book is None or book.ended:
+        if not isinstance(answer, RowStored) or book is None or book.ended:
             return
         for queued in asked.rows:
             self._put_row(book, asked, queued)

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Event
 from statemachines.persistent_sessions.message import Written
+from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.writer_record import Hand
-from statemachines_spec.explorer.actor import Actor, Envelope, Reaction, Watch
+from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Observer, Reaction, Restart, Watch
 
 PUBLISHER = "publisher"
 
@@ -66,7 +67,7 @@ class Publisher(Actor):
         event = envelope.event
         if isinstance(event, Written):
             return Reaction(local)
-        hand = Hand(event.message, "t", self.qos, self.untils.get(event.message, 0), event.more)
+        hand = Hand(event.message, "t", self.qos, self.untils.get(event.message, 0), more=event.more)
         call = Envelope(self.name, event.writer, hand)
         return Reaction(replace(local, handed=tuple(sorted((*local.handed, event.message)))), (), (call,))
 
@@ -78,3 +79,70 @@ class Publisher(Actor):
         if self.untils:
             lines["expiry"] = ", ".join(f"{message} at {until}" for message, until in self.untils.items())
         return lines
+
+
+class Count(Event, frozen=True, gc=False):
+    """So many rows were committed; or this writer has `died`, or is `up` again."""
+
+    commits: int = 0
+    died: str = ""
+    up: str = ""
+
+
+class MovingLocal(msgspec.Struct, frozen=True, gc=False):
+    """`sent`: so many messages; `since_ns`: when it sent the first of them to the writer that it is at; `waits`: for
+    the answer to the last; `commits` of rows, so far; writers that are `down`."""
+
+    sent: int = 0
+    since_ns: int = 0
+    waits: bool = False
+    commits: int = 0
+    down: tuple[str, ...] = ()
+
+
+class MovingPublisher(Observer):
+    """One publisher, which sends each message, and to which writer, when the one before it is answered.  A message that
+    is on its way when its writer dies is given up."""
+
+    def __init__(self, course: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(PUBLISHER)
+        self.course = course
+
+    def initial(self) -> MovingLocal:
+        return MovingLocal()
+
+    def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
+        if actor == DATABASE and before.commits != after.commits:
+            return Count(after.commits)
+        if isinstance(event, Restart):
+            return Count(up=actor)
+        return Count(died=actor) if isinstance(event, Crash) else None
+
+    def inputs(self, local: MovingLocal) -> tuple[Any, ...]:
+        if local.waits or local.sent == len(self.course):
+            return ()
+        to = self.course[local.sent]
+        return () if to[0] in local.down else (PublishTo(*to),)
+
+    def react(self, local: MovingLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+        event = envelope.event
+        last = self.course[local.sent - 1] if local.sent else ("", "")
+        match event:
+            case Count(commits, died, up):
+                gives_up = bool(died) and died == last[0]
+                down = tuple(sorted({*local.down, died} - {up, ""}))
+                commits = max(commits, local.commits)
+                return Reaction(replace(local, commits=commits, waits=local.waits and not gives_up, down=down))
+            case Written(message):
+                return Reaction(replace(local, waits=local.waits and message != last[1]))
+        is_new = event.writer != last[0]
+        since_ns = local.commits + 1 if is_new else local.since_ns
+        hand = Hand(event.message, "t", since_ns=since_ns)
+        local = replace(local, sent=local.sent + 1, since_ns=since_ns, waits=True)
+        return Reaction(local, (), (Envelope(self.name, event.writer, hand),))
+
+    def describe(self, local: MovingLocal) -> str:
+        return f"has sent {local.sent} messages{', and waits for an answer' if local.waits else ''}"
+
+    def bounds(self) -> dict[str, str]:
+        return {"messages": ", then ".join(f"{message} to {writer}" for writer, message in self.course)}

@@ -40,10 +40,11 @@ T = TypeVar("T")
 
 
 class Found(NamedTuple):
-    """The time of a transaction, and up to when ages count."""
+    """The time of a transaction, up to when ages count, and the time of the last commit that it sees."""
 
     now_ns: int
     aged_ns: int
+    seen_ns: int
 
 
 Settle = Callable[[Sql, tuple[Any, ...]], Found]
@@ -103,6 +104,10 @@ class PostgresSql:
     @property
     def now_ns(self) -> int:
         return self._time.now_ns
+
+    @property
+    def seen_ns(self) -> int:
+        return self._time.seen_ns
 
     @property
     def aged_ns(self) -> int:
@@ -187,7 +192,7 @@ class PostgresSessions:
                 found = stamped
             else:
                 sql.run(CORRECT, **asdict(found))
-            return Found(found.time_ns, found.age_limit_ns(found.time_ns))
+            return Found(found.time_ns, found.age_limit_ns(found.time_ns), found.time_ns)
 
         with self._database.transaction() as connection, open_pipeline(connection) as pipeline:
             sql = PostgresSql(pipeline, STAMP, self._database.clock, settle)
@@ -202,7 +207,7 @@ class PostgresSessions:
             *known, clock_ns = row
             found = StoreTime(*known)
             now_ns = time_of_read(found, clock_ns, None) if watch is None else watch.read(found, clock_ns)
-            return Found(now_ns, found.age_limit_ns(now_ns))
+            return Found(now_ns, found.age_limit_ns(now_ns), found.time_ns)
 
         with self._database.snapshot() as connection, open_pipeline(connection) as pipeline:
             sql = PostgresSql(pipeline, TIME, self._database.clock, settle)

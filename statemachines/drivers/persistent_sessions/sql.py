@@ -19,11 +19,17 @@ PIECE: Final = 200
 
 class Sql(Protocol):
     """One transaction.  Statements name their values `:name` and their tables `@table`; `now_ns`: its time, greater
-    than that of every commit before it where it writes; `aged_ns`: up to when ages count."""
+    than that of every commit before it where it writes; `seen_ns`: that of the last commit that it sees, its own
+    included; `aged_ns`: up to when ages count."""
 
     @property
     def now_ns(self) -> int:
         """Its time."""
+        ...
+
+    @property
+    def seen_ns(self) -> int:
+        """Of the last commit that it sees."""
         ...
 
     @property

@@ -64,6 +64,7 @@ from statemachines.persistent_sessions import (
     life_actions,
     resume_actions,
     resume_takeover,
+    row_merge,
     store_time,
     takeover,
     writer_actions,
@@ -167,8 +168,8 @@ def one_place(init):
 def tells_of_the_first(send):
     """Of a range the publisher of the first row alone is answered."""
 
-    def changed(record):
-        after, effects = send(record)
+    def changed(*given):
+        after, effects = send(*given)
         return after, effects[:1]
 
     return changed
@@ -312,9 +313,12 @@ BREAKS = {
     "PS-478": swap(life_requests, "settle_wills", lambda sql, session, expiry_ms, ended_ns: None),
     "PS-479": swap(host_requests, "take_will", lambda sql, connection: True),
     "PS-401": wrap(writer_actions, "send_stored", tells_of_the_first),
-    "PS-402": wrap(writer_actions, "number_rows", lambda number: lambda record: number(record)[:1]),
+    "PS-402": wrap(writer_actions, "number_rows", lambda number: lambda *given: number(*given)[:1]),
     "PS-403": wrap(machine_requests, "put_ranges", stores_the_first),
     "PS-404": swap(host_requests, "has_room", lambda sql, session, topic_filter: True),
+    "PS-481": wrap(
+        row_merge, "_bound", lambda bound: lambda row, since_ns: bound(row, since_ns) if since_ns is None else 0
+    ),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }

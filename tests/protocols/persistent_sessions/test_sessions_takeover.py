@@ -460,7 +460,7 @@ def test_PS_180_PS_188_no_more_is_kept_than_there_is_room_for():
 def test_PS_180_the_timers_of_what_is_dropped_are_taken_back():
     one = owner(ResumeSession(), SessionLoaded("s", SessionState()), PendingRead(()), SubscribedLive(("w",)))
     one.feed(BEGIN)
-    assert cancelled(one) == [("lull", ""), ("marker", "w"), ("repeat", "w"), ("resume", "")]
+    assert cancelled(one) == [("catch_up", ""), ("lull", ""), ("marker", "w"), ("repeat", "w"), ("resume", "")]
     one = taking()
     one.feed(BEGIN)
     assert cancelled(one) == [("again", OLD), ("begin", OLD), ("resume", "")]
