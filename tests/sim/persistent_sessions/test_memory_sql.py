@@ -23,7 +23,7 @@ from statemachines_sim.world import World
 
 
 @contextmanager
-def write_plainly(self, watch=None):
+def write_plainly(self, watch=None, **given):
     """As it was with statements alone."""
     self.connection.execute("BEGIN")
     try:
