@@ -36,7 +36,7 @@ from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Resend
 from statemachines.persistent_sessions.in_flight_record import TAKEN
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec
 from statemachines.persistent_sessions.request import StateCommitted
-from statemachines.persistent_sessions.writer_flow_record import Take
+from statemachines.persistent_sessions.writer_flow_record import BlockRows, Take
 
 ALWAYS = (READY, COMMITTING)
 
@@ -47,6 +47,7 @@ ROWS = (
     Row(Resend,         READY,      STAY,       Delegate(resend),                 None,              "PS-41"),
     Row(Take,           READY,      COMMITTING, Delegate(commit_take),            None,              "PS-42"),
     Row(Take,           COMMITTING, STAY,       queue_take,                       None,              "PS-43"),
+    Row(BlockRows,      ALWAYS,     STAY,       None,                             None,              "PS-480"),
     Row(StateCommitted, COMMITTING, COMMITTING, Delegate(pass_over_and_commit),   has_over_and_more, "PS-208"),
     Row(StateCommitted, COMMITTING, READY,      Delegate(pass_over),              has_over,          "PS-208"),
     Row(StateCommitted, COMMITTING, COMMITTING, Delegate(send_and_commit),        has_more,          "PS-44"),
@@ -78,7 +79,7 @@ def holds_what_it_may(record: DeliveryRecord) -> bool:
 def waits_for_one_commit(record: DeliveryRecord) -> bool:
     """Only an open commit has something to send; what is taken and not sent belongs to it."""
     if record.status is READY:
-        return not (record.outgoing or record.marks or record.inbox)
+        return not (record.outgoing or record.received or record.marks or record.inbox)
     open_packets = {one.packet for one in record.outgoing}
     packets = record.state.packets
     return all(packets[key].status is not TAKEN or key in open_packets for key in packets)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sized
 
-from immutables import MapMutation
 from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Effect, Event, Map, Send, Tell
@@ -17,7 +16,7 @@ from statemachines.persistent_sessions.delivery_record import (
     Outgoing,
 )
 from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Over, Resend
-from statemachines.persistent_sessions.in_flight_record import DONE, RECEIVED, SENT, InFlightRecord
+from statemachines.persistent_sessions.in_flight_record import DONE, SENT, InFlightRecord
 from statemachines.persistent_sessions.message import (
     MessageExpired,
     Puback,
@@ -33,6 +32,7 @@ from statemachines.persistent_sessions.request import (
     CommitState,
     MarkDelivered,
     SessionState,
+    StateChange,
     StateCommitted,
 )
 from statemachines.persistent_sessions.writer_flow_record import Take
@@ -129,47 +129,44 @@ def makes_room(record: DeliveryRecord, event: Puback | Pubcomp) -> bool:
 # -- the state ------------------------------------------------------------------------------------------------------
 
 
-def step_packet(record: DeliveryRecord, one: InFlightRecord, event: Event, now_ns: int) -> Delegated:
-    """One step of a packet; one that is done is not kept."""
-    after, effects, seen = IN_FLIGHT.child_step(one, event, now_ns, one.place)
-    packets = record.state.packets
-    packets = packets.delete(one.packet) if after.status is DONE else packets.set(one.packet, after)
-    return replace(record, state=replace(record.state, packets=packets)), effects, (seen,)
+class PacketSteps:
+    """Steps of packets that change together: there may be tens of thousands, so they are one change of the record."""
 
+    def __init__(self, record: DeliveryRecord) -> None:
+        self.effects: list[Effect] = []
+        self.seen: list[ChildStep] = []
+        self.packets = record.state.packets.mutate()
+        self._ended = record.ended.mutate()
 
-def step_in(
-    packets: MapMutation[int, InFlightRecord],
-    one: InFlightRecord,
-    event: Event,
-    now_ns: int,
-    effects: list[Effect],
-    seen: list[ChildStep],
-) -> None:
-    """The same among many that change together: what comes of it is added."""
-    after, more, step = IN_FLIGHT.child_step(one, event, now_ns, one.place)
-    if after.status is DONE:
-        del packets[one.packet]
-    else:
-        packets[one.packet] = after
-    effects += more
-    seen.append(step)
+    def step(self, one: InFlightRecord, event: Event, now_ns: int) -> None:
+        """One step; a packet that is done is not kept."""
+        after, effects, seen = IN_FLIGHT.child_step(one, event, now_ns, one.place)
+        if after.status is DONE:
+            del self.packets[one.packet]
+            self._ended[one.packet] = True
+        else:
+            self.packets[one.packet] = after
+        self.effects += effects
+        self.seen.append(seen)
+
+    def finish(self, record: DeliveryRecord) -> DeliveryRecord:
+        """The record after all of them."""
+        state = replace(record.state, packets=self.packets.finish())
+        return replace(record, state=state, ended=self._ended.finish())
 
 
 def step_packets(record: DeliveryRecord, several: Iterable[InFlightRecord], event: Event, now_ns: int) -> Delegated:
-    """One step of each; there may be tens of thousands, so they are one change of the state."""
-    effects: list[Effect] = []
-    seen: list[ChildStep] = []
-    packets = record.state.packets.mutate()
+    """One step of each."""
+    steps = PacketSteps(record)
     for one in several:
-        step_in(packets, one, event, now_ns, effects, seen)
-    state = replace(record.state, packets=packets.finish())
-    return replace(record, state=state), tuple(effects), tuple(seen)
+        steps.step(one, event, now_ns)
+    return steps.finish(record), tuple(steps.effects), tuple(steps.seen)
 
 
 def take_rows(record: DeliveryRecord, event: Take) -> DeliveryRecord:
     """The rows are in the state; one whose message retention has removed counts as lost."""
     state = record.state
-    there = tuple(row for row in event.rows if row.message)
+    there = tuple(replace(row, stored_ns=0) if row.stored_ns else row for row in event.rows if row.message)
     state = replace(
         state,
         taken=state.taken.set(event.writer, (event.epoch, event.rows[-1].number)),
@@ -179,13 +176,30 @@ def take_rows(record: DeliveryRecord, event: Take) -> DeliveryRecord:
     return replace(record, state=state, marks=(*record.marks, event), lost=lost)
 
 
-def with_receipts(record: DeliveryRecord) -> SessionState:
-    """The state as the next commit would have it, of what the client has: what it has received while one is open, too;
-    and nothing more that is taken, which is not sent without it."""
-    for change in record.inbox:
+def receive(record: DeliveryRecord, changes: tuple[Change, ...], now_ns: int) -> Delegated:
+    """What the client has received is in the state."""
+    steps = PacketSteps(record)
+    packets = [change.received.packet for change in changes if change.received is not None]
+    for change in changes:
         if change.received is not None:
-            record, _, _ = step_packet(record, record.state.packets[change.received.packet], change.received, 0)
-    return record.state
+            steps.step(steps.packets[change.received.packet], change.received, now_ns)
+    return replace(steps.finish(record), received=tuple(packets)), (), tuple(steps.seen)
+
+
+def change_of(record: DeliveryRecord, began: Iterable[int] = ()) -> StateChange:
+    """What is to be committed of packets: those that have ended, those that are received, and those that `began`."""
+    packets = record.state.packets
+    return StateChange(
+        ended=tuple(sorted(record.ended)),
+        packets=tuple(packets[packet] for packet in sorted({*record.received, *began})),
+        places=record.state.places,
+    )
+
+
+def change_with_receipts(record: DeliveryRecord) -> StateChange:
+    """What the next commit would change, of what the client has: what it has received while one is open, too; and
+    nothing more that is taken, which is not sent without it."""
+    return change_of(receive(record, record.inbox, 0)[0])
 
 
 def admit_queued(record: DeliveryRecord) -> DeliveryRecord:
@@ -203,39 +217,44 @@ def admit_queued(record: DeliveryRecord) -> DeliveryRecord:
         outgoing.append(Outgoing(packet, one))
     queued = record.state.queued[len(outgoing) :]
     state = replace(record.state, queued=queued, packets=packets.finish(), places=places)
-    return replace(record, state=state, outgoing=(*record.outgoing, *outgoing))
+    return replace(record, state=state, outgoing=tuple(outgoing))
 
 
 def commit(record: DeliveryRecord, changes: tuple[Change, ...], now_ns: int) -> Delegated:
-    """Ask for a commit of the state with these changes."""
-    seen: tuple[ChildStep, ...] = ()
-    for change in changes:
-        if change.take is not None:
-            record = take_rows(record, change.take)
-        if change.received is not None:
-            record, _, steps = step_packet(
-                record, record.state.packets[change.received.packet], change.received, now_ns
-            )
-            seen = (*seen, *steps)
-    record = replace(admit_queued(record), inbox=())
-    return record, (Ask(DATABASE, CommitState(record.session, record.token, record.state)),), seen
+    """Ask for a commit of what has changed, with these changes."""
+    before = record.state.queued
+    takes = [change.take for change in changes if change.take is not None]
+    writers = {take.writer for take in takes}
+    record, _, seen = receive(record, changes, now_ns)
+    for take in takes:
+        record = take_rows(record, take)
+    record = admit_queued(record)
+    admitted = len(record.outgoing)
+    kept = max(0, len(before) - admitted)
+    change = replace(
+        change_of(record, [one.packet for one in record.outgoing if one.packet]),
+        taken=Map({writer: at for writer, at in record.state.taken.items() if writer in writers}),
+        dequeued=len(before) - kept,
+        queued=record.state.queued[kept:],
+    )
+    record = replace(record, inbox=(), ended=Map())
+    return record, (Ask(DATABASE, CommitState(record.session, record.token, change)),), seen
 
 
 def finish_delivered(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
-    """What is over is done: nobody is sent it, its packet is free, and its row is marked with the others."""
-    effects: list[Effect] = []
-    seen: list[ChildStep] = []
-    packets = record.state.packets.mutate()
+    """What is over is done: nobody is sent it, its packet is free, and its row is marked with the others.  The
+    committed state is without it."""
+    steps = PacketSteps(record)
     over = [sent for sent in record.outgoing if is_over(sent.queued, event.time_ns)]
     for sent in over:
         one = sent.queued
         if sent.packet:
-            step_in(packets, packets[sent.packet], Over(), now_ns, effects, seen)
-        effects.append(Tell(MessageExpired(one.message, one.filter, one.qos, one.until_ns, event.time_ns)))
+            steps.step(steps.packets[sent.packet], Over(), now_ns)
+        steps.effects.append(Tell(MessageExpired(one.message, one.filter, one.qos, one.until_ns, event.time_ns)))
     outgoing = tuple(sent for sent in record.outgoing if not is_over(sent.queued, event.time_ns))
-    state = replace(record.state, packets=packets.finish())
-    record = replace(record, state=state, outgoing=outgoing, expired=record.expired + len(over))
-    return record, tuple(effects), tuple(seen)
+    after = steps.finish(record)
+    record = replace(after, ended=record.ended, outgoing=outgoing, expired=record.expired + len(over))
+    return record, tuple(steps.effects), tuple(steps.seen)
 
 
 # -- actions --------------------------------------------------------------------------------------------------------
@@ -269,24 +288,22 @@ def queue_received(record: DeliveryRecord, event: Pubrec, now_ns: int) -> Done:
 
 def send_committed(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:
     """Mark the rows, send the messages, release the packets that the client has received."""
-    effects: list[Effect] = [
+    steps = PacketSteps(record)
+    steps.effects += (
         Ask(DATABASE, MarkDelivered(record.session, one.writer, one.epoch, one.first_number, one.last_number))
         for one in record.marks
-    ]
-    seen: list[ChildStep] = []
-    received = [one for one in record.state.packets.values() if one.status is RECEIVED]
-    packets = record.state.packets.mutate()
+    )
     for sent in record.outgoing:
         one = sent.queued
         if sent.packet:
-            step_in(packets, packets[sent.packet], event, now_ns, effects, seen)
+            steps.step(steps.packets[sent.packet], event, now_ns)
         else:
             left_ns = time_left(one, event.time_ns)
-            effects.append(Send(record.client, Publish(0, one.message, one.filter, 0, False, left_ns)))
-    for packet in sorted(received, key=place_of):
-        step_in(packets, packet, event, now_ns, effects, seen)
-    state = replace(record.state, packets=packets.finish())
-    return replace(record, state=state, outgoing=(), marks=()), tuple(effects), tuple(seen)
+            steps.effects.append(Send(record.client, Publish(0, one.message, one.filter, 0, False, left_ns)))
+    for packet in sorted((steps.packets[packet] for packet in record.received), key=place_of):
+        steps.step(packet, event, now_ns)
+    record = replace(steps.finish(record), outgoing=(), received=(), marks=())
+    return record, tuple(steps.effects), tuple(steps.seen)
 
 
 def send_and_commit(record: DeliveryRecord, event: StateCommitted, now_ns: int) -> Delegated:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from statemachines.kernel import Effects, Status
+from statemachines.kernel import Effects, Map, Status
 from statemachines.kernel.row import ChildStep
 from statemachines.persistent_sessions.message import Pubrec, Queued
 from statemachines.persistent_sessions.request import SessionState
@@ -36,10 +36,10 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeliveryRecord(msgspec.Struct, frozen=True, gc=False):
-    """`state` as it is committed, or being committed; the `outgoing` messages of that commit, and the rows that are
-    done with it (`marks`); `inbox`: what waits for the next.  `lost`: how many were taken that retention had
-    removed; `expired`: how many were over before they were sent.  `loaded_ns`: what the clock of the database showed
-    when the state was loaded."""
+    """`state` as it is committed, or being committed, but for packets that have `ended` since; the `outgoing` messages
+    of that commit, the packets that are `received` with it, and the rows that are done with it (`marks`); `inbox`: what
+    waits for the next.  `lost`: how many were taken that retention had removed; `expired`: how many were over before
+    they were sent.  `loaded_ns`: what the clock of the database showed when the state was loaded."""
 
     session: str
     client: str
@@ -47,7 +47,9 @@ class DeliveryRecord(msgspec.Struct, frozen=True, gc=False):
     receive_maximum: int
     state: SessionState = SessionState()
     status: DeliveryStatus = READY
+    ended: Map[int, bool] = Map()
     outgoing: tuple[Outgoing, ...] = ()
+    received: tuple[int, ...] = ()
     marks: tuple[Take, ...] = ()
     inbox: tuple[Change, ...] = ()
     lost: int = 0

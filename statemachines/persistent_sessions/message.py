@@ -17,13 +17,15 @@ Instant = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 class Queued(msgspec.Struct, frozen=True, gc=False):
     """A message for a session under its number; `message` is its id ("": retention has removed it), `filter` the
-    subscription that it matches.  From `until_ns` on it is over (0: it does not expire)."""
+    subscription that it matches.  From `until_ns` on it is over (0: it does not expire).  `stored_ns`: when its row was
+    committed, later than that of every row that was committed before (0: unknown)."""
 
     number: Count
     message: str
     filter: str = ""
     qos: Qos = 1
     until_ns: Instant = 0
+    stored_ns: Instant = 0
 
 
 def is_over(queued: Queued, now_ns: int) -> bool:
@@ -49,7 +51,8 @@ class MarkerWanted(Message, frozen=True, gc=False):
 
 
 class Live(Message, frozen=True, gc=False):
-    """From a writer: a message whose row it has stored."""
+    """From a writer: a message whose row it has stored.  Its publisher has published at this node since `since_ns`, by
+    the clock of the database (0: unknown): what it published elsewhere is older."""
 
     columns: ClassVar = TraceColumns(key="writer", term="epoch", first="number")
 
@@ -57,6 +60,7 @@ class Live(Message, frozen=True, gc=False):
     writer: str
     epoch: Count
     queued: Queued
+    since_ns: Instant = 0
 
     @property
     def number(self) -> int:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Map, Request, TraceColumns
-from statemachines.persistent_sessions.in_flight_record import InFlightRecord
+from statemachines.persistent_sessions.in_flight_record import TAKEN, InFlightRecord
 from statemachines.persistent_sessions.message import Count, Queued, is_over
 
 DATABASE = "database"
@@ -85,7 +85,11 @@ class PutRows(Request, frozen=True, gc=False):
 
 
 class RowStored(Answer, frozen=True, gc=False):
-    """To `PutRows` and `PutMarker`: it is durable, all of it."""
+    """To `PutRows` and `PutMarker`: it is durable, all of it; rows since `stored_ns` (0: unknown)."""
+
+    columns: ClassVar = TraceColumns(last="stored_ns")
+
+    stored_ns: int = 0
 
 
 class RowFenced(Answer, frozen=True, gc=False):
@@ -121,9 +125,11 @@ class ReadRow(Request, frozen=True, gc=False):
 class RowRead(Answer, frozen=True, gc=False):
     """To `ReadRow`."""
 
-    columns: ClassVar = TraceColumns(first="there")
+    columns: ClassVar = TraceColumns(first="there", last="stored_ns")
 
     found: bool
+    stored_ns: int = 0
+    """Since when (0: unknown)."""
 
     @property
     def there(self) -> int:
@@ -189,18 +195,22 @@ class ReadPending(Request, frozen=True, gc=False):
 
 
 class PendingRead(Answer, frozen=True, gc=False):
-    """To `ReadPending` of all writers."""
+    """To `ReadPending` of all writers; no row that was stored before `complete_ns` is missing, and no writer that has
+    stored something before `seen_ns` (0: unknown)."""
 
     found: tuple[EpochRows, ...]
+    complete_ns: int = 0
+    seen_ns: int = 0
 
 
 class Polled(Answer, frozen=True, gc=False):
-    """To `ReadPending` of one writer."""
+    """To `ReadPending` of one writer; no row that was stored before `complete_ns` is missing (0: unknown)."""
 
     columns: ClassVar = TraceColumns(key="writer")
 
     writer: str
     found: tuple[EpochRows, ...]
+    complete_ns: int = 0
 
 
 class SubscribeLive(Request, frozen=True, gc=False):
@@ -215,10 +225,12 @@ class SubscribeLive(Request, frozen=True, gc=False):
 
 class SubscribedLive(Answer, frozen=True, gc=False):
     """To `SubscribeLive`: it is known everywhere.  Read after that: the session's `writers` of all nodes, and those
-    that are `gone`, and have ever stored anything for it."""
+    that are `gone`, and have ever stored anything for it.  Whoever is not among them has stored nothing before
+    `seen_ns` (0: unknown)."""
 
     writers: tuple[str, ...]
     gone: tuple[str, ...] = ()
+    seen_ns: int = 0
 
 
 class UnsubscribeLive(Request, frozen=True, gc=False):
@@ -248,7 +260,7 @@ class Fence(Request, frozen=True, gc=False):
 
 class FencedRows(Answer, frozen=True, gc=False):
     """To `Fence`: complete, since nothing can be stored under epochs below `below` any more; or, where there is `more`,
-    complete up to its last row."""
+    complete up to its last row.  No row of any epoch that was stored before `complete_ns` is missing (0: unknown)."""
 
     columns: ClassVar = TraceColumns(key="writer", term="below")
 
@@ -257,6 +269,7 @@ class FencedRows(Answer, frozen=True, gc=False):
     n: int
     found: tuple[EpochRows, ...]
     more: bool = False
+    complete_ns: int = 0
 
 
 class ConfirmRows(Request, frozen=True, gc=False):
@@ -276,15 +289,51 @@ class RowsConfirmed(Answer, frozen=True, gc=False):
     found: tuple[EpochRows, ...]
 
 
+class StateChange(msgspec.Struct, frozen=True, gc=False):
+    """What a commit makes of the state that was committed before it: see `change_state`."""
+
+    taken: Map[str, Position] = Map()
+    """Of each writer of which something was taken: the last number."""
+    ended: tuple[int, ...] = ()
+    """Packets that are done."""
+    packets: tuple[InFlightRecord, ...] = ()
+    """Packets that begin, or that the client has received, in the order of their ids."""
+    dequeued: int = 0
+    """So many are queued no more, from the first on."""
+    queued: tuple[Queued, ...] = ()
+    """These are queued behind the others."""
+    places: int = 0
+
+    def list_packets(self, time_ns: int) -> list[InFlightRecord]:
+        """Those that are committed at this time by the clock of the database: a packet that begins with a message that
+        is over is left out, since nobody will send it."""
+        return [one for one in self.packets if not (begins(one) and is_over(one.queued, time_ns))]
+
+
+def begins(one: InFlightRecord) -> bool:
+    """It is in no committed state yet."""
+    return one.status is TAKEN
+
+
+def change_state(before: SessionState, change: StateChange, time_ns: int) -> SessionState:
+    """The state after a commit at this time by the clock of the database."""
+    packets = before.packets.mutate()
+    for packet in change.ended:
+        packets.pop(packet, None)
+    for one in change.list_packets(time_ns):
+        packets[one.packet] = one
+    queued = (*before.queued[change.dequeued :], *change.queued)
+    return SessionState(before.taken.update(change.taken), packets.finish(), queued, change.places)
+
+
 class CommitState(Request, frozen=True, gc=False):
-    """Commit the session state, under `token`, but for packets of messages that are over and were in no committed state
-    before: see `without_over`."""
+    """Commit the session state, under `token`: what has changed since the commit before, or since it was loaded."""
 
     columns: ClassVar = TraceColumns(key="session", term="token")
 
     session: str
     token: int
-    state: SessionState
+    change: StateChange
 
 
 class StateCommitted(Answer, frozen=True, gc=False):
@@ -295,32 +344,10 @@ class StateCommitted(Answer, frozen=True, gc=False):
     time_ns: int = 0
 
 
-def without_over(before: SessionState, after: SessionState, time_ns: int) -> SessionState:
-    """What is committed of `after` at this time by the clock of the database, where `before` was: what is over and
-    was not in flight yet is left out, since nobody will send it."""
-    over = [
-        packet
-        for packet, one in after.packets.items()
-        if one.queued.until_ns and is_over(one.queued, time_ns) and not _was_in_flight(before, one)
-    ]
-    if not over:
-        return after
-    packets = after.packets.mutate()
-    for packet in over:
-        del packets[packet]
-    return replace(after, packets=packets.finish())
-
-
 def without_message(queued: Queued, now_ns: int) -> Queued:
     """A row whose message is gone, as it is read at this time by the clock of the database.  One that is over keeps the
     name of its message: whoever takes it passes it over.  Any other has none, and counts as lost."""
     return queued if is_over(queued, now_ns) else replace(queued, message="")
-
-
-def _was_in_flight(before: SessionState, one: InFlightRecord) -> bool:
-    """It may have been sent: whoever had it committed was allowed to."""
-    known = before.packets.get(one.packet)
-    return known is not None and known.place == one.place
 
 
 class MarkDelivered(Request, frozen=True, gc=False):

@@ -30,15 +30,21 @@ from statemachines.persistent_sessions.resume_actions import (
     add_dead_writer,
     add_writer,
     begin_flows,
+    catch_up,
+    ends_with_catch_up,
     ends_with_commit,
     ends_with_writer,
+    finish_with_catch_up,
     finish_with_commit,
     finish_with_writer,
     has_room_for_page,
     is_known,
     is_of_a_flow,
+    is_reading,
+    is_starved,
     load,
     needs_no_writer,
+    read_again,
     read_on_in_lull,
     restore,
     stop_absent,
@@ -63,6 +69,7 @@ from statemachines.persistent_sessions.resume_record import (
     SYNCING,
     TAKING,
     YIELDING,
+    CatchUpDue,
     ConnectionLost,
     Discarded,
     Lull,
@@ -98,7 +105,6 @@ from statemachines.persistent_sessions.times import MS
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines.persistent_sessions.writer_flow_record import (
     FINALIZING,
-    STARVED,
     AskAgain,
     LinkLost,
     MarkerTimeout,
@@ -150,6 +156,9 @@ ROWS = (
     Row(StateCommitted,  OWNING,      STAY,        Delegate(take_commit),          None,                  "PS-65"),
     Row(Polled,          SYNCING,     NORMAL,      Delegate(finish_with_writer),   ends_with_writer,      "PS-66"),
     Row(FencedRows,      SYNCING,     NORMAL,      Delegate(finish_with_writer),   ends_with_writer,      "PS-66"),
+    Row(PendingRead,     SYNCING,     NORMAL,      Delegate(finish_with_catch_up), ends_with_catch_up,    "PS-482"),
+    Row(PendingRead,     LIVE,        STAY,        Delegate(catch_up),             is_reading,            "PS-482"),
+    Row(CatchUpDue,      LIVE,        STAY,        read_again,                     is_reading,            "PS-482"),
     Row(Polled,          LIVE,        STAY,        Delegate(take_of_writer),       is_known,              "PS-65"),
     Row(FencedRows,      LIVE,        STAY,        Delegate(take_of_writer),       is_known,              "PS-65"),
     Row(Live,            LIVE,        STAY,        Delegate(take_of_writer),       is_known,              "PS-65"),
@@ -197,6 +206,7 @@ ROWS = (
     Ignore(OF_TAKEOVER,                                    ACTIVE,                                        "PS-179"),
     Ignore((OrphanTimeout,),                               ACTIVE,                                        "PS-185"),
     Ignore((Lull,),                                        (*BEFORE, YIELDING),                           "PS-286"),
+    Ignore((CatchUpDue,),                                  (*ACTIVE, YIELDING),                           "PS-482"),
     Ignore((SessionLoaded, SessionAbsent, PendingRead, SubscribedLive, StateCommitted, Polled, FencedRows, Live,
             LiveMarker, WriterUp, WriterDown, LinkLost, AskAgain, PollDue, MarkerTimeout, Puback, Pubrec, Pubcomp,
             NotOwner, ConnectionLost, ResumeTimeout, *OF_TAKEOVER), YIELDING,                             "PS-182"),
@@ -230,8 +240,8 @@ def waits_for_a_commit_alone(record: ResumeRecord) -> bool:
 
 
 def starves_without_room_alone(record: ResumeRecord) -> bool:
-    """Who waits for room has none."""
-    return not has_room_for_page(record) or all(flow.status not in STARVED for flow in record.flows.values())
+    """Who waits for room has none, or has rows that wait for older ones."""
+    return not has_room_for_page(record) or not any(is_starved(record, flow) for flow in record.flows.values())
 
 
 def keeps_silent(record: ResumeRecord) -> bool:
@@ -260,6 +270,7 @@ RESUME = Fsm(
     timers=(
         Timer("resume", ResumeTimeout, RESUMING, lambda record: record.times.resume_ms * MS),
         Timer("lull", Lull, LIVE, on_entry=False),
+        Timer("catch_up", CatchUpDue, LIVE, on_entry=False),
         Timer("orphan", OrphanTimeout, (YIELDING,), lambda record: record.times.orphan_ms * MS),
     ),
     children=(WRITER_FLOW, DELIVERY, TAKEOVER),

@@ -16,6 +16,7 @@ from statemachines.persistent_sessions.request import (
     LoadSession,
     PendingRead,
     Polled,
+    Position,
     ReadPending,
     SessionLoaded,
     StateCommitted,
@@ -24,6 +25,7 @@ from statemachines.persistent_sessions.request import (
     UnsubscribeLive,
 )
 from statemachines.persistent_sessions.resume_record import (
+    CatchUpDue,
     Delegated,
     Discarded,
     Done,
@@ -32,9 +34,17 @@ from statemachines.persistent_sessions.resume_record import (
     ResumeEnded,
     ResumeRecord,
 )
+from statemachines.persistent_sessions.row_merge import add_take, may_pass, needs_read, release_rows
 from statemachines.persistent_sessions.times import MS
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
-from statemachines.persistent_sessions.writer_flow_actions import contiguous, is_full, is_next, next_live
+from statemachines.persistent_sessions.writer_flow_actions import (
+    contiguous,
+    is_full,
+    is_next,
+    next_live,
+    with_read,
+    with_rows,
+)
 from statemachines.persistent_sessions.writer_flow_record import (
     BEHIND,
     DONE,
@@ -43,6 +53,8 @@ from statemachines.persistent_sessions.writer_flow_record import (
     SYNCING,
     AskAgain,
     Begin,
+    BlockRows,
+    CatchUp,
     LinkLost,
     MarkerTimeout,
     PollDue,
@@ -70,30 +82,56 @@ def step_delivery(record: ResumeRecord, event: Event, now_ns: int) -> Delegated:
 
 
 def step_flow(record: ResumeRecord, flow: WriterFlowRecord, event: Event, now_ns: int) -> Delegated:
-    """One step of a writer; what it takes goes into the session state at once."""
+    """One step of a writer; what it takes goes into the session state at once, or waits for what is older."""
     after, effects, seen = WRITER_FLOW.child_step(flow, event, now_ns)
     record = replace(record, flows=record.flows.set(after.writer, after))
     out: Effects = ()
     steps: tuple[ChildStep, ...] = (seen,)
     for effect in effects:
-        if isinstance(effect, Tell):
-            record, more, seen_more = step_delivery(record, effect.event, now_ns)
+        if not isinstance(effect, Tell):
+            out = (*out, effect)
+        elif isinstance(effect.event, Take) and not may_pass(record, effect.event, event):
+            record, more, seen_more = block_take(add_take(record, effect.event, event), effect.event, now_ns)
             out, steps = (*out, *more), (*steps, *seen_more)
         else:
-            out = (*out, effect)
+            record, more, seen_more = step_delivery(record, effect.event, now_ns)
+            out, steps = (*out, *more), (*steps, *seen_more)
+    return pass_blocked(record, out, steps, now_ns) if record.blocked_rows else (record, out, steps)
+
+
+def block_take(record: ResumeRecord, event: Take, now_ns: int) -> Delegated:
+    """The session state hears of rows that it gets later."""
+    return step_delivery(record, BlockRows(event.writer, event.epoch, event.rows), now_ns)
+
+
+def pass_blocked(record: ResumeRecord, out: Effects, steps: tuple[ChildStep, ...], now_ns: int) -> Delegated:
+    """Rows that nothing blocks any more go into the session state; for the others all writers are read, where there is
+    room."""
+    record, takes = release_rows(record)
+    for take in takes:
+        record, more, seen = step_delivery(record, take, now_ns)
+        out, steps = (*out, *more), (*steps, *seen)
+    if not record.reads and not is_crowded(record) and needs_read(record):
+        record, out = replace(record, reads=True), (*out, read_all(record))
     return record, out, steps
+
+
+def read_all(record: ResumeRecord) -> Ask:
+    return Ask(DATABASE, ReadPending(record.session, rows=record.times.page))
 
 
 def settle(before: ResumeRecord, done: Delegated, now_ns: int) -> Delegated:
     """Once all that was taken is committed, writers that have waited for it send what they kept; and whoever waits for
     room reads on when there is some.  Where there begins to be some, but less than a page, it is looked at later."""
     record, effects, steps = done
+    if record.blocked_rows:
+        record, effects, steps = pass_blocked(record, effects, steps, now_ns)
     for writer in keys_in_order(record.flows):
         flow = record.flows[writer]
         event: Event | None = None
         if flow.status is FINALIZING and is_committed(record):
-            event = cut_at(flow, next_live(flow)) if is_crowded(record) else Settled()
-        elif flow.status in STARVED and has_room_for_page(record):
+            event = cut_at(flow, next_live(flow)) if is_crowded_for(record, flow) else Settled()
+        elif is_starved(record, flow) and has_room_for_page(record):
             event = Room(record.times.page)
         if event is not None:
             record, more, seen = step_flow(record, flow, event, now_ns)
@@ -117,19 +155,16 @@ def add_flow(record: ResumeRecord, writer: str, now_ns: int) -> Delegated:
     return step_flow(record, new_flow(record, writer), Begin(), now_ns)
 
 
-def take_prefix(record: ResumeRecord, writer: str, now_ns: int) -> Delegated:
-    """What was read before the session subscribed, as far as it has no hole."""
+def take_prefix(record: ResumeRecord, writer: str) -> ResumeRecord:
+    """With what was read of the writer before the session subscribed, as far as it has no hole."""
     flow = new_flow(record, writer)
     if is_crowded(record):
-        return replace(record, flows=record.flows.set(writer, flow)), (), ()
-    rows = (row for one in record.pending if (one.writer, one.epoch) == (writer, flow.epoch) for row in one.rows)
-    found = contiguous(rows, flow.taken)
-    effects: Effects = ()
-    seen: tuple[ChildStep, ...] = ()
-    if found:
-        record, effects, seen = step_delivery(record, Take(writer, flow.epoch, found), now_ns)
-        flow = replace(flow, taken=found[-1].number)
-    return replace(record, flows=record.flows.set(writer, flow)), effects, seen
+        return replace(record, flows=record.flows.set(writer, flow))
+    pending = tuple(one for one in record.pending if one.writer == writer)
+    rows = contiguous((row for one in pending if one.epoch == flow.epoch for row in one.rows), flow.taken)
+    flow = with_read(with_rows(flow, rows), pending, record.complete_ns)
+    record = replace(record, flows=record.flows.set(writer, flow))
+    return add_take(record, Take(writer, flow.epoch, rows), None) if rows else record
 
 
 # -- a client that cannot keep up -----------------------------------------------------------------------------------
@@ -144,18 +179,18 @@ def what_starves(record: ResumeRecord, flow: WriterFlowRecord, event: OfWriter) 
     """What the flow hears before `event`, if that brings something that there is no room for."""
     if isinstance(event, Live):
         if flow.status is DONE:
-            return cut_at(flow, event.number) if is_next(flow, event) and is_crowded(record) else None
+            return cut_at(flow, event.number) if is_next(flow, event) and is_crowded_for(record, flow) else None
         is_kept = flow.status in KEEPING and (event.epoch, event.number) == (flow.epoch, next_live(flow))
         return cut_at(flow, event.number) if is_kept and is_full(flow) else None
-    if isinstance(event, Polled) and flow.status is SYNCING and is_crowded(record):
+    if isinstance(event, Polled) and flow.status is SYNCING and is_crowded_for(record, flow):
         return cut_at(flow, next_live(flow))
     return None
 
 
 def as_far_as_there_is_room(record: ResumeRecord, event: OfWriter) -> OfWriter:
     """A fence is raised; its rows are read when there is room."""
-    if isinstance(event, FencedRows) and event.found and is_crowded(record):
-        return replace(event, found=(), more=True)
+    if isinstance(event, FencedRows) and event.found and is_crowded_for(record, record.flows[event.writer]):
+        return replace(event, found=(), more=True, complete_ns=0)
     return event
 
 
@@ -166,6 +201,16 @@ def is_crowded(record: ResumeRecord) -> bool:
     """As many messages wait for the client, or for a commit, as may."""
     delivery = record.delivery
     return delivery is not None and len(delivery.state.queued) + len(delivery.inbox) >= record.times.queue
+
+
+def is_crowded_for(record: ResumeRecord, flow: WriterFlowRecord) -> bool:
+    """The same, or as many rows of this writer wait for older ones of others."""
+    return is_crowded(record) or len(record.blocked_rows.get(flow.writer, ())) >= record.times.queue
+
+
+def is_starved(record: ResumeRecord, flow: WriterFlowRecord) -> bool:
+    """Nothing but room is waited for, and nothing of this writer waits for others."""
+    return flow.status in STARVED and flow.writer not in record.blocked_rows
 
 
 def is_committed(record: ResumeRecord) -> bool:
@@ -189,13 +234,15 @@ def waits_with_room(record: ResumeRecord) -> bool:
     """A writer waits for room for a page, and there is room for less."""
     if not 0 < room_for(record) < record.times.page or not is_committed(record):
         return False
-    return any(flow.status in STARVED for flow in record.flows.values())
+    return any(is_starved(record, flow) for flow in record.flows.values())
 
 
 def is_synchronised(record: ResumeRecord) -> bool:
-    """All writers are done, or wait for the client alone, and all that was taken is committed."""
+    """All writers are done, or wait for the client alone, and all that was taken is committed, or waits for those."""
     ready = (DONE, *STARVED)
-    return is_committed(record) and all(flow.status in ready for flow in record.flows.values())
+    if not is_committed(record) or any(flow.status not in ready for flow in record.flows.values()):
+        return False
+    return not record.blocked_rows or any(is_starved(record, flow) for flow in record.flows.values())
 
 
 def needs_no_writer(record: ResumeRecord, event: SubscribedLive) -> bool:
@@ -218,6 +265,14 @@ def ends_with_writer(record: ResumeRecord, event: Polled | FencedRows) -> bool:
     return is_known(record, event) and is_synchronised(take_of_writer(record, event, 0)[0])
 
 
+def ends_with_catch_up(record: ResumeRecord, event: PendingRead) -> bool:
+    return record.reads and is_synchronised(catch_up(record, event, 0)[0])
+
+
+def is_reading(record: ResumeRecord, event: Event) -> bool:
+    return record.reads
+
+
 # -- actions --------------------------------------------------------------------------------------------------------
 
 
@@ -236,31 +291,42 @@ def load_session(record: ResumeRecord, event: SessionLoaded) -> ResumeRecord:
 def restore(record: ResumeRecord, event: SessionLoaded, now_ns: int) -> Delegated:
     """What is in flight goes out first, under its old packet ids."""
     record, effects, seen = step_delivery(load_session(record, event), Resend(event.time_ns), now_ns)
-    return record, (*effects, Ask(DATABASE, ReadPending(record.session, rows=record.times.page))), seen
+    return record, (*effects, read_all(record)), seen
 
 
 def subscribe(record: ResumeRecord, event: PendingRead, now_ns: int) -> Done:
     request = SubscribeLive(record.session, record.id, record.token)
-    return replace(record, pending=event.found), (Ask(DATABASE, request),)
+    record = replace(record, pending=event.found, complete_ns=event.complete_ns)
+    return record, (Ask(DATABASE, request),)
 
 
 def begin_flows(record: ResumeRecord, event: SubscribedLive, now_ns: int) -> Delegated:
     """What is pending first; then a marker of each writer, and those that are dead, or on a silent node, are fenced."""
     effects: Effects = ()
     steps: tuple[ChildStep, ...] = ()
-    for writer in sorted({*event.writers, *event.gone}):
-        record, more, seen = take_prefix(record, writer, now_ns)
+    writers = sorted({*event.writers, *event.gone})
+    record = replace(record, known_ns=event.seen_ns)
+    for writer in writers:
+        record = take_prefix(record, writer)
+    record, takes = release_rows(record)
+    for take in takes:
+        record, more, seen = step_delivery(record, take, now_ns)
         effects, steps = (*effects, *more), (*steps, *seen)
+    for writer in keys_in_order(record.blocked_rows):
+        epoch, rows = record.flows[writer].epoch, tuple(row.queued for row in record.blocked_rows[writer])
+        record, _, seen = block_take(record, Take(writer, epoch, rows), now_ns)
+        steps = (*steps, *seen)
+    for writer in writers:
         record, more, seen = step_flow(record, record.flows[writer], Begin(), now_ns)
         effects, steps = (*effects, *more), (*steps, *seen)
         if writer not in event.writers or writer == record.silent:
             record, more, seen = step_flow(record, record.flows[writer], WriterDown(writer), now_ns)
             effects, steps = (*effects, *more), (*steps, *seen)
-    return replace(record, pending=(), silent=""), effects, steps
+    return replace(record, pending=(), complete_ns=0, silent=""), effects, steps
 
 
 def tell_resumed(record: ResumeRecord, event: SubscribedLive, now_ns: int) -> Done:
-    return replace(record, pending=()), (Tell(Resumed(record.session)),)
+    return replace(record, pending=(), complete_ns=0, known_ns=event.seen_ns), (Tell(Resumed(record.session)),)
 
 
 def add_writer(record: ResumeRecord, event: OfWriter, now_ns: int) -> Delegated:
@@ -286,6 +352,36 @@ def take_of_writer(record: ResumeRecord, event: OfWriter, now_ns: int) -> Delega
     return settle(before, (record, (*effects, *more), (*steps, *seen)), now_ns)
 
 
+def catch_up(record: ResumeRecord, event: PendingRead, now_ns: int) -> Delegated:
+    """What was stored before rows that are blocked, also by writers that nothing was known of; where a replica shows
+    nothing new of it, all is read again a moment later."""
+    before = record
+    effects: Effects = ()
+    steps: tuple[ChildStep, ...] = ()
+    record = replace(record, known_ns=max(record.known_ns, event.seen_ns))
+    for writer in sorted({one.writer for one in event.found if one.rows} - set(record.flows)):
+        record, more, seen = add_flow(record, writer, now_ns)
+        effects, steps = (*effects, *more), (*steps, *seen)
+    for writer in keys_in_order(record.flows):
+        found = tuple(one for one in event.found if one.writer == writer)
+        record, more, seen = step_flow(record, record.flows[writer], CatchUp(found, event.complete_ns), now_ns)
+        effects, steps = (*effects, *more), (*steps, *seen)
+    if needs_read(record) and not is_crowded(record) and find_places(record) == find_places(before):
+        effects = (*effects, SetTimer("catch_up", now_ns + record.times.poll_ms * MS))
+    else:
+        record = replace(record, reads=False)
+    return settle(before, (record, effects, steps), now_ns)
+
+
+def find_places(record: ResumeRecord) -> dict[str, Position]:
+    """Of each writer the last that was taken."""
+    return {writer: (flow.epoch, flow.taken) for writer, flow in record.flows.items()}
+
+
+def read_again(record: ResumeRecord, event: CatchUpDue, now_ns: int) -> Done:
+    return record, (read_all(record),)
+
+
 def take_timer(record: ResumeRecord, event: FlowTimer, now_ns: int) -> Delegated:
     return step_flow(record, record.flows[event.key], event, now_ns)
 
@@ -308,13 +404,18 @@ def finish_with_writer(record: ResumeRecord, event: Polled | FencedRows, now_ns:
     return record, (*effects, Tell(Resumed(record.session))), steps
 
 
+def finish_with_catch_up(record: ResumeRecord, event: PendingRead, now_ns: int) -> Delegated:
+    record, effects, steps = catch_up(record, event, now_ns)
+    return record, (*effects, Tell(Resumed(record.session))), steps
+
+
 def read_on_in_lull(record: ResumeRecord, event: Lull, now_ns: int) -> Delegated:
     """The client may keep what it has until it has more; whoever waits reads as many as there is room for."""
     effects: Effects = ()
     steps: tuple[ChildStep, ...] = ()
     rows = room_for(record)
     for writer in keys_in_order(record.flows):
-        if record.flows[writer].status in STARVED and rows:
+        if is_starved(record, record.flows[writer]) and rows:
             record, more, seen = step_flow(record, record.flows[writer], Room(rows), now_ns)
             effects, steps = (*effects, *more), (*steps, *seen)
     return record, effects, steps
@@ -325,7 +426,7 @@ def read_on_in_lull(record: ResumeRecord, event: Lull, now_ns: int) -> Delegated
 
 def stop(record: ResumeRecord, why: str) -> Done:
     """Nothing is marked that was not sent, and the state stays as it was committed."""
-    record = replace(record, flows=Map(), pending=(), delivery=None, takeover=None)
+    record = replace(record, flows=Map(), pending=(), delivery=None, takeover=None, blocked_rows=Map(), reads=False)
     return record, (
         Ask(DATABASE, UnsubscribeLive(record.session, record.token)),
         Tell(ResumeEnded(record.session, why)),

@@ -9,6 +9,7 @@ import msgspec
 from statemachines.kernel import Call, Effects, Event, Map, Status, TimerFired, TraceColumns
 from statemachines.kernel.row import ChildStep
 from statemachines.persistent_sessions.delivery_record import DeliveryRecord
+from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import EpochRows
 from statemachines.persistent_sessions.takeover_record import TakeoverRecord
 from statemachines.persistent_sessions.times import Times
@@ -82,12 +83,26 @@ class ResumeStatus(Status):
 NEW, LOADING, TAKING, READING, SUBSCRIBING, SYNCING, NORMAL, YIELDING, STOPPED = ResumeStatus
 
 
+class CatchUpDue(TimerFired, frozen=True, gc=False):
+    """Time to read all writers again: what a replica has shown was too old."""
+
+
+class BlockedRow(msgspec.Struct, frozen=True, gc=False):
+    """A row of a writer that is taken, and what was stored before `bound_ns` comes before it."""
+
+    epoch: int
+    queued: Queued
+    bound_ns: int
+
+
 class ResumeRecord(msgspec.Struct, frozen=True, gc=False):
     """The session of `client` at the owner `id`, under the fencing `token` of its lock; `old`: the owner in whose
     hands it is ("": nobody's), which its client has `left`, and the `takeover` from it; `silent`: the node of an owner
     of before that did not begin.  `pending`: what was visible in the database before it
     subscribed, and while it yields what is handed over; `flows` by writer; `claim`: the token of whom it yields to (0:
-    of nobody yet)."""
+    of nobody yet).  `blocked_rows` by writer wait for older ones of other writers, for whose
+    sake all are read (`reads`); `complete_ns` of what is pending.  Writers that are not in `flows` have stored nothing
+    before `known_ns`."""
 
     id: str
     client: str
@@ -103,6 +118,10 @@ class ResumeRecord(msgspec.Struct, frozen=True, gc=False):
     claim: int = 0
     left: bool = False
     silent: str = ""
+    blocked_rows: Map[str, tuple[BlockedRow, ...]] = Map()
+    complete_ns: int = 0
+    known_ns: int = 0
+    reads: bool = False
 
 
 Done = tuple[ResumeRecord, Effects]

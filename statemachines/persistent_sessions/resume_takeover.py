@@ -19,6 +19,7 @@ from statemachines.persistent_sessions.resume_actions import (
     load,
     load_session,
     needs_no_writer,
+    settle,
     step_delivery,
     step_flow,
     tell_resumed,
@@ -151,4 +152,4 @@ def tell_resumed_and_end(record: ResumeRecord, event: SubscribedLive, now_ns: in
 
 
 def take_of_takeover(record: ResumeRecord, event: OfTakeover, now_ns: int) -> Delegated:
-    return step_takeover(record, event, now_ns)
+    return settle(record, step_takeover(record, event, now_ns), now_ns)

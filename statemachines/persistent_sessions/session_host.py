@@ -22,12 +22,12 @@ from statemachines.persistent_sessions.session_host_record import (
     WRITERS_MAX,
     CommitAcknowledged,
     ConnectClient,
-    Handed,
-    HandMessage,
+    HandMessages,
     LeaveClient,
     LoseClient,
     MeetWriter,
     Owner,
+    RoutedMessage,
     SessionHostRecord,
     TakeAcknowledgements,
 )
@@ -90,9 +90,9 @@ class SessionHost(ProcessRunner):
 
     # -- messages and other nodes ---------------------------------------------------------------------------------
 
-    def publish(self, message: str, handed: Iterable[Handed], now_ns: int) -> list[Outgoing]:
-        """Hand a message that is stored to the writer of each session that it is for; there must be one."""
-        return self.call(HandMessage(message, tuple(handed)), now_ns)
+    def publish(self, messages: Iterable[RoutedMessage], now_ns: int) -> list[Outgoing]:
+        """Hand messages that are stored to the writer of each session that they are for."""
+        return self.call(HandMessages(tuple(messages)), now_ns)
 
     def lose_link(self, writer: str, now_ns: int) -> list[Outgoing]:
         """What was on its way from this node is lost."""

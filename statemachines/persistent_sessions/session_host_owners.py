@@ -16,7 +16,7 @@ from statemachines.kernel import (
     Map,
     keys_in_order,
 )
-from statemachines.persistent_sessions.delivery_actions import with_receipts
+from statemachines.persistent_sessions.delivery_actions import change_with_receipts
 from statemachines.persistent_sessions.life_record import (
     LOCKING,
     Disconnect,
@@ -158,11 +158,10 @@ def has_state(record: Record, event: CommitOf) -> bool:
 
 
 def commit(record: Record, event: CommitOf, now_ns: int) -> Done:
-    """The state as it is.  The resume hears of no answer: it has asked before for all of it but what the client has
-    acknowledged."""
+    """What the client has acknowledged.  The resume hears of no answer: it has asked for all else before."""
     resume: ResumeRecord = event.seen
     assert resume.delivery is not None
-    return record, (Ask(DATABASE, CommitState(resume.session, resume.token, with_receipts(resume.delivery))),)
+    return record, (Ask(DATABASE, CommitState(resume.session, resume.token, change_with_receipts(resume.delivery))),)
 
 
 # -- the parties of an owner ----------------------------------------------------------------------------------------

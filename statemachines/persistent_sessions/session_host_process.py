@@ -116,7 +116,7 @@ from statemachines.persistent_sessions.session_host_record import (
     FollowerOf,
     ForgetIdle,
     ForgetResume,
-    HandMessage,
+    HandMessages,
     LeaveClient,
     LookForOwner,
     LoseClient,
@@ -169,7 +169,7 @@ ROWS = (
     Row(ForgetResume,         UP,  STAY, forget_looked_at,      does_not_yield,     "PS-145"),
     Ignore((EndResume, ForgetResume), UP,                                           "PS-161"),
 
-    Row(HandMessage,             UP,  STAY, hand_over,             None,               "PS-141"),
+    Row(HandMessages,            UP,  STAY, hand_over,             None,               "PS-141"),
     Row(Written,              UP,  STAY, count_row,             None,               "PS-141"),
     Row(LookForOwner,         UP,  STAY, look_for_owner,        None,               "PS-142"),
     Row(ForgetIdle,           UP,  STAY, forget_writer,         is_idle,            "PS-148"),

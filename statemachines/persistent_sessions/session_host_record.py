@@ -34,12 +34,13 @@ UNSEEN: Final[Any] = None
 
 class Handed(msgspec.Struct, frozen=True, gc=False):
     """A message is for this session, by this subscription; from `until_ns` on, by the clock of the database, it is over
-    (0: it does not expire)."""
+    (0: it does not expire); `since_ns` as of `Live`."""
 
     session: str
     filter: str
     qos: int
     until_ns: int = 0
+    since_ns: int = 0
 
 
 # -- calls ----------------------------------------------------------------------------------------------------------
@@ -77,11 +78,17 @@ class CommitAcknowledged(Call, frozen=True, gc=False):
     """What was acknowledged since this was called last is committed: nobody knows when the next commit comes."""
 
 
-class HandMessage(Call, frozen=True, gc=False):
-    """A message that is stored goes to the writer of each session that it is for."""
+class RoutedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message that is stored, and the sessions that it is for: at least one."""
 
-    message: str
+    id: str
     handed: tuple[Handed, ...]
+
+
+class HandMessages(Call, frozen=True, gc=False):
+    """Messages that are stored go, in their order, to the writer of each session that they are for."""
+
+    messages: tuple[RoutedMessage, ...]
 
 
 class LookAtResume(LookAt, frozen=True, gc=False):

@@ -19,7 +19,7 @@ from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host_parties import WRITERS, Done, Record
 from statemachines.persistent_sessions.session_host_record import (
     ForgetIdle,
-    HandMessage,
+    HandMessages,
     LookForOwner,
 )
 from statemachines.persistent_sessions.writer_record import IDLE, Hand, Start, WriterRecord
@@ -27,17 +27,22 @@ from statemachines.persistent_sessions.writer_record import IDLE, Hand, Start, W
 # -- messages and writers -------------------------------------------------------------------------------------------
 
 
-def hand_over(record: Record, event: HandMessage, now_ns: int) -> Done:
-    """To the writer of each session; the application hears of the last row alone."""
+def hand_over(record: Record, event: HandMessages, now_ns: int) -> Done:
+    """To the writer of each session, which gets all that is for it at once; the application hears of the last row of
+    each message alone."""
     begun: list[Effect] = []
-    hands: list[Effect] = []
-    for one in event.handed:
-        record, party, began = with_writer(record, one.session)
-        begun += began
-        hands.append(Feed(party, Hand(event.message, one.filter, one.qos, one.until_ns)))
-    if len(hands) > 1:
-        record = replace(record, unwritten=record.unwritten.set(event.message, len(hands) - 1))
-    return record, (*begun, *hands, *make_room(record))
+    hands: dict[str, list[Hand]] = {}
+    for message in event.messages:
+        for one in message.handed:
+            record, party, began = with_writer(record, one.session)
+            begun += began
+            hands.setdefault(party, []).append(
+                Hand(message.id, one.filter, one.qos, one.until_ns, one.since_ns, more=True)
+            )
+        if len(message.handed) > 1:
+            record = replace(record, unwritten=record.unwritten.set(message.id, len(message.handed) - 1))
+    fed = (Feed(party, one) for party, its in hands.items() for one in (*its[:-1], replace(its[-1], more=False)))
+    return record, (*begun, *fed, *make_room(record))
 
 
 def is_not_last(record: Record, event: Written) -> bool:

@@ -36,6 +36,7 @@ from statemachines.persistent_sessions.writer_actions import (
     leaves_rows,
     mark,
     marker_is_next,
+    more_follow,
     put_again,
     put_under_next_epoch,
     queue,
@@ -46,10 +47,12 @@ from statemachines.persistent_sessions.writer_actions import (
     show_again,
     show_and_go_on,
     store,
+    store_gathered,
 )
 from statemachines.persistent_sessions.writer_record import (
     BEGINNING,
     BUSY,
+    GATHERING,
     IDLE,
     MARKING,
     NEW,
@@ -63,6 +66,12 @@ from statemachines.persistent_sessions.writer_record import (
     WriterStatus,
 )
 
+AT_REST = (IDLE, GATHERING)
+KNOWN = (*AT_REST, *BUSY)
+"""It has an epoch."""
+WORKING = (NEW, BEGINNING, GATHERING, *BUSY)
+"""What comes waits."""
+
 # fmt: off
 ROWS = (
     #   on            from                      to         do                    when                         clause
@@ -70,6 +79,9 @@ ROWS = (
     Row(EpochBegun,   BEGINNING,                STORING,   begin_epoch,          row_is_next,                 "PS-01"),
     Row(EpochBegun,   BEGINNING,                MARKING,   begin_epoch,          marker_is_next,              "PS-01"),
     Row(EpochBegun,   BEGINNING,                IDLE,      begin_epoch,          None,                        "PS-01"),
+    Row(Hand,         IDLE,                     GATHERING, queue,                more_follow,                 "PS-491"),
+    Row(Hand,         GATHERING,                STAY,      queue,                more_follow,                 "PS-491"),
+    Row(Hand,         GATHERING,                STORING,   store_gathered,       None,                        "PS-491"),
     Row(Hand,         IDLE,                     STORING,   store,                None,                        "PS-02"),
     Row(Hand,         (NEW, BEGINNING, *BUSY),  STAY,      queue,                None,                        "PS-03"),
     Row(RowStored,    STORING,                  STORING,   send_and_go_on,       row_is_next,                 "PS-04"),
@@ -85,22 +97,22 @@ ROWS = (
     Row(RowRead,      READING,                  IDLE,      send_and_go_on,       is_found,                    "PS-05"),
     Row(RowRead,      READING,                  STORING,   put_again,            None,                        "PS-05"),
     Row(RowFenced,    (STORING, MARKING),       STAY,      put_under_next_epoch, None,                        "PS-06"),
-    Row(MarkerWanted, (IDLE, *BUSY),            STAY,      show_again,           is_answered,                 "PS-08"),
+    Row(MarkerWanted, KNOWN,                    STAY,      show_again,           is_answered,                 "PS-08"),
     Row(MarkerWanted, IDLE,                     MARKING,   mark,                 is_latest,                   "PS-07"),
-    Row(MarkerWanted, (NEW, BEGINNING, *BUSY),  STAY,      queue_marker,         is_later,                    "PS-03"),
+    Row(MarkerWanted, WORKING,                  STAY,      queue_marker,         is_later,                    "PS-03"),
     Row(RowStored,    MARKING,                  STORING,   show_and_go_on,       row_is_next,                 "PS-07"),
     Row(RowStored,    MARKING,                  MARKING,   show_and_go_on,       marker_is_next,              "PS-07"),
     Row(RowStored,    MARKING,                  IDLE,      show_and_go_on,       None,                        "PS-07"),
     Row(RowUnclear,   MARKING,                  STAY,      put_again,            None,                        "PS-05"),
     Row(LiveKnown,    ANY,                      STAY,      go_live,              is_known_later,              "PS-09"),
     Row(LiveGone,     ANY,                      STAY,      end_live,             is_of_the_owner,             "PS-09"),
-    Ignore((MarkerWanted,),                     (NEW, BEGINNING, IDLE, *BUSY),                                "PS-10"),
+    Ignore((MarkerWanted,),                     ANY,                                                          "PS-10"),
     Ignore((LiveKnown, LiveGone),               ANY,                                                          "PS-09"),
-    Ignore((RowStored, RowFenced, RowUnclear),  (NEW, BEGINNING, IDLE, READING),                              "PS-11"),
-    Ignore((RowsDuplicate,),                    (NEW, BEGINNING, IDLE, READING, MARKING),                     "PS-11"),
-    Ignore((RowRead,),                          (NEW, BEGINNING, IDLE, STORING, MARKING),                     "PS-11"),
-    Ignore((EpochBegun,),                       (NEW, IDLE, *BUSY),                                           "PS-11"),
-    Refuse((Start,),                            (BEGINNING, IDLE, *BUSY),                                     "PS-01"),
+    Ignore((RowStored, RowFenced, RowUnclear),  (NEW, BEGINNING, *AT_REST, READING),                          "PS-11"),
+    Ignore((RowsDuplicate,),                    (NEW, BEGINNING, *AT_REST, READING, MARKING),                 "PS-11"),
+    Ignore((RowRead,),                          (NEW, BEGINNING, *AT_REST, STORING, MARKING),                 "PS-11"),
+    Ignore((EpochBegun,),                       (NEW, *AT_REST, *BUSY),                                       "PS-11"),
+    Refuse((Start,),                            (BEGINNING, *AT_REST, *BUSY),                                 "PS-01"),
 )
 # fmt: on
 

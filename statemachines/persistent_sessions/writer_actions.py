@@ -17,8 +17,17 @@ from statemachines.persistent_sessions.request import (
     RowFenced,
     RowRead,
     RowsDuplicate,
+    RowStored,
 )
-from statemachines.persistent_sessions.writer_record import Done, Hand, Job, LiveGone, LiveKnown, Start, WriterRecord
+from statemachines.persistent_sessions.writer_record import (
+    Done,
+    Hand,
+    Job,
+    LiveGone,
+    LiveKnown,
+    Start,
+    WriterRecord,
+)
 
 
 def mark_of(event: MarkerWanted) -> Mark:
@@ -46,6 +55,10 @@ def is_latest(record: WriterRecord, event: MarkerWanted) -> bool:
 def is_later(record: WriterRecord, event: MarkerWanted) -> bool:
     """Later than the one under way, and than the one that waits."""
     return mark_of(event) > max(record.mark, marker_waits(record))
+
+
+def more_follow(record: WriterRecord, event: Hand) -> bool:
+    return event.more
 
 
 def row_is_next(record: WriterRecord, event: Event) -> bool:
@@ -85,11 +98,11 @@ def is_of_the_owner(record: WriterRecord, event: LiveGone) -> bool:
 # -- the serial order -----------------------------------------------------------------------------------------------
 
 
-def number_rows(record: WriterRecord) -> tuple[Queued, ...]:
+def number_rows(record: WriterRecord, stored_ns: int = 0) -> tuple[Queued, ...]:
     """The messages under way, with the next numbers."""
     assert record.job is not None
     return tuple(
-        Queued(number, hand.message, hand.filter, hand.qos, hand.until_ns)
+        Queued(number, hand.message, hand.filter, hand.qos, hand.until_ns, stored_ns)
         for number, hand in enumerate(record.job.hands, record.last + 1)
     )
 
@@ -126,13 +139,15 @@ def take_range(record: WriterRecord) -> WriterRecord:
     return replace(record, job=Job(hands), inbox=inbox.finish(), head=behind, place=place)
 
 
-def send_stored(record: WriterRecord) -> tuple[WriterRecord, Effects]:
+def send_stored(record: WriterRecord, stored_ns: int) -> tuple[WriterRecord, Effects]:
     """The rows are stored: each is sent live, where somebody is, and its publisher is answered."""
+    assert record.job is not None
     effects: list[Effect] = []
-    rows = number_rows(record)
-    for queued in rows:
+    rows = number_rows(record, stored_ns)
+    for queued, hand in zip(rows, record.job.hands, strict=True):
         if record.to:
-            effects.append(Send(record.to, Live(record.session, record.writer, record.epoch, queued)))
+            live = Live(record.session, record.writer, record.epoch, queued, hand.since_ns)
+            effects.append(Send(record.to, live))
         effects.append(Tell(Written(queued.message, queued.filter)))
     return replace(record, last=rows[-1].number), tuple(effects)
 
@@ -159,6 +174,11 @@ def store(record: WriterRecord, event: Hand, now_ns: int) -> Done:
 
 def queue(record: WriterRecord, event: Hand, now_ns: int) -> Done:
     return replace(record, inbox=record.inbox.set(record.end, event)), ()
+
+
+def store_gathered(record: WriterRecord, event: Hand, now_ns: int) -> Done:
+    """As many as a range may have; the others wait."""
+    return take_next(queue(record, event, now_ns)[0])
 
 
 def mark(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
@@ -195,8 +215,8 @@ def drop_all(record: WriterRecord, event: RowsDuplicate, now_ns: int) -> Done:
     return record, (*stored, *effects)
 
 
-def send_and_go_on(record: WriterRecord, event: Event, now_ns: int) -> Done:
-    record, effects = send_stored(record)
+def send_and_go_on(record: WriterRecord, event: RowStored | RowRead, now_ns: int) -> Done:
+    record, effects = send_stored(record, event.stored_ns)
     record, more = take_next(record)
     return record, (*effects, *more)
 

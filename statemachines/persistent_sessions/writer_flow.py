@@ -23,9 +23,11 @@ from statemachines.persistent_sessions.writer_flow_actions import (
     ask_marker,
     ask_marker_later,
     brings,
+    catch_up,
     completes,
     drop_live,
     fall_behind,
+    fence_newer,
     fence_older,
     fence_silent,
     follows,
@@ -47,6 +49,7 @@ from statemachines.persistent_sessions.writer_flow_actions import (
     read_on,
     remember,
     shows_marker,
+    shows_newer_epoch,
     start_sync,
     stays_gone,
     take_and_poll,
@@ -69,6 +72,7 @@ from statemachines.persistent_sessions.writer_flow_record import (
     WAITING,
     AskAgain,
     Begin,
+    CatchUp,
     FlowStatus,
     Handed,
     LinkLost,
@@ -86,6 +90,7 @@ READING = (BEHIND, SYNCING)
 KEEPING = (*READING, FINALIZING)
 FOLLOWING = (WAITING, *KEEPING, DONE)
 FENCED = (FENCING, DRAINING)
+AT_MARKER = (WAITING, DONE)
 
 # fmt: off
 ROWS = (
@@ -101,6 +106,8 @@ ROWS = (
     Row(Live,          KEEPING,                    WAITING,    ask_fresh,           leaves_a_gap,            "PS-28"),
     Row(Live,          DONE,                       STAY,       take_live,           is_next,                 "PS-27"),
     Row(Live,          DONE,                       WAITING,    ask_fresh,           is_ahead,                "PS-28"),
+    Row(CatchUp,       AT_MARKER,                  FENCING,    fence_newer,         shows_newer_epoch,       "PS-483"),
+    Row(CatchUp,       AT_MARKER,                  STAY,       catch_up,            None,                    "PS-482"),
     Row(Polled,        WAITING,                    STAY,       remember,            shows_marker,            "PS-22"),
     Row(Room,          BEHIND,                     SYNCING,    poll_as_many,        None,                    "PS-193"),
     Row(Polled,        SYNCING,                    FINALIZING, take_below,          completes,               "PS-25"),
@@ -136,8 +143,9 @@ ROWS = (
     Ignore((WriterUp,),             (WAITING, *KEEPING),                                                     "PS-28"),
     Refuse((Begin,),                (*FOLLOWING, *FENCED),                                                   "PS-20"),
     Refuse((Starve,),               (*FOLLOWING, *FENCED),                                                   "PS-199"),
-    Refuse((Live, LiveMarker, Polled, FencedRows, Handed, Settled, Room, Starve, AskAgain, PollDue, MarkerTimeout,
-            LinkLost, WriterDown, WriterUp), NEW,                                                            "PS-20"),
+    Ignore((CatchUp,),              (*KEEPING, *FENCED),                                                     "PS-482"),
+    Refuse((Live, LiveMarker, Polled, FencedRows, Handed, Settled, Room, Starve, CatchUp, AskAgain, PollDue,
+            MarkerTimeout, LinkLost, WriterDown, WriterUp), NEW,                                             "PS-20"),
 )
 # fmt: on
 

@@ -10,7 +10,15 @@ from statemachines.kernel import Ask, Effects, Event, Send, SetTimer, Tell
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Queued
 from statemachines.persistent_sessions.request import DATABASE, EpochRows, Fence, FencedRows, Polled, ReadPending
 from statemachines.persistent_sessions.times import MS
-from statemachines.persistent_sessions.writer_flow_record import Done, Handed, Room, Starve, Take, WriterFlowRecord
+from statemachines.persistent_sessions.writer_flow_record import (
+    CatchUp,
+    Done,
+    Handed,
+    Room,
+    Starve,
+    Take,
+    WriterFlowRecord,
+)
 
 
 def contiguous(rows: Iterable[Queued], taken: int) -> tuple[Queued, ...]:
@@ -26,6 +34,23 @@ def rows_below(record: WriterFlowRecord, found: tuple[EpochRows, ...]) -> tuple[
     """What of a read comes next, below the marker: cut by number, since ids are older than the writer's order."""
     rows = (row for one in found if one.epoch == record.epoch for row in one.rows)
     return contiguous((row for row in rows if row.number < record.k), record.taken)
+
+
+def with_rows(record: WriterFlowRecord, rows: tuple[Queued, ...]) -> WriterFlowRecord:
+    """With these rows taken: the writer has stored nothing before the last of them that is not."""
+    if not rows:
+        return record
+    return replace(record, taken=rows[-1].number, complete_ns=max(record.complete_ns, rows[-1].stored_ns))
+
+
+def with_read(record: WriterFlowRecord, found: tuple[EpochRows, ...], complete_ns: int) -> WriterFlowRecord:
+    """With what a read says of the time up to which all rows are taken: those of it that are not bound it."""
+    here = (record.epoch, record.taken)
+    for one in found:
+        for row in one.rows:
+            if (one.epoch, row.number) > here:
+                complete_ns = min(complete_ns, row.stored_ns)
+    return replace(record, complete_ns=max(record.complete_ns, complete_ns))
 
 
 def shows_marker(record: WriterFlowRecord, event: Polled) -> bool:
@@ -96,6 +121,11 @@ def completes(record: WriterFlowRecord, event: Polled) -> bool:
 def brings(record: WriterFlowRecord, event: Polled) -> bool:
     """Something of it is next."""
     return bool(rows_below(record, event.found))
+
+
+def shows_newer_epoch(record: WriterFlowRecord, event: CatchUp) -> bool:
+    """The epoch that is followed has ended, and rows of the next one are stored."""
+    return any(one.rows and one.epoch > record.epoch for one in event.found)
 
 
 def is_of_this_fence(record: WriterFlowRecord, event: FencedRows) -> bool:
@@ -177,7 +207,8 @@ def take_below(record: WriterFlowRecord, event: Polled, now_ns: int) -> Done:
     rows = rows_below(record, event.found)
     seen = record.seen or shows_marker(record, event)
     effects = take(record, rows, record.epoch)
-    return replace(record, taken=record.taken + len(rows), seen=seen), effects
+    record = with_read(with_rows(record, rows), event.found, event.complete_ns)
+    return replace(record, seen=seen), effects
 
 
 def take_and_poll(record: WriterFlowRecord, event: Polled, now_ns: int) -> Done:
@@ -190,7 +221,18 @@ def take_handed(record: WriterFlowRecord, event: Handed, now_ns: int) -> Done:
     below = [one for one in event.found if one.epoch == record.epoch]
     rows = (row for one in below for row in one.rows if not record.k or row.number < record.k)
     found = contiguous(rows, record.taken)
-    return replace(record, taken=record.taken + len(found)), take(record, found, record.epoch)
+    return with_rows(record, found), take(record, found, record.epoch)
+
+
+def catch_up(record: WriterFlowRecord, event: CatchUp, now_ns: int) -> Done:
+    """Whatever follows, before it comes live."""
+    rows = contiguous((row for one in event.found if one.epoch == record.epoch for row in one.rows), record.taken)
+    effects = take(record, rows, record.epoch)
+    return with_read(with_rows(record, rows), event.found, event.complete_ns), effects
+
+
+def fence_newer(record: WriterFlowRecord, event: CatchUp, now_ns: int) -> Done:
+    return fence(record, max(one.epoch for one in event.found if one.rows), False)
 
 
 def fall_behind(record: WriterFlowRecord, event: Starve, now_ns: int) -> Done:
@@ -201,11 +243,11 @@ def fall_behind(record: WriterFlowRecord, event: Starve, now_ns: int) -> Done:
 
 def take_buffer(record: WriterFlowRecord, event: Event, now_ns: int) -> Done:
     effects = take(record, record.buffer, record.epoch)
-    return replace(record, taken=record.k - 1 + len(record.buffer), buffer=()), effects
+    return replace(with_rows(record, record.buffer), taken=next_live(record) - 1, buffer=()), effects
 
 
 def take_live(record: WriterFlowRecord, event: Live, now_ns: int) -> Done:
-    return replace(record, taken=event.number), take(record, (event.queued,), record.epoch)
+    return with_rows(record, (event.queued,)), take(record, (event.queued,), record.epoch)
 
 
 def read_fenced(record: WriterFlowRecord, below: int, rows: int) -> Effects:
@@ -246,7 +288,8 @@ def take_page(record: WriterFlowRecord, event: FencedRows, now_ns: int) -> Done:
             taken = record.taken if one.epoch == record.epoch else 0
             rows = contiguous(one.rows, taken)
             effects = (*effects, *take(record, rows, one.epoch))
-            record = replace(record, epoch=one.epoch, taken=taken + len(rows))
+            record = with_rows(replace(record, epoch=one.epoch, taken=taken), rows)
+    record = with_read(record, event.found, event.complete_ns)
     return replace(record, below=event.below), effects
 
 

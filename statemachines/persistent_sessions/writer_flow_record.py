@@ -41,6 +41,14 @@ class Starve(Call, frozen=True, gc=False):
     next: int
 
 
+class CatchUp(Call, frozen=True, gc=False):
+    """All writers were read, for the sake of rows of one that may be younger: of this one that is `found`, and no row
+    that was stored before `complete_ns` is missing."""
+
+    found: tuple[EpochRows, ...]
+    complete_ns: int
+
+
 class WriterUp(Call, frozen=True, gc=False):
     """The writer is reported to live (again), or for the first time."""
 
@@ -104,6 +112,11 @@ class Take(Event, frozen=True, gc=False):
         return sum(not row.message for row in self.rows)
 
 
+class BlockRows(Take, frozen=True, gc=False):
+    """To the session state: the same, and some of them wait for older rows of other writers.  They come when those
+    have."""
+
+
 class FlowStatus(Status):
     """The page's states, and `fencing`: the epoch is raised, and what it has is read.  `behind` (of `syncing`) and
     `draining` (of `fencing`): there is more to be read, and no room for it."""
@@ -129,7 +142,8 @@ class WriterFlowRecord(msgspec.Struct, frozen=True, gc=False):
     taken; `n`: the last marker, or fence, that was asked for; `k` of the marker, once it has come live (0: not yet);
     `seen`: it was found in the database; `buffer`: what came live since, from `k` on.  `heard`: the highest number
     that came live while the marker was awaited; while a fence is, the highest epoch.  `gone`: it is fenced because it
-    is dead, or silent; `below` of a fence of which there is more to be read."""
+    is dead, or silent; `below` of a fence of which there is more to be read.  `complete_ns`: all that the writer has
+    stored before is taken."""
 
     session: str
     writer: str
@@ -146,6 +160,7 @@ class WriterFlowRecord(msgspec.Struct, frozen=True, gc=False):
     buffer: tuple[Queued, ...] = ()
     gone: bool = False
     below: int = 0
+    complete_ns: int = 0
 
 
 Done = tuple[WriterFlowRecord, Effects]

@@ -16,14 +16,17 @@ class Start(Call, frozen=True, gc=False):
 
 
 class Hand(Call, frozen=True, gc=False):
-    """A publisher's connection hands over a message that matches a subscription of the session."""
+    """A publisher's connection hands over a message that matches a subscription of the session; `since_ns` as of
+    `Live`; `more`: another follows at once."""
 
-    columns: ClassVar = TraceColumns(key="message", grant="qos", last="until_ns")
+    columns: ClassVar = TraceColumns(key="message", grant="qos", first="since_ns", last="until_ns")
 
     message: str
     filter: str = ""
     qos: int = 1
     until_ns: int = 0
+    since_ns: int = 0
+    more: bool = False
 
 
 class LiveKnown(Call, frozen=True, gc=False):
@@ -44,17 +47,18 @@ class LiveGone(Call, frozen=True, gc=False):
 
 
 class WriterStatus(Status):
-    """`storing`, `reading` and `marking` wait for the database."""
+    """`gathering` waits for the messages that follow at once; `storing`, `reading` and `marking` for the database."""
 
     NEW = "new"
     BEGINNING = "beginning"
     IDLE = "idle"
+    GATHERING = "gathering"
     STORING = "storing"
     READING = "reading"
     MARKING = "marking"
 
 
-NEW, BEGINNING, IDLE, STORING, READING, MARKING = WriterStatus
+NEW, BEGINNING, IDLE, GATHERING, STORING, READING, MARKING = WriterStatus
 BUSY = (STORING, READING, MARKING)
 
 

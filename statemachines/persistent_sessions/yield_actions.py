@@ -46,6 +46,8 @@ def places(record: ResumeRecord) -> Iterable[Place]:
         yield from ((one.writer, one.epoch, row) for row in one.rows)
     if record.delivery is not None:
         yield from in_delivery(record.delivery)
+    for writer, rows in record.blocked_rows.items():
+        yield from ((writer, row.epoch, row.queued) for row in rows)
     for flow in record.flows.values():
         yield from ((flow.writer, flow.epoch, row) for row in flow.buffer)
 
@@ -102,7 +104,7 @@ def fall_silent(record: ResumeRecord) -> Done:
     if record.takeover is not None:
         cancels = (*cancels, *timers_back(TAKEOVER, record.takeover.status, record.takeover.old))
     kept = limit_rows(gather_rows(places(record)), record.times.handover)
-    record = replace(record, pending=kept, flows=Map(), delivery=None, takeover=None)
+    record = replace(record, pending=kept, flows=Map(), delivery=None, takeover=None, blocked_rows=Map(), reads=False)
     return record, (*cancels, Tell(Yielded(record.session)))
 
 

@@ -15,11 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import sqlalchemy
-from sqlalchemy import event
+import psycopg
 
 EXPLAINED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 """How statements begin that read rows."""
+
+NO_ROWS = ("_upgrade", "check_power")
+"""Functions that are not looked at: an upgrade reads everything, once, and settings are no rows."""
 
 CALLS = ("execute", "executemany", "all", "run", "put_many")
 """Methods that take a statement ..."""
@@ -66,11 +68,11 @@ class Plans:
             self.plans[statement] = explain()
 
     def never_asked(self, *modules):
-        """Where these modules ask something that nobody has driven them to ask; an upgrade reads everything, once."""
+        """Where these modules ask something that nobody has driven them to ask."""
         found = []
         for module in modules:
             tree = ast.parse(Path(module.__file__).read_text())
-            tree.body = [one for one in tree.body if getattr(one, "name", "") != "_upgrade"]
+            tree.body = [one for one in tree.body if getattr(one, "name", "") not in NO_ROWS]
             for node in ast.walk(tree):
                 if isinstance(node, ast.Call) and _asks(node):
                     lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
@@ -134,21 +136,38 @@ def watched():
                 plans.note(statement, lambda: _sqlite_plan(plans, super(Watched, self), statement, rows[0]))
             return super().executemany(statement, rows)
 
+    execute, execute_many = psycopg.Cursor.execute, psycopg.Cursor.executemany
+    explaining = []
+
+    def note(cursor, statement, values):
+        if explaining or not isinstance(statement, str):
+            return
+        explaining.append(statement)
+        try:
+            plans.note(statement, lambda: _postgres_plan(plans, cursor.connection, statement, values))
+        finally:
+            explaining.pop()
+
+    def watched_execute(cursor, statement, values=None, **given):
+        note(cursor, statement, values)
+        return execute(cursor, statement, values, **given)
+
+    def watched_many(cursor, statement, rows, **given):
+        rows = list(rows)
+        note(cursor, statement, rows[0])
+        return execute_many(cursor, statement, rows, **given)
+
     def watch(factory):
         """What a store's own connection asks in the end."""
         return Watched if factory is None else type("WatchedToo", (factory, Watched), {})
 
-    def before(connection, cursor, statement, parameters, context, executemany):
-        values = parameters[0] if executemany else parameters
-        plans.note(statement, lambda: _postgres_plan(plans, cursor.connection, statement, values))
-
     sqlite3.connect = lambda *given, **named: connect(*given, **named | {"factory": watch(named.get("factory"))})
-    event.listen(sqlalchemy.Engine, "before_cursor_execute", before)
+    psycopg.Cursor.execute, psycopg.Cursor.executemany = watched_execute, watched_many
     try:
         yield plans
     finally:
         sqlite3.connect = connect
-        event.remove(sqlalchemy.Engine, "before_cursor_execute", before)
+        psycopg.Cursor.execute, psycopg.Cursor.executemany = execute, execute_many
 
 
 # -- SQLite ---------------------------------------------------------------------------------------------------------
@@ -221,11 +240,13 @@ def _postgres_plan(plans, connection, statement, values):
     indexes = {name: (table, columns) for name, table, _, columns in connection.execute(INDEXES)}
     for _, table, unique, columns in connection.execute(INDEXES):
         plans.keys.setdefault(table, set()).update([frozenset(columns)] if unique else [])
-    connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
+    connection.execute("SET enable_seqscan = off")
+    connection.execute("SET enable_bitmapscan = off")
     try:
         ((found,),) = connection.execute(f"EXPLAIN (FORMAT JSON) {statement}", values).fetchall()
     finally:
-        connection.execute("RESET enable_seqscan; RESET enable_bitmapscan")
+        connection.execute("RESET enable_seqscan")
+        connection.execute("RESET enable_bitmapscan")
     nodes = list(_nodes(found[0]["Plan"]))
     accesses = [_postgres_access(node, indexes) for node in nodes if "Scan" in node["Node Type"]]
     is_sorted = any("Sort" in node["Node Type"] for node in nodes)

@@ -24,11 +24,11 @@ BUGS = {
         'if step in (("puback", "sent", 1), ("pubcomp", "released", 2)):',
         'if step == ("puback", "sent", 1):',
     ),
-    "a message that has expired stays in flight": (
-        "messages whose time ends",
+    "a packet that has ended is not in the commit": (
+        "exactly once",
         "session_state.py",
-        "                self.packets.pop(packet, None)\n",
-        "",
+        '"ended": sorted(self.ended),',
+        '"ended": [],',
     ),
     "packet ids are given again": (
         "exactly once",
@@ -70,7 +70,7 @@ BUGS = {
 
 LATER = {
     "a completed packet is never free",
-    "a message that has expired stays in flight",
+    "a packet that has ended is not in the commit",
     "packet ids are given again",
     "a message that was dropped before the marker is forgotten",
     "what was kept behind an earlier marker is kept",

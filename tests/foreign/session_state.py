@@ -11,6 +11,7 @@ class SessionState:
         state = event["state"]
         self.session, self.loaded = event["session"], event["time_ns"]
         self.packets = dict(state["packets"])
+        self.ended = set()
         self.state = {"taken": state["taken"], "queued": state["queued"], "places": state["places"]}
         self.committing, self.outgoing, self.marks, self.inbox = False, [], [], []
 
@@ -32,7 +33,8 @@ class SessionState:
         return bool(queued) and (queued[0]["qos"] == 0 or len(self.packets) < self.most)
 
     def commit(self, changes):
-        state = self.state
+        state, waited, changed = self.state, len(self.state["queued"]), set()
+        writers = {change["writer"] for kind, change in changes if kind == "take"}
         for kind, change in changes:
             if kind == "take":
                 state["taken"][change["writer"]] = [change["epoch"], change["rows"][-1]["number"]]
@@ -40,6 +42,7 @@ class SessionState:
                 self.marks.append(change)
             else:
                 self.packets[change]["status"] = "received"
+                changed.add(change)
         while self.is_admitted():
             queued, packet = state["queued"].pop(0), 0
             if queued["qos"]:
@@ -48,12 +51,21 @@ class SessionState:
                     packet = packet % 65_535 + 1
                 place = {"packet": packet, "client": self.client, "queued": queued, "place": state["places"]}
                 self.packets[packet] = {**place, "status": "taken"}
+                changed.add(packet)
                 state["places"] += 1
             self.outgoing.append((packet, queued))
         self.inbox, self.committing = [], True
-        pairs = [[packet, dict(self.packets[packet])] for packet in sorted(self.packets)]
-        shown = {**state, "taken": dict(state["taken"]), "packets": pairs, "queued": list(state["queued"])}
-        self.ask("commit_state", session=self.session, token=self.token, state=shown)
+        kept = max(0, waited - len(self.outgoing))
+        shown = {
+            "taken": {writer: state["taken"][writer] for writer in writers},
+            "ended": sorted(self.ended),
+            "packets": [dict(self.packets[packet]) for packet in sorted(changed)],
+            "dequeued": waited - kept,
+            "queued": state["queued"][kept:],
+            "places": state["places"],
+        }
+        self.ended = set()
+        self.ask("commit_state", session=self.session, token=self.token, change=shown)
 
     def take_rows(self, flow, rows, epoch):
         if rows:
@@ -120,6 +132,7 @@ class SessionState:
             step = (kind, one["status"], one["queued"]["qos"])
             if step in (("puback", "sent", 1), ("pubcomp", "released", 2)):
                 del self.packets[packet]
+                self.ended.add(packet)
             elif step == ("pubrec", "sent", 2) and ("received", packet) not in self.inbox:
                 self.inbox.append(("received", packet))
             elif step == ("pubrec", "released", 2):

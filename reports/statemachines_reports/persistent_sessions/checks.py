@@ -24,7 +24,8 @@ def _judged(name: str, claim: str, *, whole: bool = True) -> Check:
 CHECKS = (
     _judged(GAP, "what is stored is taken and sent, none left out, none made up (GAP, COMPLETE, STRANGER)"),
     _judged(TWICE, "nothing is committed or sent twice, but as a repetition (TWICE)"),
-    _judged(ORDER, "the messages of a writer are sent in the order of their numbers (GAP)"),
+    _judged(ORDER, "the messages of a writer are sent in the order of their numbers, and behind what their publisher "
+            "stored elsewhere before (GAP, ORDER)"),
     _judged(CUT, "below a marker from the database, from it on what was kept, all of it (CUT)", whole=False),
     _judged(OWNER, "who has yielded or is superseded commits and sends nothing; what is sent is committed (SPLIT, "
             "UNCOMMITTED)"),

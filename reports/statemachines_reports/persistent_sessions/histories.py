@@ -28,6 +28,7 @@ WRITER: Final = "persistent_sessions/writer"
 RESUME: Final = "persistent_sessions/session_resume"
 FLOW: Final = "persistent_sessions/writer_flow"
 DELIVERY: Final = "persistent_sessions/delivery"
+TAKES: Final = ("take", "block_rows")
 MACHINES: Final = (WRITER, RESUME, FLOW, DELIVERY)
 ASKS: Final = ("begin_epoch", "put_rows", "load_session", "commit_state", "mark_delivered", "fence")
 ACKNOWLEDGED: Final = ("puback", "pubrec")
@@ -159,7 +160,7 @@ class Histories:
         before = writing.before
         for number, one in zip(numbers, handed, strict=False):
             message = one.message if puts else cells.key
-            put = Put((epoch, number), message, one.qos, row, epoch < written.epoch, one.until_ns)
+            put = Put((epoch, number), message, one.qos, row, epoch < written.epoch, one.until_ns, one.since_ns)
             written.ask(put, before)
             writing.session.put(written, put)
             puts.append(put)
@@ -185,7 +186,7 @@ class Histories:
                 writing.session.refuse(written, put)
         elif writing.puts and _is_stored(cells):
             for put in writing.puts:
-                written.store(put, cells.row)
+                written.store(put, cells.row, cells.last)
                 self._measure_store(cells.row, writing)
                 writing.before = put.at
             writing.puts = ()
@@ -227,7 +228,7 @@ class Histories:
                 return
             if cells.machine == FLOW:
                 self._step_of_flow(cells, owner, session, name)
-            elif cells.event == "take":
+            elif cells.event in TAKES:
                 self._take_rows(cells, owner, session)
             elif cells.event == "state_committed":
                 session.commit(cells.row, owner, cells.first)
@@ -273,6 +274,11 @@ class Histories:
 
     def _take_rows(self, cells: Cells, owner: Owned, session: Session) -> None:
         flow = owner.flow(cells.key, self.findings)
+        if cells.event == "take" and flow.released < (cells.term, cells.last) <= flow.blocked:
+            flow.released = cells.term, cells.last
+            return  # these have waited for older rows of other writers
+        if cells.event == "block_rows":
+            flow.blocked = cells.term, cells.last
         flow.take(cells.row, cells.term, cells.first, cells.last)
         written = session.writer(cells.key)
         written.take(cells.row, owner.party, owner.token, cells.term, cells.first, cells.last, cells.grant)
@@ -347,7 +353,7 @@ class Histories:
 
 
 def _handed_in(cells: Cells) -> HandedMessage:
-    return HandedMessage(cells.row, cells.key, cells.grant, cells.last)
+    return HandedMessage(cells.row, cells.key, cells.grant, cells.last, cells.first)
 
 
 def _is_stored(cells: Cells) -> bool:

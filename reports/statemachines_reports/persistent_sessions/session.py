@@ -158,6 +158,9 @@ class Session:
         committed = put.at in written.marked or written.taken.get(put.at, owner.party) != owner.party
         self._look(committed, row, f"{owner.party} sends {message}, and has not committed that it has taken it")
         written.send(row, owner.party, put.at)
+        for other in self.writers.values() if put.since_ns else ():
+            if other is not written:
+                other.check_older(row, owner.party, put.since_ns, message)
 
     def pass_over(self, row: int, owner: Owned, message: str, has_packet: bool, time_ns: int) -> None:
         """An owner says that a message was over before it was sent."""

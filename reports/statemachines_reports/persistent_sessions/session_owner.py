@@ -13,14 +13,29 @@ STARVED = ("behind", "draining")
 class Flow:
     """One writer of an owner: `k` of the marker that is shown, or of a cut without one, under `epoch` (0: none), so
     many messages `kept` behind it; `taken`: the last position that this owner took (None: nothing yet); `event`: what
-    the flow has heard last; `status`: its state."""
+    the flow has heard last; `status`: its state; `blocked`: the last position that waited for other writers, and
+    `released`: the last of those that wait no more."""
 
-    __slots__ = ("_findings", "_name", "epoch", "event", "expects", "k", "kept", "status", "taken")
+    __slots__ = (
+        "_findings",
+        "_name",
+        "blocked",
+        "epoch",
+        "event",
+        "expects",
+        "k",
+        "kept",
+        "released",
+        "status",
+        "taken",
+    )
 
     def __init__(self, name: str, findings: Findings) -> None:
         self._name = name
         self._findings = findings
         self.taken: Position | None = None
+        self.blocked: Position = (0, 0)
+        self.released: Position = (0, 0)
         self.k = self.epoch = self.kept = 0
         self.event = self.status = ""
         self.expects: tuple[int, int] | None = None

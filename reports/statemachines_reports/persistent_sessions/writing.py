@@ -13,12 +13,13 @@ CALM: Final = "calm"
 
 
 class HandedMessage(NamedTuple):
-    """A message that a writer is handed, in this row."""
+    """A message that a writer is handed, in this row; its publisher is at this node since `since_ns`."""
 
     row: int
     message: str
     qos: int
     until_ns: int
+    since_ns: int = 0
 
 
 class Handed(NamedTuple):

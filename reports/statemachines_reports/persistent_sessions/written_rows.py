@@ -14,11 +14,14 @@ Position = tuple[int, int]
 
 class Put:
     """What a writer asks to store `at` a position, in a `row` of the segment; `stale`: the epoch was known to be raised
-    by then; `stored`: the row in which the writer was told that it is (-1: not so far)."""
+    by then; `stored`: the row in which the writer was told that it is (-1: not so far), at `stored_ns` of the database;
+    its publisher is at this node since `since_ns` (0: unknown)."""
 
-    __slots__ = ("at", "message", "qos", "row", "stale", "stored", "until_ns")
+    __slots__ = ("at", "message", "qos", "row", "since_ns", "stale", "stored", "stored_ns", "until_ns")
 
-    def __init__(self, at: Position, message: str, qos: int, row: int, stale: bool, until_ns: int = 0) -> None:
+    def __init__(
+        self, at: Position, message: str, qos: int, row: int, stale: bool, until_ns: int = 0, since_ns: int = 0
+    ) -> None:
         self.at = at
         self.message = message
         self.qos = qos
@@ -26,6 +29,8 @@ class Put:
         self.stale = stale
         self.stored = -1
         self.until_ns = max(until_ns, 0)
+        self.since_ns = max(since_ns, 0)
+        self.stored_ns = 0
 
     def is_over(self, time_ns: int) -> bool:
         """At this time of the database."""
@@ -34,14 +39,15 @@ class Put:
 
 class Written:
     """`writer`: its name; `epoch`: the highest that anybody was told of; `puts`: what was asked for and not refused;
-    `taken`, `lost`, `marked`, `sent`, `aged`: positions; `open`: what is stored and was not taken so far; `begun`:
-    epochs whose writer has a log."""
+    `taken`, `lost`, `marked`, `sent`, `aged`: positions; `open`: what is stored and was not taken so far, `unsent` what
+    of it is to be sent, in the order in which it was stored; `begun`: epochs whose writer has a log."""
 
     def __init__(self, writer: str, findings: Findings) -> None:
         self.writer = writer
         self.epoch = 0
         self.puts: dict[Position, Put] = {}
         self.open: dict[Position, Put] = {}
+        self.unsent: dict[Position, Put] = {}
         self.taken: dict[Position, str] = {}
         """Who took it last."""
         self.lost: set[Position] = set()
@@ -81,11 +87,13 @@ class Written:
             what = f"stores {put.message} as {_shown(put.at)}, where {known.message} is"
             self._look(EPOCHS, same, put.row, what)
 
-    def store(self, put: Put, row: int) -> None:
-        """The writer is told that a row is stored."""
+    def store(self, put: Put, row: int, stored_ns: int = 0) -> None:
+        """The writer is told that a row is stored, and since when."""
         what = f"stored {_shown(put.at)} after epoch {self.epoch} had been told of"
         self._look(EPOCHS, not put.stale, row, what)
-        put.stored = row
+        put.stored, put.stored_ns = row, stored_ns
+        if put.qos and stored_ns > 0 and not any(put.at in one for one in (self.sent, self.lost, self.aged)):
+            self.unsent[put.at] = put
         if put.at not in self.taken:
             self.open[put.at] = put
 
@@ -113,6 +121,7 @@ class Written:
             self.open.pop(at, None)
             if lost:
                 self.lost.add(at)
+                self.unsent.pop(at, None)
         self._top = max(self._top, (epoch, last))
 
     def has_message(self, at: Position) -> bool:
@@ -130,12 +139,21 @@ class Written:
         self._look(ORDER, at > self._last_sent, row, behind)
         self._last_sent = max(self._last_sent, at)
         self.sent.add(at)
+        self.unsent.pop(at, None)
+
+    def check_older(self, row: int, owner: str, before_ns: int, what: str) -> None:
+        """An owner sends a row of another writer, whose publisher may have stored something here before that time."""
+        first = next(iter(self.unsent.values()), None)
+        is_older = first is not None and first.stored_ns < before_ns
+        late = f"{what} is sent by {owner} before {_shown(first.at)} ({first.message})" if first and is_older else ""
+        self._look(ORDER, not is_older, row, late)
 
     def pass_over(self, row: int, owner: str, put: Put, time_ns: int) -> None:
         """An owner leaves a message out, since it was over when that was to be committed."""
         what = f"{_shown(put.at)} is passed over by {owner} at {time_ns}, and is over at {put.until_ns or 'no time'}"
         self._look(AGED, put.is_over(time_ns), row, what)
         self.aged.add(put.at)
+        self.unsent.pop(put.at, None)
 
     def check_resumed(self, row: int, owner: str, since: int) -> None:
         """An owner comes to normal operation: what was stored before row `since`, when it loaded the state, is

@@ -55,6 +55,7 @@ class SessionBook(msgspec.Struct):
     has no packet for any more; `packets` of the committed state, and whatever was `carried` under each; `taken` of each
     writer; `queued` of it.  `over`: what had expired before it was in flight, or to be sent.  `subscribed`:
     filter -> when the client knew it; `orders`: (filter, connection of a publisher) -> the last number that came;
+    `awaited`: (filter, publisher) -> what of it has not come, in the order in which it was stored;
     `keys` of the rows by the ids of their messages.
     """
 
@@ -72,11 +73,13 @@ class SessionBook(msgspec.Struct):
     over: set[Key] = set()
     subscribed: dict[str, int] = {}
     orders: dict[tuple[str, str], int] = {}
+    awaited: dict[tuple[str, str], dict[Key, None]] = {}
     keys: dict[str, list[Key]] = {}
 
     def put(self, key: Key, row: Row) -> None:
         """A row is stored."""
         self.rows[key] = row
+        self.awaited.setdefault((key[0], publisher_of(key)), {})[key] = None
         self.keys.setdefault(row.message, []).append(key)
         line = self.lines.setdefault(row.writer, Line())
         line.places[key] = len(line.rows)
@@ -98,8 +101,14 @@ class SessionBook(msgspec.Struct):
     def take(self, key: Key, packet: int) -> None:
         """It has come."""
         self.had[key] = packet
+        self.awaited[key[0], publisher_of(key)].pop(key, None)
         line = self.lines[self.rows[key].writer]
         line.highest = max(line.highest, line.places[key])
+
+    def find_awaited(self, key: Key) -> Iterator[Key]:
+        """What must come of the same publisher, by the same filter, and has not."""
+        awaited = self.awaited[key[0], publisher_of(key)]
+        return (one for one in awaited if one != key and self.rows[one].needed and one not in self.over)
 
     def outstanding(self) -> Iterator[Key]:
         """What must come, and has not."""
@@ -138,6 +147,11 @@ class ClientBook(msgspec.Struct):
     clean: bool = False
     begun: int = 0
     dialled_ns: int = 0
+
+
+def publisher_of(key: Key) -> str:
+    """Whose message it is, over whichever connection."""
+    return key[1].partition("~")[0]
 
 
 def matches(topic: str, topic_filter: str) -> bool:

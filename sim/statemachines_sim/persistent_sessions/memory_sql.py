@@ -137,7 +137,7 @@ class MemorySql(SqliteSql):
             now_ns = known.time_ns
         else:
             now_ns = time_of_read(known, clock_ns, None) if watch is None else watch.read(known, clock_ns)
-        super().__init__(book.connection, now_ns, known.age_limit_ns(now_ns))
+        super().__init__(book.connection, now_ns, known.age_limit_ns(now_ns), known.time_ns)
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         query = QUERIES.get(statement)
@@ -148,7 +148,10 @@ class MemorySql(SqliteSql):
         self._flush(touches(statement))
         return super().all(statement, **values)
 
-    def run(self, statement: str, **values: Any) -> int:
+    def run(self, statement: str, **values: Any) -> None:
+        self.count(statement, **values)
+
+    def count(self, statement: str, **values: Any) -> int:
         change = CHANGES.get(statement)
         if change is not None:
             self._has_changed = True
@@ -162,7 +165,7 @@ class MemorySql(SqliteSql):
         touched = touches(statement)
         self._flush(touched)
         self._begin()
-        count = super().run(statement, **values)
+        count = super().count(statement, **values)
         self._book.forget(time=touched.time, lives=touched.lives, tables=touched.tables)
         return count
 

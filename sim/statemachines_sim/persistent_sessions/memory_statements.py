@@ -21,6 +21,7 @@ from statemachines.drivers.persistent_sessions.state_rows import (
     PUT_PACKET,
     PUT_QUEUED,
     PUT_TAKEN,
+    QUEUED_ENDS,
     WRITE_REVISION,
 )
 from statemachines.drivers.persistent_sessions.tables import ABANDONED, DELIVERED, MARKER, UNDELIVERED
@@ -59,9 +60,10 @@ def read_token(tables: Tables, values: Values) -> list[TableRow]:
     return [] if row is None else [(row[2],)]
 
 
-def read_revision(tables: Tables, values: Values) -> list[TableRow]:
-    row = tables["sessions"].rows.get((values["session"],))
-    return [] if row is None else [(row[7], row[1])]
+def read_ends(tables: Tables, values: Values) -> list[TableRow]:
+    order, session = tables["queued"].order, values["session"]
+    first, behind = bisect_left(order, (session,)), bisect_right(order, (session, 2**63))
+    return [(order[first][1], order[behind - 1][1]) if first < behind else (0, -1)]
 
 
 def write_revision(tables: Tables, values: Values) -> int:
@@ -299,7 +301,7 @@ QUERIES: Final[Mapping[str, Callable[[Tables, Values], list[TableRow]]]] = {
     machine.PENDING: read_pending,
     machine.FOLLOWING: read_following,
     machine.TOKEN: read_token,
-    machine.REVISION: read_revision,
+    QUEUED_ENDS: read_ends,
     machine.TAKEN: read_taken,
     MARKERS: read_markers,
     host.FOLLOW: follow_rows,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from statemachines.kernel import Message
@@ -46,6 +47,17 @@ class PublisherProcess(ClientProcess):
     def handle_open(self) -> None:
         for number in self.unanswered:
             self._hand_over(number)
+        if self.own.moves_ms[1]:
+            self.after(self.chance.randint(*self.own.moves_ms) * MS, partial(self._move, self.connection))
+
+    def _move(self, connection: str) -> None:
+        """To the next node, when all is answered; what is not is waited for."""
+        if connection != self.connection or self._env.now >= self.end_ns:
+            return
+        if self.unanswered:
+            self.after(MS, partial(self._move, connection))
+        else:
+            self.hang_up(1)
 
     def handle_close(self) -> None:
         """What is unanswered is handed over again."""

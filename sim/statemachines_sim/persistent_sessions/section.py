@@ -25,6 +25,8 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of subscriptions and messages, drawn from these."""
     publish_ms: Range = (50, 400)
     """How long a publisher waits between two messages."""
+    moves_ms: Range = (0, 0)
+    """How long a publisher stays at a node before it goes to the next (0: until that fails)."""
     expires: float = 0.0
     """Such a share of the messages expires ..."""
     message_expiry_ms: Range = (100, 3_000)
@@ -149,13 +151,15 @@ def check(own: Section, scenario: Scenario) -> None:
     check_ranges(
         *(
             (key, getattr(own, key))
-            for key in ("publish_ms", "message_expiry_ms", "ack_ms", "stay_s", "away_ms", "lag_ms")
+            for key in ("publish_ms", "moves_ms", "message_expiry_ms", "ack_ms", "stay_s", "away_ms", "lag_ms")
         )
     )
     if own.publish_ms[0] < 1:
         raise ConfigurationError("publish_ms", list(own.publish_ms), "must be at least 1: time has to pass")
     if own.message_expiry_ms[0] < 1:
         raise ConfigurationError("message_expiry_ms", list(own.message_expiry_ms), "must be at least 1")
+    if own.moves_ms[1] and not own.moves_ms[0]:
+        raise ConfigurationError("moves_ms", list(own.moves_ms), "must be [0, 0], or begin above 0")
     if own.stay_s[1] and not own.stay_s[0]:
         raise ConfigurationError("stay_s", list(own.stay_s), "must be [0, 0], or begin above 0")
     _check_choices("qos", own.qos, 0, 2)

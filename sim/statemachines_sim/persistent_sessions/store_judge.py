@@ -26,6 +26,7 @@ from statemachines.persistent_sessions.request import (
     PutRows,
     RowStored,
     SessionLoaded,
+    StateChange,
     StateCommitted,
     SubscribedLive,
     SubscribeLive,
@@ -104,7 +105,7 @@ class StoreJudge:
     def _put_rows(self, asked: PutRows, answer: Any, now_ns: int) -> None:
         """Rows that are there now, and were not before."""
         book = self.sessions.get(asked.session)
-        if answer != RowStored() or book is None or book.ended:
+        if not isinstance(answer, RowStored) or book is None or book.ended:
             return
         for queued in asked.rows:
             self._put_row(book, asked, queued)
@@ -197,25 +198,27 @@ class StoreJudge:
         if not isinstance(answer, StateCommitted) or book is None:
             return
         self._raise(asked.session, asked.token, "committed")
-        queued = tuple(self.key_of(one) for one in asked.state.queued)
-        packets = {packet: self.key_of(one.queued) for packet, one in asked.state.packets.items()}
-        over = self._over(book, asked, {*queued, *(key for at, key in packets.items() if book.packets.get(at) == key)})
-        packets = {packet: key for packet, key in packets.items() if key not in over}
+        change = asked.change
+        queued = (*book.queued[change.dequeued :], *map(self.key_of, change.queued))
+        began = {one.packet: self.key_of(one.queued) for one in change.packets}
+        kept = {packet: key for packet, key in book.packets.items() if packet not in change.ended}
+        over = self._over(book, change, {*queued, *kept.values()}, set(began.values()))
+        packets = kept | {packet: key for packet, key in began.items() if key not in over}
         for packet, key in packets.items():
             book.carried.setdefault(packet, set()).add(key)
         book.done |= set(book.packets.values()) - set(packets.values())
-        book.packets, book.taken = packets, dict(asked.state.taken.items())
+        book.packets = packets
+        book.taken |= dict(change.taken.items())
         book.queued = queued
 
-    def _over(self, book: SessionBook, asked: CommitState, stays: set[Key]) -> set[Key]:
+    def _over(self, book: SessionBook, change: StateChange, stays: set[Key], began: set[Key]) -> set[Key]:
         """What this commit takes out of what waits, and is over by the clock of the database; `stays`: what waits on,
-        or was in flight."""
+        or was in flight; `began`: what would be in flight with it."""
         time_ns = self._time_ns()
         gone = set(book.queued)
-        for writer, until in asked.state.taken.items():
+        for writer, until in change.taken.items():
             gone.update(book.list_stored_between(writer, book.taken.get(writer, (0, 0)), until))
-        packets = {self.key_of(one.queued) for one in asked.state.packets.values()}
-        found = {key for key in (gone | packets) - stays if key in book.rows and self._is_over(book, key, time_ns)}
+        found = {key for key in (gone | began) - stays if key in book.rows and self._is_over(book, key, time_ns)}
         for key in found:
             self._age(book, key)
         return found

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from statemachines_sim.world import World
 
 PROPERTIES = (
-    "GAP", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "AGED", "COUNTED", "KEPT", "OLD", "REUSED",
-    "FORGOTTEN", "EXPIRED", "PRESENT", "STOLEN", "SPLIT", "SUPERSEDED", "CONNECTS", "COMPLETE", "ENDS", "TAKES",
-    "VANISH",
+    "GAP", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "ORDER", "AGED", "COUNTED", "KEPT", "OLD",
+    "REUSED", "FORGOTTEN", "EXPIRED", "PRESENT", "STOLEN", "SPLIT", "SUPERSEDED", "CONNECTS", "COMPLETE", "ENDS",
+    "TAKES", "VANISH",
 )  # fmt: skip
 COUNTED = (
     "published", "handed_again", "answered", "stored", "delivered", "again", "lost", "opened", "connected", "resumed",
@@ -49,6 +49,7 @@ class SessionWatch(protocol.Watch):
         self._counts = dict.fromkeys(COUNTED, 0)
         self.store = StoreJudge(own, self.check, self._counts)
         self._handed: dict[str, tuple[str, int]] = {}
+        self._answered: dict[str, int] = {}
         self._yielded: set[str] = set()
 
     def begin(self, world: World) -> None:
@@ -80,6 +81,7 @@ class SessionWatch(protocol.Watch):
         """A publisher hears that its message is stored: it is, for every session whose client has known for longer
         that it subscribes it."""
         topic, at_ns = self._handed[name]
+        self._answered[name] = self.world.now
         self._counts["answered"] += 1
         for session, book in self.store.sessions.items():
             if book.ended:
@@ -197,8 +199,18 @@ class SessionWatch(protocol.Watch):
         last = book.orders.get((topic_filter, publisher), 0)
         self.check("GAP", int(number) > last, f"{who} is given {key} after number {last}")
         book.orders[topic_filter, publisher] = int(number)
+        first = self._find_earlier(book, key)
+        self.check(
+            "ORDER", first is None, f"{who} is given {key} before {first}, which was answered before that was sent"
+        )
         book.take(key, packet)
         self._counts["delivered"] += 1
+
+    def _find_earlier(self, book: SessionBook, key: Key) -> Key | None:
+        """What its publisher knew to be stored when it handed this over, and has not come."""
+        sent_ns = self._handed[key[1]][1]
+        never = self.world.now
+        return next((one for one in book.find_awaited(key) if self._answered.get(one[1], never) < sent_ns), None)
 
     # -- owners ---------------------------------------------------------------------------------------------------
 

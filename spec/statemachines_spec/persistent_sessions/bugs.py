@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.kernel import STAY, Ask, Event, Send
+from statemachines.kernel import STAY, Ask, Event, Map, Send
 from statemachines.kernel.row import Delegate
 from statemachines.persistent_sessions import (
     delivery_actions,
     in_flight,
     request,
     resume_actions,
+    row_merge,
     writer_actions,
     writer_flow_actions,
 )
@@ -27,6 +29,7 @@ from statemachines.persistent_sessions.request import (
     MarkDelivered,
     RowFenced,
     RowRead,
+    RowStored,
     RowUnclear,
     StateCommitted,
 )
@@ -42,6 +45,7 @@ from statemachines.persistent_sessions.writer_flow_record import (
     LinkLost,
     MarkerTimeout,
     PollDue,
+    Take,
     WriterDown,
 )
 from statemachines.persistent_sessions.writer_record import IDLE, READING, STORING
@@ -162,7 +166,7 @@ def store_first_alone(store_range: Any) -> Any:
 
 
 def early(record: Any, event: Any, now_ns: int) -> Any:
-    return writer_actions.send_and_go_on(record, event, now_ns)
+    return writer_actions.send_and_go_on(record, RowStored(), now_ns)
 
 
 def same_number_under_next_epoch(record: Any, event: Any, now_ns: int) -> Any:
@@ -171,7 +175,7 @@ def same_number_under_next_epoch(record: Any, event: Any, now_ns: int) -> Any:
 
 def same_epoch(record: Any, event: Any, now_ns: int) -> Any:
     """The row is stored nowhere, and its publisher answered."""
-    return writer_actions.send_and_go_on(replace(record, epoch=event.epoch), event, now_ns)
+    return writer_actions.send_and_go_on(replace(record, epoch=event.epoch), RowStored(), now_ns)
 
 
 def send_at_once(commit: Any) -> Any:
@@ -234,11 +238,21 @@ def any_number(record: Any, packets: Any, one: Any) -> bool:
 def skip_prefix(take_prefix: Any) -> Any:
     """What was pending counts as taken, and is not."""
 
-    def changed(record: Any, writer: str, now_ns: int) -> Any:
-        after, _, _ = take_prefix(record, writer, now_ns)
-        return replace(after, delivery=record.delivery), (), ()
+    def changed(record: Any, writer: str) -> Any:
+        return replace(take_prefix(record, writer), blocked_rows=record.blocked_rows)
 
     return changed
+
+
+def release_by_writer(record: Any) -> Any:
+    """All that is blocked, in the order of the writers' names."""
+    blocked = record.blocked_rows
+    takes = tuple(
+        Take(writer, epoch, tuple(row.queued for row in rows))
+        for writer in sorted(blocked)
+        for epoch, rows in groupby(blocked[writer], key=lambda row: row.epoch)
+    )
+    return replace(record, blocked_rows=Map()), takes
 
 
 def begin_without_the_dead(record: Any, event: Any, now_ns: int) -> Any:
@@ -282,7 +296,12 @@ def keep_packets(passed_over: Any) -> Any:
 
 
 def without_until(numbered: Any) -> Any:
-    return lambda record: tuple(replace(row, until_ns=0) for row in numbered(record))
+    return lambda *given: tuple(replace(row, until_ns=0) for row in numbered(*given))
+
+
+def for_nothing_older(bound: Any) -> Any:
+    """A live row waits for nothing, whoever its publisher is."""
+    return lambda row, since_ns: bound(row, None) if since_ns is None else 0
 
 
 W, F, D, P, R = WRITER, WRITER_FLOW, DELIVERY, IN_FLIGHT, RESUME
@@ -352,7 +371,7 @@ BUGS = (
     Bug("range-stored-in-part", "the database stores the first row of a range, and says that it has stored it",
         "PS-401", "all or none", wrap_call(database, "store_range", store_first_alone)),
     Bug("live-not-sent", "a stored row is not sent live", "PS-04", "the live message",
-        wrap_call(writer_actions, "send_stored", lambda sent: lambda record: answer_alone(*sent(record)))),
+        wrap_call(writer_actions, "send_stored", lambda sent: lambda *given: answer_alone(*sent(*given)))),
     Bug("answered-before-stored", "the publisher is answered before the row is stored", "PS-04", "stored first",
         on(W, RowUnclear, STORING, to=IDLE, do=early)),
     Bug("sent-before-committed", "what is taken is sent at once, and committed then", "PS-44", "the commit",
@@ -373,7 +392,7 @@ BUGS = (
     Bug("over-where-it-is-kept", "what is over is passed over by the machine alone, and committed", "PS-208",
         "left out", replace_call(request, "is_over", lambda queued, now_ns: False)),
     Bug("in-flight-left-out", "what was in flight and is over is committed no more", "PS-209", "it goes on",
-        replace_call(request, "_was_in_flight", lambda before, one: False)),
+        replace_call(request, "begins", lambda one: True)),
     Bug("over-by-its-own-clock", "a message is over when its writer or owner thinks so", "PS-208",
         "the clock of the database",
         replace_call(delivery_actions, "is_over", lambda queued, now_ns: queued.until_ns > 0)),
@@ -410,6 +429,12 @@ BUGS = (
              change_rows(R, "tell_resumed", when=lambda record, event: not event.writers))),
     Bug("normal-too-early", "a resume ends though writers are still synchronised", "PS-66", "all writers",
         replace_call(resume_actions, "is_synchronised", lambda record: True)),
+    Bug("taken-as-it-comes", "rows go into the session state as they come, whatever is missing of other writers",
+        "PS-480", "the merge", replace_call(resume_actions, "may_pass", lambda record, event, cause: True)),
+    Bug("move-is-not-seen", "a live row does not wait for what its publisher has stored elsewhere", "PS-481",
+        "the bound of a live row", wrap_call(row_merge, "_bound", for_nothing_older)),
+    Bug("merged-by-writer", "rows of several writers go into the session state one writer after the other", "PS-480",
+        "the order of commits", replace_call(resume_actions, "release_rows", release_by_writer)),
     *collector_bugs.BUGS,
     *life_bugs.BUGS,
     *node_bugs.BUGS,

@@ -31,6 +31,7 @@ from statemachines.persistent_sessions.request import DATABASE
 from statemachines_spec.explorer.actor import Envelope, Observer, Reaction, Restart, Watch
 from statemachines_spec.explorer.property import View
 from statemachines_spec.persistent_sessions.database import DatabaseLocal
+from statemachines_spec.persistent_sessions.publisher import PUBLISHER
 
 CLIENT = "client"
 NEVER = -1
@@ -45,6 +46,7 @@ class SessionViolation(Enum):
     UNSTORED = "a publisher is answered, and nothing is stored"
     MAXIMUM = "more is in flight than the client receives"
     STRANGER = "a message comes that was never stored"
+    ORDER = "a message comes before one that its publisher saw answered before it sent it"
     AGED = "a message comes that was over before it was sent, or is said to be over and was not"
 
 
@@ -80,7 +82,8 @@ class AcknowledgeTogether(Event, frozen=True, gc=False):
 class ClientLocal(msgspec.Struct, frozen=True, gc=False):
     """`stored`, `committed`, `over`: see `Changed` (packets that ever were committed); `got` of each writer: the packet
     id under which each of its messages came (`NEVER`: it was over); the `owner` it is connected to.  `open`: packets of
-    QoS 2 that it keeps in mind; `due`: acknowledgements that it has not sent yet."""
+    QoS 2 that it keeps in mind; `due`: acknowledgements that it has not sent yet; `answered` to a publisher that
+    moves."""
 
     stored: tuple[tuple[str, ...], ...]
     got: tuple[tuple[int, ...], ...]
@@ -90,13 +93,15 @@ class ClientLocal(msgspec.Struct, frozen=True, gc=False):
     due: tuple[Puback | Pubrec | Pubcomp, ...] = ()
     broken: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
+    answered: tuple[str, ...] = ()
 
 
 class Client(Observer):
     """`owners` that it may connect to, the later ones last; it acknowledges at once, or (`later`) some time; `loses`:
     messages of QoS 0 may be left out;
     it receives `window` at once; what it acknowledges may come together (`folds`); `untils`: when messages are over, as
-    their publisher says."""
+    their publisher says; `course`: the messages of a publisher that moves, each sent when the one before it was
+    answered."""
 
     def __init__(
         self,
@@ -108,8 +113,10 @@ class Client(Observer):
         window: int = 9,
         folds: bool = False,
         untils: Mapping[str, int] | None = None,
+        course: tuple[str, ...] = (),
     ) -> None:
         super().__init__(CLIENT)
+        self.course = course
         self.untils = dict(untils or {})
         self.loses = loses
         self.folds = folds
@@ -162,7 +169,11 @@ class Client(Observer):
                 return self._answered(replace(local, open=kept), Pubcomp(packet))
             case Written(message, _):
                 there = any(message in messages for messages in local.stored)
-                return Reaction(local if there else _broken(local, SessionViolation.UNSTORED))
+                local = local if there else _broken(local, SessionViolation.UNSTORED)
+                if message not in self.course:
+                    return Reaction(local)
+                local = replace(local, answered=(*local.answered, message))
+                return Reaction(local, (), (Envelope(self.name, PUBLISHER, event),))
             case MessageExpired(message):
                 return Reaction(local if message in local.over else _broken(local, SessionViolation.AGED))
             case Publish():
@@ -216,8 +227,18 @@ class Client(Observer):
         if place < len(got):
             again = event.qos == 1 and event.dup and got[place] == event.packet
             return local if again else _broken(local, SessionViolation.TWICE)
+        if self._comes_too_early(local, event.message):
+            local = _broken(local, SessionViolation.ORDER)
         after = (*local.got[:at], (*got, event.packet), *local.got[at + 1 :])
         return replace(local, got=after)
+
+    def _comes_too_early(self, local: ClientLocal, message: str) -> bool:
+        """Something that was answered before it was sent has not come."""
+        if message not in self.course:
+            return False
+        come = {one for stored, got in zip(local.stored, local.got, strict=True) for one in stored[: len(got)]}
+        before = self.course[: self.course.index(message)]
+        return any(one in local.answered and one not in come for one in before)
 
     def _passed_over(self, before: DatabaseLocal, after: DatabaseLocal) -> tuple[str, ...]:
         """What waited before this transaction, does not any more, is not in flight, and is over by now."""

@@ -47,7 +47,7 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
     SubscribeLive,
     UnsubscribeLive,
-    without_over,
+    change_state,
 )
 from statemachines.persistent_sessions.writer_record import LiveGone, LiveKnown
 from statemachines_spec.explorer.actor import Crash, Envelope, Observer, Reaction, Restart, Watch
@@ -138,7 +138,7 @@ class Owed(msgspec.Struct, frozen=True, gc=False):
 
 class DatabaseLocal(msgspec.Struct, frozen=True, gc=False):
     """`shelves` by writer; the session's state, the highest `token` and its `owner` ("": nobody is live); `now_ns`:
-    what its clock shows."""
+    what its clock shows; `commits` of rows, where they are counted."""
 
     shelves: tuple[StoredRows, ...]
     state: SessionState = SessionState()
@@ -146,12 +146,14 @@ class DatabaseLocal(msgspec.Struct, frozen=True, gc=False):
     owner: str = ""
     owed: tuple[Owed, ...] = ()
     now_ns: int = 0
+    commits: int = 0
 
 
 class Database(Observer):
     """`lag`: so many entries of a writer may be invisible at most; `ordered`: they appear in their order; `slow`
     requests; `unclear`: answers to rows may get lost; `hides`: rows that are marked are not read any more; `spreads`:
-    a subscription is known everywhere when it is answered; its clock goes on so often (`ages`)."""
+    a subscription is known everywhere when it is answered; its clock goes on so often (`ages`); `stamps`: rows have the
+    number of their commit as their time."""
 
     def __init__(
         self,
@@ -167,8 +169,10 @@ class Database(Observer):
         begun: int = 0,
         absent: bool = False,
         ages: int = 0,
+        stamps: bool = False,
     ) -> None:
         super().__init__(DATABASE)
+        self.stamps = stamps
         self.writers = writers
         self.owners = owners
         self.lag = lag
@@ -299,12 +303,15 @@ class Database(Observer):
                 return self._append(local, writer, epoch, Stored(epoch, token=token, n=n))
             case ReadRow(_, writer, epoch, number):
                 rows = _rows(_shelf(local, writer), epoch, lambda one: True)
-                return local, (RowRead(any(row.number == number for row in rows)),), ()
+                times = [row.stored_ns for row in rows if row.number == number]
+                return local, (RowRead(bool(times), *times),), ()
             case ReadPending(_, ""):
                 found = tuple(one for writer in self.writers for one in self._pending(local, writer, request))
-                return local, (PendingRead(found),), ()
+                complete_ns = min(self._complete_ns(local, writer, found) for writer in self.writers)
+                return local, (PendingRead(found, complete_ns, self._complete_ns(local, "", ())),), ()
             case ReadPending(_, writer):
-                return local, (Polled(writer, self._pending(local, writer, request)),), ()
+                found = self._pending(local, writer, request)
+                return local, (Polled(writer, found, self._complete_ns(local, writer, found, request.behind)),), ()
         return self._of_owner(local, request)
 
     def _of_owner(
@@ -331,7 +338,7 @@ class Database(Observer):
                 gone = tuple(Envelope(self.name, writer, LiveGone(request.token)) for writer in self.writers)
                 return replace(local, owner=""), (), gone
             case CommitState():
-                state = without_over(local.state, request.state, local.now_ns)
+                state = change_state(local.state, request.change, local.now_ns)
                 return replace(local, state=state), (StateCommitted(local.now_ns),), ()
             case ConfirmRows(_, _, found):
                 return local, (RowsConfirmed(tuple(self._same(local, one) for one in found)),), ()
@@ -344,7 +351,8 @@ class Database(Observer):
                 ]
                 found, more = first_of(stored, max(behind, local.state.taken.get(writer, (0, 0))), limit)
                 found = tuple(one for one in found if one.rows)
-                return _put(local, shelf), (FencedRows(writer, below, n, found, more),), ()
+                complete_ns = self._complete_ns(local, writer, found, behind)
+                return _put(local, shelf), (FencedRows(writer, below, n, found, more, complete_ns),), ()
         raise TypeError(f"the database does not take {request!r}")
 
     def _append(
@@ -353,12 +361,29 @@ class Database(Observer):
         shelf = _shelf(local, writer)
         if shelf.epoch != epoch:
             return local, (RowFenced(shelf.epoch),), ()
+        if self.stamps and more[0].queued is not None:
+            local = replace(local, commits=local.commits + 1)
+            more = tuple(stamp_row(one, local.commits) for one in more)
         entries = (*shelf.entries, *more)
         hidden = [place for place, one in enumerate(entries) if not one.visible]
         while len(hidden) > self.lag:
             first = hidden.pop(0)
             entries = tuple(replace(one, visible=True) if place == first else one for place, one in enumerate(entries))
-        return _put(local, replace(shelf, entries=entries)), (RowStored(),), ()
+        return _put(local, replace(shelf, entries=entries)), (RowStored(local.commits),), ()
+
+    def _complete_ns(
+        self, local: DatabaseLocal, writer: str, found: tuple[EpochRows, ...], behind: Position = (0, 0)
+    ) -> int:
+        """No row that was stored before is missing in what is read; 0 where rows have no time."""
+        if not self.stamps or not writer:
+            return local.commits + 1 if self.stamps else 0
+        behind = max(behind, local.state.taken.get(writer, (0, 0)))
+        read = {(one.epoch, row.number) for one in found for row in one.rows if one.writer == writer}
+        rows = [(one.epoch, one.queued) for one in _shelf(local, writer).entries if one.queued is not None]
+        missing = [
+            row.stored_ns for epoch, row in rows if behind < (epoch, row.number) and (epoch, row.number) not in read
+        ]
+        return min(missing, default=local.commits + 1)
 
     def _marked(self, local: DatabaseLocal, request: MarkDelivered) -> DatabaseLocal:
         if not self.hides:
@@ -395,7 +420,7 @@ class Database(Observer):
     def _subscribed(self, local: DatabaseLocal) -> SubscribedLive:
         there = tuple(shelf.writer for shelf in local.shelves if shelf.epoch and shelf.up)
         gone = tuple(shelf.writer for shelf in local.shelves if shelf.epoch and not shelf.up)
-        return SubscribedLive(there, gone)
+        return SubscribedLive(there, gone, local.commits + 1 if self.stamps else 0)
 
     def _known(self, local: DatabaseLocal, writer: str) -> Envelope:
         return Envelope(self.name, writer, LiveKnown(local.owner, local.token))
@@ -404,6 +429,12 @@ class Database(Observer):
 def store_range(epoch: int, rows: tuple[Queued, ...]) -> tuple[Stored, ...]:
     """The entries of a range: all of it is one transaction."""
     return tuple(Stored(epoch, queued) for queued in rows)
+
+
+def stamp_row(one: Stored, stored_ns: int) -> Stored:
+    """The row with the time of its commit."""
+    assert one.queued is not None
+    return replace(one, queued=replace(one.queued, stored_ns=stored_ns))
 
 
 def first_of(found: Sequence[EpochRows], behind: Position, limit: int) -> tuple[tuple[EpochRows, ...], bool]:

@@ -37,8 +37,9 @@ from statemachines.persistent_sessions.session_host_record import (
     CommitAcknowledged,
     ConnectClient,
     Handed,
-    HandMessage,
+    HandMessages,
     LoseClient,
+    RoutedMessage,
     SessionHostRecord,
     TakeAcknowledgements,
 )
@@ -149,7 +150,7 @@ class SessionNodeActor(ProcessActor):
                 return Envelope("", envelope.to, TakeAcknowledgements(envelope.to, (message,)))
             case Hand(message, topic_filter, qos, until_ns):
                 handed = (Handed(SESSION, topic_filter, qos, until_ns),)
-                return Envelope("", envelope.to, HandMessage(message, handed))
+                return Envelope("", envelope.to, HandMessages((RoutedMessage(message, handed),)))
             case ConnectClient() | LinkLost() | WriterDown():
                 return replace(envelope, sender="")
         return envelope

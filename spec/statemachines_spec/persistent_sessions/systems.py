@@ -43,7 +43,7 @@ from statemachines_spec.persistent_sessions.attached import Attached
 from statemachines_spec.persistent_sessions.client import CLIENT, AcknowledgeTwice, Client, SessionViolation
 from statemachines_spec.persistent_sessions.cluster import CLUSTER, Break, Cluster, Lose
 from statemachines_spec.persistent_sessions.database import SESSION, Blur, Database, Fail
-from statemachines_spec.persistent_sessions.publisher import Publisher
+from statemachines_spec.persistent_sessions.publisher import MovingPublisher, Publisher
 
 OWNER = "owner"
 
@@ -61,7 +61,8 @@ class SessionSetting(msgspec.Struct, frozen=True, kw_only=True):
     receive maximum grows by one with each life; `twice`: acknowledgements that come twice; `folds`: those that
     come together; `beside`: the first writer is beside an owner that did not begin.  `untils`: when each message of a
     writer is over (0: never), in turn; the clock of the database goes on until all are.  `range_max` rows of a writer
-    are stored in one request.
+    are stored in one request.  `course`: one publisher sends to these writers, by their places, one message after the
+    other, each when the one before it is answered, or its writer has died.
     """
 
     messages: tuple[int, ...] = (2, 1)
@@ -97,7 +98,9 @@ class SessionSetting(msgspec.Struct, frozen=True, kw_only=True):
     jumbled: bool = False
     untils: tuple[int, ...] = ()
     range_max: int = RANGE_MAX
+    together: bool = False
     beside: bool = False
+    course: tuple[int, ...] = ()
 
     @property
     def writers(self) -> tuple[str, ...]:
@@ -163,6 +166,19 @@ SYSTEMS: dict[str, tuple[str, SessionSetting]] = {
         "what waits is stored two rows at a time; the writer dies amid that, or does not learn what became of it",
         SessionSetting(
             messages=(3,), range_max=2, lag=0, unclear=1, writer_lives=2, markers=3, slow=(PutRows, PutMarker)
+        ),
+    ),
+    "handed-together": (
+        "messages of several publishers are handed over together, or one by one; a writer dies, an answer is lost",
+        SessionSetting(
+            messages=(3,),
+            together=True,
+            range_max=2,
+            lag=0,
+            unclear=1,
+            writer_lives=2,
+            markers=2,
+            slow=(PutRows, PutMarker),
         ),
     ),
     "range-and-fence": (
@@ -283,6 +299,26 @@ SYSTEMS: dict[str, tuple[str, SessionSetting]] = {
         "several messages are committed together, of which one may be over, while a writer goes on",
         SessionSetting(messages=(3,), untils=(0, 1, 0), lag=0, markers=1, hides=True),
     ),
+    "moving": (
+        "a publisher goes from one writer to another, and back, while a session resumes",
+        SessionSetting(messages=(2, 1), course=(0, 1, 0), lag=0, markers=1, hides=True, places=3),
+    ),
+    "moving-and-lag": (
+        "a publisher goes to another writer while a session resumes; the replica is behind by one entry of each",
+        SessionSetting(messages=(1, 2), course=(0, 1, 1), lag=1, markers=1),
+    ),
+    "moving-node-stops": (
+        "a publisher goes to another writer; a writer dies, and comes back under the next epoch",
+        SessionSetting(messages=(1, 1), course=(0, 1), lag=0, writer_lives=2, markers=2, hides=True),
+    ),
+    "moving-link-breaks": (
+        "a publisher goes to another writer; the path of a writer breaks, and what is on it is lost",
+        SessionSetting(messages=(1, 2), course=(0, 1, 1), lag=0, breaks=1, markers=2, hides=True),
+    ),
+    "moving-page-by-page": (
+        "a publisher goes to another writer and back; one row is read at a time, as the client acknowledges",
+        SessionSetting(messages=(2, 1), course=(0, 1, 0), lag=0, window=1, later=True, markers=1, hides=True),
+    ),
     "absent": (
         "the session has expired",
         SessionSetting(messages=(1,), lag=0, absent=True),
@@ -329,6 +365,7 @@ def database_arguments(setting: SessionSetting) -> dict[str, Any]:
         "absent": setting.absent,
         "begun": 0 if setting.writer_lives > 1 else 1,
         "ages": max(setting.untils, default=0),
+        "stamps": bool(setting.course),
     }
 
 
@@ -347,6 +384,8 @@ def build(
         one: tuple(f"{one[-1]}{n}" for n in range(1, count + 1))
         for one, count in zip(setting.writers, setting.messages, strict=True)
     }
+    left = {one: iter(each) for one, each in ids.items()}
+    course = tuple((setting.writers[place], next(left[setting.writers[place]])) for place in setting.course)
     untils = {one: until for each in ids.values() for one, until in zip(each, setting.untils, strict=False) if until}
     client = Client(
         setting.writers,
@@ -356,8 +395,13 @@ def build(
         window=window,
         folds=setting.folds,
         untils=untils,
+        course=tuple(message for _, message in course),
     )
-    publisher = Publisher(ids, jumbled=setting.jumbled, qos=setting.qos, untils=untils)
+    publisher = (
+        MovingPublisher(course)
+        if course
+        else Publisher(ids, jumbled=setting.jumbled, together=setting.together, qos=setting.qos, untils=untils)
+    )
     return System(
         name,
         about,
@@ -458,8 +502,8 @@ def is_synchronised(record: ResumeRecord) -> bool:
 
 
 def has_settled(record: ResumeRecord) -> bool:
-    """Every writer is done, and nothing waits for a commit."""
-    done = all(flow.status is DONE for flow in record.flows.values())
+    """Every writer is done, and nothing waits for a commit, nor for what is being read."""
+    done = all(flow.status is DONE for flow in record.flows.values()) and not record.reads
     return done and record.delivery is not None and record.delivery.status is READY
 
 
@@ -571,6 +615,7 @@ def properties(
     """What must hold, and what must happen sometimes."""
     loses = client.loses
     left_out = ({SessionViolation.GAP} if loses else set()) | (set() if setting.untils else {SessionViolation.AGED})
+    left_out |= set() if setting.course else {SessionViolation.ORDER}
     found: list[Property] = [
         Always(how.name, f"never: {how.value}", (client.is_broken(how),), lambda broken: not broken)
         for how in SessionViolation

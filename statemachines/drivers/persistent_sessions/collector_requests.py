@@ -153,7 +153,7 @@ def forget_client(sql: Sql, asked: ForgetClient) -> Answer:
         return Deleted(False)
     if found[3] is not None:
         abandon(sql, found[3])
-    return Deleted(bool(sql.run("DELETE FROM @clients WHERE client = :client", client=client)))
+    return Deleted(bool(sql.count("DELETE FROM @clients WHERE client = :client", client=client)))
 
 
 def read_rows(sql: Sql, asked: ReadRows, tally: BacklogTally | None = None) -> Answer:
@@ -192,7 +192,7 @@ def delete_row(sql: Sql, asked: DeleteRow) -> Answer:
     """A marker that another has replaced since is another row."""
     values = {**_place(asked.row), "token": asked.row.token, "n": asked.row.n}
     statement = DELETIONS[values.pop("tag"), asked.only]
-    return Deleted(bool(sql.run(statement, **values)))
+    return Deleted(bool(sql.count(statement, **values)))
 
 
 def read_messages(sql: Sql, asked: ReadMessages) -> Answer:
@@ -211,7 +211,7 @@ def delete_message(sql: Sql, asked: DeleteMessage) -> Answer:
     lost = one(sql, LOST, id=message, none=b"", now_ns=sql.aged_ns)
     assert lost is not None
     now = {"now_ns": sql.aged_ns} if asked.only is Only.OVER else {}
-    done = sql.run(DELETE_MESSAGE[asked.only], id=message, **now)
+    done = sql.count(DELETE_MESSAGE[asked.only], id=message, **now)
     return Deleted(bool(done), int(lost[0]) if done else 0)
 
 

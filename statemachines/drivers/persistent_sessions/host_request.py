@@ -214,6 +214,10 @@ class ReadReturned(HostRequest, frozen=True):
     groups: tuple[str, ...]
 
 
+class ReadStoreTime(HostRequest, frozen=True):
+    """What time is it, by the store's time?  Later than every commit before; answered with nanoseconds."""
+
+
 class ReadGroups(HostRequest, frozen=True):
     """Which filters of groups does the session subscribe?  Answered with a tuple of them."""
 

@@ -37,6 +37,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadOptions,
     ReadPackets,
     ReadReturned,
+    ReadStoreTime,
     ReadUnfinished,
     ReleasePacket,
     RetainedFull,
@@ -141,6 +142,7 @@ class HostRequests:
             ReadPackets: self._read_packets,
             ReadUnfinished: self._read_unfinished,
             PutCarried: self._put_carried,
+            ReadStoreTime: lambda sql, _: sql.now_ns,
             ReadFilters: self._read_filters,
             ReadGroups: self._read_groups,
             DeclareGroup: self._declare_group,
@@ -324,7 +326,7 @@ class HostRequests:
         return count_waiting(sql, asked.session.encode(), asked.filter, asked.most)
 
     def _drop_rows(self, sql: Sql, asked: DropRows) -> int:
-        return sql.run(
+        return sql.count(
             DROP,
             session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
             first=asked.first, last=asked.last, none=b"",

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from statemachines.drivers.persistent_sessions.host_request import Page, ReadPage
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
 from statemachines.drivers.persistent_sessions.row_ranges import LEAVE_EPOCHS, PUT_ROW, put_ranges
 from statemachines.drivers.persistent_sessions.session_row import session_of
 from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
-from statemachines.drivers.persistent_sessions.state_rows import KnownState, read_state, write_state
+from statemachines.drivers.persistent_sessions.state_rows import read_state, write_change
 from statemachines.drivers.persistent_sessions.tables import DELIVERED, MARKER, UNDELIVERED
 from statemachines.kernel import Answer, Request
 from statemachines.persistent_sessions.message import Queued
@@ -67,11 +69,13 @@ SMALL: Final = (
 ROWS: Final = (
     "SELECT found.epoch, found.number, found.message, found.filter, found.qos, found.until_ns,"
     f" {SMALL} messages.topic END, {SMALL} messages.payload END, {SMALL} messages.head END,"
-    " messages.id IS NULL"
+    " messages.id IS NULL, found.time_ns"
     " FROM @session_rows AS found LEFT JOIN @messages AS messages ON messages.id = found.message"
     " WHERE found.session = :session AND found.writer = :writer AND found.tag = 0"
     " AND (found.epoch, found.number) > (:epoch, :number) AND found.epoch < :below"
 )
+TIME_OF_ROW: Final = 10
+"""The place of the time in a row of `ROWS`."""
 _IS_DONE: Final = has_row(
     "SELECT 1 FROM @session_rows AS done WHERE done.session = found.session AND done.writer = found.writer"
     f" AND done.epoch = found.epoch AND done.number = found.number AND done.tag = {DELIVERED}"
@@ -82,9 +86,12 @@ MARKERS: Final = (
     "SELECT epoch, token, n FROM @session_rows WHERE session = :session AND writer = :writer"
     f" AND tag = {MARKER} ORDER BY epoch, token, n"
 )
+STORED: Final = (
+    "SELECT time_ns FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
+    f" AND number = :number AND tag = {UNDELIVERED}"
+)
 DELETE_MARKERS: Final = f"DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND tag = {MARKER}"
 TOKEN: Final = "SELECT token FROM @sessions WHERE session = :session"
-REVISION: Final = "SELECT revision, client FROM @sessions WHERE session = :session"
 TAKEN: Final = "SELECT epoch, number FROM @taken WHERE session = :session AND writer = :writer"
 PUT_EPOCH: Final = "INSERT INTO @epochs VALUES (:session, :writer, :epoch, 0)"
 # Whether a row is there that its writer may still ask for is not known without its epoch; of no rows it is.
@@ -108,14 +115,11 @@ class Small(NamedTuple):
 
 
 class MachineRequests:
-    """`where`: the database, for errors.  It keeps the states that it has committed, so that a commit writes what is
-    new alone; `settle` and `forget` say what became of a transaction."""
+    """`where`: the database, for errors."""
 
     def __init__(self, where: str, page: int = PAGE) -> None:
         self._where = where
         self._page = page
-        self._known: dict[bytes, KnownState] = {}
-        self._new: dict[bytes, KnownState] = {}
         self._kinds: dict[type[Request], Callable[[Sql, Any], Answer | None]] = {
             BeginEpoch: self._begin_epoch,
             PutRows: self._put_rows,
@@ -149,17 +153,6 @@ class MachineRequests:
             answer = self._fence(sql, asked.rows, small)
         return Page((answer,), small.found)
 
-    def settle(self) -> None:
-        """The transaction is committed."""
-        self._known.update(self._new)
-        self._new.clear()
-
-    def forget(self) -> None:
-        """It is not, or nobody knows."""
-        for session in self._new:
-            self._known.pop(session, None)
-        self._new.clear()
-
     # -- of a writer ----------------------------------------------------------------------------------------------
 
     def _begin_epoch(self, sql: Sql, asked: BeginEpoch) -> Answer:
@@ -184,7 +177,13 @@ class MachineRequests:
             "SELECT last FROM @epochs WHERE session = :session AND writer = :writer AND epoch = :epoch",
             session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
         )  # fmt: skip
-        return RowRead(found is not None and asked.number <= found[0])
+        if found is None or asked.number > found[0]:
+            return RowRead(False)
+        row = one(
+            sql, STORED,
+            session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch, number=asked.number,
+        )  # fmt: skip
+        return RowRead(True, 0 if row is None else row[0])
 
     def _put_marker(self, sql: Sql, asked: PutMarker) -> Answer:
         """It takes the place of those before it: nobody waits for them any more."""
@@ -217,23 +216,23 @@ class MachineRequests:
             return SessionAbsent()
         sql.run("UPDATE @clients SET token = :token WHERE client = :client", client=client, token=asked.token)
         sql.run("UPDATE @sessions SET token = :token WHERE session = :session", session=session, token=asked.token)
-        known = self._new[session] = read_state(sql, session, asked.client)
-        return SessionLoaded(session.decode(), known.state, sql.aged_ns)
+        return SessionLoaded(session.decode(), read_state(sql, session, asked.client), sql.aged_ns)
 
     def _read_pending(self, sql: Sql, asked: ReadPending, small: Small | None = None) -> Answer:
         session = asked.session.encode()
         if asked.writer:
-            return Polled(asked.writer, self._pending(sql, session, asked.writer.encode(), asked, small))
+            return Polled(asked.writer, *self._pending(sql, session, asked.writer.encode(), asked, small))
         writers = sql.all("SELECT DISTINCT writer FROM @epochs WHERE session = :session ORDER BY 1", session=session)
         if small is not None and writers:
             small = small._replace(bytes_max=small.share(len(writers)))
-        return PendingRead(
-            tuple(found for (writer,) in writers for found in self._pending(sql, session, writer, asked, small))
-        )
+        found = [self._pending(sql, session, writer, asked, small) for (writer,) in writers]
+        complete_ns = min((until_ns for _, until_ns in found), default=sql.seen_ns + 1)
+        return PendingRead(tuple(one for rows, _ in found for one in rows), complete_ns, sql.seen_ns + 1)
 
     def _pending(
         self, sql: Sql, session: bytes, writer: bytes, asked: ReadPending, small: Small | None
-    ) -> tuple[EpochRows, ...]:
+    ) -> tuple[tuple[EpochRows, ...], int]:
+        """The rows; no row that was stored before this time is missing."""
         epoch, number = max(asked.behind, _taken_of(sql, session, writer))
         page = min(self._page, asked.rows or self._page)
         rows = sql.all(
@@ -242,7 +241,8 @@ class MachineRequests:
         )  # fmt: skip
         if small is not None:
             small.keep(rows)
-        return _by_epoch(writer, rows, sql.all(MARKERS, session=session, writer=writer), sql.aged_ns)
+        found = _by_epoch(writer, rows, sql.all(MARKERS, session=session, writer=writer), sql.aged_ns)
+        return found, sql.seen_ns + 1 if len(rows) < page else rows[-1][TIME_OF_ROW]
 
     def _subscribe(self, sql: Sql, asked: SubscribeLive) -> Answer:
         """Every node reads routes in the transaction that stores a message: what is committed is known everywhere."""
@@ -260,7 +260,7 @@ class MachineRequests:
         )
         writers = tuple(writer.decode() for writer, until_ns in found if until_ns > sql.now_ns)
         gone = tuple(writer.decode() for writer, until_ns in found if until_ns <= sql.now_ns)
-        return SubscribedLive(writers, gone)
+        return SubscribedLive(writers, gone, sql.seen_ns)
 
     def _unsubscribe(self, sql: Sql, asked: UnsubscribeLive) -> None:
         if is_current(sql, asked):
@@ -288,7 +288,9 @@ class MachineRequests:
         if small is not None:
             small.keep(rows[:count])
         found = _by_epoch(writer, rows[:count], (), sql.aged_ns)
-        return FencedRows(asked.writer, below, asked.n, found, len(rows) > count)
+        is_all = not asked.below and len(rows) <= count  # an epoch that was raised elsewhere may have rows
+        complete_ns = sql.seen_ns + 1 if is_all else rows[-1][TIME_OF_ROW] if rows else 0
+        return FencedRows(asked.writer, below, asked.n, found, len(rows) > count, complete_ns)
 
     def _confirm(self, sql: Sql, asked: ConfirmRows) -> Answer:
         session = asked.session.encode()
@@ -303,24 +305,16 @@ class MachineRequests:
             FOLLOWING, session=session, writer=found.writer.encode(), epoch=found.epoch, number=first - 1,
             below=found.epoch + 1, page=len(found.rows), small=-1,
         )  # fmt: skip
-        stored = {_as_read(row, sql.aged_ns) for row in rows}
-        return EpochRows(found.writer, found.epoch, tuple(row for row in found.rows if row in stored))
+        stored = {replace(one, stored_ns=0): one for one in (_as_read(row, sql.aged_ns) for row in rows)}
+        same = (stored.get(replace(row, stored_ns=0)) for row in found.rows)
+        return EpochRows(found.writer, found.epoch, tuple(row for row in same if row is not None))
 
     def _commit(self, sql: Sql, asked: CommitState) -> Answer:
         session = asked.session.encode()
         if not is_current(sql, asked):
             return NotOwner()
-        self._new[session] = write_state(sql, session, self._state(sql, session), asked.state)
+        write_change(sql, session, asked.change)
         return StateCommitted(sql.aged_ns)
-
-    def _state(self, sql: Sql, session: bytes) -> KnownState:
-        """What is committed: as we know it, unless somebody else has been here."""
-        found = one(sql, REVISION, session=session)
-        assert found is not None
-        known = self._new.get(session) or self._known.get(session)
-        if known is not None and known.revision == found[0]:
-            return known
-        return read_state(sql, session, found[1].decode())
 
     def _mark(self, sql: Sql, asked: MarkDelivered) -> None:
         self.mark_run(sql, asked, asked.until)
@@ -361,14 +355,14 @@ def _by_epoch(writer: bytes, rows: list[tuple[Any, ...]], markers: Any, now_ns: 
     )
 
 
-def to_queued(row: tuple[Any, ...]) -> Queued:
+def to_queued(row: tuple[Any, ...], stored_ns: int = 0) -> Queued:
     """A row (epoch, number, message, filter, qos, until_ns, ...)."""
-    return Queued(row[1], row[2].decode(), row[3].decode(), row[4], row[5])
+    return Queued(row[1], row[2].decode(), row[3].decode(), row[4], row[5], stored_ns)
 
 
 def _as_read(row: tuple[Any, ...], now_ns: int) -> Queued:
     """A row of `ROWS`; it says whether its message is there."""
-    queued = to_queued(row)
+    queued = to_queued(row, row[TIME_OF_ROW])
     return without_message(queued, now_ns) if row[9] else queued
 
 

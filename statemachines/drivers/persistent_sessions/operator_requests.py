@@ -153,8 +153,8 @@ def delete_rows(sql: Sql, asked: DeleteRows) -> int:
     given = {"session": asked.session.encode(), "none": b""}
     last = one(sql, LAST_OF_PAGE, **given, skipped=asked.limit - 1)
     if last is None:
-        return sql.run(DELETE_REST, **given)
-    return sql.run(DELETE_PAGE, **given, **dict(zip(("writer", "epoch", "number", "tag"), last, strict=True)))
+        return sql.count(DELETE_REST, **given)
+    return sql.count(DELETE_PAGE, **given, **dict(zip(("writer", "epoch", "number", "tag"), last, strict=True)))
 
 
 def _count(sql: Sql, statement: str, **values: Any) -> int:

@@ -50,7 +50,7 @@ OLD: Final = f"SELECT message FROM @fan_out WHERE time_ns <= :time_ns ORDER BY t
 def keep_packet(sql: Sql, packet: PublisherPacket, message: str) -> bool:
     """Keep the id; whether it was not kept yet."""
     values = {"session": packet.session.encode(), "packet": packet.packet, "message": message.encode()}
-    return bool(sql.run(KEEP, **values))
+    return bool(sql.count(KEEP, **values))
 
 
 def release_packet(sql: Sql, packet: PublisherPacket) -> None:

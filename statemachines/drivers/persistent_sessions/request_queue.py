@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutCarried, PutMessage, StoreRows
-from statemachines.drivers.persistent_sessions.request_runs import follows
+from statemachines.drivers.persistent_sessions.request_runs import joins
 from statemachines.drivers.persistent_sessions.store import Asked, NodeLife, SessionStore, is_read
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
@@ -29,8 +29,7 @@ BATCH_MAX: Final = 500
 """Statements in one transaction."""
 
 ROWS_MAX: Final = 5_000
-"""Rows that are stored or marked in one transaction; where marks stand one behind the other they count as one
-statement."""
+"""Rows that are stored or marked in one transaction."""
 
 BYTES_MAX: Final = 16 * 2**20
 """Bytes of payload that are stored in one transaction, but for one message that is larger."""
@@ -99,12 +98,12 @@ class RequestQueue:
                 take(answer)
 
     def _next_batch(self) -> list[tuple[Asked, Taker]]:
-        """What comes next; marks of rows one behind the other are one statement, and count as one."""
+        """What comes next; what is carried out together counts as one statement."""
         waiting = self._waiting
         batch = [waiting.popleft()]
         statements, rows, size = 1, rows_of(batch[0][0]), size_of(batch[0][0])
         while waiting and rows < ROWS_MAX:
-            statements += not follows(batch[-1][0], waiting[0][0])
+            statements += not joins(batch[-1][0], waiting[0][0])
             size += size_of(waiting[0][0])
             if statements > BATCH_MAX or size > BYTES_MAX:
                 break

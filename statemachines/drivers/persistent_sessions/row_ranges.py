@@ -28,8 +28,8 @@ EPOCHS: Final = (
     " WHERE sessions.session IN ({keys})"
 )
 THERE: Final = (
-    "SELECT number, message FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
-    f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED}"
+    "SELECT number, message, time_ns FROM @session_rows WHERE session = :session AND writer = :writer"
+    f" AND epoch = :epoch AND number BETWEEN :first AND :last AND tag = {UNDELIVERED}"
 )
 
 Key = tuple[bytes, bytes]
@@ -89,8 +89,7 @@ class _RangeWriter:
         if place.epoch != asked.epoch:
             return RowFenced(place.epoch)
         if asked.first_number <= place.last:
-            self._check_there(asked, place.last)
-            return RowStored()
+            return RowStored(self._check_there(asked, place.last))
         if asked.first_number != place.last + 1:
             number = asked.first_number
             raise self._damage(f"{asked.writer} stores number {number} for {asked.session} after {place.last}")
@@ -108,10 +107,11 @@ class _RangeWriter:
         ]  # fmt: skip
         self._places[key] = place._replace(last=asked.last_number)
         self._changed[key] = None
-        return RowStored()
+        return RowStored(self._sql.now_ns)
 
-    def _check_there(self, asked: PutRows, last: int) -> None:
-        """Rows that are there, or have been: the same ones, or somebody has numbered two alike."""
+    def _check_there(self, asked: PutRows, last: int) -> int:
+        """Rows that are there, or have been: the same ones, or somebody has numbered two alike; since when (0: none is
+        there any more)."""
         self._write()
         if asked.last_number > last:
             number = asked.last_number
@@ -120,11 +120,12 @@ class _RangeWriter:
             THERE, session=asked.session.encode(), writer=asked.writer.encode(), epoch=asked.epoch,
             first=asked.first_number, last=asked.last_number,
         )  # fmt: skip
-        there = {number: message.decode() for number, message in found}
+        there = {number: message.decode() for number, message, _ in found}
         for row in asked.rows:
             known = there.get(row.number, row.message)
             if known not in (row.message, ""):  # its message may have been dropped since
                 raise self._damage(f"{asked.writer} stores {row.message} for {asked.session} where {known} is")
+        return min((time_ns for _, _, time_ns in found), default=0)
 
     def _write(self) -> None:
         """The rows, and how far each writer has come."""

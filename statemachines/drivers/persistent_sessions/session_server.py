@@ -45,6 +45,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadOptions,
     ReadPackets,
     ReadPage,
+    ReadStoreTime,
     ReleasePacket,
     RetainedFull,
     Routes,
@@ -113,7 +114,7 @@ from statemachines.persistent_sessions.request import Fence, PutRows, ReadPendin
 from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner, owner_of
-from statemachines.persistent_sessions.session_host_record import Handed
+from statemachines.persistent_sessions.session_host_record import Handed, RoutedMessage
 from statemachines.persistent_sessions.times import MS
 
 if TYPE_CHECKING:
@@ -173,9 +174,12 @@ class Unstored(NamedTuple):
 class ClientConnection:
     """A client: `say` to it; when it was `heard_ns` last; `owner` of its session ("": none), and who brings it that
     session's messages; `rights`: what it may do; `changes` of its subscriptions, and messages it is `publishing` (and
-    their `bytes`), that are under way; what it has `acknowledged` in this turn of the loop."""
+    their `bytes`), that are under way; what it has `acknowledged` in this turn of the loop; `since_ns`: when it has
+    published first, by the store's time (None: it has not; 0: that is being asked for)."""
 
-    __slots__ = ("acknowledged", "bytes", "changes", "courier", "heard_ns", "owner", "publishing", "rights", "say")
+    __slots__ = (
+        "acknowledged", "bytes", "changes", "courier", "heard_ns", "owner", "publishing", "rights", "say", "since_ns",
+    )  # fmt: skip
 
     def __init__(self, say: Say, heard_ns: int, rights: ClientRights) -> None:
         self.say = say
@@ -186,6 +190,7 @@ class ClientConnection:
         self.publishing = 0
         self.bytes = 0
         self.courier: Outbox | None = None
+        self.since_ns: int | None = None
         self.acknowledged: list[Acknowledgement] = []
 
 
@@ -245,6 +250,7 @@ class SessionServer:
         self._without_groups = RateLimitedLog(clock)
         """Sessions that subscribe groups, where nothing brings their messages."""
         self._unstored: dict[str, Unstored] = {}
+        self._handing: list[RoutedMessage] = []
         self.session_ended = asyncio.Event()
         """A connection has ended here, or taken a session: a will may be due."""
         self._wills: dict[str, SessionWill] = {}
@@ -715,14 +721,29 @@ class SessionServer:
                 return
             routes = of_sessions(its)
             if not routes:
-                self._answer(life, visitor, asked, is_matched=bool(its or without))  # its own filter may match
+                # A group's stream may have it, and a filter of its own may match.
+                self._answer(life, visitor, asked, is_matched=bool(its or without))
                 return
-            handed = [Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns) for one in routes]
+            since_ns = visitor.since_ns or 0
+            handed = [
+                Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns, since_ns) for one in routes
+            ]
             unstored = Unstored(Payload(asked.topic, asked.payload, head), stored, packet is not None)
             self.hand(message, unstored, handed)
 
+        self._ask_since(visitor)
         given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
         self._desk.give(PutMessage(*given, packet, without), take)
+
+    def _ask_since(self, visitor: ClientConnection) -> None:
+        """What it has published at other nodes was stored before it publishes here: the time is answered first."""
+
+        def take(since_ns: int) -> None:
+            visitor.since_ns = since_ns
+
+        if visitor.since_ns is None:
+            visitor.since_ns = 0
+            self._desk.give(ReadStoreTime(), take)
 
     def append(self, payload: Payload, take: Callable[[], None]) -> None:
         """Append a message of the node's own to the stream of its topic, and store it for sessions; `take` hears when
@@ -786,7 +807,14 @@ class SessionServer:
         """To the writers of these sessions; the message itself is in the database."""
         self._payloads.put(message, unstored.payload)
         self._unstored[message] = unstored
-        self._runtime.act(lambda now_ns: self._host.publish(message, handed, now_ns))
+        self._handing.append(RoutedMessage(message, tuple(handed)))
+        if len(self._handing) == 1:
+            self._soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        """All that were stored together."""
+        messages, self._handing = self._handing, []
+        self._runtime.act(lambda now_ns: self._host.publish(messages, now_ns))
 
     def prepare_request(self, request: Request) -> Request | HostRequest:
         """As the database is asked: rows go with their messages, and rows come with payloads that will be wanted."""

@@ -97,7 +97,7 @@ def _take(sql: Sql, origin: Origin) -> bool:
     """Whether no session has had the message yet; it counts as had from now on."""
     group = origin.group.encode()
     if not origin.stream:
-        return bool(sql.run(TAKE_RETURNED, message=origin.message.encode(), filter=group))
+        return bool(sql.count(TAKE_RETURNED, message=origin.message.encode(), filter=group))
     stream = origin.stream.encode()
     known = one(sql, NEXT, filter=group, stream=stream)
     is_first = is_first_time(None if known is None else known[0], origin.offset)

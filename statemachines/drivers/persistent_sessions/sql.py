@@ -19,17 +19,34 @@ PIECE: Final = 200
 
 class Sql(Protocol):
     """One transaction.  Statements name their values `:name` and their tables `@table`; `now_ns`: its time, greater
-    than that of every commit before it where it writes; `aged_ns`: up to when ages count."""
+    than that of every commit before it where it writes; `seen_ns`: that of the last commit that it sees, its own
+    included; `aged_ns`: up to when ages count."""
 
-    now_ns: int
-    aged_ns: int
+    @property
+    def now_ns(self) -> int:
+        """Its time."""
+        ...
+
+    @property
+    def seen_ns(self) -> int:
+        """Of the last commit that it sees."""
+        ...
+
+    @property
+    def aged_ns(self) -> int:
+        """Up to when ages count."""
+        ...
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """The rows of a query."""
         ...
 
-    def run(self, statement: str, **values: Any) -> int:
-        """How many rows it changed."""
+    def run(self, statement: str, **values: Any) -> None:
+        """Have it carried out before the next query, or the commit, at the latest."""
+        ...
+
+    def count(self, statement: str, **values: Any) -> int:
+        """Have it carried out: how many rows it changed."""
         ...
 
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -48,9 +48,10 @@ STAMP: Final = "UPDATE store SET time_ns = ?, ahead_ns = ?, stopped_ns = ?"
 class SqliteSql:
     """A transaction on a file."""
 
-    def __init__(self, connection: sqlite3.Connection, now_ns: int, aged_ns: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, now_ns: int, aged_ns: int, seen_ns: int) -> None:
         self._connection = connection
         self.now_ns = now_ns
+        self.seen_ns = seen_ns
         self.aged_ns = aged_ns
 
     @classmethod
@@ -59,19 +60,22 @@ class SqliteSql:
         known = StoreTime(*connection.execute(TIME).fetchone())
         found = next_time(known, clock_ns, None) if watch is None else watch.commit(known, clock_ns)
         connection.execute(STAMP, (found.time_ns, found.ahead_ns, found.stopped_ns))
-        return cls(connection, found.time_ns, found.age_limit_ns(found.time_ns))
+        return cls(connection, found.time_ns, found.age_limit_ns(found.time_ns), found.time_ns)
 
     @classmethod
     def reading(cls, connection: sqlite3.Connection, clock_ns: int, watch: TimeWatch | None) -> SqliteSql:
         """One that has begun, and reads."""
         known = StoreTime(*connection.execute(TIME).fetchone())
         now_ns = time_of_read(known, clock_ns, None) if watch is None else watch.read(known, clock_ns)
-        return cls(connection, now_ns, known.age_limit_ns(now_ns))
+        return cls(connection, now_ns, known.age_limit_ns(now_ns), known.time_ns)
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(_plain(statement), values).fetchall()
 
-    def run(self, statement: str, **values: Any) -> int:
+    def run(self, statement: str, **values: Any) -> None:
+        self.count(statement, **values)
+
+    def count(self, statement: str, **values: Any) -> int:
         return self._connection.execute(_plain(statement), values).rowcount
 
     def streams(self) -> GuestStreams:

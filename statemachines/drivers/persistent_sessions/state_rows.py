@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
-
-import msgspec
 
 from statemachines.drivers.persistent_sessions.sql import Sql, one
 from statemachines.kernel import Map
-from statemachines.persistent_sessions.in_flight_record import SENT, TAKEN, InFlightRecord, InFlightStatus
+from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
 from statemachines.persistent_sessions.message import Queued
-from statemachines.persistent_sessions.request import SessionState, without_over
+from statemachines.persistent_sessions.request import SessionState, StateChange
 
 TABLES: Final = ("taken", "packets", "queued")
 
@@ -28,24 +26,19 @@ PUT_PACKET: Final = (
     " until_ns = excluded.until_ns"
 )
 DELETE_PACKETS: Final = "DELETE FROM @packets WHERE session = :session AND packet BETWEEN :first AND :last"
+QUEUED_ENDS: Final = (
+    "SELECT coalesce((SELECT min(place) FROM @queued WHERE session = :session), 0),"
+    " coalesce((SELECT max(place) FROM @queued WHERE session = :session), -1)"
+)
 DELETE_QUEUED: Final = "DELETE FROM @queued WHERE session = :session AND place < :first"
 WRITE_REVISION: Final = "UPDATE @sessions SET revision = revision + 1, places = :places WHERE session = :session"
 PUT_QUEUED: Final = "INSERT INTO @queued VALUES (:session, :place, :number, :message, :filter, :qos, :until_ns)"
 
 
-class KnownState(msgspec.Struct, frozen=True):
-    """What is committed, as it was at this `revision`; `first`: the place of the first that is queued."""
-
-    revision: int
-    state: SessionState
-    first: int
-
-
-def read_state(sql: Sql, session: bytes, client: str) -> KnownState:
+def read_state(sql: Sql, session: bytes, client: str) -> SessionState:
     """The state of a session that is there."""
-    found = one(sql, "SELECT revision, places FROM @sessions WHERE session = :session", session=session)
+    found = one(sql, "SELECT places FROM @sessions WHERE session = :session", session=session)
     assert found is not None
-    revision, places = found
     taken = {
         writer.decode(): (epoch, number)
         for writer, epoch, number in sql.all(
@@ -61,49 +54,28 @@ def read_state(sql: Sql, session: bytes, client: str) -> KnownState:
         )
     }
     queued = sql.all(
-        "SELECT place, number, message, filter, qos, until_ns FROM @queued WHERE session = :session ORDER BY place",
+        "SELECT number, message, filter, qos, until_ns FROM @queued WHERE session = :session ORDER BY place",
         session=session,
     )
-    state = SessionState(Map(taken), Map(packets), tuple(_queued(*row[1:]) for row in queued), places)
-    return KnownState(revision, state, queued[0][0] if queued else 0)
+    return SessionState(Map(taken), Map(packets), tuple(_queued(*row) for row in queued), found[0])
 
 
-def write_state(sql: Sql, session: bytes, known: KnownState, state: SessionState) -> KnownState:
-    """What has changed since `known`, but for what is over and was in no state before; what is known now."""
-    before = known.state.packets
-    # Thousands may be in flight, and few of them change: those that are the very objects that were committed do not.
-    touched = [packet for packet, one in state.packets.items() if before.get(packet) is not one]
-    if any(state.packets[packet].queued.until_ns for packet in touched):
-        state = without_over(known.state, state, sql.aged_ns)
-    _write_taken(sql, session, known.state, state)
-    _write_packets(sql, session, known.state, state, [packet for packet in sorted(touched) if packet in state.packets])
-    first = _write_queued(sql, session, known, state)
-    sql.run(WRITE_REVISION, session=session, places=state.places)
-    return KnownState(known.revision + 1, state, first)
+def write_change(sql: Sql, session: bytes, change: StateChange) -> None:
+    """What a commit changes, but for packets that begin with what is over."""
+    taken = sorted(change.taken.items())
+    sql.put_many(PUT_TAKEN, [(session, writer.encode(), epoch, number) for writer, (epoch, number) in taken])
+    for first, last in runs_of_numbers(change.ended):
+        sql.run(DELETE_PACKETS, session=session, first=first, last=last)
+    sql.put_many(PUT_PACKET, [_packet_row(session, one) for one in change.list_packets(sql.aged_ns)])
+    if change.dequeued or change.queued:
+        _write_queued(sql, session, change)
+    sql.run(WRITE_REVISION, session=session, places=change.places)
 
 
 def delete_state(sql: Sql, session: bytes) -> None:
     """All of it."""
     for table in TABLES:
         sql.run(f"DELETE FROM @{table} WHERE session = :session", session=session)
-
-
-def _write_taken(sql: Sql, session: bytes, before: SessionState, after: SessionState) -> None:
-    changed = sorted((writer, at) for writer, at in after.taken.items() if before.taken.get(writer) != at)
-    sql.put_many(PUT_TAKEN, [(session, writer.encode(), epoch, number) for writer, (epoch, number) in changed])
-    for writer in sorted(writer for writer in before.taken if writer not in after.taken):
-        sql.run(
-            "DELETE FROM @taken WHERE session = :session AND writer = :writer", session=session, writer=writer.encode()
-        )  # fmt: skip
-
-
-def _write_packets(sql: Sql, session: bytes, before: SessionState, after: SessionState, touched: Sequence[int]) -> None:
-    known, kept = before.packets, after.packets
-    if len(known) + sum(packet not in known for packet in touched) > len(kept):
-        for first, last in runs_of_numbers(packet for packet in known if packet not in kept):
-            sql.run(DELETE_PACKETS, session=session, first=first, last=last)
-    changed = [packet for packet in touched if _is_changed(known.get(packet), kept[packet])]
-    sql.put_many(PUT_PACKET, [_packet_row(session, kept[packet]) for packet in changed])
 
 
 def runs_of_numbers(numbers: Iterable[int]) -> list[tuple[int, int]]:
@@ -117,50 +89,20 @@ def runs_of_numbers(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _is_changed(known: InFlightRecord | None, one: InFlightRecord) -> bool:
-    """Whether its row is to be written.  That it was sent meanwhile is no reason: what was taken and what was sent
-    comes again alike, since nobody knows whether it was sent (PS-168)."""
-    if known is one or known is None:
-        return known is None
-    if known.status is TAKEN and one.status is SENT:
-        return (known.packet, known.place) != (one.packet, one.place) or known.queued != one.queued
-    return known != one
-
-
 def _packet_row(session: bytes, one: InFlightRecord) -> tuple[Any, ...]:
     return (session, one.packet, one.place, STATUS[one.status], *_row(one.queued))
 
 
-def _write_queued(sql: Sql, session: bytes, known: KnownState, state: SessionState) -> int:
-    """Some are gone from the front, some have come at the end: the place of the first that is queued now."""
-    before, after = known.state.queued, state.queued
-    gone = _gone_from_front(before, after)
-    kept = len(before) - gone
-    first = known.first + gone
-    if gone:
-        sql.run(DELETE_QUEUED, session=session, first=first)
-    new = enumerate(after[kept:], first + kept)
-    sql.put_many(PUT_QUEUED, [(session, place, *_row(row)) for place, row in new])
-    return first
-
-
-def _gone_from_front(before: tuple[Queued, ...], after: tuple[Queued, ...]) -> int:
-    """How many of `before` are gone, if the rest of it is how `after` begins."""
-    for count, first in enumerate(before if after else ()):
-        if first == after[0] and _goes_on(before, count, after):
-            return count
-    return len(before)
-
-
-def _goes_on(before: tuple[Queued, ...], count: int, after: tuple[Queued, ...]) -> bool:
-    kept = len(before) - count
-    if kept > len(after):
-        return False
-    # A session takes from the front and adds at the end.  Where the first and the last that are kept are the very
-    # objects that were committed, so are all between: a look at tens of thousands would cost more than the commit.
-    if after[0] is before[count] and after[kept - 1] is before[-1]:
-        return True
-    return after[:kept] == before[count:]
+def _write_queued(sql: Sql, session: bytes, change: StateChange) -> None:
+    """Some are gone from the front, some have come at the end."""
+    found = one(sql, QUEUED_ENDS, session=session)
+    assert found is not None
+    first, last = found
+    if change.dequeued:
+        sql.run(DELETE_QUEUED, session=session, first=first + change.dequeued)
+    sql.put_many(
+        PUT_QUEUED, [(session, place, *_row(row)) for place, row in enumerate(change.queued, last + 1)]
+    )  # fmt: skip
 
 
 def _row(queued: Queued) -> tuple[int, bytes, bytes, int, int]:

@@ -79,8 +79,8 @@ def _is_of_reads(kind: type[Any]) -> bool:
 
 
 def is_promise_free(request: Asked) -> bool:
-    """Nobody outside is told that it is stored: its rows come in a later request (D-510)."""
-    return isinstance(request, PutMessage) and not request.retain
+    """Where there are no groups, nobody outside is told that it is stored: its rows come in a later request (D-510)."""
+    return isinstance(request, PutMessage) and not (request.retain or request.is_once or request.is_appended)
 
 
 class NodeLife(msgspec.Struct, frozen=True):
@@ -119,7 +119,7 @@ class SessionStore:
             opened = self._database.reading if is_read(request) else self._database.writing
             with opened(self._watch) as sql:
                 answer = self._answer(sql, request)
-            self._settle()
+            self._host.settle()
             return answer
 
         return await self._database.run(lambda: self._attempt(work))
@@ -171,7 +171,7 @@ class SessionStore:
 
         def work() -> bool:
             with self._database.writing() as sql:
-                return bool(sql.run("UPDATE @store SET stopped_ns = 0 WHERE stopped_ns > 0"))
+                return bool(sql.count("UPDATE @store SET stopped_ns = 0 WHERE stopped_ns > 0"))
 
         return await self._database.run(work)
 
@@ -189,12 +189,12 @@ class SessionStore:
         try:
             return work()
         except BaseException:
-            self._machine.forget()
             self._host.forget()
             raise
 
     def _carry_out(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
-        with self._database.writing(self._watch, may_lose=all(map(is_promise_free, requests))) as sql:
+        may_lose = self._host.matcher is None and all(map(is_promise_free, requests))
+        with self._database.writing(self._watch, may_lose=may_lose) as sql:
             committed = self._check(sql, life)
             if committed == batch and self._tried[0] == batch:
                 return self._tried[1]  # it was carried out, and the answer was lost
@@ -203,12 +203,8 @@ class SessionStore:
             answers = self._answers(sql, requests)
             sql.run(WRITE_BATCH, batch=batch, name=life.node.encode())
             self._tried = (batch, answers)
-        self._settle()
-        return answers
-
-    def _settle(self) -> None:
-        self._machine.settle()
         self._host.settle()
+        return answers
 
     def _answers(self, sql: Sql, requests: Sequence[Asked]) -> list[Any]:
         answers: list[Any] = []

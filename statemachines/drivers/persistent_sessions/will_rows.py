@@ -74,7 +74,7 @@ def drop_will(sql: Sql, connection: bytes) -> None:
 
 def take_will(sql: Sql, connection: bytes) -> bool:
     """It is sent in this transaction; False: it was, or is not due."""
-    return bool(sql.run(TAKE, connection=connection))
+    return bool(sql.count(TAKE, connection=connection))
 
 
 def find_ended(sql: Sql) -> list[tuple[bytes, int]]:

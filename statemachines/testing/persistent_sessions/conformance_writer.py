@@ -63,6 +63,7 @@ def say_rows(record: WriterRecord) -> Iterator[Event]:
     """What publishers hand over, one after the other, and an owner that is live and wants one marker."""
     yield from (Start(), LiveKnown(OWNERS[1], 1), MarkerWanted(SESSION, OWNERS[1], 1, 1))
     yield Hand("m2", "b", 2, 7) if record.last else Hand("m1", "a/#", 1, 0)
+    yield Hand("m3", "c", 1, 0, more=True)
 
 
 def say_markers(record: WriterRecord) -> Iterator[Event]:

@@ -37,6 +37,7 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
     SubscribeLive,
     UnsubscribeLive,
+    change_state,
 )
 
 SESSION = "s1"
@@ -101,7 +102,7 @@ class OneSession:
                 same = (replace(one, rows=tuple(row for row in one.rows if row in rows)) for one, rows in there)
                 return state, (RowsConfirmed(tuple(same)),)
             case CommitState():
-                return replace(state, state=request.state), (StateCommitted(),)
+                return replace(state, state=change_state(state.state, request.change, 0)), (StateCommitted(),)
         assert isinstance(request, MarkDelivered | UnsubscribeLive)
         return state, ()
 

@@ -34,7 +34,7 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
     SubscribeLive,
     UnsubscribeLive,
-    without_over,
+    change_state,
 )
 from statemachines.testing.persistent_sessions.one_session import SESSION, OneSession
 from statemachines.testing.persistent_sessions.one_session import Stored as StoredRows
@@ -86,8 +86,8 @@ class PlayedDatabase(OneSession):
             case LoadSession():
                 return replace(state, token=token), (SessionLoaded(SESSION, state.state, state.time_ns),)
             case CommitState():
-                left = without_over(state.state, request.state, state.time_ns)
-                return replace(state, state=left, token=token), (StateCommitted(state.time_ns),)
+                after = change_state(state.state, request.change, state.time_ns)
+                return replace(state, state=after, token=token), (StateCommitted(state.time_ns),)
             case SubscribeLive():
                 return state, (SubscribedLive(tuple(sorted(state.epochs)), state.gone),)
             case PutRows() | PutMarker():

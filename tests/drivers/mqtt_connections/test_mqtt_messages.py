@@ -284,3 +284,20 @@ def test_a_shared_filter_is_refused_where_the_node_knows_no_groups(store):
             assert await client.ask(packet) == SubackPacket(1, (0x9E, 1))
 
     run(main())
+
+
+def test_PS_481_an_mqtt_publisher_that_connects_to_another_node_keeps_its_order(store):
+    """The other node is not linked to that of the subscriber."""
+
+    async def main():
+        async with mqtt_node(store, "a") as here, mqtt_node(store, "b") as there, MqttSocket(here.address) as client:
+            await client.connect("r")
+            await subscribe(client)
+            for turn, node in enumerate((there, here, there, here)):
+                async with MqttSocket(node.address) as publisher:
+                    await publisher.connect("w", clean_start=False, properties=KEPT)
+                    for number in range(3):
+                        await publish(publisher, str(3 * turn + number).encode())
+            assert [int((await receive(client)).payload) for _ in range(12)] == list(range(12))
+
+    run(main())

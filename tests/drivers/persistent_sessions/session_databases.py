@@ -13,6 +13,7 @@ from statemachines.drivers.persistent_sessions.host_request import Beat, PutMess
 from statemachines.drivers.persistent_sessions.life_requests import sessions_kept
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.persistent_sessions.tables import NAMES
+from statemachines.kernel import Map
 from statemachines.persistent_sessions.collector_request import (
     ClientsRead,
     DeleteMessage,
@@ -82,6 +83,18 @@ MS = 1_000_000
 SECOND = 1_000 * MS
 
 
+TIMES = ("stored_ns", "complete_ns", "seen_ns")
+
+
+def without_times(found):
+    """Answers without the times of rows, which no other database has."""
+    if type(found) in (tuple, list):
+        return type(found)(map(without_times, found))
+    fields = getattr(found, "__struct_fields__", ())
+    values = {name: 0 if name in TIMES else without_times(getattr(found, name)) for name in fields}
+    return replace(found, **values) if values else found
+
+
 class Clock:
     """What a test sets."""
 
@@ -92,15 +105,34 @@ class Clock:
         return self.now
 
 
-def run(url, play, **options):
-    """`await play(store, clock)` on the store at `url`, of which `n1` is a node."""
+class Untimed:
+    """A store whose answers are without the times of rows."""
+
+    def __init__(self, store):
+        self._store = store
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    async def ask(self, request):
+        return without_times(await self._store.ask(request))
+
+    async def do(self, request):
+        return without_times(await self._store.do(request))
+
+    async def carry_out(self, life, batch, requests):
+        return without_times(await self._store.carry_out(life, batch, requests))
+
+
+def run(url, play, *, timed=False, **options):
+    """`await play(store, clock)` on the store at `url`, of which `n1` is a node; `timed`: rows have their times."""
 
     async def body():
         clock = Clock()
         store = open_session_store(url, clock=clock, **options)
         try:
             await store.begin_life("n1", 1_000)
-            return await play(store, clock)
+            return await play(store if timed else Untimed(store), clock)
         finally:
             await store.close()
 
@@ -209,7 +241,7 @@ class Real:
         asked = [Subscribe(self.session, connected.token, f"{self.session}/#", 1)]
         asked += [PutMessage(self.real(message), f"{self.session}/x", b"", 1) for message in MESSAGES]
         await self.store.carry_out(lives[0], 1, asked)
-        self.taken = {}
+        self.taken = Map()
         self.first = connected.token - 1
         return self
 
@@ -229,8 +261,8 @@ class Real:
             request = replace(request, token=request.token + self.first)
         answers = await self.store.ask(self.with_keys(self.with_messages(request)))
         if type(known).__name__ == "CommitState" and type(answers[0]).__name__ == "StateCommitted":
-            self.taken = known.state.taken
-        return tuple(tidy(self.without(one), self.taken, request) for one in answers)
+            self.taken = self.taken.update(known.change.taken)
+        return tuple(tidy(self.without(without_times(one)), self.taken, request) for one in answers)
 
     def with_messages(self, request):
         """Ids of messages are those of this session."""
@@ -241,8 +273,11 @@ class Real:
                 replace(one, rows=tuple(self.renamed(row, self.real) for row in one.rows)) for one in request.found
             )
             return replace(request, found=tuple(found))
-        if hasattr(request, "state"):
-            return replace(request, state=self.renamed_state(request.state, self.real))
+        if hasattr(request, "change"):
+            change = request.change
+            packets = tuple(self.renamed_packet(one, self.real) for one in change.packets)
+            queued = tuple(self.renamed(one, self.real) for one in change.queued)
+            return replace(request, change=replace(change, packets=packets, queued=queued))
         if isinstance(request, DeleteMessage):
             return replace(request, message=self.real(request.message))
         return replace(request, after=self.real(request.after)) if isinstance(request, ReadMessages) else request
@@ -290,9 +325,12 @@ class Real:
     def renamed_state(self, state, name):
         packets = state.packets
         for packet, one in state.packets.items():
-            client = self.client if name == self.real else "c1"
-            packets = packets.set(packet, replace(one, client=client, queued=self.renamed(one.queued, name)))
+            packets = packets.set(packet, self.renamed_packet(one, name))
         return replace(state, packets=packets, queued=tuple(self.renamed(one, name) for one in state.queued))
+
+    def renamed_packet(self, one, name):
+        client = self.client if name == self.real else "c1"
+        return replace(one, client=client, queued=self.renamed(one.queued, name))
 
     async def live(self, writer, up):
         await self.store.do(Beat(writer, 1_000_000 if up else 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from session_databases import MESSAGES, WRITERS
 
+from statemachines.kernel import Map
 from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
@@ -24,9 +25,11 @@ from statemachines.persistent_sessions.request import (
     RowStored,
     SessionLoaded,
     SessionState,
+    StateChange,
     StateCommitted,
     SubscribeLive,
     UnsubscribeLive,
+    change_state,
 )
 
 S = "s1"
@@ -113,25 +116,20 @@ class Player:
         return ConfirmRows(S, token, (EpochRows(writer, epoch, rows),))
 
     def take(self, writer, epoch, number, token):
-        state = SessionState(
-            self.state.taken.set(writer, (epoch, number)), self.state.packets, self.state.queued, self.state.places
-        )
-        return CommitState(S, token, state)
+        return CommitState(S, token, StateChange(Map({writer: (epoch, number)}), places=self.state.places))
 
     def queue(self, gone, more, token):
         added = tuple(queued(self.count + place, MESSAGES[place]) for place in range(more))
         self.count += more
-        rest = (*self.state.queued[gone:], *added)
-        return CommitState(S, token, SessionState(self.state.taken, self.state.packets, rest, self.state.places))
+        dequeued = min(gone, len(self.state.queued))
+        return CommitState(S, token, StateChange(dequeued=dequeued, queued=added, places=self.state.places))
 
     def packet(self, packet, status, token):
-        packets = self.state.packets
+        places = self.state.places
         if status is InFlightStatus.DONE:
-            packets = packets.delete(packet) if packet in packets else packets
-        else:
-            packets = packets.set(packet, InFlightRecord(packet, "c1", queued(packet), self.state.places, status))
-        state = SessionState(self.state.taken, packets, self.state.queued, self.state.places + 1)
-        return CommitState(S, token, state)
+            return CommitState(S, token, StateChange(ended=(packet,), places=places + 1))
+        one = InFlightRecord(packet, "c1", queued(packet), places, status)
+        return CommitState(S, token, StateChange(packets=(one,), places=places + 1))
 
     def mark(self, writer, epoch, number, last):
         return MarkDelivered(S, writer, epoch, number, last if last >= number else 0)
@@ -147,6 +145,6 @@ class Player:
                 case PutRows(), RowStored():
                     self.last[asked.writer, asked.epoch] = asked.last_number
                 case CommitState(), StateCommitted():
-                    self.state = asked.state
+                    self.state = change_state(self.state, asked.change, 0)
                 case LoadSession(), SessionLoaded(_, state):
                     assert state == self.state

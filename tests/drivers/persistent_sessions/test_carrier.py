@@ -15,6 +15,7 @@ from msgspec import structs
 from session_databases import connect
 from session_databases import run as run_stores
 from session_nodes import QUICK, lose_store, node_of, run, take, until, where
+from state_changes import change_to
 
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions import (
@@ -566,7 +567,7 @@ def test_PS_263_what_waits_is_what_was_not_handed_out_whoever_has_stored_it(url)
         queued = tuple(Queued(number, f"m{number}", GROUP, 1) for number in (1, 2))
         (loaded,) = await store.ask(LoadSession("c", "h", one.token))
         state = structs.replace(loaded.state, taken=loaded.state.taken.set("n1", (1, 2)), queued=queued[1:])
-        await store.ask(CommitState("s1", one.token, state))
+        await store.ask(CommitState("s1", one.token, change_to(state)))
         assert await store.do(CountWaiting("s1", GROUP, 100)) == 3
         await store.do(Unsubscribe("s1", one.token, GROUP))
         assert await store.do(ReadGroups("s1")) == ("$queue/a",)

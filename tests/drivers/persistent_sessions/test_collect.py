@@ -9,6 +9,7 @@ import time
 
 import pytest
 from session_databases import MS, connect, run
+from state_changes import change_to
 
 from statemachines.drivers.persistent_sessions.collect import run_collector
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
@@ -62,7 +63,7 @@ async def stored(store):
     for number in range(1, 5):
         await store.do(PutMessage(f"m{number}", "a/b", b"", 1))
         await store.ask(PutRows("s1", "n1", 1, (Queued(number, f"m{number}", "a/+", 1),)))
-    await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, 2)}))))
+    await store.ask(CommitState("s1", one.token, change_to(SessionState(Map({"n1": (1, 2)})))))
     other = await connect(store, "s2", "c2")
     await store.ask(LeaveSession("c2", "s2", other.token, 400))
     await store.ask(UnlockClient("c2", "h"))
@@ -181,7 +182,7 @@ def test_a_collector_and_writers_at_once_lose_nothing(url):
                 if number % 3 == 0:
                     (pending,) = await store.ask(ReadPending("s1"))
                     came += [row.message for part in pending.found for row in part.rows]
-                    await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, number)}))))
+                    await store.ask(CommitState("s1", one.token, change_to(SessionState(Map({"n1": (1, number)})))))
             for task in collectors:
                 assert not task.done()
                 task.cancel()
@@ -213,7 +214,7 @@ async def taken(store, count):
     for number in range(1, count + 1):
         await store.do(PutMessage(f"m{number:03}", "a/b", b"", 1))
         await store.ask(PutRows("s1", "n1", 1, (Queued(number, f"m{number:03}", "a/+", 1),)))
-    await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, count - 1)}))))
+    await store.ask(CommitState("s1", one.token, change_to(SessionState(Map({"n1": (1, count - 1)})))))
 
 
 async def left(store):

@@ -39,7 +39,7 @@ from statemachines.persistent_sessions.request import (
     PutMarker,
     PutRows,
     ReadPending,
-    SessionState,
+    StateChange,
 )
 from statemachines.testing.persistent_sessions.garbage import OLD_MS, Garbage, Row, Tables, of_every_kind
 from statemachines_spec.explorer.actor import Envelope
@@ -418,7 +418,7 @@ def play(url, *moves, abandons=False):
 
 STORED = (
     row(1, "m1"), row(2, "m2"), row(3, "m3"), row(1, "m4", "w2"), PutMarker(S, "w1", 1, 4, 1, 1),
-    CommitState(S, 1, SessionState(Map({"w1": (1, 2)}), queued=(queued(2),), places=1)), MarkDelivered(S, "w1", 1, 1),
+    CommitState(S, 1, StateChange(Map({"w1": (1, 2)}), queued=(queued(2),), places=1)), MarkDelivered(S, "w1", 1, 1),
 )  # fmt: skip
 
 

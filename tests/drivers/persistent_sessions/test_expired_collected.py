@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from session_databases import MS, SECOND, connect, new_url, run
 from session_nodes import node_of, take, until, where
 from session_nodes import run as run_nodes
+from state_changes import change_to
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.collect import run_collector
@@ -84,7 +85,7 @@ def test_PS_240_PS_241_a_message_goes_at_its_moment_and_its_row_is_read_with_its
         (same,) = await store.ask(ConfirmRows("s1", one.token, fenced.found))
         taken = SessionState(Map({"n1": (1, 2)}), Map({1: InFlightRecord(1, "of-s1", rows[0], 0, TAKEN)}), (), 1)
         read = await pending(store)
-        await store.ask(CommitState("s1", one.token, taken))
+        await store.ask(CommitState("s1", one.token, change_to(taken)))
         (loaded,) = await store.ask(LoadSession("of-s1", "o", one.token))
         return rows, early, gone, again, read, fenced.found, same.found, loaded.state, await messages(store)
 
@@ -138,10 +139,10 @@ def test_PS_240_a_session_that_holds_a_message_keeps_it_for_itself(url, queued):
         (_, other), rows = await stored(store, "s1", "s2")
         packets = Map() if queued else Map({1: InFlightRecord(1, "of-s2", rows[0], 0, TAKEN)})
         held = SessionState(Map({"n1": (1, 1)}), packets, (rows[0],) if queued else (), 1)
-        await store.ask(CommitState("s2", other.token, held))
+        await store.ask(CommitState("s2", other.token, change_to(held)))
         clock.now = rows[0].until_ns + SECOND
         found = [await store.ask(OVER)]
-        await store.ask(CommitState("s2", other.token, SessionState(held.taken, places=1)))
+        await store.ask(CommitState("s2", other.token, change_to(SessionState(held.taken, places=1), held)))
         return rows, [*found, await store.ask(OVER)], await pending(store)
 
     rows, found, read = run(url, play)

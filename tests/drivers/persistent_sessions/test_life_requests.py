@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from session_databases import MS, connect, run
+from state_changes import change_to
 
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
@@ -33,6 +34,7 @@ from statemachines.persistent_sessions.request import (
     SessionAbsent,
     SessionLoaded,
     SessionState,
+    StateChange,
     StateCommitted,
 )
 
@@ -248,13 +250,13 @@ def test_state_routes_and_epochs_of_a_replaced_session_go_in_the_same_transactio
             await store.ask(BeginEpoch("s1", "n1"))
             await store.ask(PutRows("s1", "n1", 1, (Queued(1, "m1", "a/+", 1),)))
             state = SessionState(Map({"n1": (1, 1)}), queued=(Queued(1, "m1", "a/+", 1),), places=3)
-            await store.ask(CommitState("s1", one.token, state))
+            await store.ask(CommitState("s1", one.token, change_to(state)))
             two = await connect(store, "s2", clean=True)
             routes = await other.do(PutMessage("m2", "a/b", b"", 1))
             late = [
                 await asked(store, PutRows("s1", "n1", 1, (Queued(2, "m2", "a/+", 1),))),
-                await asked(store, CommitState("s1", one.token, state)),
-                await asked(store, CommitState("s1", two.token, state)),
+                await asked(store, CommitState("s1", one.token, change_to(state))),
+                await asked(store, CommitState("s1", two.token, change_to(state))),
             ]
             return routes, late, await asked(store, LoadSession("c", "o", two.token)), await what_is_left(store)
         finally:
@@ -336,9 +338,9 @@ def test_the_owner_of_before_commits_nothing_once_the_session_is_opened_elsewher
         one = await connect(store, "s1")
         await asked(store, LoadSession("c", "o1", one.token))
         two = await connect(store, "s2")
-        late = await asked(store, CommitState("s1", one.token, SessionState(places=1)))
+        late = await asked(store, CommitState("s1", one.token, change_to(SessionState(places=1))))
         subscribed = await store.do(Subscribe("s1", one.token, "a/+", 1))
-        return late, subscribed, await asked(store, CommitState("s1", two.token, SessionState()))
+        return late, subscribed, await asked(store, CommitState("s1", two.token, StateChange()))
 
     *refused, committed = run(url, play)
     assert refused == [NotOwner(), False]

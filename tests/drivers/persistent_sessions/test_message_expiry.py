@@ -12,6 +12,7 @@ from session_databases import MS, SECOND, connect, kept, new_url, run
 from session_nodes import Stranger, node_of, take, where
 from session_nodes import run as run_nodes
 from session_version_1 import make_version_1
+from state_changes import change_to
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
@@ -76,7 +77,7 @@ def test_PS_208_the_transaction_leaves_out_what_is_over_and_was_not_in_flight(ur
         packet = InFlightRecord(1, "c", queued, 0, TAKEN)
         state = SessionState(Map({"n1": (1, 1)}), Map({1: packet}), (queued,), 1)
         clock.now = queued.until_ns + late_ns
-        (committed,) = await store.ask(CommitState("s1", one.token, state))
+        (committed,) = await store.ask(CommitState("s1", one.token, change_to(state)))
         (loaded,) = await store.ask(LoadSession("c", "o", one.token))
         return queued, state, committed, loaded
 
@@ -92,12 +93,12 @@ def test_PS_209_what_was_in_flight_is_committed_again_however_late(url):
         one, queued = await stored(store, 1_500)
         flying = InFlightRecord(1, "c", queued, 0, TAKEN)
         first = SessionState(Map({"n1": (1, 1)}), Map({1: flying}), (), 1)
-        await store.ask(CommitState("s1", one.token, first))
+        await store.ask(CommitState("s1", one.token, change_to(first)))
         clock.now = queued.until_ns + HOUR_S * SECOND
         other = open_session_store(url, clock=clock)  # it reads what is committed: it has seen none of it
         try:
             second = SessionState(first.taken, Map({1: flying, 2: InFlightRecord(2, "c", queued, 1, TAKEN)}), (), 2)
-            await other.ask(CommitState("s1", one.token, second))
+            await other.ask(CommitState("s1", one.token, change_to(second, first)))
             (loaded,) = await store.ask(LoadSession("c", "o", one.token))
         finally:
             await other.close()

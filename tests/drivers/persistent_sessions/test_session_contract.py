@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_databases import Model, Real, new_url
 from session_moves import MOVES, SMALL, Player, S, queued
+from state_changes import change_to
 
 from statemachines.kernel import Map, Request
 from statemachines.persistent_sessions import request as requests
@@ -36,6 +37,7 @@ from statemachines.persistent_sessions.request import (
     RowStored,
     SessionLoaded,
     SessionState,
+    StateChange,
     StateCommitted,
     SubscribedLive,
     SubscribeLive,
@@ -97,7 +99,7 @@ def test_what_is_marked_or_taken_is_not_read(database):
     state = SessionState(taken=Map({"w1": (1, 1)}))
     found = play(
         database, LOAD, BEGIN, row(1), row(2), row(3),
-        CommitState(S, 1, state), MarkDelivered(S, "w1", 1, 2), MarkDelivered(S, "w1", 1, 2),
+        CommitState(S, 1, change_to(state)), MarkDelivered(S, "w1", 1, 2), MarkDelivered(S, "w1", 1, 2),
         MarkDelivered(S, "w1", 1, 9), ReadPending(S, "w1"), ReadPending(S),
     )  # fmt: skip
     assert found[6:9] == [(), (), ()]
@@ -137,7 +139,7 @@ def test_PS_193_as_many_rows_are_read_as_are_asked_for(database):
     stored = [row(number) for number in range(1, 6)]
     found = play(
         database, LOAD, BEGIN, *stored, ReadPending(S, "w1", 2, (1, 0)), ReadPending(S, "w1", 2, (1, 2)),
-        CommitState(S, 1, SessionState(taken=Map({"w1": (1, 3)}))), ReadPending(S, "w1", 1, (1, 0)),
+        CommitState(S, 1, change_to(SessionState(taken=Map({"w1": (1, 3)})))), ReadPending(S, "w1", 1, (1, 0)),
         ReadPending(S, "", 1), ReadPending(S, "w1", 2, (1, 3)), MarkDelivered(S, "w1", 1, 3, 4),
         ReadPending(S, "w1", 5),
     )  # fmt: skip
@@ -165,7 +167,7 @@ def test_who_has_a_lower_token_is_told_and_changes_nothing(database):
     state = SessionState(taken=Map({"w1": (1, 1)}), places=1)
     found = play(
         database, LOAD, BEGIN, row(1), LoadSession("c1", "other", 2),
-        CommitState(S, 1, state), Fence(S, "w1", (1, 0), 0, 1, 1), SubscribeLive(S, "owner", 1), LOAD,
+        CommitState(S, 1, change_to(state)), Fence(S, "w1", (1, 0), 0, 1, 1), SubscribeLive(S, "owner", 1), LOAD,
         UnsubscribeLive(S, 1), row(2), LoadSession("c1", "third", 3),
     )  # fmt: skip
     assert found[4:8] == [(NotOwner(),)] * 4
@@ -184,16 +186,17 @@ def test_the_state_is_what_was_committed_last(database):
         2,
     )
     second = SessionState(
-        Map({"w1": (3, 1)}),
+        Map({"w1": (3, 1), "w2": (2, 1)}),
         Map({2: packet(2, 1, InFlightStatus.RELEASED), 3: packet(3, 2, InFlightStatus.TAKEN)}),
         (queued(4), queued(5), queued(6)),
         3,
     )
-    third = SessionState(taken=Map({"w1": (3, 1)}), queued=(queued(6), queued(6)), places=4)
-    for state in (first, second, third):
-        states = [first, second, third][: [first, second, third].index(state) + 1]
-        found = play(database, LOAD, *(CommitState(S, 1, one) for one in states), LoadSession("c1", "owner", 2))
-        assert found[1:-1] == [(StateCommitted(),)] * len(states)
+    third = SessionState(second.taken, queued=(queued(6), queued(6)), places=4)
+    commits = []
+    for before, state in ((SessionState(), first), (first, second), (second, third)):
+        commits.append(CommitState(S, 1, change_to(state, before)))
+        found = play(database, LOAD, *commits, LoadSession("c1", "owner", 2))
+        assert found[1:-1] == [(StateCommitted(),)] * len(commits)
         assert found[-1] == (SessionLoaded(S, state),)
 
 
@@ -284,8 +287,10 @@ def test_whatever_was_queued_the_next_commit_is_what_is_read(sqlite_shared, befo
         await real.ask(LOAD)
         first = tuple(queued(number) for number in before)
         second = (*first[gone:], *(queued(number) for number in added))
-        for state in (SessionState(queued=first), SessionState(queued=second)):
-            assert await real.ask(CommitState(S, 1, state)) == (StateCommitted(),)
+        dequeued = min(gone, len(first))
+        more = StateChange(dequeued=dequeued, queued=second[len(first) - dequeued :])
+        for change in (StateChange(queued=first), more):
+            assert await real.ask(CommitState(S, 1, change)) == (StateCommitted(),)
         assert await real.ask(LOAD) == (SessionLoaded(S, SessionState(queued=second)),)
         await real.close()
 

@@ -17,7 +17,7 @@ from statemachines.kernel import Superseded
 from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
-from statemachines.persistent_sessions.request import LoadSession, MarkDelivered, SubscribeLive
+from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, MarkDelivered, SubscribeLive
 
 LIFE = NodeLife("a", 1, b"store")
 
@@ -56,6 +56,10 @@ async def served(desk, count, taken):
     return ended
 
 
+def begin(number):
+    return BeginEpoch(f"s{number}", "w")
+
+
 def put(number):
     return PutMessage(f"m{number}", "t", b"", 1)
 
@@ -66,9 +70,9 @@ def test_PS_150_requests_are_answered_in_order_in_batches(count):
         store, taken = Store(), []
         desk = RequestQueue(store, LIFE)
         for number in range(count):
-            desk.give(put(number), taken.append)
+            desk.give(begin(number), taken.append)
         await served(desk, count, taken)
-        assert taken == [put(number) for number in range(count)]
+        assert taken == [begin(number) for number in range(count)]
         assert [batch for batch, _ in store.batches] == list(range(1, len(store.batches) + 1))
         assert max(len(requests) for _, requests in store.batches) == min(count, BATCH_MAX)
         assert len(store.batches) == -(-count // BATCH_MAX)
@@ -123,7 +127,7 @@ def test_PS_192_marks_of_rows_one_behind_the_other_are_one_of_a_batch():
         store, taken = Store(), []
         desk = RequestQueue(store, LIFE)
         marks = [MarkDelivered("s", "w", 1, number) for number in range(1, ROWS_MAX + 2)]
-        asked = [put(0), *marks, *map(put, range(BATCH_MAX))]
+        asked = [put(0), *marks, *map(begin, range(BATCH_MAX))]
         for one in asked:
             desk.give(one, taken.append)
         await served(desk, len(asked), taken)
@@ -132,6 +136,19 @@ def test_PS_192_marks_of_rows_one_behind_the_other_are_one_of_a_batch():
         assert first == asked[:ROWS_MAX]
         assert second == asked[ROWS_MAX : ROWS_MAX + 1 + BATCH_MAX]
         assert third == asked[-1:]
+
+    asyncio.run(main())
+
+
+def test_D_544_messages_that_are_stored_together_count_as_one_statement():
+    async def main():
+        store, taken = Store(), []
+        desk = RequestQueue(store, LIFE)
+        asked = list(map(put, range(ROWS_MAX + BATCH_MAX)))
+        for one in asked:
+            desk.give(one, taken.append)
+        await served(desk, len(asked), taken)
+        assert [requests for _, requests in store.batches] == [asked[:ROWS_MAX], asked[ROWS_MAX:]]
 
     asyncio.run(main())
 

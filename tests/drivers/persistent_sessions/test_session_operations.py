@@ -32,7 +32,7 @@ from statemachines.persistent_sessions.request import (
     PutRows,
     RowStored,
     SessionLoaded,
-    SessionState,
+    StateChange,
 )
 
 
@@ -85,7 +85,7 @@ def test_PS_425_whatever_a_kicked_owner_asks_is_refused_and_the_session_stays(ur
         kicked = await store.do(KickClient("c"))
         refused = [
             await store.ask(request)
-            for request in (KeepAlive("c", "s1", one.token), CommitState("s1", one.token, SessionState()),
+            for request in (KeepAlive("c", "s1", one.token), CommitState("s1", one.token, StateChange()),
                             LeaveSession("c", "s1", one.token, 0))
         ]  # fmt: skip
         again = await store.do(KickClient("c"))

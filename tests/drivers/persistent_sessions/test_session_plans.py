@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from session_databases import SECOND, Clock, connect, new_url
 from session_moves import queued
 from session_version_1 import make_version_1
+from state_changes import change_to
 from statement_plans import Access, watched
 
 from statemachines.drivers.identity import Identity
@@ -196,8 +197,10 @@ async def drive(opened, clock, steady):
     await do(ReadPage(Fence("s1", "n2", (1, 0), 0, token, 1, 2), 1_000))
     await ask(ConfirmRows("s1", token, (EpochRows("n2", 1, (queued(1), queued(2))),)))
     packets = Map({1: InFlightRecord(1, "c", queued(1), 0, TAKEN), 2: InFlightRecord(2, "c", queued(2), 1, TAKEN)})
-    await ask(CommitState("s1", token, SessionState(Map({"n1": (1, 2)}), packets, (queued(3), queued(4)), 2)))
-    await ask(CommitState("s1", token, SessionState(Map(), Map({2: packets[2]}), (queued(4),), 2)))
+    state = SessionState(Map({"n1": (1, 2)}), packets, (queued(3), queued(4)), 2)
+    await ask(CommitState("s1", token, change_to(state)))
+    left = SessionState(state.taken, Map({2: packets[2]}), (queued(4),), 2)
+    await ask(CommitState("s1", token, change_to(left, state)))
     marks = [MarkDelivered("s1", "n1", 1, number) for number in (1, 2, 3)]
     await opened.carry_out(life, 1, [*marks, Beat("n1", 10_000)])
     await opened.read(life, [ReadNodes(), ReadGroups("s1"), CountWaiting("s1", "a/+", 9)])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from session_databases import connect, run
+from state_changes import change_to
 
 from statemachines.drivers.persistent_sessions import route_rows
 from statemachines.drivers.persistent_sessions.host_request import (
@@ -32,7 +33,7 @@ from statemachines.drivers.persistent_sessions.state_rows import runs_of_numbers
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreDamaged
 from statemachines.kernel import ConfigurationError, Map, Superseded
-from statemachines.persistent_sessions.in_flight_record import RECEIVED, SENT, TAKEN, InFlightRecord
+from statemachines.persistent_sessions.in_flight_record import RECEIVED, TAKEN, InFlightRecord
 from statemachines.persistent_sessions.life_request import UnlockClient
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
@@ -53,6 +54,7 @@ from statemachines.persistent_sessions.request import (
     RowRead,
     RowStored,
     SessionState,
+    StateChange,
     StateCommitted,
 )
 from statemachines.testing.postgres import run_sql
@@ -73,7 +75,7 @@ def test_a_session_is_made_found_and_discarded(url):
         again = await connect(store, "s2")
         clean = await connect(store, "s3", clean=True)
         routes = await store.do(message(1))
-        late = await store.ask(CommitState("s1", again.token, SessionState()))
+        late = await store.ask(CommitState("s1", again.token, StateChange()))
         return first, again, clean, routes, late
 
     first, again, clean, routes, late = run(url, play)
@@ -92,7 +94,7 @@ def test_nothing_of_a_discarded_session_is_left_to_the_next(url):
         await store.do(message(1))
         await store.ask(BeginEpoch("s1", "n1"))
         await store.ask(row("s1", 1))
-        await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, 1)}), places=3)))
+        await store.ask(CommitState("s1", one.token, change_to(SessionState(Map({"n1": (1, 1)}), places=3))))
         await connect(store, "s2", clean=True)
         assert await store.ask(row("s1", 2)) == (RowStored(),), "a writer that does not know yet goes on"
         third = await connect(store, "s9")
@@ -305,15 +307,14 @@ def test_PS_168_a_packet_that_was_sent_is_not_written_again(url):
         await store.ask(owned)
         other = open_session_store(url)
         packets = {key: InFlightRecord(key, "c", Queued(key, f"m{key}", "a", 2), key, TAKEN) for key in range(1, 4)}
-        commits = [packets, {key: replace(each, status=SENT) for key, each in packets.items()}]
-        commits.append(commits[1] | {2: replace(packets[2], status=RECEIVED)})
-        commits.append(
-            {2: commits[2][2], 3: replace(packets[3], status=SENT, place=9), 4: replace(packets[3], packet=4)}
-        )
-        commits.append({4: replace(packets[3], packet=4, status=SENT, place=5)})
-        read = []
+        commits = [packets, packets | {2: replace(packets[2], status=RECEIVED)}]
+        commits.append({2: commits[1][2], 3: replace(packets[3], place=9), 4: replace(packets[3], packet=4)})
+        commits.append({4: replace(packets[3], packet=4, place=5)})
+        read, known = [], SessionState()
         for each in commits:
-            await store.ask(CommitState("s1", one.token, SessionState(packets=Map(each), places=9)))
+            state = SessionState(packets=Map(each), places=9)
+            await store.ask(CommitState("s1", one.token, change_to(state, known)))
+            known = state
             (loaded,) = await other.ask(owned)
             read.append({key: (packet.status, packet.place) for key, packet in sorted(loaded.state.packets.items())})
         await other.close()
@@ -321,10 +322,9 @@ def test_PS_168_a_packet_that_was_sent_is_not_written_again(url):
 
     assert run(url, play) == [
         {1: (TAKEN, 1), 2: (TAKEN, 2), 3: (TAKEN, 3)},
-        {1: (TAKEN, 1), 2: (TAKEN, 2), 3: (TAKEN, 3)},
         {1: (TAKEN, 1), 2: (RECEIVED, 2), 3: (TAKEN, 3)},
-        {2: (RECEIVED, 2), 3: (SENT, 9), 4: (TAKEN, 3)},
-        {4: (SENT, 5)},
+        {2: (RECEIVED, 2), 3: (TAKEN, 9), 4: (TAKEN, 3)},
+        {4: (TAKEN, 5)},
     ]
 
 
@@ -337,9 +337,10 @@ def test_as_many_rows_as_there_are_are_stored_in_their_order(url, count):
         queued = tuple(Queued(number, f"m{number}", "a/+", number % 3) for number in range(1, count + 1))
         packets = {key: InFlightRecord(key, "c", Queued(key, f"p{key}", "b", 1), key) for key in range(1, count + 1, 2)}
         state = SessionState(Map(w=(1, count)), Map(packets), queued, 2 * count)
-        read = []
+        read, known = [], SessionState()
         for each in (state, replace(state, queued=queued[count // 3 :], packets=Map(dict(list(packets.items())[9:])))):
-            await store.ask(CommitState("s1", one.token, each))
+            await store.ask(CommitState("s1", one.token, change_to(each, known)))
+            known = each
             read.append((await store.ask(owned))[0].state == each)
         return read
 
@@ -385,7 +386,7 @@ def test_pages_of_one_writer_are_read_one_after_the_other(url):
             await store.ask(row("s1", number))
         found = []
         for taken in (0, 2, 4, 5):
-            await store.ask(CommitState("s1", one.token, SessionState(Map({"n1": (1, taken)}))))
+            await store.ask(CommitState("s1", one.token, change_to(SessionState(Map({"n1": (1, taken)})))))
             (read,) = await store.ask(ReadPending("s1"))
             found.append([each.number for part in read.found for each in part.rows])
         return found
@@ -436,7 +437,7 @@ def test_who_is_cut_off_in_a_commit_looks_and_does_nothing_twice(url, is_committ
         batch = [
             BeginEpoch("s1", "n5"),
             row("s1", 1, writer="n5"),
-            CommitState("s1", one.token, SessionState(queued=(Queued(1, "q"),), places=1)),
+            CommitState("s1", one.token, change_to(SessionState(queued=(Queued(1, "q"),), places=1))),
         ]
         plain = store._database.writing
 
@@ -456,7 +457,7 @@ def test_who_is_cut_off_in_a_commit_looks_and_does_nothing_twice(url, is_committ
         with pytest.raises(OutcomeOpen):
             await store.carry_out(life, 1, batch)
         answers = await store.carry_out(life, 1, batch)
-        more = CommitState("s1", one.token, SessionState(queued=(Queued(1, "q"), Queued(2, "r")), places=2))
+        more = CommitState("s1", one.token, StateChange(queued=(Queued(2, "r"),), places=2))
         await store.carry_out(life, 2, [more, row("s1", 2, writer="n5")])
         return answers, await store.ask(ReadPending("s1")), await store.ask(LoadSession("c", "o", one.token))
 
@@ -609,24 +610,24 @@ async def committed(store, request):
 
 
 def test_two_owners_race_to_commit_and_the_one_with_the_higher_token_wins(url):
-    """Through two stores, each of which keeps what it has committed in mind."""
+    """Through two stores."""
 
     async def play(store, clock):
         other = open_session_store(url)
         try:
             first = await connect(store, "s1")
             one = SessionState(queued=(Queued(1, "a"),))
-            assert await committed(store, CommitState("s1", first.token, one))
+            assert await committed(store, CommitState("s1", first.token, change_to(one)))
             await other.ask(UnlockClient("c", "h"))
             second = await connect(other, "s1", owner="other")
             await other.ask(LoadSession("c", "o2", second.token))
             two = SessionState(queued=(Queued(2, "b"), Queued(3, "c")))
-            assert await committed(other, CommitState("s1", second.token, two))
-            assert await store.ask(CommitState("s1", first.token, SessionState())) == (NotOwner(),)
+            assert await committed(other, CommitState("s1", second.token, change_to(two, one)))
+            assert await store.ask(CommitState("s1", first.token, StateChange())) == (NotOwner(),)
             await store.ask(UnlockClient("c", "other"))
             third = await connect(store, "s1")
             three = SessionState(queued=(Queued(3, "c"),))
-            assert await committed(store, CommitState("s1", third.token, three))
+            assert await committed(store, CommitState("s1", third.token, change_to(three, two)))
             return await store.ask(LoadSession("c", "o3", third.token)), three
         finally:
             await other.close()
@@ -717,15 +718,16 @@ def test_a_marker_of_a_writer_goes_when_the_next_comes(url):
 
 
 def test_a_queue_of_which_one_alone_is_another_is_what_is_read(sqlite_url):
-    """The very objects that were committed before stand around it."""
     one, two, three, other = (Queued(number, f"m{number}") for number in (1, 2, 3, 9))
     queues = ((one, two, three), (two, three, other), (two, other), (two, one), (one, two, three, other), (other,))
 
     async def play(store, clock):
         connected = await connect(store, "s1")
-        found = []
+        found, known = [], SessionState()
         for queue in queues:
-            await store.ask(CommitState("s1", connected.token, SessionState(queued=queue)))
+            state = SessionState(queued=queue)
+            await store.ask(CommitState("s1", connected.token, change_to(state, known)))
+            known = state
             reader = open_session_store(sqlite_url, clock=clock)
             (loaded,) = await reader.ask(LoadSession("c", "o", connected.token))
             found.append(loaded.state.queued)

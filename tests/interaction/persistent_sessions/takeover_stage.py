@@ -3,6 +3,8 @@
 A script is text.  A line that is not indented is an input, the indented lines below it are all that came of it; `#`
 begins a comment.
 
+    writers NAME ...         these are there, in place of the one; rows have the time of their commit
+    publish WRITER MESSAGE   a publisher that has just come to this writer has a message stored; sent live it waits
     owner NAME TOKEN [OLD]   a client connects at NAME; its session is live at OLD
     live MESSAGE             the writer stores a message, and sends it to whoever is subscribed
     lag N                    from now on a replica shows all but the last N of what is stored
@@ -20,6 +22,8 @@ The writer shows its markers at once, the client acknowledges at once.
 from __future__ import annotations
 
 from typing import Any
+
+from msgspec.structs import replace
 
 from statemachines.kernel import Ask, Send, Tell, name_of
 from statemachines.persistent_sessions.message import Live, LiveMarker, MarkerWanted, Puback, Publish, Queued
@@ -49,6 +53,7 @@ class Stage:
         self._ways: dict[int, tuple[str, Any]] = {}
         self._sent = 0
         self._last = 0
+        self._numbers = {WRITER: 0}
         self._slow = False
         self._commits: dict[str, CommitState] = {}
         self._lines: list[str] = []
@@ -71,6 +76,22 @@ class Stage:
     def do_owner(self, name: str, token: str, old: str = "") -> None:
         self._owners[name] = ResumeRecord(name, "c", int(token), Times(), old)
         self._feed(name, ResumeSession())
+
+    def do_writers(self, *names: str) -> None:
+        self._database = Database(names, (), begun=1, stamps=True)
+        self._tables = self._database.initial()
+        self._numbers = dict.fromkeys(names, 0)
+
+    def do_publish(self, writer: str, message: str) -> None:
+        since_ns = self._tables.commits + 1
+        self._numbers[writer] += 1
+        row = Queued(self._numbers[writer], message, "t")
+        self._ask(writer, PutRows(SESSION, writer, 1, (row,)))
+        if self._tables.owner:
+            live = Live(SESSION, writer, 1, replace(row, stored_ns=self._tables.commits), since_ns)
+            self._sent += 1
+            self._ways[self._sent] = (self._tables.owner, live)
+            self._lines.append(f"#{self._sent} {writer} -> {self._tables.owner}: {message}")
 
     def do_live(self, message: str) -> None:
         self._last += 1
@@ -131,9 +152,10 @@ class Stage:
 
     def _perform(self, name: str, effect: Any) -> None:
         match effect:
-            case Send(_, MarkerWanted(token=token, n=n)):
-                self._ask(WRITER, PutMarker(SESSION, WRITER, 1, self._last + 1, token, n))
-                self._feed(name, LiveMarker(SESSION, WRITER, 1, self._last + 1, token, n))
+            case Send(writer, MarkerWanted(token=token, n=n)):
+                k = (self._last if writer == WRITER else self._numbers[writer]) + 1
+                self._ask(writer, PutMarker(SESSION, writer, 1, k, token, n))
+                self._feed(name, LiveMarker(SESSION, writer, 1, k, token, n))
             case Send(_, Publish() as sent):
                 self._lines.append(f"the client of {name} gets {sent.message}{' again' if sent.dup else ''}")
                 self._feed(name, Puback(sent.packet))

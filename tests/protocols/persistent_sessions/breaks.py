@@ -64,6 +64,7 @@ from statemachines.persistent_sessions import (
     life_actions,
     resume_actions,
     resume_takeover,
+    row_merge,
     store_time,
     takeover,
     writer_actions,
@@ -83,6 +84,11 @@ def as_if_it_were_direct(dialect, record, given, arguments):
     """Whoever answers."""
     record.info["pooled"] = False
     return dialect.loaded_dbapi.connect(*given, **{**arguments, "options": ""})
+
+
+def without_ended(change_of):
+    """Packets that are done are not said."""
+    return lambda *given: structs.replace(change_of(*given), ended=())
 
 
 def acknowledged_first(store):
@@ -162,8 +168,8 @@ def one_place(init):
 def tells_of_the_first(send):
     """Of a range the publisher of the first row alone is answered."""
 
-    def changed(record):
-        after, effects = send(record)
+    def changed(*given):
+        after, effects = send(*given)
         return after, effects[:1]
 
     return changed
@@ -235,9 +241,10 @@ BREAKS = {
     "PS-167": swap(SessionServer, "_take_acknowledged", each_alone),
     "PS-168": swap(state_rows, "_is_changed", lambda known, one: known != one),
     "PS-169": swap(host_requests, "READ", 10**9),
+    "PS-490": wrap(delivery_actions, "change_of", without_ended),
     "PS-191": swap(delivery_actions, "packets_of", the_first_alone),
     "PS-198": swap(Small, "share", lambda self, rows: 2**60),
-    "PS-192": swap(request_queue, "follows", lambda one, other: False),
+    "PS-192": swap(request_queue, "joins", lambda one, other: False),
     "PS-152": swap(outbox, "UNACKNOWLEDGED_MAX", 2**60),
     "PS-153": swap(LagMonitor, "_mend", lambda self, owner, now_ns: []),
     "PS-154": swap(SessionStore, "_check", lambda self, sql, life: self._tried[0]),
@@ -306,9 +313,12 @@ BREAKS = {
     "PS-478": swap(life_requests, "settle_wills", lambda sql, session, expiry_ms, ended_ns: None),
     "PS-479": swap(host_requests, "take_will", lambda sql, connection: True),
     "PS-401": wrap(writer_actions, "send_stored", tells_of_the_first),
-    "PS-402": wrap(writer_actions, "number_rows", lambda number: lambda record: number(record)[:1]),
+    "PS-402": wrap(writer_actions, "number_rows", lambda number: lambda *given: number(*given)[:1]),
     "PS-403": wrap(machine_requests, "put_ranges", stores_the_first),
     "PS-404": swap(host_requests, "has_room", lambda sql, session, topic_filter: True),
+    "PS-481": wrap(
+        row_merge, "_bound", lambda bound: lambda row, since_ns: bound(row, since_ns) if since_ns is None else 0
+    ),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }

@@ -10,7 +10,13 @@ from session_world import Hand, mortal, names, queued, rows
 
 from statemachines.kernel import InvariantViolated, Map, Node
 from statemachines.persistent_sessions.delivery import DELIVERY
-from statemachines.persistent_sessions.delivery_actions import commit, free_packet, resend, send_committed
+from statemachines.persistent_sessions.delivery_actions import (
+    change_with_receipts,
+    commit,
+    free_packet,
+    resend,
+    send_committed,
+)
 from statemachines.persistent_sessions.delivery_record import COMMITTING, READY, DeliveryRecord
 from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Over, Resend
 from statemachines.persistent_sessions.in_flight_record import (
@@ -34,8 +40,9 @@ from statemachines.persistent_sessions.request import (
     CommitState,
     MarkDelivered,
     SessionState,
+    StateChange,
     StateCommitted,
-    without_over,
+    change_state,
 )
 from statemachines.persistent_sessions.writer_flow_record import Take
 
@@ -52,6 +59,11 @@ def packet(status, qos=1):
     return Hand(IN_FLIGHT, InFlightRecord(1, "c", queued(1, qos), status=status))
 
 
+def packets_of(asked):
+    """Those that have ended, and those that begin or are received."""
+    return list(asked.change.ended), [one.packet for one in asked.change.packets]
+
+
 def flying(qos, *numbers, status=SENT):
     packets = {n: InFlightRecord(n, "c", queued(n, qos), n - 1, status) for n in numbers}
     return SessionState(packets=Map(packets), places=len(numbers))
@@ -62,8 +74,8 @@ def test_PS_40_PS_42_PS_44_PS_197_committed_then_marked_together_then_sent():
     (asked,) = one.feed(Take("w", 1, rows(1, 2)))
     assert isinstance(asked, CommitState)
     assert asked.token == 7
-    assert asked.state.taken["w"] == (1, 2)
-    assert [asked.state.packets[key].queued.number for key in (1, 2)] == [1, 2]
+    assert asked.change.taken["w"] == (1, 2)
+    assert [(one.packet, one.queued.number) for one in asked.change.packets] == [(1, 1), (2, 2)]
     marked = MarkDelivered("s", "w", 1, 1, 2)
     assert one.feed(StateCommitted()) == [marked, publish(1, 1), publish(2, 2)]
     assert (marked.until, MarkDelivered("s", "w", 1, 5).until) == (2, 5)
@@ -77,7 +89,7 @@ def test_PS_43_PS_44_what_is_taken_meanwhile_is_the_next_commit():
     assert one.feed(Take("v", 2, rows(1))) == []
     effects = one.feed(StateCommitted())
     assert names(effects) == ["MarkDelivered", "Publish", "CommitState"]
-    assert dict(effects[-1].state.taken) == {"w": (1, 2), "v": (2, 1)}
+    assert dict(effects[-1].change.taken) == {"w": (1, 2), "v": (2, 1)}
     assert names(one.feed(StateCommitted())) == ["MarkDelivered", "MarkDelivered", "Publish", "Publish"]
 
 
@@ -103,7 +115,7 @@ def test_PS_208_what_waits_behind_it_takes_its_place_and_is_committed():
     one.feed(Take("w", 1, (mortal(1, 5), mortal(2, 5), queued(3))))
     found = one.feed(StateCommitted(7))
     assert names(found) == ["MessageExpired", "MarkDelivered", "CommitState"]
-    assert [each.queued.number for each in found[-1].state.packets.values()] == [2]
+    assert [each.queued.number for each in found[-1].change.packets] == [2]
     assert names(one.feed(StateCommitted(8))) == ["MessageExpired", "CommitState"]
     assert [each.message for each in one.feed(StateCommitted(9))] == ["m3"]
     assert one.record.expired == 2
@@ -143,22 +155,26 @@ TIMED = st.builds(mortal, st.integers(1, 9), st.integers(0, 4), st.integers(1, 2
 
 @given(st.lists(TIMED, max_size=5), st.lists(TIMED, max_size=5), st.integers(0, 5))
 def test_PS_208_PS_209_what_is_committed_is_what_the_machine_goes_on_with(before, taken, now):
-    """`without_over`, which databases use, and the machine leave out the same, and nothing that was in flight."""
+    """`change_state`, which databases use, and the machine leave out the same, and nothing that was in flight."""
     state = SessionState(
         packets=Map({n: InFlightRecord(n, "c", one, n - 1, SENT) for n, one in enumerate(before, 1)}),
         places=len(before),
     )
     one = delivery(99, state)
     if not taken:
-        assert without_over(state, state, now) == state
+        assert change_state(state, StateChange(places=len(before)), now) == state
         return
     (asked,) = one.feed(Take("w", 1, tuple(replace(each, number=n) for n, each in enumerate(taken, 1))))
-    kept = without_over(state, asked.state, now)
+    kept = change_state(state, asked.change, now)
     one.feed(StateCommitted(now))
     left = {key: replace(each, status=SENT) for key, each in kept.packets.items()}
     assert dict(one.record.state.packets) == left
     assert set(state.packets) <= set(left)
-    assert len(asked.state.packets) - len(left) == sum(is_over(each, now) for each in taken) == one.record.expired
+    assert (
+        len(before) + len(asked.change.packets) - len(left)
+        == sum(is_over(each, now) for each in taken)
+        == one.record.expired
+    )
 
 
 def test_PS_44_qos_0_is_committed_and_then_sent_once_and_keeps_its_place():
@@ -174,7 +190,7 @@ def test_PS_44_qos_0_is_committed_and_then_sent_once_and_keeps_its_place():
 def test_PS_42_a_message_that_retention_has_removed_is_taken_and_counted_as_lost():
     one = delivery()
     (asked,) = one.feed(Take("w", 1, (queued(1, message=""), queued(2))))
-    assert (one.record.lost, asked.state.taken["w"], len(asked.state.packets)) == (1, (1, 2), 1)
+    assert (one.record.lost, asked.change.taken["w"], len(asked.change.packets)) == (1, (1, 2), 1)
 
 
 def test_PS_41_what_is_in_flight_goes_first_in_its_order_and_then_what_is_queued():
@@ -195,7 +211,7 @@ def test_PS_41_what_is_in_flight_goes_first_in_its_order_and_then_what_is_queued
 def test_PS_45_PS_52_a_packet_is_released_when_that_is_committed():
     one = delivery(2, flying(2, 1, 2))
     (asked,) = one.feed(Pubrec(1))
-    assert asked.state.packets[1].status is RECEIVED
+    assert asked.change.packets[0].status is RECEIVED
     assert one.feed(Pubrec(2)) == []
     assert one.feed(Pubrec(2)) == []
     assert names(one.feed(StateCommitted())) == ["Pubrel", "CommitState"]
@@ -211,7 +227,7 @@ def test_PS_46_PS_49_room_is_used_and_never_more_than_there_is():
     one.feed(StateCommitted())
     assert one.record.state.queued == rows(3)
     (asked,) = one.feed(Puback(2))
-    assert sorted(asked.state.packets) == [1, 3]
+    assert packets_of(asked) == ([2], [3])
     assert one.feed(StateCommitted()) == [publish(3, 3)]
     assert one.feed(Puback(1)) == []
     done = delivery(1, replace(flying(2, 1, status=RELEASED), queued=rows(2)))
@@ -226,7 +242,7 @@ def test_PS_191_packets_that_are_acknowledged_together_make_room_in_one_commit()
     one.feed(Take("w", 1, rows(*range(1, 10))))
     one.feed(StateCommitted())
     (asked,) = one.feed(Puback(1, 3))
-    assert sorted(asked.state.packets) == [4, 5, 6, 7]
+    assert packets_of(asked) == ([1, 2, 3], [5, 6, 7])
     assert one.feed(Puback(4, 9)) == []
     assert (sorted(one.record.state.packets), one.record.state.queued) == ([5, 6, 7], rows(8, 9)), "7 is not sent yet"
     assert one.feed(StateCommitted())[:3] == [publish(5, 5), publish(6, 6), publish(7, 7)]
@@ -237,7 +253,7 @@ def test_PS_191_however_many_it_says_no_more_is_looked_at_than_is_in_flight():
     one.feed(Take("w", 1, rows(*range(1, 10))))
     one.feed(StateCommitted())
     (asked,) = one.feed(Puback(2, 2**62))  # one by one this would never end
-    assert sorted(asked.state.packets) == [1, 5, 6, 7]
+    assert packets_of(asked) == ([2, 3, 4], [5, 6, 7])
 
 
 @pytest.mark.parametrize(("receive_maximum", "free"), [(2, False), (3, True)])
@@ -359,6 +375,69 @@ def test_PS_56_an_acknowledgement_that_does_not_fit_is_dropped():
         one = packet(status, qos)
         assert one.feed(event) == []
         assert one.record.status is status
+
+
+def test_PS_490_a_commit_says_what_has_changed_alone():
+    one = delivery(3)
+    one.feed(Take("v", 1, rows(1)))
+    one.feed(StateCommitted())
+    one.feed(Take("w", 1, rows(1, 2, 3)))
+    one.feed(StateCommitted())
+    (asked,) = one.feed(Puback(1))
+    third = InFlightRecord(4, "c", queued(3), 3)
+    assert asked.change == StateChange(Map(), (1,), (third,), 1, (), 4)
+    one.feed(StateCommitted())
+    one.feed(Puback(2))
+    (asked,) = one.feed(Take("w", 1, rows(4, 5)))
+    fourth = InFlightRecord(5, "c", queued(4), 4)
+    assert asked.change == StateChange(Map({"w": (1, 5)}), (2,), (fourth,), 0, rows(5), 5)
+
+
+def committed_alike(state):
+    """A state but for what comes again alike."""
+    alike = {SENT: TAKEN, RELEASED: RECEIVED}
+    packets = {key: replace(one, status=alike.get(one.status, one.status)) for key, one in state.packets.items()}
+    return replace(state, packets=Map(packets))
+
+
+happenings = st.one_of(
+    st.tuples(st.just("take"), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12)), min_size=1, max_size=4)),
+    st.tuples(st.sampled_from([Puback, Pubrec, Pubcomp]), st.integers(1, 6)),
+    st.tuples(st.just("answer"), st.integers(0, 3)),
+)
+
+
+@given(st.integers(1, 4), st.lists(happenings, max_size=40))
+def test_PS_490_the_changes_together_are_the_state(maximum, story):
+    """Whatever comes in whatever order, and time goes on; and what a host commits of it when the client goes."""
+    one, number, now = delivery(maximum), 0, 0
+    committed = SessionState()
+    asked = []
+
+    def feed(event):
+        asked.extend(effect for effect in one.feed(event) if isinstance(effect, CommitState))
+
+    for what, how in story:
+        if what == "take":
+            taken = tuple(
+                Queued(number + place, f"m{number + place}", "t", qos, until_ns)
+                for place, (qos, until_ns) in enumerate(how, 1)
+            )
+            number += len(taken)
+            feed(Take("w", 1, taken))
+        elif what == "answer":
+            now += how
+            if asked:
+                committed = change_state(committed, asked.pop(0).change, now)
+                feed(StateCommitted(now))
+        else:
+            feed(what(how))
+        assert len(asked) == (one.record.status is COMMITTING)
+    while asked:
+        committed = change_state(committed, asked.pop(0).change, now)
+        feed(StateCommitted(now))
+    committed = change_state(committed, change_with_receipts(one.record), now)
+    assert committed_alike(committed) == committed_alike(one.record.state)
 
 
 def test_overlapping_filters_are_two_messages():

@@ -99,7 +99,7 @@ def test_PS_60_PS_62_PS_63_PS_64_the_stages_of_a_resume_in_their_order():
     assert one.feed(PendingRead((found(1, 2, 3, 5),))) == [SubscribeLive("s", "owner~1", 7)]
     effects = one.feed(SubscribedLive(("w",)))
     assert names(effects) == ["CommitState", "MarkerWanted"]
-    assert effects[0].state.taken["w"] == (1, 3)
+    assert effects[0].change.taken["w"] == (1, 3)
     assert effects[1] == MarkerWanted("s", "owner~1", 7, 1)
     assert sent(one.feed(StateCommitted())) == ["m2", "m3"]
     assert one.status == "syncing"
@@ -232,7 +232,7 @@ def test_PS_200_what_was_left_is_read_when_the_client_has_acknowledged():
     assert not one.record.delivery.state.queued
     assert one.feed(Puback(3)) == [ReadPending("s", "w", 1, (1, 4))]
     (asked,) = one.feed(Polled("w", ()))
-    assert (asked.state.taken["w"], flow_of(one).status) == ((1, 6), DONE)
+    assert (asked.change.taken["w"], flow_of(one).status) == ((1, 6), DONE)
     assert sent(one.feed(StateCommitted())) == ["m5"]
 
 

@@ -253,7 +253,7 @@ def test_PS_175_PS_176_what_is_handed_over_is_taken_where_the_database_has_it():
     assert one.feed(ended(found(1, 2))) == [ConfirmRows("s", 7, (found(1, 2),))]
     first, told = one.feed(RowsConfirmed((found(1, 2),)))
     assert names([first]) == ["CommitState"]
-    assert [row.number for row in first.state.packets.values() if row.queued for row in [row.queued]] == [1, 2]
+    assert [one.queued.number for one in first.change.packets] == [1, 2]
     assert told == TakenOver("s", OLD, "handed")
     assert one.record.takeover is None
     assert one.record.flows["w"].taken == 2
@@ -291,10 +291,10 @@ def test_PS_176_every_writer_gets_its_own():
     of_v = EpochRows("v", 1, (queued(1, message="x"), queued(2, message="y")))
     one.feed(ended(of_v, found(1)))
     (commit, _) = one.feed(RowsConfirmed((of_v, found(1))))
-    assert dict(commit.state.taken) == {"v": (1, 2)}
+    assert dict(commit.change.taken) == {"v": (1, 2)}
     again, *_ = [each for each in one.feed(StateCommitted()) if type(each) is type(commit)]
-    assert dict(again.state.taken) == {"v": (1, 2), "w": (1, 1)}
-    assert [one.queued.message for one in again.state.packets.values()] == ["x", "y", "m1"]
+    assert dict(again.change.taken) == {"w": (1, 1)}
+    assert [one.queued.message for one in (*commit.change.packets, *again.change.packets)] == ["x", "y", "m1"]
 
 
 @pytest.mark.parametrize(
@@ -460,7 +460,7 @@ def test_PS_180_PS_188_no_more_is_kept_than_there_is_room_for():
 def test_PS_180_the_timers_of_what_is_dropped_are_taken_back():
     one = owner(ResumeSession(), SessionLoaded("s", SessionState()), PendingRead(()), SubscribedLive(("w",)))
     one.feed(BEGIN)
-    assert cancelled(one) == [("lull", ""), ("marker", "w"), ("repeat", "w"), ("resume", "")]
+    assert cancelled(one) == [("catch_up", ""), ("lull", ""), ("marker", "w"), ("repeat", "w"), ("resume", "")]
     one = taking()
     one.feed(BEGIN)
     assert cancelled(one) == [("again", OLD), ("begin", OLD), ("resume", "")]

@@ -205,6 +205,29 @@ def test_PS_400_a_range_ends_where_it_is_full_and_before_a_marker():
     assert one.feed(RowStored())[-1] == rows(5, "e", "f")
 
 
+def test_PS_491_what_is_handed_over_at_once_is_one_request():
+    one = idle()
+    one.feed(LiveKnown("owner~1", 7))
+    assert one.feed(Hand("a", more=True)) == []
+    assert one.status == "gathering"
+    assert one.feed(Hand("b", more=True)) == []
+    assert one.feed(Hand("c")) == [rows(1, "a", "b", "c")]
+    assert one.feed(Hand("d", more=True)) == one.feed(Hand("e")) == []
+    assert one.feed(RowStored())[-1] == rows(4, "d", "e")
+
+
+def test_PS_491_a_marker_that_is_wanted_meanwhile_has_its_turn_behind_what_is_there():
+    one = idle(range_max=2)
+    for message in "abc":
+        one.feed(Hand(message, more=True))
+    assert one.feed(WANTED) == []
+    assert one.feed(Hand("d")) == [rows(1, "a", "b")]
+    assert one.feed(RowStored())[-1] == row(3, "c")
+    assert one.feed(RowStored())[-1] == PutMarker("s", "w", 1, 4, 7, 1)
+    one.feed(RowStored())
+    assert one.record.job.hands == (Hand("d"),)
+
+
 def test_PS_03_of_markers_that_wait_the_latest_alone_has_its_turn_where_it_came():
     one = with_three()
     one.feed(WANTED)

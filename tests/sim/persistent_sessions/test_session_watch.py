@@ -14,7 +14,7 @@ from statemachines.persistent_sessions.client_message import Delivered, Farewell
 from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, DeleteRow, Only, RowKey
 from statemachines.persistent_sessions.life_request import OpenSession, SessionOpen
 from statemachines.persistent_sessions.message import Publish
-from statemachines.persistent_sessions.request import CommitState, SessionState, StateCommitted
+from statemachines.persistent_sessions.request import CommitState, StateChange, StateCommitted
 from statemachines.persistent_sessions.resume_record import SYNCING, YIELDING, ResumeRecord
 from statemachines.persistent_sessions.takeover_message import TakeoverBegun
 from statemachines.persistent_sessions.writer_flow_record import WAITING
@@ -134,6 +134,25 @@ def test_GAP_of_a_writer_and_of_a_publisher(world):
         deliver(world, before, 1)
 
 
+def test_ORDER_of_a_publisher_over_two_connections(world):
+    watch, book = world.watch, book_of(world)
+    topic_filter, name = next(iter(book.had))
+    line = book.lines[book.rows[topic_filter, name].writer]
+    early, late = [(topic_filter, f"publisher-1~{connection}:1") for connection in (98, 99)]
+    for key, at_ns in ((early, 1), (late, 3)):
+        book.put(key, replace(book.rows[topic_filter, name], writer=key[1]))
+        watch._handed[key[1]] = (topic_filter, at_ns)
+        book.carried.setdefault(1, set()).add(key)
+    assert line is not book.lines[late[1]], "each has a writer of its own"
+    watch._answered[early[1]] = 3
+    deliver(world, late, 1)
+    book.had.pop(late)
+    book.orders.clear()
+    watch._answered[early[1]] = 2
+    with broken("ORDER", "answered before"):
+        deliver(world, late, 1)
+
+
 def test_UNCOMMITTED(world):
     key, packet = had(world)
     book_of(world).carried[packet].discard(key)
@@ -211,7 +230,7 @@ def test_REUSED(world):
 def test_STOLEN(world):
     book_of(world).token += 5
     with broken("STOLEN"):
-        committed(world, CommitState(client_of(world).session, 1, SessionState()), StateCommitted())
+        committed(world, CommitState(client_of(world).session, 1, StateChange()), StateCommitted())
 
 
 def test_SPLIT(world):
@@ -342,8 +361,8 @@ courier_bring = Outbox.bring
 numbered = writer_actions.number_rows
 
 
-def without_until(record):
-    return tuple(replace(row, until_ns=0) for row in numbered(record))
+def without_until(*given):
+    return tuple(replace(row, until_ns=0) for row in numbered(*given))
 
 
 @pytest.mark.parametrize(
