@@ -120,7 +120,7 @@ def read_following(tables: Tables, values: Values, *, is_pending: bool = False) 
         shown: tuple[Any, ...] = (None, None, None)
         if message is not None and len(message[1]) + len(message[2]) + len(message[5] or b"") <= small:
             shown = (message[1], message[2], message[5])
-        found.append((key[2], key[3], row[5], row[6], row[7], row[12], *shown, int(message is None)))
+        found.append((key[2], key[3], row[5], row[6], row[7], row[12], *shown, int(message is None), row[11]))
     return found
 
 
