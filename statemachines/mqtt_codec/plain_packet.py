@@ -26,19 +26,16 @@ BODY_MAX: Final = 2**14 - 1  # its length takes two bytes
 
 def read_plain_packet(first: int, body: bytes, version: p.MqttVersion | None) -> p.PacketValue | None:
     """The packet of this first byte and body; None: it is not plain, or wrong."""
-    if first not in PLAIN or version is None or len(body) < 2:
-        return None
+    number = body[0] << 8 | body[1] if first in PLAIN and version is not None and len(body) > 1 else 0
     if first in ANSWERS:
-        packet_id = body[0] << 8 | body[1]
-        return ANSWERS[first](packet_id) if packet_id and len(body) == 2 else None
-    at = 2 + (body[0] << 8 | body[1])
-    if at + 2 >= len(body):
+        return ANSWERS[first](number) if number and len(body) == 2 else None
+    at = 2 + number
+    if not number or at + 2 >= len(body):
         return None
     topic, packet_id, at = _read_topic(body[2:at]), body[at] << 8 | body[at + 1], at + 2
-    has_properties = version is p.MqttVersion.V5 and body[at] > 0
-    if topic is None or not packet_id or has_properties:
-        return None
     at += version is p.MqttVersion.V5
+    if topic is None or not packet_id or (version is p.MqttVersion.V5 and body[at - 1]):
+        return None
     return p.PublishPacket(topic, body[at:], first >> 1 & 3, bool(first & 1), bool(first & 8), packet_id)
 
 

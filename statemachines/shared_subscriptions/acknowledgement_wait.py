@@ -22,7 +22,7 @@ from statemachines.shared_subscriptions.session_record import (
     Nack,
     Reading,
     Ready,
-    ReturnedMessage,
+    ReturnedDelivery,
     SessionRecord,
     Take,
     keep,
@@ -94,7 +94,7 @@ def take_back(record: SessionRecord, event: AcknowledgementWaitEnd, now_ns: int)
 def unspend(before: Reading, reading: Reading, offset: int, failed: int) -> Reading:
     """Something else may have kept the application: the message has failed no more often than before."""
     if reading.relaxed:
-        return replace(reading, returned=reading.returned.set(offset, ReturnedMessage(failed, DUE)))
+        return replace(reading, returned=reading.returned.set(offset, ReturnedDelivery(failed, DUE)))
     return replace(reading, failed=failed, suspect=before.suspect, delayed=False)
 
 

@@ -12,6 +12,8 @@ from typing import ClassVar, Final
 import msgspec
 
 from statemachines.kernel import Answer, ConfigurationError, Event, Request, TraceColumns
+from statemachines.shared_subscriptions.acknowledged_ranges import join_ranges
+from statemachines.shared_subscriptions.group_store import FailingMessage, Value
 
 PREFIX: Final = "gapless-"
 """How the names of its headers begin."""
@@ -79,6 +81,13 @@ class DeadLettersRefused(Event, frozen=True, gc=False):
     group: str
     filter: str
     topic: str
+
+
+def pass_message(letter: DeadLetter, failing: Value | None) -> tuple[int, FailingMessage | None]:
+    """What these records say when the group has gone on behind the message; `failing` as it was."""
+    acked = failing.acked if isinstance(failing, FailingMessage) else ()
+    progress, acked = join_ranges(letter.offset + 1, acked)
+    return progress, FailingMessage(progress, 0, acked=acked) if acked else None
 
 
 def read_dead_letter(headers: Iterable[tuple[str, bytes]]) -> DeadLetter:

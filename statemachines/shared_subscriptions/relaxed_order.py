@@ -7,6 +7,8 @@ it is a hole, and the progress does not pass it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from statemachines.kernel import CancelTimer, Effects, Map, SetTimer, in_order
@@ -20,7 +22,7 @@ from statemachines.shared_subscriptions.session_record import (
     SPENT,
     Nack,
     Reading,
-    ReturnedMessage,
+    ReturnedDelivery,
     ReturnEnd,
     SessionRecord,
     reading_key,
@@ -50,6 +52,27 @@ def pass_returned(reading: Reading, at: int, end: int) -> int:
     return at
 
 
+def find_low(reading: Reading) -> int:
+    """All before this offset is acknowledged, or was given back."""
+    first = find_in_hand(reading)
+    return reading.delivered if first is None else first
+
+
+def is_first_in_hand(reading: Reading) -> bool:
+    """The application has the message at the progress."""
+    return find_in_hand(reading) == reading.progress
+
+
+def find_held_again(readings: Mapping[str, Reading]) -> set[tuple[str, int, int]]:
+    """Key, grant and offset of what was given back, and is fetched or in hand again."""
+    return {
+        (key, reading.grant, offset)
+        for key, reading in sorted(readings.items())
+        for offset, one in in_order(reading.returned)
+        if one.turn in (FETCHED, IN_HAND)
+    }
+
+
 def count_excused(reading: Reading) -> int:
     """Messages behind the progress that take no room: acknowledged, or given back."""
     if not reading.relaxed:
@@ -71,7 +94,7 @@ def put_aside(reading: Reading, event: Nack, failed: int, wait_ns: int) -> Readi
     """The stream as it is when the message comes again after `wait_ns`; one that failed too often waits for its
     leader."""
     is_spent = 0 < reading.most <= failed
-    one = ReturnedMessage(failed, SPENT if is_spent else DELAYED if wait_ns else DUE, event.reason)
+    one = ReturnedDelivery(failed, SPENT if is_spent else DELAYED if wait_ns else DUE, event.reason)
     suspect, before = (0, 0) if event.offset == reading.suspect else (reading.suspect, reading.failed)
     returned = reading.returned.set(event.offset, one)
     return replace(reading, returned=returned, suspect=suspect, failed=before)

@@ -14,8 +14,19 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from statemachines.kernel import CancelTimer, Effects, Event, LocalProtocolError, Map, SetTimer, Tell, in_order
+from statemachines.kernel import (
+    CancelTimer,
+    ConfigurationError,
+    Effects,
+    Event,
+    LocalProtocolError,
+    Map,
+    SetTimer,
+    Tell,
+    in_order,
+)
 from statemachines.shared_subscriptions.acknowledged_ranges import find_reach, join_ranges
+from statemachines.shared_subscriptions.message import REASON_MAX
 from statemachines.shared_subscriptions.relaxed_order import find_in_hand, put_aside, time_return
 from statemachines.shared_subscriptions.session_record import (
     IN_HAND,
@@ -73,6 +84,18 @@ def check_nack(record: SessionRecord, event: Nack, failed: int) -> None:
     if why:
         what = f"message {event.offset} of {event.stream} cannot be given back: {why}"
         raise LocalProtocolError("shared_subscriptions/session", record.status.value, "nack", "SS-333", what)
+
+
+def check_reason(reason: str) -> None:
+    """Raises `ConfigurationError` for a reason that is too long, or that UTF-8 cannot express."""
+    if not isinstance(reason, str) or len(reason) > REASON_MAX:
+        shown = reason[:40] if isinstance(reason, str) else reason
+        raise ConfigurationError("reason", shown, f"must be text of at most {REASON_MAX} characters")
+    try:
+        reason.encode()
+    except UnicodeEncodeError as error:
+        rule = f"must be text that UTF-8 can express: {error.reason}"
+        raise ConfigurationError("reason", repr(reason[:40]), rule) from error
 
 
 def count_failures(reading: Reading, offset: int) -> int:

@@ -194,7 +194,7 @@ class SessionStatus(Status):
 WAITING, FETCHING = SessionStatus
 
 
-class Turn(Status):
+class ReturnTurn(Status):
     """Of a message that was given back while its stream goes on: it waits for its delay, is to be fetched, was fetched,
     is in hand again, or failed too often."""
 
@@ -205,14 +205,14 @@ class Turn(Status):
     SPENT = "spent"
 
 
-DELAYED, DUE, FETCHED, IN_HAND, SPENT = Turn
+DELAYED, DUE, FETCHED, IN_HAND, SPENT = ReturnTurn
 
 
-class ReturnedMessage(msgspec.Struct, frozen=True, gc=False):
+class ReturnedDelivery(msgspec.Struct, frozen=True, gc=False):
     """A message that was given back `failed` times, the last time for `reason`, and what is next with it."""
 
     failed: int
-    turn: Turn
+    turn: ReturnTurn
     reason: str = ""
 
 
@@ -247,7 +247,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     """Why `suspect` was given back last."""
     relaxed: bool = False
-    returned: Map[int, ReturnedMessage] = Map()
+    returned: Map[int, ReturnedDelivery] = Map()
 
     @property
     def is_lone(self) -> bool:

@@ -80,7 +80,7 @@ REPORTS: Final = ReportProtocol(
         Amount("taken", compared="rows taken"),
         Amount("sent_new", card="messages sent to clients", compared="messages sent"),
         Amount("expired", card="messages that had expired unsent", faults="expired, a run", compared="expired"),
-        Amount("sent_again", card="of them again, marked", faults="sent again, a run", compared="sent again"),
+        Amount("sent_again", card="messages sent as repetitions", faults="sent again, a run", compared="sent again"),
         Amount("fences", card="writers fenced", faults="fences, a run", compared="fences"),
         Amount("waiting", card="rows that wait at the end", compared="waiting at the end"),
     ),

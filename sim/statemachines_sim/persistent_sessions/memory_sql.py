@@ -26,7 +26,7 @@ Life = tuple[int, int]
 """Life and last batch of a node."""
 
 
-class Touched(NamedTuple):
+class StatementUse(NamedTuple):
     """What a statement reads or writes of that which is kept: the time of the store, batches of nodes, and `tables`."""
 
     time: bool
@@ -35,11 +35,11 @@ class Touched(NamedTuple):
 
 
 @cache
-def touches(statement: str) -> Touched:
+def touches(statement: str) -> StatementUse:
     """By its text."""
     words = set(re.findall(r"@(\w+)", statement))
     tables = tuple(layout.name for layout in LAYOUTS if layout.name in words)
-    return Touched("store" in words and "_ns" in statement, "nodes" in words and "batch" in statement, tables)
+    return StatementUse("store" in words and "_ns" in statement, "nodes" in words and "batch" in statement, tables)
 
 
 class StoreBook:
@@ -195,7 +195,7 @@ class MemorySql(SqliteSql):
             count += 1
         return count
 
-    def _flush(self, touched: Touched) -> None:
+    def _flush(self, touched: StatementUse) -> None:
         if touched.time or touched.lives or touched.tables:
             self._begin()
             self._book.flush(time=touched.time, lives=touched.lives, tables=touched.tables)

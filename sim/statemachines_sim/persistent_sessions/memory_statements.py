@@ -26,19 +26,19 @@ from statemachines.drivers.persistent_sessions.state_rows import (
 )
 from statemachines.drivers.persistent_sessions.tables import ABANDONED, DELIVERED, MARKER, UNDELIVERED
 from statemachines.persistent_sessions.collector_request import Only
-from statemachines_sim.persistent_sessions.memory_table import Layout, MemoryTable, RowKey, TableRow
+from statemachines_sim.persistent_sessions.memory_table import MemoryTable, RowKey, TableLayout, TableRow
 
 Values = Mapping[str, Any]
 Tables = Mapping[str, MemoryTable]
 """By their names, all of them loaded."""
 
 LAYOUTS: Final = (
-    Layout("session_rows", 13, 5, message=5, is_indexed=lambda row: row[4] == UNDELIVERED),
-    Layout("taken", 4, 2),
-    Layout("packets", 9, 2, message=5),
-    Layout("queued", 7, 2, message=3),
-    Layout("messages", 6, 1),
-    Layout("sessions", 9, 1),
+    TableLayout("session_rows", 13, 5, message=5, is_indexed=lambda row: row[4] == UNDELIVERED),
+    TableLayout("taken", 4, 2),
+    TableLayout("packets", 9, 2, message=5),
+    TableLayout("queued", 7, 2, message=3),
+    TableLayout("messages", 6, 1),
+    TableLayout("sessions", 9, 1),
 )
 PUTS: Final = {
     PUT_ROW: "session_rows",

@@ -11,7 +11,7 @@ TableRow = tuple[Any, ...]
 RowKey = tuple[Any, ...]
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """`width`: columns; the first `key` of them are the primary key; `message`: the column that names a message (-1:
     none has one); `is_indexed`: which rows are found by it."""
 
@@ -25,7 +25,7 @@ class Layout(NamedTuple):
 class MemoryTable:
     """`rows` by key, and `order`: the keys as the primary key sorts them; `load` them before."""
 
-    def __init__(self, layout: Layout, connection: sqlite3.Connection) -> None:
+    def __init__(self, layout: TableLayout, connection: sqlite3.Connection) -> None:
         self.layout = layout
         self.rows: dict[RowKey, TableRow] = {}
         self.order: list[RowKey] = []

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.session_node import SessionNode as SessionNode
     from statemachines.drivers.persistent_sessions.session_publisher import PublishRefused as PublishRefused
     from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher as SessionPublisher
+    from statemachines.drivers.sql.durability import Durability as Durability
 
 _COMMANDS: Final = f"{__name__}.node_commands"
 
@@ -46,5 +47,6 @@ __getattr__ = import_lazily(
         f"{__name__}.received_message": ("Received",),
         f"{__name__}.session_node": ("SessionNode",),
         f"{__name__}.session_publisher": ("PublishRefused", "SessionPublisher"),
+        "statemachines.drivers.sql.durability": ("Durability",),
     },
 )

@@ -721,7 +721,8 @@ class SessionServer:
                 return
             routes = of_sessions(its)
             if not routes:
-                self._answer(life, visitor, asked, is_matched=bool(its or without))  # its own filter may match
+                # A group's stream may have it, and a filter of its own may match.
+                self._answer(life, visitor, asked, is_matched=bool(its or without))
                 return
             since_ns = visitor.since_ns or 0
             handed = [

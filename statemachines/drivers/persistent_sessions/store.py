@@ -79,8 +79,8 @@ def _is_of_reads(kind: type[Any]) -> bool:
 
 
 def is_promise_free(request: Asked) -> bool:
-    """Nobody outside is told that it is stored: its rows come in a later request (D-510)."""
-    return isinstance(request, PutMessage) and not request.retain
+    """Where there are no groups, nobody outside is told that it is stored: its rows come in a later request (D-510)."""
+    return isinstance(request, PutMessage) and not (request.retain or request.is_once or request.is_appended)
 
 
 class NodeLife(msgspec.Struct, frozen=True):
@@ -193,7 +193,8 @@ class SessionStore:
             raise
 
     def _carry_out(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
-        with self._database.writing(self._watch, may_lose=all(map(is_promise_free, requests))) as sql:
+        may_lose = self._host.matcher is None and all(map(is_promise_free, requests))
+        with self._database.writing(self._watch, may_lose=may_lose) as sql:
             committed = self._check(sql, life)
             if committed == batch and self._tried[0] == batch:
                 return self._tried[1]  # it was carried out, and the answer was lost

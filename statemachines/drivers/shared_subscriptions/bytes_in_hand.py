@@ -15,8 +15,8 @@ from typing import Final
 
 from statemachines.drivers.shared_subscriptions.store import StoredPayload, size_of
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions.relaxed_order import find_in_hand
-from statemachines.shared_subscriptions.session_record import FETCHED, IN_HAND, Reading
+from statemachines.shared_subscriptions.relaxed_order import find_held_again, find_low
+from statemachines.shared_subscriptions.session_record import Reading
 
 logger = logging.getLogger("gapless")
 
@@ -149,15 +149,6 @@ class BytesInHand:
             self._counted += sizes.between(reading.progress, reading.fetched)
             self._counted -= sum(sizes.between(first, last + 1) for first, last in reading.acked.items())
             self._counted -= sum(sizes.between(at, at + 1) for at in reading.returned)
-        for key, grant, at in list(self._again):
-            reading = readings.get(key)
-            one = reading.returned.get(at) if reading is not None and reading.grant == grant else None
-            if one is None or one.turn not in (FETCHED, IN_HAND):
-                del self._again[key, grant, at]
+        living = find_held_again(readings)
+        self._again = {one: size for one, size in self._again.items() if one in living}
         self._counted += sum(self._again.values())
-
-
-def find_low(reading: Reading) -> int:
-    """All before this offset is acknowledged, or was given back."""
-    first = find_in_hand(reading)
-    return reading.delivered if first is None else first

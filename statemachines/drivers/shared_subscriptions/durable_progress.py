@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from statemachines.kernel import Answer, GaplessError
-from statemachines.shared_subscriptions.acknowledged_ranges import is_in_ranges
+from statemachines.shared_subscriptions.acknowledged_ranges import is_acknowledged_in
 from statemachines.shared_subscriptions.claim import PAGE
-from statemachines.shared_subscriptions.group_store import FailingMessage, Read, ReadDone, Stored
+from statemachines.shared_subscriptions.group_store import Read, ReadDone, Stored
 
 LOOKS: Final = 4
 """The records are read so often in a commit interval."""
@@ -85,7 +85,7 @@ class DurableProgress:
     def _judge(self, records: dict[str, Stored | None]) -> None:
         now_s = asyncio.get_running_loop().time()
         for waiter in [waiter for waiter in self._waiters if waiter.keys[1] in records]:
-            if any(covers(records[key], waiter.offset) for key in waiter.keys):
+            if any(is_acknowledged_in(records[key], waiter.offset) for key in waiter.keys):
                 self._waiters.remove(waiter)
                 if not waiter.outcome.done():
                     waiter.outcome.set_result(None)
@@ -96,13 +96,6 @@ class DurableProgress:
             elif now_s - waiter.over_s > self._patience_s:
                 self._waiters.remove(waiter)
                 give_up(waiter, "the stream was given to another member, or the group was destroyed")
-
-
-def covers(stored: Stored | None, offset: int) -> bool:
-    """Whether this record of a stream says that `offset` is acknowledged."""
-    if stored is not None and isinstance(stored.value, FailingMessage):
-        return is_in_ranges(stored.value.acked, offset)
-    return stored is not None and isinstance(stored.value, int) and stored.value > offset
 
 
 def give_up(waiter: Waiter, why: str) -> None:

@@ -220,7 +220,7 @@ def publisher(
             on_first_signal(told.set)
             try:
                 for topic, part in lines.in_turn(topics, batch):
-                    await publishing.publish(topic, part, headers=headers, key=None if key is None else key.encode())
+                    await publishing.publish(topic, part, headers=headers, key=encode_text(key))
                     done += len(part)
                     with suppress(TimeoutError):
                         await asyncio.wait_for(told.wait(), max(0.0, begin + done / rate - loop.time()))
@@ -258,8 +258,19 @@ async def deal_with(messages: Deliveries, file: ConsumerFile | None, work_ms: fl
 def describe_head(message: Delivered) -> str:
     """Key, headers and timestamp of a message, as a JSON object; bytes as text, as far as they are."""
     headers = [(name, value.decode(errors="replace")) for name, value in message.headers]
-    key = None if message.key is None else message.key.decode(errors="replace")
-    return msgspec.json.encode({"key": key, "headers": headers, "timestamp": message.timestamp}).decode()
+    return msgspec.json.encode(
+        {"key": decode_bytes(message.key), "headers": headers, "timestamp": message.timestamp}
+    ).decode()
+
+
+def decode_bytes(data: bytes | None) -> str | None:
+    """As text, as far as it is some."""
+    return None if data is None else data.decode(errors="replace")
+
+
+def encode_text(text: str | None) -> bytes | None:
+    """The text in UTF-8, where there is one."""
+    return None if text is None else text.encode()
 
 
 def parse_headers(texts: list[str]) -> list[tuple[str, bytes]]:

@@ -74,10 +74,11 @@ from statemachines.shared_subscriptions.agent_record import Private, Shared
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
 from statemachines.shared_subscriptions.handler import Handler
-from statemachines.shared_subscriptions.message import REASON_MAX, ToConsumer
+from statemachines.shared_subscriptions.message import ToConsumer
 from statemachines.shared_subscriptions.names import FAILING, PROGRESS
 from statemachines.shared_subscriptions.private_subscription import NOW, ReadTo
 from statemachines.shared_subscriptions.relay import check_relay
+from statemachines.shared_subscriptions.returned_messages import check_reason
 from statemachines.shared_subscriptions.session import Deliver, Ended, Nack, Ready
 from statemachines.shared_subscriptions.session_record import Reading, reading_key
 from statemachines.shared_subscriptions.standby import DeliveriesRevoked, Resumed, Suspended
@@ -477,7 +478,7 @@ class SharedSession:
         if taken is None:
             return Deliveries()
         key = reading_key(taken.owner, taken.stream)
-        buffer = self._again if self._again.has(key, taken.grant, taken.first) else self._locker
+        buffer = (self._locker, self._again)[self._again.has(key, taken.grant, taken.first)]
         payloads = buffer.take(key, taken.grant, taken.first, taken.last)
         subscription = self._names[self._host.subscription_of(taken.owner)]
         self._in_hand.note_change()  # where handing it over acknowledges it
@@ -596,9 +597,9 @@ class SharedSession:
         """What the session says it has counted is kept until it is delivered."""
         out, counted = self._host.take_in(answer, now_ns)
         for one in counted:
-            buffer, count = (self._again, self._in_hand.put_again) if one.again else (self._locker, self._in_hand.put)
-            buffer.put(one.key, one.grant, one.first, payloads[one.part])
-            count(one.key, one.grant, one.first, payloads[one.part])
+            place = (one.key, one.grant, one.first, payloads[one.part])
+            (self._locker, self._again)[one.again].put(*place)
+            (self._in_hand.put, self._in_hand.put_again)[one.again](*place)
         self._locker.forget(self._host.reads.readings)
         self._again.forget(self._host.reads.readings)
         return out
@@ -656,18 +657,6 @@ class SharedSubscription(SharedSession):
     async def unsubscribe(self, subscription: str = "") -> None:
         """Deliver nothing new, finish what is in hand; iteration ends when that is done."""
         await super().unsubscribe(subscription or self.subscription)
-
-
-def check_reason(reason: str) -> None:
-    """Raises `ConfigurationError` for a reason that is too long, or that UTF-8 cannot express."""
-    if not isinstance(reason, str) or len(reason) > REASON_MAX:
-        shown = reason[:40] if isinstance(reason, str) else reason
-        raise ConfigurationError("reason", shown, f"must be text of at most {REASON_MAX} characters")
-    try:
-        reason.encode()
-    except UnicodeEncodeError as error:
-        rule = f"must be text that UTF-8 can express: {error.reason}"
-        raise ConfigurationError("reason", repr(reason[:40]), rule) from error
 
 
 def limit_wait(configuration: Configuration, ack_wait_s: float | None) -> Configuration:

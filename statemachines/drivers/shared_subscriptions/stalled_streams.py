@@ -17,7 +17,7 @@ import msgspec
 
 from statemachines.drivers.clock import Clock
 from statemachines.kernel import ConfigurationError, in_order
-from statemachines.shared_subscriptions.relaxed_order import find_in_hand
+from statemachines.shared_subscriptions.relaxed_order import find_in_hand, is_first_in_hand
 from statemachines.shared_subscriptions.session_record import Reading
 
 logger = logging.getLogger("gapless")
@@ -66,10 +66,10 @@ class StalledStreams:
         if key in self._stands or not self._after_ns:
             return
         reading = self._reading_of(key)
-        first = None if reading is None else find_in_hand(reading)
-        if reading is None or first is None:
+        at = None if reading is None else find_in_hand(reading)
+        if reading is None or at is None:
             return
-        self._stands[key] = Stand(reading.grant, first, self._clock(), self._after_ns)
+        self._stands[key] = Stand(reading.grant, at, self._clock(), self._after_ns)
         if self._wake is None:
             self._look_soon()
 
@@ -79,7 +79,7 @@ class StalledStreams:
         stand, reading = self._stands.get(key), self._reading_of(key)
         if stand is None or reading is None or reading.delivered - reading.progress < buffer:
             return
-        if find_in_hand(reading) != reading.progress:
+        if not is_first_in_hand(reading):
             return  # it was given back, and its stream goes on
         is_same = (reading.grant, reading.progress) == (stand.grant, stand.progress)
         if not (is_same and stand.is_full) and has_left_one_out(reading):
@@ -98,12 +98,12 @@ class StalledStreams:
         for _ in range(min(len(self._stands), LOOK_MAX)):
             key, stand = self._stands.popitem(last=False)
             reading = self._reading_of(key)
-            first = None if reading is None else find_in_hand(reading)
-            if reading is None or first is None:
+            at = None if reading is None else find_in_hand(reading)
+            if reading is None or at is None:
                 continue
             self._stands[key] = stand
-            if (reading.grant, first) != (stand.grant, stand.progress):
-                stand.grant, stand.progress = reading.grant, first
+            if (reading.grant, at) != (stand.grant, stand.progress):
+                stand.grant, stand.progress = reading.grant, at
                 stand.since_ns, stand.say_ns, stand.is_full = now_ns, self._after_ns, False
             elif now_ns - stand.since_ns >= stand.say_ns:
                 stand.say_ns *= 2

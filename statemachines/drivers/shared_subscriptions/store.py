@@ -11,9 +11,8 @@ from typing import Final, Protocol
 
 from statemachines.drivers.message_head import decode_head
 from statemachines.kernel import Answer, ConfigurationError
-from statemachines.shared_subscriptions.acknowledged_ranges import join_ranges
 from statemachines.shared_subscriptions.dead_letter import DeadLetter, StoreLetter
-from statemachines.shared_subscriptions.group_store import Commit, FailingMessage, Read, Scan, Value
+from statemachines.shared_subscriptions.group_store import Commit, Read, Scan
 from statemachines.shared_subscriptions.names import FAILING, PROGRESS, record_key
 from statemachines.shared_subscriptions.stream_store import Appended, Fetch, Fetched, FetchFailed, ListStreams, Measure
 
@@ -160,13 +159,6 @@ def records_of(letter: DeadLetter) -> tuple[str, str]:
     names = f"{PROGRESS}{letter.stream}", f"{FAILING}{letter.stream}"
     progress, failing = (record_key(letter.group, letter.filter, name) for name in names)
     return progress, failing
-
-
-def pass_message(letter: DeadLetter, failing: Value | None) -> tuple[int, FailingMessage | None]:
-    """What these records say when the group has gone on behind the message; `failing` as it was."""
-    acked = failing.acked if isinstance(failing, FailingMessage) else ()
-    progress, acked = join_ranges(letter.offset + 1, acked)
-    return progress, FailingMessage(progress, 0, acked=acked) if acked else None
 
 
 def agree_on_shards(shards: int, known: int) -> None:

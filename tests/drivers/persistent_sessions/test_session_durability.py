@@ -31,6 +31,7 @@ def test_D_510_with_power_a_commit_is_flushed_unless_its_rows_come_later(tmp_pat
                     PutMessage("m1", "t", b"x", 1),
                     PutMessage("m2", "t", b"x", 1, retain=True),
                     PutMessage("m3", "t", b"x", 1),
+                    PutMessage("m4", "t", b"x", 1, is_appended=True),
                     BeginEpoch("nobody", "n"),
                 ),
                 1,
@@ -41,7 +42,7 @@ def test_D_510_with_power_a_commit_is_flushed_unless_its_rows_come_later(tmp_pat
         finally:
             await store.close()
 
-    assert asyncio.run(test()) == [flushed, NORMAL, flushed, NORMAL, flushed]
+    assert asyncio.run(test()) == [flushed, NORMAL, flushed, NORMAL, flushed, flushed]
 
 
 def test_D_510_a_server_that_does_not_flush_is_refused(postgres_url):

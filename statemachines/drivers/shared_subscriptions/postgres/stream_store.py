@@ -31,7 +31,6 @@ from statemachines.drivers.shared_subscriptions.store import (
     has_no_stream,
     ids_of,
     literal_prefix,
-    pass_message,
     records_of,
 )
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
@@ -42,6 +41,7 @@ from statemachines.shared_subscriptions.dead_letter import (
     LetterRefused,
     LetterStored,
     StoreLetter,
+    pass_message,
 )
 from statemachines.shared_subscriptions.names import check_topic
 from statemachines.shared_subscriptions.stream_store import (

@@ -29,14 +29,13 @@ from statemachines.drivers.shared_subscriptions.store import (
     has_no_stream,
     ids_of,
     literal_prefix,
-    pass_message,
     records_of,
     size_of,
 )
 from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
 from statemachines.drivers.sql.sqlite import Database
 from statemachines.kernel import Answer, ConfigurationError
-from statemachines.shared_subscriptions.dead_letter import LetterRefused, LetterStored, StoreLetter
+from statemachines.shared_subscriptions.dead_letter import LetterRefused, LetterStored, StoreLetter, pass_message
 from statemachines.shared_subscriptions.names import check_topic
 from statemachines.shared_subscriptions.stream_store import (
     SERVICE,
