@@ -71,7 +71,7 @@ def test_every_message_has_an_example_that_is_read_and_written_so(title):
 
 @pytest.mark.parametrize("kind", [Report, Queued, EpochRows], ids=name_of)
 def test_what_stands_in_messages_has_its_fields(kind):
-    said = re.search(rf"\*{name_of(kind)}\*[^`]*(?:`\[[^`]*`: )?(`.*?)\.?\n", PAGE)[1]
+    said = re.search(rf"\*{name_of(kind)}\*[^`]*(?:`\[[^`]*`: )?(`.*?)\.?(?: \|)?\n", PAGE)[1]
     assert said == describe_fields(kind)
 
 

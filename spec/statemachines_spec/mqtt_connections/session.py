@@ -26,7 +26,7 @@ class SessionAnswer(Event, frozen=True, gc=False):
     request: Event | None = None
 
 
-class SessionLocal(msgspec.Struct, frozen=True, gc=False):
+class MqttSessionLocal(msgspec.Struct, frozen=True, gc=False):
     """`requests`: (connection, what it asked); `received` ids of QoS 2 that are stored; `stage` of the
     delivery: 1 not acknowledged, 2 received, 3 done; `is_sent`: on the connection of the `owner`."""
 
@@ -44,10 +44,10 @@ class SessionActor(Actor):
         super().__init__(SESSION)
         self.refusals, self.qos = refusals, qos
 
-    def initial(self) -> SessionLocal:
-        return SessionLocal(stage=1 if self.qos else 3)
+    def initial(self) -> MqttSessionLocal:
+        return MqttSessionLocal(stage=1 if self.qos else 3)
 
-    def inputs(self, local: SessionLocal) -> tuple[Any, ...]:
+    def inputs(self, local: MqttSessionLocal) -> tuple[Any, ...]:
         found = [SessionAnswer(who, call, one) for who, one in local.requests for call in self._list_calls(local, one)]
         if local.owner and not local.is_sent and local.stage < 3:
             packet = PublishPacket("d", PAYLOAD, self.qos, packet_id=OUTGOING)
@@ -55,7 +55,7 @@ class SessionActor(Actor):
             found.append(SessionAnswer(local.owner, call))
         return tuple(found)
 
-    def _list_calls(self, local: SessionLocal, request: Event) -> list[Call]:
+    def _list_calls(self, local: MqttSessionLocal, request: Event) -> list[Call]:
         """What may answer this request; a session is opened once nothing else is under way."""
         codes = (0, *self.refusals)
         match request:
@@ -75,7 +75,7 @@ class SessionActor(Actor):
                 return [s.FiltersRemoved(packet_id, (code,)) for code in codes]
         raise TypeError(f"the session does not take {request!r}")
 
-    def react(self, local: SessionLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
+    def react(self, local: MqttSessionLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event, who = envelope.event, envelope.sender
         match event:
             case SessionAnswer():
@@ -91,7 +91,7 @@ class SessionActor(Actor):
         return Reaction(replace(local, requests=tuple(requests)))
 
 
-def _answer(local: SessionLocal, answer: SessionAnswer) -> Reaction:
+def _answer(local: MqttSessionLocal, answer: SessionAnswer) -> Reaction:
     to, call, request = answer.to, answer.call, answer.request
     calls = [Envelope(SESSION, to, call)]
     local = replace(local, requests=tuple(one for one in local.requests if one != (to, request)))
@@ -108,7 +108,7 @@ def _answer(local: SessionLocal, answer: SessionAnswer) -> Reaction:
     return Reaction(local, (), tuple(calls))
 
 
-def _advance(local: SessionLocal, event: s.DeliveryAnswered | s.DeliveryDropped) -> SessionLocal:
+def _advance(local: MqttSessionLocal, event: s.DeliveryAnswered | s.DeliveryDropped) -> MqttSessionLocal:
     """The delivery once the client has answered; what answers nothing changes nothing."""
     answer = "puback" if isinstance(event, s.DeliveryDropped) else event.answer
     if event.packet_id != OUTGOING or not local.is_sent:

@@ -33,7 +33,12 @@ from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.drivers.persistent_sessions.session_server import SessionServer, Unstored
-from statemachines.drivers.persistent_sessions.shared_message_codec import Origin, SharedTerms, name_group, split_terms
+from statemachines.drivers.persistent_sessions.shared_message_codec import (
+    SharedOrigin,
+    SharedTerms,
+    name_group,
+    split_terms,
+)
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.persistent_sessions.backlog import Place, backlog_of, is_taken
@@ -406,12 +411,12 @@ class GroupMembership:
         self.carried += len(messages)
         return True
 
-    def _split(self, carrying: Carrying, piece: Batch) -> Iterator[tuple[Payload, SharedTerms, Origin]]:
+    def _split(self, carrying: Carrying, piece: Batch) -> Iterator[tuple[Payload, SharedTerms, SharedOrigin]]:
         """Each message that fits: as it was published, with its terms, and where it is from."""
         group = name_group(carrying.filter)
         for one in self._without_large(piece):
             payload, terms = split_terms(Payload(one.topic, one.payload, one.head))
-            origin = one.origin if isinstance(one, ReturnedMessage) else Origin(group, one.stream, one.offset)
+            origin = one.origin if isinstance(one, ReturnedMessage) else SharedOrigin(group, one.stream, one.offset)
             yield payload, terms, origin
 
     def _without_large(self, piece: Batch) -> Iterator[Delivered | ReturnedMessage]:

@@ -11,7 +11,7 @@ from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.host_request import ForgetGroup, ListIdleGroups, ReadReturned
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
-from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
+from statemachines.drivers.persistent_sessions.shared_message_codec import SharedOrigin
 from statemachines.drivers.shared_subscriptions.groups import destroy
 from statemachines.kernel import GaplessError
 
@@ -39,7 +39,7 @@ class ReturnedMessage(NamedTuple):
     topic: str
     payload: bytes
     head: bytes | None
-    origin: Origin
+    origin: SharedOrigin
 
 
 class ReturnedBatch(tuple[ReturnedMessage, ...]):
@@ -93,7 +93,7 @@ class GroupUpkeep:
         self._turn += 1
         member = filters[self._turn % len(filters)]
         self._given |= dict.fromkeys((message for message, _ in wanted), now_ns + GIVE_AGAIN_NS)
-        batch = [ReturnedMessage(*one, Origin(group, "", 0, message)) for message, one in wanted]
+        batch = [ReturnedMessage(*one, SharedOrigin(group, "", 0, message)) for message, one in wanted]
         member.batches.put_nowait(ReturnedBatch(batch))
 
     async def end_idle(self) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from statemachines.drivers.persistent_sessions.front_message import RetainHandling, SessionWill
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
-from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
+from statemachines.drivers.persistent_sessions.shared_message_codec import SharedOrigin
 from statemachines.kernel import Answer
 from statemachines.persistent_sessions.life_request import OpenSession
 from statemachines.persistent_sessions.message import Queued
@@ -258,7 +258,7 @@ class StoreRows(HostRequest, frozen=True):
     put: PutRows
     payloads: dict[str, Payload]
     once: frozenset[str] = frozenset()
-    origins: dict[str, Origin] = {}
+    origins: dict[str, SharedOrigin] = {}
 
 
 class DropRows(HostRequest, frozen=True):

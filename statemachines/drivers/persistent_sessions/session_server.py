@@ -61,7 +61,7 @@ from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_rows import FILTERS_MAX
 from statemachines.drivers.persistent_sessions.route_trie import of_sessions
-from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
+from statemachines.drivers.persistent_sessions.shared_message_codec import SharedOrigin
 from statemachines.drivers.persistent_sessions.topic import (
     check_filter,
     check_name,
@@ -163,10 +163,10 @@ class Unstored(NamedTuple):
     payload: Payload
     stored: Callable[[], None]
     is_once: bool = False
-    origin: Origin | None = None
+    origin: SharedOrigin | None = None
     """Where it is from, if it is of a group."""
 
-    def origins_of(self, message: str) -> dict[str, Origin]:
+    def origins_of(self, message: str) -> dict[str, SharedOrigin]:
         """The same under the message's id; nothing: it is of none."""
         return {} if self.origin is None else {message: self.origin}
 
@@ -840,7 +840,7 @@ class SessionServer:
         if not isinstance(request, PutRows):
             return request
         payloads: dict[str, Payload] = {}
-        origins: dict[str, Origin] = {}
+        origins: dict[str, SharedOrigin] = {}
         once: set[str] = set()
         for row in request.rows:
             found = self._unstored.get(row.message)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
 from statemachines.drivers.persistent_sessions.shared_message_codec import (
-    Origin,
+    SharedOrigin,
     SharedTerms,
     add_terms,
     name_group,
@@ -69,7 +69,7 @@ MESSAGES: Final = "SELECT id, topic, payload, head FROM @messages WHERE id IN ({
 
 
 def settle_origins(
-    sql: Sql, asked: PutRows, origins: Mapping[str, Origin], payloads: Mapping[str, Payload]
+    sql: Sql, asked: PutRows, origins: Mapping[str, SharedOrigin], payloads: Mapping[str, Payload]
 ) -> frozenset[str]:
     """Which messages of these rows, that are about to be stored, some session has already: each is deleted, so that its
     row brings nothing.  The streams are noted as read up to the others.  Where the session is gone its messages come
@@ -93,7 +93,7 @@ def settle_origins(
     return frozenset(had)
 
 
-def _take(sql: Sql, origin: Origin) -> bool:
+def _take(sql: Sql, origin: SharedOrigin) -> bool:
     """Whether no session has had the message yet; it counts as had from now on."""
     group = origin.group.encode()
     if not origin.stream:

@@ -17,7 +17,7 @@ TERMS: Final = "mqtt.shared"
 QOS_MAX: Final = 2
 
 
-class Origin(NamedTuple):
+class SharedOrigin(NamedTuple):
     """Where a message of a group is from: a stream, or (stream "") a session that has ended."""
 
     group: str

@@ -20,7 +20,12 @@ from statemachines.drivers.persistent_sessions.host_request import (
     StoreRows,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.shared_message_codec import Origin, SharedTerms, add_terms, split_terms
+from statemachines.drivers.persistent_sessions.shared_message_codec import (
+    SharedOrigin,
+    SharedTerms,
+    add_terms,
+    split_terms,
+)
 from statemachines.drivers.shared_subscriptions.open_stores import open_stores
 from statemachines.mqtt_codec import (
     DisconnectPacket,
@@ -148,7 +153,7 @@ def test_PS_470_MQ_102_a_message_that_some_session_has_is_stored_for_no_other(st
 
             def store_row(session, message, offset):
                 rows = (Queued(1, message, JOBS, 1),)
-                origins = {message: Origin("g/jobs/#", "1.0/jobs/1", offset)}
+                origins = {message: SharedOrigin("g/jobs/#", "1.0/jobs/1", offset)}
                 return sessions.do(StoreRows(PutRows(session, "x", 0, rows), {message: PAYLOAD}, origins=origins))
 
             for _ in range(2):  # the same row once more

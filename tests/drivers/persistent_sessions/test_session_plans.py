@@ -75,7 +75,7 @@ from statemachines.drivers.persistent_sessions.operator_request import (
     PurgeClient,
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.shared_message_codec import Origin
+from statemachines.drivers.persistent_sessions.shared_message_codec import SharedOrigin
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import collector_request as collector
@@ -237,10 +237,10 @@ async def share(opened):
     for number, (session, offset) in enumerate((("s1", 1), ("s1", 1), ("none", 2)), 1):
         message = f"g{number}"
         rows = (replace(queued(number, message), filter="$share/g/x"),)
-        origins = {message: Origin("g/x", "0.0/x", offset)}
+        origins = {message: SharedOrigin("g/x", "0.0/x", offset)}
         await do(StoreRows(PutRows(session, "n3", 0, rows), {message: Payload("x", b"x")}, origins=origins))
     assert list(await do(ReadReturned(("g/x",)))) == ["g/x"]
-    origins = {"g4": Origin("g/x", "", 0, "g3")}
+    origins = {"g4": SharedOrigin("g/x", "", 0, "g3")}
     await do(StoreRows(PutRows("s1", "n3", 0, (queued(3, "g4"),)), {"g4": Payload("x", b"x")}, origins=origins))
     assert await do(ReadReturned(("g/x",))) == {}
     assert await do(DeclareGroup("s1", "$share/idle/x")) == ""
