@@ -18,7 +18,7 @@ from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
 from statemachines.trace.log import TraceLog
 from statemachines.wire import Packet
 from statemachines_sim.machine_stage import local_of
-from statemachines_sim.persistent_sessions.script_store import LEASE_MS
+from statemachines_sim.persistent_sessions.script_store import LEASE_MS, without_times
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
 
@@ -128,4 +128,4 @@ class MachineNode:
 
     def _answers_of(self, request: Request, found: Any) -> Any:
         self._stage.observe_commit(request)
-        return found
+        return found if self._stage.store.database.stamps else tuple(without_times(one) for one in found)

@@ -1,7 +1,8 @@
 """ScriptStore: the database of a scripted run: a real SQLite file, with the session and the messages of the system in
 it, and what lies in its tables as the explorer would have it.
 
-What is asked is answered by what is committed: no replica lags behind a file.
+What is asked is answered by what is committed: no replica lags behind a file.  Rows have times where those of the
+system have.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import SessionStore, open_session_store
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
-from statemachines.kernel import ConfigurationError, Map
+from statemachines.kernel import Answer, ConfigurationError, Map
 from statemachines.persistent_sessions.in_flight_record import InFlightRecord, InFlightStatus
 from statemachines.persistent_sessions.life_request import NEVER, ClientLocked, LockClient, OpenSession
 from statemachines.persistent_sessions.message import Queued
-from statemachines.persistent_sessions.request import BeginEpoch, SessionState
+from statemachines.persistent_sessions.request import BeginEpoch, FencedRows, PendingRead, Polled, SessionState
 from statemachines_spec.explorer.system import System
 from statemachines_spec.persistent_sessions.client import CLIENT
 from statemachines_spec.persistent_sessions.database import SESSION, Database, DatabaseLocal, Stored, StoredRows
@@ -36,6 +39,9 @@ ROWS: Final = (
     f" WHERE session = ? AND writer = ? AND tag = {UNDELIVERED} ORDER BY epoch, number"
 )
 PACKETS: Final = "SELECT packet, place, status, number, message, filter, qos FROM packets WHERE session = ?"
+
+TIMES: Final = ("stored_ns", "complete_ns", "seen_ns")
+"""Fields of answers about rows."""
 
 
 class ScriptStore:
@@ -98,6 +104,16 @@ class ScriptStore:
         ((epoch,),) = sql.execute("SELECT coalesce(max(epoch), 0) FROM epochs WHERE session = ? AND writer = ?", keys)
         rows = sql.execute(ROWS, keys).fetchall()
         return StoredRows(writer, epoch, tuple(Stored(row[0], _queued(*row[1:]), visible=True) for row in rows))
+
+
+def without_times(answer: Answer) -> Answer:
+    """The answer of a database whose rows have no times."""
+    times: Any = {name: 0 for name in TIMES if hasattr(answer, name)}
+    if isinstance(answer, Polled | PendingRead | FencedRows):
+        times["found"] = tuple(
+            replace(one, rows=tuple(replace(row, stored_ns=0) for row in one.rows)) for one in answer.found
+        )
+    return replace(answer, **times)
 
 
 def _queued(number: int, message: bytes, topic: bytes, qos: int) -> Queued:
