@@ -295,6 +295,17 @@ def keep_packets(passed_over: Any) -> Any:
     return wrong
 
 
+def without_settled(receive: Any) -> Any:
+    """What is done when it is received is not committed as received."""
+
+    def changed(record: Any, changes: Any, now_ns: int) -> Any:
+        after, effects, seen = receive(record, changes, now_ns)
+        received = tuple(packet for packet in after.received if packet in after.state.packets)
+        return replace(after, received=received), effects, seen
+
+    return changed
+
+
 def without_until(numbered: Any) -> Any:
     return lambda *given: tuple(replace(row, until_ns=0) for row in numbered(*given))
 
@@ -418,7 +429,7 @@ BUGS = (
     Bug("released-before-committed", "a packet is released before that is committed", "PS-52", "the commit",
         change_rows(D, "commit_received", do=Delegate(release_and_commit))),
     Bug("acknowledged-too-early", "a message of QoS 2 is done when it is received", "PS-52", "the release",
-        on(P, Pubrec, SENT, to=SETTLED)),
+        both(on(P, Pubrec, SENT, to=SETTLED), wrap_call(delivery_actions, "receive", without_settled))),
     Bug("prefix-not-taken", "what was pending counts as taken, and is not", "PS-64", "the prefix",
         wrap_call(resume_actions, "take_prefix", skip_prefix)),
     Bug("state-not-read", "a resume does not look up to where the state has taken", "PS-64", "the last number",
