@@ -37,7 +37,7 @@ def test_settings_are_values_of_toml():
         ("configuration.exclusive=", "must be KEY=VALUE"),
         ("exclusive=false", "did you mean configuration.exclusive"),
         ("faults.crashes=[1, 2]", "did you mean faults.crash?"),
-        ("wholly.unknown=1", "there are: subscription, load.topics"),
+        ("wholly.unknown=1", "there are: subscription, order, load.topics"),
         ("shared_subscriptions.load.topics=0", "must lie between 1 and"),
         ("name=storm", "is no key of a scenario"),
         ("configuration={}", "is no key of a scenario"),

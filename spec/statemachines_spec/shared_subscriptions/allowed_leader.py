@@ -177,7 +177,7 @@ ALLOWED: Final = (
         "the batch that gives the claim up is under way in the same step, and takes the place of the one before",
     ),
     Allowed(
-        ("progress_cover.hold/8/without-free",),
+        ("progress_cover.hold/9/without-free",),
         "SS-157",
         "a stream is free when its grant is over and gone from its member: nobody says anything under that grant "
         "any more, and while something is held there is no other",

@@ -74,7 +74,8 @@ def test_S16_breaks_where_the_progress_of_a_liar_is_believed():
 
 def test_who_speaks_for_others_is_not_heard_and_others_suffer_where_it_is(monkeypatch):
     monkeypatch.setattr(leader_host, "check_sender", lambda sender, to, message, is_leader_host: None)
-    assert run(3).monitor == "S5"
+    outcome = run(3)
+    assert (outcome.monitor, "[SS-277]" in outcome.detail) == ("RemoteProtocolError", True)
 
 
 def test_what_another_owns_is_not_a_liar_s_to_speak_of(monkeypatch):

@@ -44,7 +44,7 @@ NOTICED = {
     "leader/64/deleted": ("taken over", "S3"),
     "leader/72/negated": ("halted", "L6"),
     "configuration.Configuration._less/1/lt-is-lte": ("configured", "L8"),
-    "stream_measure.refuse/3/held.grant-is-held.progress": ("told of lies", "S16"),
+    "stream_measure.refuse/4/held.grant-is-held.progress": ("told of lies", "S16"),
     "group/2/to-idle": ("declared as asked", "S1"),
     "group/20/deleted": ("paced destruction", "L12"),
     "assignment/10/deleted": ("rebalanced", "S10"),

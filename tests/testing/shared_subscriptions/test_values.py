@@ -63,7 +63,7 @@ def test_what_belongs_together_is_aimed_at_together():
         hits.append((grant.borrower, grant.epoch, grant.registration) == ("me", 4711, 815))
 
     count_hits()
-    assert sum(hits) > 10
+    assert sum(hits) >= 5, "by chance no draw has these three numbers"
 
 
 def test_a_hostile_value_is_wrong_in_every_way_that_its_type_allows():
