@@ -27,8 +27,8 @@ def test_a_publisher_that_is_ended_says_how_many_messages_are_stored(tmp_path, c
     path.write_text("line\n" * LINES)
     append, stored = Publisher.publish, []
 
-    async def publish(self, topic, payloads):
-        done = await append(self, topic, payloads)
+    async def publish(self, topic, payloads, **head):
+        done = await append(self, topic, payloads, **head)
         stored.extend(payloads)
         if len(stored) == 1_600:
             signal.raise_signal(number)
