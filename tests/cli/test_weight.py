@@ -14,9 +14,9 @@ DRIVERS = ("statemachines/drivers",)
 LIMITS = {
     "cursor_recovery": 84,
     "missed_samples": 34,
-    "persistent_sessions": 273,
+    "persistent_sessions": 266,
     "sequence_windows": 36,
-    "shared_subscriptions": 149,
+    "shared_subscriptions": 148,
 }
 
 
