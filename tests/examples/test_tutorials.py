@@ -15,6 +15,7 @@ from statemachines.testing.process_harness import free_port
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs/tutorials").glob("*.md"))
+STEP = re.compile(r" *\d+\. ")
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
 CODES = {
     "gapless judge jobs.ndjson": (1, 3),
@@ -53,6 +54,7 @@ def test_every_command_says_what_the_page_says(page, tmp_path):
         expected = (1,) if "out_of_scope" in command else expected
         assert code in expected, said
         assert [line for line in lines if mask(line) not in mask(said)] == [], said
+        assert [line for line in lines if STEP.match(line) and line not in said] == [], "a step has its number"
         count += 1
     assert count >= 1
 
