@@ -21,7 +21,7 @@ demo: setup  ## show what it does (INPUT=file: on that file; STORE=postgres: on 
 	$(BIN)/gapless demo $(if $(INPUT),--input '$(INPUT)') $(if $(STORE),--store '$(STORE)')
 
 test: setup  ## prove it
-	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile --no-loadscope-reorder
 
 pythons: setup  ## the tests on every Python from 3.11 to 3.14 that is there, each in out/pythons/VERSION (TESTS=tests/kernel PYTHONS=3.13 JOBS=2: only those)
 	@PYTHONS='$(PYTHONS)' JOBS='$(JOBS)' tools/pythons.sh $(TESTS)
