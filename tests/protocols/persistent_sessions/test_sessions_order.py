@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 from session_world import TIMES, Hand, marker, names, queued
 
+from statemachines.kernel import Map
 from statemachines.persistent_sessions.message import Live, Publish
 from statemachines.persistent_sessions.request import (
     EpochRows,
@@ -18,7 +19,8 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
 )
 from statemachines.persistent_sessions.resume import RESUME
-from statemachines.persistent_sessions.resume_record import CatchUpDue, ResumeRecord, ResumeSession
+from statemachines.persistent_sessions.resume_record import BlockedRow, CatchUpDue, ResumeRecord, ResumeSession
+from statemachines.persistent_sessions.row_merge import release_rows
 from statemachines.persistent_sessions.writer_flow_record import DONE, FENCING
 
 WIDE = replace(TIMES, receive_maximum=100)
@@ -116,3 +118,15 @@ def test_PS_483_rows_of_a_newer_epoch_fence_the_one_that_is_followed():
     flows = one.record.flows
     assert (flows["a"].status, flows["b"].status) == (FENCING, DONE)
     assert one.record.blocked_rows["b"]
+
+
+def test_PS_480_an_older_row_that_is_blocked_itself_blocks_a_newer_one():
+    """Of writer b something may be missing that is older than the row of a; that row is older than the one of b."""
+    record = normal("a", "b").record
+    flows = record.flows.set("a", replace(record.flows["a"], complete_ns=200))
+    blocked = Map({"a": (BlockedRow(1, row(2, 100), 100),), "b": (BlockedRow(1, row(2, 150), 150),)})
+    record = replace(record, flows=flows, known_ns=200, blocked_rows=blocked)
+    assert release_rows(record) == (record, ())
+    flows = flows.set("b", replace(flows["b"], complete_ns=200))
+    _, takes = release_rows(replace(record, flows=flows))
+    assert [(take.writer, [one.stored_ns for one in take.rows]) for take in takes] == [("a", [100]), ("b", [150])]
