@@ -3,6 +3,8 @@ SS-410)."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,7 @@ from statemachines.shared_subscriptions.message import (
     UpdateProgress,
 )
 from statemachines.shared_subscriptions.progress_cover import ProgressRefused, StreamBehind
+from statemachines.shared_subscriptions.relaxed_order import is_full
 from statemachines.shared_subscriptions.returned_messages import BACK_OFF_NS, check_nack
 from statemachines.shared_subscriptions.session import Ack, Deliver, Nack, Progressed, ReturnEnd, Take
 from statemachines.shared_subscriptions.stream import Finish, Install
@@ -189,6 +192,15 @@ def test_SS_408_beyond_so_many_holes_the_stream_waits(monkeypatch):
         for one in take(bench, 1):
             ack(bench, one.first, one.last)
     assert bench.node.record.readings[A].progress == 40
+
+
+@pytest.mark.parametrize("kind", ["returned", "acked"])
+def test_SS_408_it_is_full_with_its_last_hole(monkeypatch, kind):
+    monkeypatch.setattr("statemachines.shared_subscriptions.relaxed_order.HOLES_MAX", 3)
+    holes = {"returned": {}, "acked": {}}
+    for count in range(5):
+        assert is_full(SimpleNamespace(**holes)) is (count >= 3)
+        holes[kind][count] = count
 
 
 def test_SS_337_where_deliveries_are_bounded_it_comes_when_nothing_else_is_in_hand():
