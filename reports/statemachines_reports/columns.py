@@ -33,6 +33,9 @@ ANALYZED = (*NEEDED, "data")
 
 SEGMENT = 4 * ROWS_PER_GROUP
 
+FEW_CODES = 4
+"""Comparing a column with so many codes, one by one, is cheaper than looking its codes up."""
+
 
 class Columns:
     """Some whole runs: integers as they are (-1 for null), strings as codes into `texts[column]`; `data`: as Arrow has
@@ -91,9 +94,16 @@ class Columns:
 
     def is_one_of(self, column: str, texts: tuple[str, ...], rows: np.ndarray | None = None) -> np.ndarray:
         """Which of the rows (None: all) have one of these texts in the column."""
-        wanted = np.array([text in texts for text in self.texts[column]] + [False])
-        codes = self._arrays[column]
-        return np.asarray(wanted[codes if rows is None else codes[rows]])
+        wanted = [code for code, text in enumerate(self.texts[column]) if text in texts]
+        codes = self._arrays[column] if rows is None else self._arrays[column][rows]
+        if len(wanted) > FEW_CODES:
+            is_wanted = np.zeros(len(self.texts[column]) + 1, bool)
+            is_wanted[wanted] = True
+            return np.asarray(is_wanted[codes])
+        found = np.zeros(len(codes), bool)
+        for code in wanted:
+            found |= codes == code
+        return found
 
     def _read(self, name: str, column: Any) -> np.ndarray:
         if name not in TEXTS:

@@ -148,22 +148,28 @@ def fingerprints_of(run: Run) -> dict[str, str]:
 
 class RunParameters:
     """The parameters of the runs in a trace file, run -> parameters.  They are read when asked for first: from the
-    table beside the file (`runs-NAME.parquet`), and only for a run that is not in there from all tables."""
+    table beside the file (`runs-NAME.parquet`), and only for a run that is not in there from all tables.  No other
+    run is decoded: a table may have the runs of all files."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._runs: dict[int, Run] = {}
         self._found: dict[int, dict[str, Any]] = {}
 
     def __call__(self, run: int) -> dict[str, Any]:
         if run not in self._found:
-            beside = find_runs_beside(self._path)
-            runs = read_run_files([beside]) if beside.is_file() and not self._found else {}
-            if run not in runs:
-                runs = read_runs(self._path.parent)
-            if run not in runs:
-                raise ConfigurationError("run", run, f"of {self._path.name} is in no table of runs (runs-*.parquet)")
-            self._found |= {number: parameters(one) for number, one in runs.items()}
+            self._found[run] = parameters(self._find_run(run))
         return self._found[run]
+
+    def _find_run(self, run: int) -> Run:
+        beside = find_runs_beside(self._path)
+        if not self._runs and beside.is_file():
+            self._runs = read_run_files([beside])
+        if run not in self._runs:
+            self._runs = read_runs(self._path.parent)
+        if run not in self._runs:
+            raise ConfigurationError("run", run, f"of {self._path.name} is in no table of runs (runs-*.parquet)")
+        return self._runs[run]
 
 
 def find_runs_beside(path: Path) -> Path:
