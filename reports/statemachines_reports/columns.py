@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from statemachines.kernel import ConfigurationError
+from statemachines.s3_path import file_system_of, show_path
 from statemachines.trace import COLUMNS
 from statemachines.trace.parquet import ROWS_PER_GROUP, TEXTS
 from statemachines_reports.lookup import Lookup, code_column
-from statemachines_reports.s3_path import file_system_of, show_path
 from statemachines_reports.trace_footer import find_run_begin
 
 STEPS = ("step", "timer")

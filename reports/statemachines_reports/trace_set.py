@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 
 from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
+from statemachines.s3_path import S3Path, file_system_of, show_path
 from statemachines.trace import RUN_COLUMNS, TraceRow
 from statemachines.trace.log import find_unended, find_unlogged, find_unsent, merge, read_logs
 from statemachines.trace.log_segments import list_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.trace.tables import check_tables, join_fingerprints
-from statemachines.whole_file import check_name
+from statemachines.whole_file import check_name, store_path
 from statemachines_reports.columns import open_trace, read_run, reading
-from statemachines_reports.s3_path import S3Path, file_system_of, show_path, trace_path
 from statemachines_reports.trace_footer import find_long_runs, has_data
 
 RowSpan = tuple[int, int]
@@ -43,7 +43,7 @@ class TraceSet:
 
     def __init__(self, directory: Path, out: Path, names: Collection[str] | None = None) -> None:
         check_name(directory, "trace")
-        directory = trace_path(directory)
+        directory = store_path(directory)
         if not directory.is_dir():
             raise ConfigurationError("trace", show_path(directory), "is no directory")
         self.torn = 0

@@ -17,8 +17,10 @@ import msgspec
 
 from statemachines import registry
 from statemachines.kernel import ConfigurationError
+from statemachines.s3_path import file_system_of, show_path
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
+from statemachines.whole_file import store_path
 from statemachines.workers import workers
 from statemachines_sim.fault import draw
 from statemachines_sim.keys import settings as settings_of
@@ -121,7 +123,7 @@ def run_job(job: Job) -> list[Outcome]:
     if done is not None:
         return done
     outcomes: list[Outcome] = []
-    with TraceWriter(Path(job.out), job.name) as writer:
+    with TraceWriter(store_path(job.out, "--trace"), job.name) as writer:
         for number, seed in enumerate(job.seeds):
             world = World(job.scenario, seed)
             outcome = world.run()
@@ -135,10 +137,12 @@ def read_outcomes(job: Job) -> list[Outcome] | None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    trace, runs = (Path(job.out) / f"{kind}-{job.name}.parquet" for kind in ("trace", "runs"))
+    out = store_path(job.out, "--trace")
+    trace, runs = (str(out / f"{kind}-{job.name}.parquet") for kind in ("trace", "runs"))
+    store = file_system_of(out)
     try:
-        rows = pq.read_metadata(trace).num_rows
-        lines = [msgspec.convert(line, Run) for line in pq.read_table(runs).to_pylist()]
+        rows = pq.read_metadata(trace, filesystem=store).num_rows
+        lines = [msgspec.convert(line, Run) for line in pq.read_table(runs, filesystem=store).to_pylist()]
         outcomes = [read_outcome(line) for line in lines]
     except (OSError, pa.ArrowException, msgspec.MsgspecError):
         return None
@@ -196,4 +200,4 @@ def list_jobs(
     """A job for each file."""
     for begin in range(0, len(seeds), SEEDS_PER_FILE):
         part = tuple(seeds[begin : begin + SEEDS_PER_FILE])
-        yield Job(scenario, part, first_run + begin, "" if out is None else str(out), settings, is_resumed)
+        yield Job(scenario, part, first_run + begin, "" if out is None else show_path(out), settings, is_resumed)

@@ -27,7 +27,7 @@ from statemachines.drivers.plain_text import plain_json
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.spark.spark_settings import SparkSettings, read_settings
-from statemachines.whole_file import check_folder
+from statemachines.whole_file import check_folder, store_path
 
 if TYPE_CHECKING:
     from statemachines_sim.scenario import Scenario
@@ -97,6 +97,7 @@ def campaign(
     given = tuple(settings or ())
     chosen = override(find_scenario(scenario), given)
     if trace is not None:
+        trace = store_path(trace, "--trace")
         check_folder(trace, "--trace")
     if not json:
         print(f"scenario {chosen.name}, seeds {first} to {first + seeds - 1}{''.join(f', {one}' for one in given)}")
