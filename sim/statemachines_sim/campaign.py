@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -117,19 +118,19 @@ def check_sendable(job: Job) -> None:
 
 def run_job(job: Job) -> list[Outcome]:
     """Run its seeds one after the other; the trace file appears when all are done."""
-    if not job.out:
-        return [World(job.scenario, seed).run() for seed in job.seeds]
-    done = read_outcomes(job) if job.is_resumed else None
-    if done is not None:
-        return done
-    outcomes: list[Outcome] = []
-    with TraceWriter(store_path(job.out, "--trace"), job.name) as writer:
+    done = read_outcomes(job) if job.is_resumed and job.out else None
+    return [outcome for _, outcome in run_worlds(job)] if done is None else done
+
+
+def run_worlds(job: Job) -> Iterator[tuple[World, Outcome]]:
+    """Each run of a job, when it has ended; their file is whole when no more is asked for."""
+    with TraceWriter(store_path(job.out, "--trace"), job.name) if job.out else nullcontext() as writer:
         for number, seed in enumerate(job.seeds):
             world = World(job.scenario, seed)
             outcome = world.run()
-            writer.add(run_row(job.scenario, outcome, job.first_run + number, job.settings), world.rows)
-            outcomes.append(outcome)
-    return outcomes
+            if writer is not None:
+                writer.add(run_row(job.scenario, outcome, job.first_run + number, job.settings), world.rows)
+            yield world, outcome
 
 
 def read_outcomes(job: Job) -> list[Outcome] | None:
@@ -191,7 +192,7 @@ def run_row(scenario: Scenario, outcome: Outcome, run: int, settings: tuple[str,
 
 def list_jobs(
     scenario: Scenario,
-    seeds: range,
+    seeds: Sequence[int],
     out: Path | None,
     first_run: int,
     settings: tuple[str, ...],
