@@ -22,10 +22,7 @@ from statemachines_reports.trace_footer import find_run_begin
 STEPS = ("step", "timer")
 """The kinds of rows that are steps."""
 
-JUDGED = tuple(column for column in COLUMNS if column not in ("data", "msg", "term", "peer", "grant"))
-"""What judging steps reads."""
-
-NEEDED = (*JUDGED, "peer", "msg", "term", "grant")
+NEEDED = tuple(column for column in COLUMNS if column != "data")
 """What the checks look at, but for level replay."""
 
 ANALYZED = (*NEEDED, "data")
