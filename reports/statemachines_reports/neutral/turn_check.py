@@ -152,7 +152,7 @@ def _keep_node_steps(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRow
 
 
 def _find_repeated(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
-    """Steps and requests that are there twice, one behind the other.  Some events may come twice at once.  So may
+    """Steps that are there twice, one behind the other.  Some events may come twice at once.  So may
     messages that came at other times, and were kept until then: their steps name no message."""
     columns = segment.columns
     lives = group_by_text(columns, np.arange(columns.rows), "node")
@@ -161,7 +161,7 @@ def _find_repeated(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarra
     for name in SAME:
         same[1:] &= columns[name][rows][1:] == columns[name][rows][:-1]
     found = np.sort(rows[same])
-    found = found[columns.is_one_of("kind", (*STEPS, "ask"), found)]
+    found = found[columns.is_one_of("kind", STEPS, found)]
     messages = {name_of(one) for fsm in segment.lookup.family for one in fsm.alphabet if issubclass(one, Message)}
     found = found[~(columns.is_one_of("event", tuple(messages), found) & (columns["msg"][found] < 0))]
     return np.asarray(found[~columns.is_one_of("event", tuple(event for one in roles for event in one.repeats), found)])
