@@ -21,7 +21,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +31,7 @@ from many_topics_run import busy
 
 from statemachines.drivers.shared_subscriptions import consumer_file
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
+from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import GaplessError
 from statemachines.testing import fault_proxy
 from statemachines.testing.process_harness import NodeProcess, free_port
@@ -195,8 +196,9 @@ def publish_steadily(store: Path) -> Iterator[None]:
     async def publish() -> None:
         async with Publisher(store, node="publisher-1") as publisher:
             while not over.is_set():
-                for topic in TOPICS:
-                    await publisher.publish(topic, [b"x" * 64])
+                with suppress(StoreUnavailable):
+                    for topic in TOPICS:
+                        await publisher.publish(topic, [b"x" * 64])
                 await asyncio.sleep(EVERY_S)
 
     def work() -> None:

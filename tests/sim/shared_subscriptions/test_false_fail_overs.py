@@ -41,7 +41,7 @@ def test_SS_127_a_quiet_hour_has_no_false_fail_over():
 
 
 @pytest.mark.parametrize("tenths", [20, 24])
-def test_SS_420_a_leader_that_stands_still_for_two_seconds_leads_on(tenths):
+def test_SS_127_a_leader_that_stands_still_for_two_seconds_leads_on(tenths):
     """More than 200 times, at any moment between two heartbeats."""
     pauses = stand_still(2_200, tenths * S // 10)
     assert len(pauses) > 200
