@@ -83,8 +83,8 @@ def count_excused(reading: Reading) -> int:
 
 
 def is_full(reading: Reading) -> bool:
-    """It has as many holes as a stream may have: nothing new is fetched.  What is before the last acknowledged message is
-    not new: a stream may be granted with all of its holes."""
+    """It has as many holes as a stream may have: nothing new is fetched.  What is before the last acknowledged
+    message is not new: a stream may be granted with all of its holes."""
     if len(reading.returned) >= HOLES_MAX:
         return True
     return len(reading.acked) >= HOLES_MAX and reading.fetched >= find_reach(0, tuple(in_order(reading.acked)))

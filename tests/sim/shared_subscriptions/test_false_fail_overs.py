@@ -32,7 +32,8 @@ def count_leaders(seconds, schedule=()):
 def stand_still(seconds, for_ns):
     """Both leader hosts stand still, one after the other, again and again, each time later within a second."""
     return tuple(
-        Fault("pause", at * S + at * S // 970 % S, for_ns, f"leader-{1 + at // 10 % 2}") for at in range(30, seconds, 10)
+        Fault("pause", at * S + at * S // 970 % S, for_ns, f"leader-{1 + at // 10 % 2}")
+        for at in range(30, seconds, 10)
     )
 
 
