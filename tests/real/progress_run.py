@@ -3,6 +3,7 @@
     python tests/real/progress_run.py pauses --rounds 20          the leading host stands still for 2 s, again and again
     python tests/real/progress_run.py busy --processes 30         processes that compute, for a minute
     python tests/real/progress_run.py faults --rounds 20 --seed 1 one fault after the other, of members, hosts and store
+    python tests/real/progress_run.py faults --at-once 2          two at a time
 
 Two leader hosts, three members and a publisher of eight topics work over one SQLite file with the default times.
 Members reach each host by a proxy, and the hosts reach each other by two more.  Each round says what was done, the
@@ -21,6 +22,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from itertools import pairwise
@@ -109,18 +111,14 @@ class ProgressStage:
 
     # -- what is seen -------------------------------------------------------------------------------------------
 
-    def count_claims(self) -> int:
-        """How often a host took the claim."""
-        return sum(log.read_log().count("leads it, under epoch") for log in self.logs)
+    def list_epochs(self) -> dict[int, str]:
+        """Epoch -> the host that took the claim under it."""
+        lines = ((log.name, line) for log in self.logs for line in log.read_log().splitlines())
+        return {int(line.rpartition(" ")[2]): name for name, line in lines if "leads it, under epoch" in line}
 
     def find_leading(self) -> str:
         """The host that took the claim last."""
-        epochs = {
-            int(line.rpartition(" ")[2]): log.name
-            for log in self.logs
-            for line in log.read_log().splitlines()
-            if "leads it, under epoch" in line
-        }
+        epochs = self.list_epochs()
         return epochs[max(epochs)]
 
     def list_deliveries(self) -> dict[str, list[int]]:
@@ -149,7 +147,7 @@ class ProgressStage:
     def play(self, what: str, act: Callable[[], None]) -> Round:
         """A round: something is done and undone, and the group settles again."""
         self.settle()
-        claims, since_ns = self.count_claims(), time.time_ns()
+        claims, since_ns = len(self.list_epochs()), time.time_ns()
         act()
         self.settle()
         times = self.list_deliveries()
@@ -157,7 +155,7 @@ class ProgressStage:
             what,
             longest_gap_s([moment for one in times.values() for moment in one], since_ns),
             max(longest_gap_s(times[topic], since_ns) for topic in TOPICS),
-            self.count_claims() - claims,
+            len(self.list_epochs()) - claims,
         )
 
     # -- what is done -------------------------------------------------------------------------------------------
@@ -264,15 +262,25 @@ def play_busy(stage: ProgressStage, processes: int, seconds: float) -> Iterator[
     yield stage.play(f"{processes} processes compute for {seconds:g} s", compute)
 
 
-def play_faults(stage: ProgressStage, rounds: int, chance: random.Random) -> Iterator[Round]:
-    """Each fault in turn, in an order that the seed says."""
+def play_faults(stage: ProgressStage, rounds: int, at_once: int, chance: random.Random) -> Iterator[Round]:
+    """Each fault in turn, or so many at a time, in an order that the seed says."""
     left: list[str] = []
     for number in range(rounds):
         stage.settle()
         faults = list_faults(stage)
-        left = left or chance.sample(sorted(faults), len(faults))
-        what = left.pop()
-        yield stage.play(f"{number + 1}. {what}", faults[what])
+        names = []
+        while len(names) < at_once:
+            left = left or chance.sample(sorted(faults), len(faults))
+            names.append(left.pop())
+        yield stage.play(f"{number + 1}. {'; '.join(names)}", partial(act_at_once, [faults[name] for name in names]))
+
+
+def act_at_once(acts: list[Callable[[], None]]) -> None:
+    """All of them, at the same time; one that a process is not there for any more is over at once."""
+    with ThreadPoolExecutor(len(acts)) as threads:
+        for done in [threads.submit(act) for act in acts]:
+            with suppress(ProcessLookupError, ChildProcessError):
+                done.result()
 
 
 def main() -> int:
@@ -282,6 +290,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=PAUSE_S, help="that a pause lasts (default 2)")
     parser.add_argument("--processes", type=int, default=30, help="that compute for a minute (default 30)")
+    parser.add_argument("--at-once", type=int, default=1, help="faults at the same time (default 1)")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     chance = random.Random(given.seed)
@@ -289,7 +298,7 @@ def main() -> int:
         plans = {
             "pauses": lambda: play_pauses(stage, given.rounds, given.seconds, chance),
             "busy": lambda: play_busy(stage, given.processes, 60.0),
-            "faults": lambda: play_faults(stage, given.rounds, chance),
+            "faults": lambda: play_faults(stage, given.rounds, given.at_once, chance),
         }
         rounds = []
         for one in plans[given.what]():

@@ -1,4 +1,4 @@
-"""A dead letter that does not fit on the disk of a real leader host: the message is kept, and the group goes on later."""
+"""A dead letter that does not fit on the disk of a real leader host: it keeps the message, and goes on later."""
 
 from __future__ import annotations
 
