@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from mqtt_socket import MqttSocket, mqtt_node, run
 
+from statemachines.drivers.persistent_sessions.operator_request import KickClient
 from statemachines.drivers.persistent_sessions.will_sender import WillSender
 from statemachines.mqtt_codec import (
     DisconnectPacket,
@@ -118,6 +119,8 @@ def test_PS_521_a_will_comes_behind_what_its_client_published_at_another_node(st
                 await client.connect("c", clean_start=False, will=will(b"gone"), properties=KEPT)
                 for number in range(3):
                     await mark(client, b"%d" % number)
+                await here._node._desk.ask(KickClient("c"))
+                here._node._reception.session_ended.set()
             assert [await receive(watcher) for _ in range(4)] == [b"0", b"1", b"2", b"gone"]
 
     run(main())
