@@ -8,7 +8,7 @@ from unittest.mock import patch
 from msgspec import structs
 from mutants import swap, wrap
 
-from statemachines.drivers import rate_limited_log, tcp, topic, topic_filter
+from statemachines.drivers import metrics_endpoint, rate_limited_log, tcp, topic, topic_filter
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.message_head import EMPTY, encode_head
@@ -319,6 +319,7 @@ BREAKS = {
     "PS-477": swap(host_requests, "read_unfinished", lambda sql, age_ms: ()),
     "PS-478": swap(life_requests, "settle_wills", lambda sql, session: None),
     "PS-521": wrap(SessionServer, "hand", hand_unbound),
+    "PS-523": swap(metrics_endpoint, "CONNECTIONS_MAX", 2**20),
     "PS-522": swap(life_requests, "end_superseded", lambda sql, client: None),
     "PS-479": swap(host_requests, "take_will", lambda sql, connection: True),
     "PS-401": wrap(writer_actions, "send_stored", tells_of_the_first),
