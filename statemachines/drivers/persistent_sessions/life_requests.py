@@ -53,8 +53,7 @@ def lock(sql: Sql, asked: LockClient) -> Answer:
         return NotOwner()
     if found is not None and ahead == 0 and found[0] != asked.aged and _is_held(sql, found[1], found[2], holder):
         return ClientBusy(int(found[0]))
-    if found is not None:
-        end_superseded(sql, client)
+    end_superseded(sql, client)
     token = next_token(sql)
     until_ns = sql.now_ns + asked.lease_ms * MS
     sql.run(
