@@ -319,6 +319,7 @@ BREAKS = {
     "PS-477": swap(host_requests, "read_unfinished", lambda sql, age_ms: ()),
     "PS-478": swap(life_requests, "settle_wills", lambda sql, session: None),
     "PS-521": wrap(SessionServer, "hand", hand_unbound),
+    "PS-524": swap(sqlite, "read_lead", lambda connection, watch: None),
     "PS-523": swap(metrics_endpoint, "CONNECTIONS_MAX", 2**20),
     "PS-522": swap(life_requests, "end_superseded", lambda sql, client: None),
     "PS-479": swap(host_requests, "take_will", lambda sql, connection: True),
