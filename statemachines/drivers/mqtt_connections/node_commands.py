@@ -11,6 +11,7 @@ import typer
 from statemachines.drivers.options import (
     MS_MAX,
     ListeningCa,
+    Metrics,
     Name,
     SecretFile,
     TlsCert,
@@ -111,6 +112,7 @@ def mqtt(
     ] = 3_000,
     permissions: Permissions = None,
     durability: Durable = Durability.PROCESS,
+    metrics: Metrics = "",
     trace: Trace = None,
     secret_file: SecretFile = None,
     node_secret_file: NodeSecretFile = None,
@@ -137,6 +139,7 @@ def mqtt(
     from statemachines.drivers.permission_file import PermissionFile
     from statemachines.drivers.persistent_sessions.group_host import GroupHost
     from statemachines.drivers.persistent_sessions.node_roles import NODE
+    from statemachines.drivers.persistent_sessions.session_metrics import watch_node
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
     from statemachines.drivers.shared_subscriptions.roles import LEADER
@@ -202,6 +205,7 @@ def mqtt(
             if host is not None:
                 host.on_failure = node.fail
             await stack.enter_async_context(front)
+            await stack.enter_async_context(watch_node(node, metrics))
             on_hangup(lambda: [one.reload() for one in (known, node.authority) if one is not None])
             address, port = front.address
             print(f"listening on {address}:{port}", flush=True)

@@ -12,6 +12,7 @@ from statemachines.drivers.options import (
     MS_MAX,
     Listen,
     ListeningCa,
+    Metrics,
     Name,
     SecretFile,
     TlsCert,
@@ -147,6 +148,7 @@ def sessions(
     group_store: GroupStore = "",
     group_config: GroupConfig = None,
     durability: Durable = Durability.PROCESS,
+    metrics: Metrics = "",
     trace: Trace = None,
     secret_file: SecretFile = None,
     node_secret_file: NodeSecretFile = None,
@@ -176,6 +178,7 @@ def sessions(
     from statemachines.drivers.permission_file import PermissionFile
     from statemachines.drivers.persistent_sessions.backlog import SessionBounds
     from statemachines.drivers.persistent_sessions.node_roles import NODE
+    from statemachines.drivers.persistent_sessions.session_metrics import watch_node
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.tcp import parse_address
     from statemachines.persistent_sessions.times import Times
@@ -206,7 +209,7 @@ def sessions(
     )
 
     async def work() -> None:
-        async with node:
+        async with node, watch_node(node, metrics):
             if permissions is not None:
                 on_hangup(node.authority.reload)
             host, port = node.address
