@@ -19,7 +19,7 @@ from statemachines.mqtt_connections.connection_rules import build_connack, fit_v
 Done = tuple[MqttConnectionRecord, Effects]
 V3: Final = p.MqttVersion.V3_1_1
 
-RETURN_CODES: Final = {0x84: 1, 0x85: 2, 0x86: 4, 0x87: 5, 0x8A: 5}
+RETURN_CODES: Final = {0x84: 1, 0x85: 2, 0x86: 4, 0x87: 5, 0x8A: 5, 0x95: 5}
 """The return code of a CONNACK of 3.1.1 for a reason code; any other is 3, server unavailable."""
 
 
@@ -102,6 +102,10 @@ def refuse_retain(record: MqttConnectionRecord, event: c.ConnectMessage, now_ns:
     return _refuse(replace(record, version=event.packet.version), ReasonCode.RETAIN_NOT_SUPPORTED, False)
 
 
+def refuse_will(record: MqttConnectionRecord, event: c.ConnectMessage, now_ns: int) -> Done:
+    return _refuse(replace(record, version=event.packet.version), ReasonCode.PACKET_TOO_LARGE, False)
+
+
 def refuse_version(record: MqttConnectionRecord, event: c.BrokenPacket, now_ns: int) -> Done:
     is_old = event.level is not None and event.level < p.MqttVersion.V3_1_1
     record = replace(record, version=V3 if is_old else p.MqttVersion.V5)
@@ -160,6 +164,13 @@ def publish(record: MqttConnectionRecord, event: c.PublishMessage, now_ns: int) 
 def repeat_received(record: MqttConnectionRecord, event: c.PublishMessage, now_ns: int) -> Done:
     record, _ = _resolve_alias(record, event.packet)
     return record, (_send(record, c.PubrecMessage(p.PubrecPacket(event.packet.packet_id))), *_wait(record, now_ns))
+
+
+def refuse_payload(record: MqttConnectionRecord, event: c.PublishMessage, now_ns: int) -> Done:
+    record, packet = _resolve_alias(record, event.packet)
+    given = (packet.packet_id, int(ReasonCode.QUOTA_EXCEEDED))
+    refusal = c.PubackMessage(p.PubackPacket(*given)) if packet.qos == 1 else c.PubrecMessage(p.PubrecPacket(*given))
+    return record, (_send(record, refusal), *_wait(record, now_ns))
 
 
 def answer_publish(record: MqttConnectionRecord, event: s.PublishStoredAs, now_ns: int) -> Done:

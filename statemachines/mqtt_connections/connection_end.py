@@ -28,6 +28,11 @@ def _close(record: MqttConnectionRecord, reason_code: int) -> Done:
     return record, (Send(record.party, DisconnectMessage(DisconnectPacket(code))), over)
 
 
+def close_unsaid(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    """The end, without a packet."""
+    return record, (Tell(MqttConnectionOver(ReasonCode.PROTOCOL_ERROR, True, record.expiry_s, True)),)
+
+
 def close_violation(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
     return _close(record, ReasonCode.PROTOCOL_ERROR)
 
@@ -42,6 +47,10 @@ def close_retain(record: MqttConnectionRecord, event: Event, now_ns: int) -> Don
 
 def close_quota(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
     return _close(record, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+
+
+def close_payload(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    return _close(record, ReasonCode.QUOTA_EXCEEDED)
 
 
 def close_keep_alive(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:

@@ -143,5 +143,28 @@ def is_will_retain_refused(record: MqttConnectionRecord, event: ConnectMessage) 
     return will is not None and will.retain and not record.settings.retain_available
 
 
+def is_will_too_large(record: MqttConnectionRecord, event: ConnectMessage) -> bool:
+    will = event.packet.will
+    return will is not None and _is_payload_too_large(record, will.payload)
+
+
+def _is_payload_too_large(record: MqttConnectionRecord, payload: bytes) -> bool:
+    return 0 < record.settings.max_payload < len(payload)
+
+
+def is_payload_refused(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    return _is_payload_too_large(record, event.packet.payload)
+
+
+def is_payload_dropped(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    """A message of QoS 0 is not answered."""
+    return event.packet.qos == 0 and is_payload_refused(record, event)
+
+
+def is_payload_unsayable(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    """An acknowledgement of 3.1.1 has no reason code."""
+    return record.version is MqttVersion.V3_1_1 and is_payload_refused(record, event)
+
+
 def is_expiry_forbidden(record: MqttConnectionRecord, event: DisconnectMessage) -> bool:
     return record.asked_expiry_s == 0 and (event.packet.properties.session_expiry or 0) > 0

@@ -43,7 +43,7 @@ from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_server import NO_RETAINED, NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
 from statemachines.kernel import ConfigurationError, Event, Message
-from statemachines.mqtt_codec.codec_error import ReasonCode
+from statemachines.mqtt_codec.codec_error import ProtocolViolation, ReasonCode
 from statemachines.mqtt_codec.packet import MqttVersion, WillMessage
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import OPENING, IncomingStage
@@ -265,6 +265,8 @@ class MqttSession:
     def _end(self, event: s.MqttConnectionOver) -> None:
         """The session is left, and lives on for as long as the client said."""
         link, self._link = self._link, None
+        if event.reason_code == ReasonCode.PROTOCOL_ERROR:
+            self._stream.error = self._stream.error or ProtocolViolation("a packet came that may not come then", "4.13")
         self._stream.room.set()
         if link is not None and not event.sends_will:
             link.say(WillDropped())
@@ -469,7 +471,7 @@ class MqttSession:
         if expected is None:
             return  # of an earlier connection, or of none
         if answer not in (expected, "pubrec" if expected == "pubcomp" else expected):
-            self._stream.stop(ReasonCode.PROTOCOL_ERROR)
+            self._stream.feed(s.UnexpectedAnswer())
         elif event.reason_code >= 0x80:
             self._letters.store(packet_id, event.reason_code, lambda: self._refuse(packet_id, answer))
         elif answer == "pubrec":

@@ -44,7 +44,6 @@ from statemachines.mqtt_connections.takeover_limit import CLIENTS_MAX, PERIOD_NS
     [
         (b"\x82\x05\x00\x01\x00\x00\x00", 0x81),
         (b"\x30\xff\xff\x7f", 0x95),
-        (encode(ConnectPacket("c"), 5), 0x82),
         (encode(PublishPacket("t", b"", 1, packet_id=1), 5).replace(b"t", b"#"), 0x90),
         (b"\xf0\x00", 0x82),
         (b"\x36\x05\x00\x01t\x00\x01", 0x81),
@@ -63,6 +62,30 @@ def test_a_violation_is_answered_by_its_reason_code_and_the_node_stays_up(store,
     with caplog.at_level(logging.WARNING, "gapless"):
         run(main())
     assert len([one for one in caplog.records if "was cut off" in one.message]) <= 1
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_MQ_171_an_acknowledgement_of_another_kind_and_a_second_connect_end_the_connection_unsaid(
+    store, version, caplog
+):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as good:
+            await good.connect("good")
+            for answer in (PubcompPacket, PubrecPacket):
+                async with MqttSocket(node.address, version) as bad:
+                    await bad.connect("bad")
+                    assert await bad.ask(SubscribePacket(1, (TopicSubscription("t", 1),))) == SubackPacket(1, (1,))
+                    assert await good.ask(PublishPacket("t", b"x", 1, packet_id=1)) == PubackPacket(1)
+                    packet = await bad.read()
+                    assert await bad.ask(answer(packet.packet_id)) is None
+            async with MqttSocket(node.address, version) as bad:
+                await bad.connect("bad")
+                assert await bad.ask(ConnectPacket("bad", bad.version)) is None
+            assert await good.ask(PingreqPacket()) == PingrespPacket()
+
+    with caplog.at_level(logging.WARNING, "gapless"):
+        run(main())
+    assert len([one for one in caplog.records if "was cut off: a packet came that may not" in one.message]) == 1
 
 
 def test_random_bytes_end_their_connection_alone_and_are_one_line_in_the_log(store, caplog):
