@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from statemachines_sim.mqtt_connections.mqtt_process import MqttPublisher, MqttSubscriber
 from statemachines_sim.mqtt_connections.section import MqttSection, check
+from statemachines_sim.mqtt_connections.watch import PROPERTIES, MqttWatch
 from statemachines_sim.persistent_sessions.database import database
 from statemachines_sim.persistent_sessions.faults import FAULTS
 from statemachines_sim.persistent_sessions.node_process import SessionNodeProcess
 from statemachines_sim.persistent_sessions.sim import CLOCK, OF_CLIENTS
-from statemachines_sim.persistent_sessions.watch import PROPERTIES, SessionWatch
 from statemachines_sim.persistent_sessions.wires import wires
 from statemachines_sim.process import Process
 from statemachines_sim.protocol import Fixture, Role, SimProtocol, Watch
@@ -62,7 +62,7 @@ class MqttSim(SimProtocol[MqttSection]):
         return max(own.lock_ms, own.dead_ms, own.lease_ms) * MS
 
     def watch(self, own: MqttSection, judge: Judge) -> Watch:
-        return SessionWatch(own, judge)
+        return MqttWatch(own, judge)
 
 
 SIM = MqttSim()
