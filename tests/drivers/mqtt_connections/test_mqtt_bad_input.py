@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 import ssl
+from contextlib import AsyncExitStack
 
 import pytest
 from mqtt_socket import MqttSocket, mqtt_node, run
@@ -197,6 +198,25 @@ def test_users_of_a_file_connect_and_nobody_else(store, tmp_path, monkeypatch):
             users.reload()
             async with MqttSocket(node.address) as client:
                 assert (await client.connect(user_name="bob", password=b"secret")).reason_code == 0
+
+    run(main())
+
+
+def test_a_wrong_password_is_answered_late_and_keeps_nobody_out(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(mqtt_session, "REFUSED_S", 3_600.0)
+    path = tmp_path / "users"
+    path.touch(0o600)
+    path.write_text(hash_password("ann", "secret") + "\n")
+
+    async def main():
+        async with mqtt_node(store, users=PasswordFile(path)) as node, AsyncExitStack() as stack:
+            guessing = [await stack.enter_async_context(MqttSocket(node.address)) for _ in range(20)]
+            for number, one in enumerate(guessing):
+                one.send(ConnectPacket("g", user_name="ann", password=b"guess %d" % number))
+            for _ in range(3):
+                async with MqttSocket(node.address) as client:
+                    assert (await client.connect(user_name="ann", password=b"secret")).reason_code == 0
+            assert not any(one.reader._buffer or one.reader.at_eof() for one in guessing)
 
     run(main())
 
