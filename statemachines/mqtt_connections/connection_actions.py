@@ -14,10 +14,13 @@ from statemachines.mqtt_codec.packet_rule import CODES
 from statemachines.mqtt_connections import client_packet as c
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import IncomingStage, MqttConnectionRecord, S
-from statemachines.mqtt_connections.connection_rules import build_connack, fit_version
+from statemachines.mqtt_connections.connection_rules import build_connack, fit_version, is_refusal
 
 Done = tuple[MqttConnectionRecord, Effects]
 V3: Final = p.MqttVersion.V3_1_1
+
+CONNACK_CODES: Final = frozenset(filter(is_refusal, CODES[p.ConnackPacket][1]))
+"""Those that refuse."""
 
 RETURN_CODES: Final = {0x84: 1, 0x85: 2, 0x86: 4, 0x87: 5, 0x8A: 5, 0x95: 5}
 """The return code of a CONNACK of 3.1.1 for a reason code; any other is 3, server unavailable."""
@@ -78,8 +81,7 @@ def accept(record: MqttConnectionRecord, event: s.MqttSessionOpened, now_ns: int
 
 
 def _connack(record: MqttConnectionRecord, reason_code: int) -> Effect:
-    allowed = CODES[p.ConnackPacket][1]
-    code = reason_code if reason_code in allowed and reason_code >= 0x80 else int(ReasonCode.UNSPECIFIED_ERROR)
+    code = reason_code if reason_code in CONNACK_CODES else int(ReasonCode.UNSPECIFIED_ERROR)
     if record.version is V3:
         code = RETURN_CODES.get(code, 3)
     return _send(record, c.ConnackMessage(p.ConnackPacket(False, code)))
@@ -180,7 +182,7 @@ def answer_publish(record: MqttConnectionRecord, event: s.PublishStoredAs, now_n
         record = replace(record, incoming=record.incoming.delete(packet_id))
         return record, (_send(record, c.PubackMessage(p.PubackPacket(packet_id, code))),)
     incoming = record.incoming
-    incoming = incoming.delete(packet_id) if code >= 0x80 else incoming.set(packet_id, IncomingStage.RECEIVED)
+    incoming = incoming.delete(packet_id) if is_refusal(code) else incoming.set(packet_id, IncomingStage.RECEIVED)
     record = replace(record, incoming=incoming)
     return record, (_send(record, c.PubrecMessage(p.PubrecPacket(packet_id, code))),)
 
@@ -190,7 +192,7 @@ def _allow_code(kind: type[Any], code: int, record: MqttConnectionRecord) -> int
     _, codes, codes_3 = CODES[kind]
     if code in (codes_3 if record.version is V3 else codes):
         return code
-    return 0x80 if code >= 0x80 else 0
+    return int(ReasonCode.UNSPECIFIED_ERROR) if is_refusal(code) else 0
 
 
 def release(record: MqttConnectionRecord, event: c.PubrelMessage, now_ns: int) -> Done:

@@ -30,6 +30,11 @@ STORED_STAGES: Final = (
 WithId = PublishStoredAs | ReleaseStored | PubrelMessage | PublishMessage
 
 
+def is_refusal(reason_code: int) -> bool:
+    """Whether what it answers is not done."""
+    return reason_code >= 0x80
+
+
 def find_stage(record: MqttConnectionRecord, event: WithId) -> IncomingStage | None:
     """What is done with the packet id of this event; None: it is not in use."""
     packet_id = event.packet.packet_id if isinstance(event, PubrelMessage | PublishMessage) else event.packet_id
@@ -88,7 +93,7 @@ def is_storing(record: MqttConnectionRecord, event: WithId) -> bool:
 
 def is_refusal_unsayable(record: MqttConnectionRecord, event: PublishStoredAs) -> bool:
     """An acknowledgement of 3.1.1 has no reason code."""
-    return event.reason_code >= 0x80 and record.version is MqttVersion.V3_1_1 and is_storing(record, event)
+    return is_refusal(event.reason_code) and record.version is MqttVersion.V3_1_1 and is_storing(record, event)
 
 
 def is_received(record: MqttConnectionRecord, event: PubrelMessage) -> bool:

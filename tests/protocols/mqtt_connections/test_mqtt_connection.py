@@ -581,3 +581,29 @@ def test_MQ_171_a_second_connect_and_an_unexpected_acknowledgement_close_without
     client = connect(version)
     assert client.send(ConnectPacket("c", client.version)) == [over(0x82)]
     assert connect(version).feed(UnexpectedAnswer()) == [over(0x82)]
+
+
+@pytest.mark.parametrize("packet", [PublishPacket("t", b"AB"), PublishPacket("t", b"AB", 1, packet_id=1)])
+def test_MQ_51_a_message_that_is_refused_for_its_payload_begins_the_keep_alive_anew(packet):
+    client = connect(settings=SMALL, keep_alive=10)
+    client.wait(10)
+    client.send(packet)
+    assert client.wait(14.9) == []
+    assert client.wait(0.2)[0] == DisconnectPacket(0x8D)
+
+
+def test_MQ_26_MQ_27_a_reason_code_from_0x80_on_refuses():
+    client = connect(4)
+    client.send(PublishPacket("t", b"A", 1, packet_id=1))
+    client.send(PublishPacket("t", b"A", 1, packet_id=2))
+    assert client.feed(PublishStoredAs(1, 0x7F)) == [PubackPacket(1)]
+    assert client.feed(PublishStoredAs(2, 0x80)) == [over(0x80)]
+
+
+@BOTH
+def test_MQ_170_a_limit_is_the_longest_payload_that_is_taken(version):
+    client = connect(version, settings=replace(SETTINGS, max_payload=3))
+    assert isinstance(client.send(PublishPacket("t", b"ABC"))[0], MessagePublished)
+    assert client.send(PublishPacket("t", b"ABCD")) == []
+    (told,) = connect(version).send(PublishPacket("t", b"A" * 1_000, 1, packet_id=1))
+    assert isinstance(told, MessagePublished)
