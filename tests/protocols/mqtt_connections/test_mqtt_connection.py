@@ -607,3 +607,16 @@ def test_MQ_170_a_limit_is_the_longest_payload_that_is_taken(version):
     assert client.send(PublishPacket("t", b"ABCD")) == []
     (told,) = connect(version).send(PublishPacket("t", b"A" * 1_000, 1, packet_id=1))
     assert isinstance(told, MessagePublished)
+
+
+@BOTH
+def test_MQ_51_a_client_that_says_nothing_after_connect_is_cut_off(version):
+    client = connect(version, keep_alive=10)
+    assert client.wait(14.9) == []
+    assert client.wait(0.2)[-1] == over(0x8D)
+
+
+def test_MQ_07_the_connect_timeout_is_that_of_the_settings():
+    client = MqttClient(settings=replace(SETTINGS, connect_timeout_s=10))
+    assert client.wait(9.9) == []
+    assert client.wait(0.2) == [MqttConnectionOver(0, False, 0, False)]
