@@ -1,7 +1,7 @@
 """Steering compared with uniform drawing: what is covered, and after how many runs each planted bug is found.
 
     python tools/steering.py --runs 60 --repeats 10                 a line for each protocol
-    python tools/steering.py --runs 60 --bugs shared_subscriptions  and one for each of its bugs that simulation finds
+    python tools/steering.py --runs 60 --bugs shared_subscriptions  a line for each of its bugs instead
 
 Every repeat has seeds of its own.  The medians of all repeats are printed, uniform before steered.
 """
@@ -79,15 +79,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--bugs", nargs="*", default=[], help="protocols whose bugs are planted")
+    parser.add_argument("--bugs", nargs="*", default=[], help="bugs, or protocols all of whose bugs are planted")
     parser.add_argument("--only", nargs="*", default=[], help="swarms")
     parser.add_argument("--set", action="append", default=[])
     given = parser.parse_args()
     for name in given.only or SWARMS:
-        compare(name, "", given.runs, given.repeats, tuple(given.set))
         protocol = name.partition("/")[0]
-        for bug in of_protocol(protocol).bugs if protocol in given.bugs else ():
-            compare(name, f"{protocol}/{bug.name}", given.runs, given.repeats, tuple(given.set))
+        bugs = [f"{protocol}/{bug.name}" for bug in of_protocol(protocol).bugs]
+        planted = [bug for bug in bugs if {protocol, bug} & set(given.bugs)]
+        for bug in planted if given.bugs else [""]:
+            compare(name, bug, given.runs, given.repeats, tuple(given.set))
 
 
 if __name__ == "__main__":

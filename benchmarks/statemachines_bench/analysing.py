@@ -22,7 +22,7 @@ from statemachines_bench.row import Pair, Ratio, Row, Size
 SMALL_SEEDS: Final = 16
 """Some 0.6 million rows."""
 
-RUNS: Final = 150
+RUNS: Final = 1_000
 """Of a campaign without faults."""
 
 MESSAGES: Final = 20

@@ -114,11 +114,12 @@ def campaign(
     if not json:
         print(f"scenario {chosen.name}, seeds {first} to {first + seeds - 1}{''.join(f', {one}' for one in given)}")
     outcomes: list[Outcome] = []
+    numbers = range(first, first + seeds)
+    options = CampaignOptions(trace, given, resume, steer, processes)
+    is_spark = engine is CampaignEngine.SPARK
+    parts = run_on_spark(chosen, numbers, options, spark) if is_spark else run_here(chosen, numbers, options)
     with bar("seeds") as advance, suppress(KeyboardInterrupt):
-        numbers = range(first, first + seeds)
-        options = CampaignOptions(trace, given, resume, steer, processes)
-        is_spark = engine is CampaignEngine.SPARK
-        for done in run_on_spark(chosen, numbers, options, spark) if is_spark else run_here(chosen, numbers, options):
+        for done in parts:
             outcomes += done
             advance(len(outcomes), seeds)
     outcomes.sort(key=lambda outcome: outcome.seed)
