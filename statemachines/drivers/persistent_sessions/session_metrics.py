@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from statemachines.drivers.metrics_endpoint import Metric, MetricsEndpoint
 from statemachines.drivers.tcp import parse_address
+from statemachines.persistent_sessions.session_load import measure_load
 from statemachines.persistent_sessions.times import MS
 
 if TYPE_CHECKING:
@@ -17,26 +18,14 @@ if TYPE_CHECKING:
 def read_metrics(node: SessionNode) -> list[Metric]:
     """What it has in hand, and what it has counted since it began."""
     host = node.machines
-    resumes = [record for record in map(host.resume_of, host.owners) if record is not None]
-    deliveries = [record.delivery for record in resumes if record.delivery is not None]
-    blocked = sum(len(queue) for record in resumes for queue in record.blocked_rows.values())
+    load = measure_load(map(host.resume_of, host.owners))
     writing = sum(len(host.nodes[party].record.inbox) for party in host.writers.values())
     return [
         Metric("sessions_connected", "gauge", "clients whose sessions this node has", len(host.owners)),
-        Metric("sessions_resumed", "gauge", "sessions that this node delivers", len(deliveries)),
-        Metric(
-            "messages_in_flight",
-            "gauge",
-            "sent and not acknowledged",
-            sum(len(one.state.packets) for one in deliveries),
-        ),
-        Metric(
-            "messages_queued",
-            "gauge",
-            "read, and waiting for a client",
-            sum(len(one.state.queued) for one in deliveries),
-        ),
-        Metric("rows_blocked", "gauge", "read, and waiting for older rows", blocked),
+        Metric("sessions_resumed", "gauge", "sessions that this node delivers", load.resumed),
+        Metric("messages_in_flight", "gauge", "sent and not acknowledged", load.in_flight),
+        Metric("messages_queued", "gauge", "read, and waiting for a client", load.queued),
+        Metric("rows_blocked", "gauge", "read, and waiting for older rows", load.blocked),
         Metric("rows_unwritten", "gauge", "handed over, and waiting for a writer", writing),
         Metric("requests_waiting", "gauge", "requests that wait for the store", len(node.request_queue)),
         Metric("store_silent_seconds", "gauge", "how long the store owes an answer", silent_s(node)),

@@ -59,9 +59,7 @@ def read_lead(connection: sqlite3.Connection, watch: TimeWatch) -> None:
 
 def note_lead(connection: sqlite3.Connection, watch: TimeWatch) -> None:
     """Note it for later processes of this boot."""
-    lead_ns = watch.find_lead()
-    if lead_ns is not None:
-        connection.execute(NOTE_LEAD, (watch.boot, lead_ns))
+    connection.executemany(NOTE_LEAD, ((watch.boot, one) for one in watch.take_lead()))
 
 
 class SqliteSql:

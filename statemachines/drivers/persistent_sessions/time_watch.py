@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from statemachines.drivers.clock import Clock, steady_ns
-from statemachines.persistent_sessions.store_time import Steady, StoreTime, next_time, time_of_read
+from statemachines.persistent_sessions.store_time import Steady, StoreTime, find_new_lead, next_time, time_of_read
 
 logger = logging.getLogger("gapless")
 
@@ -25,10 +25,6 @@ UNUSED: Final = (
     "%s: nobody has written to it for %.1f hours: that time counts in all ages, so what has expired meanwhile is "
     "deleted now; if the clock is wrong, stop all nodes and set it back"
 )
-
-
-LEAD_STEP_NS: Final = 1_000_000_000
-"""The lead of store time before the steady clock is noted anew where it has changed by so much."""
 
 
 class TimeWatch:
@@ -58,15 +54,13 @@ class TimeWatch:
         self._known = Steady(lead_ns, self._steady())
         self._noted_ns = lead_ns
 
-    def find_lead(self) -> int | None:
-        """The lead that is to be noted for later processes of this boot (None: it is noted, or nobody could use it)."""
-        if not self.boot or self._known is None:
-            return None
-        lead_ns = self._known.lead_ns
-        if self._noted_ns is not None and abs(lead_ns - self._noted_ns) < LEAD_STEP_NS:
-            return None
-        self._noted_ns = lead_ns
-        return lead_ns
+    def take_lead(self) -> tuple[int, ...]:
+        """The lead that is to be noted for later processes of this boot; none where it is noted."""
+        found = find_new_lead(self._known, self._noted_ns)
+        if found and self.boot:
+            self._noted_ns = found[0]
+            return found
+        return ()
 
     def commit(self, known: StoreTime, clock_ns: int) -> StoreTime:
         """The time of a commit that follows `known`, where the clock of the database shows `clock_ns`."""
@@ -95,9 +89,7 @@ class TimeWatch:
     def _say_unused(self, known: StoreTime, clock_ns: int) -> None:
         """At the first look: unless the machine runs since, nobody can tell such a time from a clock that was set ahead
         meanwhile."""
-        shown_ns = clock_ns - known.ahead_ns
-        expected_ns = self._expected_ns(self._steady())
-        passed_ns = (shown_ns if expected_ns is None else min(shown_ns, expected_ns)) - known.time_ns
+        passed_ns = time_of_read(known, clock_ns, self._expected_ns(self._steady())) - known.time_ns
         is_first, self._is_new = self._is_new, False
         if is_first and known.time_ns and passed_ns > UNUSED_NS:
             self._warn(UNUSED, self._where, passed_ns / UNUSED_NS)
