@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from statemachines.kernel import Ask, ConfigurationError, Event, Host, Message, Outgoing, Send, incarnation
 from statemachines_sim.forged_message import Forger, Forging, Sends
+from statemachines_sim.recorder import DELIVER
 from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Process(ABC):
         self.clock: LocalClock | None = world.clocks.of(node)
         self._env = world.env
         self._recorder = world.recorder
-        self._keep = world.recorder.note
+        self._keep_parts = world.recorder.note_parts
         self._network: Sends = world.network
         self._waiting: list[Callable[[], None]] | None = None
         self._out: list[Outgoing] | None = None
@@ -87,12 +88,11 @@ class Process(ABC):
             self._hear(packet)
 
     def _hear(self, packet: Packet) -> None:
-        _, sender, to, message, msg = packet
-        recorder = self._recorder
-        now_ns = self._env.now
-        self._keep(("deliver", now_ns, self.node, to, sender, msg, message))
+        _, _, _, sender, to, msg, message, _ = packet
+        recorder, keep_parts, clock = self._recorder, self._keep_parts, self.clock
+        now_ns = self._env._now
+        keep_parts((DELIVER, now_ns, packet))
         recorder.msg = msg
-        clock = self.clock
         out = self.handle(sender, to, message, now_ns if clock is None else clock.local(now_ns))
         recorder.msg = -1
         self.perform(out, now_ns)
