@@ -8,25 +8,28 @@ a store has answered, and the records of children.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
-from statemachines.kernel import Event, Fsm, Message, Node, Step, node_of
+from statemachines.kernel import Event, Message, Node, Step, node_of
 from statemachines.trace import TraceRow, child_row, event_makers, event_row, fault_row, step_makers
 from statemachines_sim.clock import Clock
 from statemachines_sim.protocol import Watch
 
 Entry = tuple[Any, ...]
 """What a row is made of: "send", "drop" or "duplicate", now_ns, node, party, peer, msg, message, and of a send the node
-that it goes to.  Or (a number, its time, comes first) it is the row itself."""
+that it goes to ("" of others).  Or (a number, its time, comes first) it is the row itself."""
 
 DELIVER: Final = object()
-"""Parts behind it: now_ns, the entry of the send."""
+"""`DELIVER_PARTS` stand behind it: now_ns, the entry of the send."""
+
+DELIVER_PARTS: Final = 2
 
 STEP: Final = object()
-"""Parts behind it: now_ns, party, machine, state before, state after, row, msg, event."""
+"""`STEP_PARTS` stand behind it: now_ns, party, machine, state before, state after, row, msg, event."""
+
+STEP_PARTS: Final = 8
 
 
 class NodesByParty(dict[str, str]):
@@ -71,7 +74,9 @@ class Recorder:
     def count(self) -> int:
         """So many rows there are; none of them is made for it."""
         entries = self._entries
-        return len(self._rows) + len(entries) - 2 * entries.count(DELIVER) - 8 * entries.count(STEP)
+        return (
+            len(self._rows) + len(entries) - DELIVER_PARTS * entries.count(DELIVER) - STEP_PARTS * entries.count(STEP)
+        )
 
     def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """The observer of every node."""
@@ -82,7 +87,8 @@ class Recorder:
             keep_parts = self.note_parts
             keep_parts((STEP, now_ns, name, fsm, before, after, step.row, msg, event))
         else:
-            self.note(self._step_row(now_ns, name, fsm, before, after, step.row, msg, event))
+            make, host = self._steps[type(event)], self._nodes_by_party[name]
+            self.note(make(now_ns, host, fsm.full_name, name, before._value_, after._value_, step.row, msg, event))
         if step.children:
             host = self._nodes_by_party[name]
             for child in step.children:
@@ -91,15 +97,9 @@ class Recorder:
         if watch_step is not None:
             watch_step(node, event, before, step, now_ns)
 
-    def _step_row(
-        self, now_ns: int, name: str, fsm: Fsm[Any], before: Any, after: Any, row: int, msg: int, event: Event
-    ) -> TraceRow:
-        make, host = self._steps[type(event)], self._nodes_by_party[name]
-        return make(now_ns, host, fsm.full_name, name, before._value_, after._value_, row, msg, event)
-
     def message(self, kind: str, now_ns: int, node: str, instance: str, peer: str, msg: int, message: Message) -> None:
         """A drop or a duplicate."""
-        self.note((kind, now_ns, node, instance, peer, msg, message))
+        self.note((kind, now_ns, node, instance, peer, msg, message, ""))
 
     def hit(self, kind: str, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
         """The same, for who watches."""
@@ -125,18 +125,22 @@ class Recorder:
         """The run is over: nothing more is noted."""
 
     def _put_together(self) -> list[TraceRow]:
-        events = event_makers(self._data)
+        events, steps, hosts = event_makers(self._data), self._steps, self._nodes_by_party
         rows: list[TraceRow] = []
         entries = iter(self._entries)
+        of_deliver = zip(*[entries] * DELIVER_PARTS, strict=False)
+        of_step = zip(*[entries] * STEP_PARTS, strict=False)
         for entry in entries:
             if entry is STEP:
-                rows.append(self._step_row(*islice(entries, 8)))
+                now_ns, name, fsm, before, after, row, msg, event = next(of_step)
+                source, dest = before._value_, after._value_
+                rows.append(steps[type(event)](now_ns, hosts[name], fsm.full_name, name, source, dest, row, msg, event))
             elif entry is DELIVER:
-                now_ns, (_, _, _, peer, party, msg, message, node) = islice(entries, 2)
+                now_ns, (_, _, _, peer, party, msg, message, node) = next(of_deliver)
                 rows.append(events[type(message)](now_ns, node, "", party, "deliver", peer, msg, message))
             elif type(entry[0]) is int:
                 rows.append(entry)
             else:
-                kind, now_ns, node, party, peer, msg, message, *_ = entry
+                kind, now_ns, node, party, peer, msg, message, _ = entry
                 rows.append(events[type(message)](now_ns, node, "", party, kind, peer, msg, message))
         return rows
