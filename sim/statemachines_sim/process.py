@@ -93,8 +93,7 @@ class Process(ABC):
         self.perform(out, now_ns)
 
     def _put_off(self, packet: Packet) -> bool:
-        """Let the packet wait: while the process stands still, or for what the loop takes for an event.  False: it is its
-        turn."""
+        """Let the packet wait for the end of a pause, or for the loop.  False: it is its turn."""
         if self._waiting is not None:
             self._waiting.append(partial(self.receive, packet))
             return True
