@@ -96,6 +96,15 @@ def mqtt(
     max_packet: Annotated[
         int, typer.Option("--max-packet", min=1_024, max=4 * 2**20, help="Bytes of the longest packet of a client.")
     ] = 1_048_576,
+    max_payload: Annotated[
+        int,
+        typer.Option(
+            "--max-payload",
+            min=0,
+            max=4 * 2**20,
+            help="Bytes of the longest payload of a message, which is refused without closing; 0: any.",
+        ),
+    ] = 0,
     keep_alive_max: Annotated[
         int, typer.Option("--keep-alive-max-s", min=1, max=65_535, help="The longest keep alive of MQTT 5.")
     ] = 600,
@@ -179,6 +188,7 @@ def mqtt(
         settings=MqttSettings(
             receive_maximum=receive_maximum,
             max_packet=max_packet,
+            max_payload=max_payload,
             keep_alive_max_s=keep_alive_max,
             expiry_max_s=expiry_max,
             expiry_3_s=expiry_3,
