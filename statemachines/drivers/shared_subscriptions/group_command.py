@@ -10,7 +10,7 @@ import typer
 from statemachines.drivers.shared_subscriptions.node_commands import Config, Start, Store, read_configuration
 from statemachines.drivers.signals import log_plainly, run_without_waiting
 
-app = typer.Typer(no_args_is_help=True, help="Declare a group of consumers, or destroy it.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Declare a group of consumers, or destroy it.")
 
 Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="$shared/GROUP/FILTER")]
 
