@@ -1,4 +1,4 @@
-"""docs/tutorials and operating: each page is followed in an empty folder; its commands say what it says, numbers apart."""
+"""docs/tutorials and operating: each page is followed in an empty folder; its commands say what it says."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ def write_page() -> str:
     messages = list_messages()
     parts = [
         "# Log lines and errors\n\n`{name}` and `%s` stand for a value. [Operating nodes](../docs/operating.md)"
-        " says what to do about those that an operator meets. A command prints an error in one line, `error: KEY = VALUE: RULE`,"
-        " and ends with exit code 2.\n"
+        " says what to do about those that an operator meets. A command prints an error in one line,"
+        " `error: KEY = VALUE: RULE`, and ends with exit code 2.\n"
     ]
     for title, wanted in (("Lines of logs", True), ("Errors", False)):
         parts.append(f"## {title}\n")
