@@ -240,12 +240,17 @@ def step_rows(
     msg: int = -1,
     data: bool = False,
 ) -> list[TraceRow]:
-    """The rows of one step and of the child steps in it."""
+    """The rows of one step and of the child steps in it; behind them one of each part of an event that has `parts`."""
     name = node.name
     host, dest = node_of(name), step.record.status._value_
     make = step_makers(data)[type(event)]
     row = make(now_ns, host, node.fsm.full_name, name, before._value_, dest, step.row, msg, event)
-    return [row, *(child_row(now_ns, host, name, child, data) for child in step.children)]
+    children = (child_row(now_ns, host, name, child, data) for child in step.children)
+    parts = (
+        step_makers(data)[type(one)](now_ns, host, node.fsm.full_name, name, dest, dest, -1, msg, one)
+        for one in getattr(event, "parts", ())
+    )
+    return [row, *children, *parts]
 
 
 def child_row(now_ns: int, host: str, party: str, child: ChildStep, data: bool = False) -> TraceRow:
