@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from statemachines.kernel import Event, Message, Node, Step, node_of
-from statemachines.trace import TraceRow, child_row, event_makers, event_row, fault_row, step_makers
+from statemachines.trace import TraceRow, child_row, event_makers, event_row, fault_row, part_rows, step_makers
 from statemachines_sim.clock import Clock
 from statemachines_sim.protocol import Watch
 
@@ -73,6 +73,8 @@ class Recorder:
         if step.children:
             for child in step.children:
                 self.note(child_row(now_ns, host, name, child, self._data))
+        for row in part_rows(node, event, now_ns, self._data):
+            self.note(row)
         if self._monitors is not None:
             self._monitors.step(node, event, before, step, now_ns)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
@@ -29,9 +29,9 @@ class Hand(Call, frozen=True, gc=False):
 
 
 class HandRange(Call, frozen=True, gc=False):
-    """Messages that were stored together are handed over together, in this order: two or more."""
+    """Messages that were stored together are handed over together, in this order."""
 
-    hands: tuple[Hand, ...]
+    hands: Annotated[tuple[Hand, ...], msgspec.Meta(min_length=2)]
 
     @property
     def parts(self) -> tuple[Hand, ...]:

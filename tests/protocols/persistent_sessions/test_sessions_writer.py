@@ -235,9 +235,11 @@ def test_PS_491_a_trace_has_a_row_for_each_message_that_is_handed_over_at_once()
     node = Node(WRITER, idle().record, name="w~1/1", now_ns=0, observe=lambda *step: rows_of.extend(step_rows(*step)))
     node.feed(together("ab"), 0)
     named = [dict(zip((column.name for column in ROW), one, strict=True)) for one in rows_of]
-    assert [(one["event"], one["key"], one["source"], one["dest"]) for one in named] == [
-        ("hand_range", None, "idle", "storing"), ("hand", "a", "storing", "storing"), ("hand", "b", "storing", "storing"),
-    ]  # fmt: skip
+    assert [(one["kind"], one["event"], one["key"], one["machine"]) for one in named] == [
+        ("step", "hand_range", None, WRITER.full_name),
+        ("part", "hand", "a", WRITER.full_name),
+        ("part", "hand", "b", WRITER.full_name),
+    ]
 
 
 def test_PS_03_of_markers_that_wait_the_latest_alone_has_its_turn_where_it_came():
