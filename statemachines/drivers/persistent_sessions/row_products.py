@@ -44,8 +44,8 @@ class RowProduct:
 def put_product(sql: Sql, product: RowProduct) -> None:
     """Insert all rows of it, stored at the time of the transaction."""
     hands = [
-        (number, message.encode(), topic_filter.encode(), *rest)
-        for number, (message, topic_filter, *rest) in enumerate(product.hands)
+        (number, message.encode(), topic_filter.encode(), qos, until_ns)
+        for number, (message, topic_filter, qos, until_ns) in enumerate(product.hands)
     ]
     if len(product.places) < SESSIONS_MIN:
         rows = [
