@@ -657,8 +657,8 @@ class SessionServer:
     def _finish_message(self, one: UnfinishedMessage, since_ns: int, stored: Callable[[], None]) -> None:
         known = self._unstored.get(one.message)
         if known is None:
-            handed = [Handed(*route[:4], since_ns) for route in one.routes]
-            self.hand(one.message, Unstored(one.payload, stored, True), handed)
+            handed = [Handed(*route[:4]) for route in one.routes]
+            self.hand(one.message, Unstored(one.payload, stored, True), handed, since_ns)
         else:
             self._unstored[one.message] = known._replace(stored=partial(call_both, known.stored, stored))
 
@@ -784,8 +784,8 @@ class SessionServer:
             if not routes:
                 done()
                 return
-            handed = [Handed(one.session, one.filter, min(one.qos, will.qos), one.until_ns, since_ns) for one in routes]
-            self.hand(message, Unstored(payload, done, True), handed)
+            handed = [Handed(one.session, one.filter, min(one.qos, will.qos), one.until_ns) for one in routes]
+            self.hand(message, Unstored(payload, done, True), handed, since_ns)
 
         given = (message, will.topic, will.payload, will.qos, will.expiry_ms, payload.head, will.retain)
         self._desk.give(PutMessage(*given, will=due.connection), take)
