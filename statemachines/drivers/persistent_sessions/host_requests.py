@@ -79,7 +79,7 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     read_options,
     remove_route,
 )
-from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, of_sessions
+from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, is_for_session, of_sessions
 from statemachines.drivers.persistent_sessions.share_rows import read_returned
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
@@ -248,9 +248,9 @@ class HostRequests:
         self.catch_up(sql)
         sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
         found = [(one, self._find_routes(sql, one, sharing)) for one in messages]
-        stored = [(one, of_sessions(its)) for one, its in found if isinstance(its, tuple) and of_sessions(its)]
+        stored = [(one, its) for one, its in found if isinstance(its, tuple) and is_for_session(its)]
         put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one, _ in stored])
-        put_fan_out(sql, [(one, its) for one, its in stored if one.is_once])
+        put_fan_out(sql, [(one, of_sessions(its)) for one, its in stored if one.is_once])
         if sharing is not None:
             sharing.write()
         for asked, its in found:
@@ -274,8 +274,11 @@ class HostRequests:
                 return None
             if not keep_packet(sql, publisher, asked.id):
                 return ()  # it is stored
-        found = self.trie.match(asked.topic)
-        routes = choose_routes([one for one in found if (one.session, one.filter) not in asked.without])
+        if asked.without:
+            found = self.trie.match(asked.topic)
+            routes = choose_routes([one for one in found if (one.session, one.filter) not in asked.without])
+        else:
+            routes = self.trie.find_routes(asked.topic)
         if sharing is not None:
             routes = (*routes, *sharing.find_routes(asked))
         if asked.expiry_ms is None:
