@@ -21,6 +21,7 @@ from statemachines.drivers.sql.sqlite import Database
 from statemachines.persistent_sessions.store_time import StoreTime, next_time, time_of_read
 
 if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
     from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 
 T = TypeVar("T")
@@ -53,6 +54,13 @@ class SqliteSql:
         self.now_ns = now_ns
         self.seen_ns = seen_ns
         self.aged_ns = aged_ns
+
+    @property
+    def clock_ns(self) -> int:
+        return self.now_ns
+
+    def expect(self, statement: str, **values: Any) -> None:
+        """It takes no time to be asked."""
 
     @classmethod
     def writing(cls, connection: sqlite3.Connection, clock_ns: int, watch: TimeWatch | None) -> SqliteSql:
@@ -101,6 +109,8 @@ class SqliteSql:
 class SqliteSessions:
     """The file at `path`; raises as `Database` does."""
 
+    shares_turns = False
+
     def __init__(
         self,
         path: Path,
@@ -117,17 +127,23 @@ class SqliteSessions:
         self.where = str(path)
 
     @contextmanager
-    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> Iterator[Sql]:
+    def writing(
+        self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
+    ) -> Iterator[Sql]:
         """All or nothing, and alone."""
         self._database.set_flush(not may_lose)
         with self._database.transaction() as connection:
             yield SqliteSql.writing(connection, self._database.clock_ns(), watch)
 
     @contextmanager
-    def reading(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
+    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> Iterator[Sql]:
         """One state."""
         with self._database.snapshot() as connection:
             yield SqliteSql.reading(connection, self._database.clock_ns(), watch)
+
+    def store_batch(self, batch: StoredBatch) -> int | None:
+        """It has no such statement."""
+        return None
 
     def last_commit_ns(self) -> int:
         """When something was committed last."""

@@ -11,10 +11,11 @@ So whoever was cut off in a commit looks, and knows.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote
 
 import msgspec
@@ -45,14 +46,16 @@ from statemachines.drivers.persistent_sessions.operator_requests import READS as
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_runs import RANGES, runs_of
 from statemachines.drivers.persistent_sessions.share_rows import settle_origins
-from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
+from statemachines.drivers.persistent_sessions.shared_turn import expect_queries, kind_of, may_share
+from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, TurnNeeded, one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
+from statemachines.drivers.persistent_sessions.stored_batch import BatchReader
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
 from statemachines.persistent_sessions.collector_request import ReadRows
-from statemachines.persistent_sessions.request import MarkDelivered, PutRows, RowStored
+from statemachines.persistent_sessions.request import MarkDelivered, PutRows, ReadPending, RowStored
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
@@ -66,6 +69,7 @@ STATELESS: Final = {**LIFE, **COLLECTOR}
 """What is answered from the tables alone."""
 
 Asked = Request | HostRequest | OperatorRequest
+T = TypeVar("T")
 
 
 def is_read(request: Asked) -> bool:
@@ -102,6 +106,8 @@ class SessionStore:
         self._machine = MachineRequests(database.where, page)
         self._host = HostRequests(database.where)
         self._tried: tuple[int, list[Any]] = (0, [])
+        self._attempted = 0
+        self._called = 0
         self._tally: BacklogTally | None = None
 
     async def ask(self, request: Request) -> tuple[Answer, ...]:
@@ -116,8 +122,11 @@ class SessionStore:
         """The same for any request: what it is answered with."""
 
         def work() -> Any:
-            opened = self._database.reading if is_read(request) else self._database.writing
-            with opened(self._watch) as sql:
+            if is_read(request):
+                opened = self._database.reading(self._watch, is_complete=True)
+            else:
+                opened = self._database.writing(self._watch)
+            with opened as sql:
                 answer = self._answer(sql, request)
             self._host.settle()
             return answer
@@ -142,13 +151,14 @@ class SessionStore:
         `Superseded` where a newer life of the node is there, `StoreDamaged` where the database is not the one that it
         was.
         """
-        return await self._database.run(lambda: self._attempt(lambda: self._carry_out(life, batch, requests)))
+        return await self._database.run(lambda: self._carry_out(life, batch, requests))
 
     async def read(self, life: NodeLife, requests: Sequence[Asked]) -> list[Any]:
         """The same for requests that change nothing (`is_read`)."""
 
         def work() -> list[Any]:
-            with self._database.reading(self._watch) as sql:
+            is_complete = any(isinstance(one, ReadPage | ReadPending) for one in requests)
+            with self._database.reading(self._watch, is_complete=is_complete) as sql:
                 self._check(sql, life)
                 return [self._answer(sql, request) for request in requests]
 
@@ -185,7 +195,7 @@ class SessionStore:
 
     # -- in the worker ------------------------------------------------------------------------------------------
 
-    def _attempt(self, work: Any) -> Any:
+    def _attempt(self, work: Callable[[], T]) -> T:
         try:
             return work()
         except BaseException:
@@ -193,18 +203,46 @@ class SessionStore:
             raise
 
     def _carry_out(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+        """In a turn that others share, where that may be: not again, since an attempt before may still be under way."""
+        is_first, self._attempted = batch != self._attempted, batch
+        shares = self._database.shares_turns and self._host.matcher is None and is_first
+        if shares and all(map(may_share, requests)):
+            reader = BatchReader(self._host.match, self._host.trie.version)
+            found = reader.read((life.node, life.number, life.identity), batch, requests)
+            if found is None:
+                with suppress(TurnNeeded):
+                    return self._attempt(lambda: self._carry_out_in_turn(life, batch, requests, is_shared=True))
+            else:
+                self._called = batch
+                number = self._database.store_batch(found)
+                if number is not None:
+                    return reader.answer(requests, number)
+        return self._attempt(lambda: self._carry_out_in_turn(life, batch, requests, is_shared=False))
+
+    def _carry_out_in_turn(self, life: NodeLife, batch: int, requests: Sequence[Asked], is_shared: bool) -> list[Any]:
         may_lose = self._host.matcher is None and all(map(is_promise_free, requests))
-        with self._database.writing(self._watch, may_lose=may_lose) as sql:
+        with self._database.writing(self._watch, may_lose=may_lose, may_share=is_shared) as sql:
+            if is_shared:
+                sql.expect(CHECK, name=life.node.encode())
+                expect_queries(sql, requests)
             committed = self._check(sql, life)
+            if committed == batch == self._called:
+                committed -= 1  # its answers were lost: what is stored is answered as it was
             if committed == batch and self._tried[0] == batch:
                 return self._tried[1]  # it was carried out, and the answer was lost
             if committed != batch - 1:
                 raise self._is_other(f"knows batch {committed} of {life.node}, which has sent {batch - 1}")
-            answers = self._answers(sql, requests)
+            answers = self._answer_by_kind(sql, requests) if is_shared else self._answers(sql, requests)
             sql.run(WRITE_BATCH, batch=batch, name=life.node.encode())
             self._tried = (batch, answers)
         self._host.settle()
         return answers
+
+    def _answer_by_kind(self, sql: Sql, requests: Sequence[Asked]) -> list[Any]:
+        """Kind by kind: those of one kind are few statements, and no two kinds change what the other reads."""
+        places = sorted(range(len(requests)), key=lambda place: kind_of(requests[place]))
+        answers = dict(zip(places, self._answers(sql, [requests[place] for place in places]), strict=True))
+        return [answers[place] for place in range(len(requests))]
 
     def _answers(self, sql: Sql, requests: Sequence[Asked]) -> list[Any]:
         answers: list[Any] = []

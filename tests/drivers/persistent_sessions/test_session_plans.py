@@ -105,7 +105,7 @@ from statemachines.persistent_sessions.request import (
     UnsubscribeLive,
 )
 
-ONE_ROW = ("store",)
+ONE_ROW = ("store", "turn")
 
 BOUNDED = {
     Access("epochs", ("session",)): "of each writer its epoch, and those that are not read to their end yet",

@@ -1,0 +1,141 @@
+"""StoredBatch: a batch that only stores messages and rows, as one statement of PostgreSQL says it (PS-512).
+
+The statement calls a function of the database, which checks what the batch expects: the life and the last batch of its
+node, the version of its routes, the epochs and numbers of its writer, and that the messages of its rows are there.
+Where all is so it stores the batch and gives its number; else it writes nothing, and the batch is carried out step by
+step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from statemachines.drivers.persistent_sessions.host_request import (
+    HostRequest,
+    PutMessage,
+    ReadStoreTime,
+    Routes,
+    StoreRows,
+)
+from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
+from statemachines.drivers.persistent_sessions.route_trie import of_sessions
+from statemachines.kernel import Request
+from statemachines.persistent_sessions.request import PutRows, RowStored
+
+Asked = Request | HostRequest | OperatorRequest
+
+
+class StoredMessage(NamedTuple):
+    """A row of `messages`, but for its time."""
+
+    id: bytes
+    topic: bytes
+    payload: bytes
+    qos: int
+    head: bytes | None
+
+
+class StoredRange(NamedTuple):
+    """Rows `first` to `last` of the node's writer."""
+
+    session: bytes
+    epoch: int
+    first: int
+    last: int
+
+
+class StoredRow(NamedTuple):
+    """A row of `session_rows`, but for what all have."""
+
+    session: bytes
+    epoch: int
+    number: int
+    message: bytes
+    filter: bytes
+    qos: int
+    until_ns: int
+
+
+class StoredBatch(NamedTuple):
+    """`routes`: the version of those by which the messages were matched (None: there are none); `needed`: messages
+    that are there."""
+
+    node: bytes
+    life: int
+    batch: int
+    identity: bytes
+    routes: int | None
+    messages: list[StoredMessage]
+    needed: list[bytes]
+    ranges: list[StoredRange]
+    rows: list[StoredRow]
+
+
+class BatchReader:
+    """It reads the requests of a node: `match` finds the routes of a message, of `version`."""
+
+    def __init__(self, match: Callable[[PutMessage], Routes], version: int) -> None:
+        self._match = match
+        self._version = version
+        self._messages: list[StoredMessage] = []
+        self._needed: dict[bytes, None] = {}
+        self._ranges: dict[bytes, StoredRange] = {}
+        self._rows: list[StoredRow] = []
+        self._routes: list[Routes] = []
+
+    def read(self, life: tuple[str, int, bytes], batch: int, requests: Sequence[Asked]) -> StoredBatch | None:
+        """None: it is more than rows and messages."""
+        node, number, identity = life
+        for one in requests:
+            if isinstance(one, PutMessage):
+                if one.expiry_ms is not None:
+                    return None
+                self._add_message(one)
+            elif isinstance(one, StoreRows | PutRows):
+                put = one.put if isinstance(one, StoreRows) else one
+                if put.writer != node or not self._add_range(put):
+                    return None
+                if isinstance(one, StoreRows):
+                    self._needed |= {row.message.encode(): None for row in put.rows if row.message in one.payloads}
+            elif not isinstance(one, ReadStoreTime):
+                return None
+        routes = self._version if self._routes else None
+        found = self._messages, list(self._needed), list(self._ranges.values()), self._rows
+        return StoredBatch(node.encode(), number, batch, identity, routes, *found)
+
+    def answer(self, requests: Sequence[Asked], number: int) -> list[Any]:
+        """What each is answered with; the batch has this number."""
+        routes = iter(self._routes)
+        answers: list[Any] = []
+        for one in requests:
+            if isinstance(one, PutMessage):
+                answers.append(next(routes))
+            elif isinstance(one, ReadStoreTime):
+                answers.append(number)
+            else:
+                answers.append((RowStored(number),))
+        return answers
+
+    def _add_message(self, asked: PutMessage) -> None:
+        routes = self._match(asked)
+        self._routes.append(routes)
+        if of_sessions(routes):
+            topic, message = asked.topic.encode(), asked.id.encode()
+            self._messages.append(StoredMessage(message, topic, asked.payload, asked.qos, asked.head))
+
+    def _add_range(self, put: PutRows) -> bool:
+        """False: it does not follow the one before."""
+        session = put.session.encode()
+        known = self._ranges.get(session)
+        if known is None:
+            self._ranges[session] = StoredRange(session, put.epoch, put.first_number, put.last_number)
+        elif (known.epoch, known.last + 1) == (put.epoch, put.first_number):
+            self._ranges[session] = known._replace(last=put.last_number)
+        else:
+            return False
+        self._rows += [
+            StoredRow(session, put.epoch, row.number, row.message.encode(), row.filter.encode(), row.qos, row.until_ns)
+            for row in put.rows
+        ]
+        return True
