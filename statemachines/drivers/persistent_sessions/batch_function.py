@@ -67,5 +67,5 @@ def list_values(batch: StoredBatch) -> tuple[Any, ...]:
         ByteColumn(batch.needed),
         ByteColumn(sessions), NumberColumn(epochs), NumberColumn(firsts), NumberColumn(lasts),
         ByteColumn(row_sessions), NumberColumn(row_epochs), NumberColumn(numbers), ByteColumn(row_messages),
-        ByteColumn(filters), NumberColumn(row_qualities), NumberColumn(untils),
+        ByteColumn(filters), NumberColumn(row_qualities), NumberColumn(untils), batch.is_ahead,
     )  # fmt: skip

@@ -40,6 +40,14 @@ def may_share(request: Asked) -> bool:
     return isinstance(request, ALWAYS)
 
 
+def is_ahead(request: Asked) -> bool:
+    """Whether it may be stored ahead of others that may share their turn: its rows come later, and nobody is told of it
+    before (D-632)."""
+    if isinstance(request, PutMessage):
+        return request.expiry_ms is None and may_share(request)
+    return isinstance(request, ReadStoreTime)
+
+
 def kind_of(request: Asked) -> int:
     """Which of those that become few statements together."""
     if isinstance(request, RANGES):

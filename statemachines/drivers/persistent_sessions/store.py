@@ -153,6 +153,18 @@ class SessionStore:
         """
         return await self._database.run(lambda: self._carry_out(life, batch, requests))
 
+    @property
+    def stores_ahead(self) -> bool:
+        """Whether messages may be stored ahead of rows."""
+        return self._database.shares_turns and self._host.matcher is None
+
+    async def store_ahead(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+        """The same for messages (`is_ahead`), behind batch number `batch`.
+
+        A crash of the database may lose them until a later batch is stored; that one stores again what its rows need.
+        """
+        return await self._database.run(lambda: self._store_ahead(life, batch, requests))
+
     async def read(self, life: NodeLife, requests: Sequence[Asked]) -> list[Any]:
         """The same for requests that change nothing (`is_read`)."""
 
@@ -205,8 +217,7 @@ class SessionStore:
     def _carry_out(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """In a turn that others share, where that may be: not again, since an attempt before may still be under way."""
         is_first, self._attempted = batch != self._attempted, batch
-        shares = self._database.shares_turns and self._host.matcher is None and is_first
-        if shares and all(map(may_share, requests)):
+        if is_first and self.stores_ahead and all(map(may_share, requests)):
             reader = BatchReader(self._host.match, self._host.trie.version)
             found = reader.read((life.node, life.number, life.identity), batch, requests)
             if found is None:
@@ -218,6 +229,22 @@ class SessionStore:
                 if number is not None:
                     return reader.answer(requests, number)
         return self._attempt(lambda: self._carry_out_in_turn(life, batch, requests, is_shared=False))
+
+    def _store_ahead(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+        reader = BatchReader(self._host.match, self._host.trie.version)
+        found = reader.read((life.node, life.number, life.identity), batch + 1, requests)
+        number = None if found is None else self._database.store_batch(found._replace(is_ahead=True))
+        if number is not None:
+            return reader.answer(requests, number)
+        return self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests))
+
+    def _store_ahead_in_turn(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+        with self._database.writing(self._watch) as sql:
+            if self._check(sql, life) != batch:
+                raise self._is_other(f"knows another batch of {life.node} than {batch}")
+            answers = self._answers(sql, requests)
+        self._host.settle()
+        return answers
 
     def _carry_out_in_turn(self, life: NodeLife, batch: int, requests: Sequence[Asked], is_shared: bool) -> list[Any]:
         may_lose = self._host.matcher is None and all(map(is_promise_free, requests))

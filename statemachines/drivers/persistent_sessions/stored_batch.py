@@ -59,7 +59,7 @@ class StoredRow(NamedTuple):
 
 class StoredBatch(NamedTuple):
     """`routes`: the version of those by which the messages were matched (None: there are none); `needed`: messages
-    that are there."""
+    that are there; `is_ahead`: it has no number, and is flushed with the next that has one."""
 
     node: bytes
     life: int
@@ -70,6 +70,7 @@ class StoredBatch(NamedTuple):
     needed: list[bytes]
     ranges: list[StoredRange]
     rows: list[StoredRow]
+    is_ahead: bool = False
 
 
 class BatchReader:

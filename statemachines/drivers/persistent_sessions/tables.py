@@ -251,7 +251,7 @@ IS_STORED: Final = (
     "INSERT INTO @epochs SELECT given.session, node, given.epoch, given.last"
     " FROM unnest(sessions_, epochs_, lasts) AS given (session, epoch, last)"
     " ON CONFLICT (session, writer, epoch) DO UPDATE SET last = excluded.last",
-    "UPDATE @nodes SET batch = batch_ WHERE name = node",
+    "UPDATE @nodes SET batch = batch_ WHERE name = node AND NOT is_ahead",
 )
 """How it is stored."""
 
@@ -260,7 +260,7 @@ ARGUMENTS: Final = (
     "ids BYTES[]", "topics BYTES[]", "payloads BYTES[]", "qualities NUMBER[]", "heads BYTES[]", "needed BYTES[]",
     "sessions_ BYTES[]", "epochs_ NUMBER[]", "firsts NUMBER[]", "lasts NUMBER[]",
     "row_sessions BYTES[]", "row_epochs NUMBER[]", "numbers NUMBER[]", "row_messages BYTES[]", "filters BYTES[]",
-    "row_qualities NUMBER[]", "untils NUMBER[]",
+    "row_qualities NUMBER[]", "untils NUMBER[]", "is_ahead boolean",
 )  # fmt: skip
 
 _NODE, _WRITER, _MESSAGES = IS_EXPECTED.values()
@@ -279,6 +279,9 @@ BEGIN
         OR ({_MESSAGES}) <> cardinality(needed)
     THEN
         RETURN NULL;
+    END IF;
+    IF is_ahead THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     {";".join(IS_STORED)};
     RETURN number;
