@@ -77,7 +77,7 @@ class MemoryDatabase:
         """When something was committed last."""
         return self.book.read_time().time_ns
 
-    async def run(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
         """At once."""
         return work()
 

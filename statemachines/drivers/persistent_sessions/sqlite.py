@@ -149,9 +149,9 @@ class SqliteSessions:
         """When something was committed last."""
         return int(self._database.connection.execute("SELECT time_ns FROM store").fetchone()[0])
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """`work()` in the thread."""
-        return await self._database.run(work)
+    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
+        """`work()` in the thread, or at once."""
+        return await self._database.run(work, is_short=is_short)
 
     async def close(self) -> None:
         """No more requests."""

@@ -32,6 +32,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Page,
     PutMessage,
     ReadPage,
+    ReadStoreTime,
     StoreRows,
 )
 from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
@@ -55,7 +56,7 @@ from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
 from statemachines.persistent_sessions.collector_request import ReadRows
-from statemachines.persistent_sessions.request import MarkDelivered, PutRows, ReadPending, RowStored
+from statemachines.persistent_sessions.request import CommitState, MarkDelivered, PutRows, ReadPending, RowStored
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
@@ -67,6 +68,12 @@ WRITE_BATCH: Final = "UPDATE @nodes SET batch = :batch WHERE name = :name"
 READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS, *OPERATOR_READS)
 STATELESS: Final = {**LIFE, **COLLECTOR}
 """What is answered from the tables alone."""
+
+QUICK_MAX: Final = 8
+"""Requests, and rows of each, that are carried out without the worker."""
+
+QUICK_BYTES: Final = 16_384
+"""Payload of each."""
 
 Asked = Request | HostRequest | OperatorRequest
 T = TypeVar("T")
@@ -85,6 +92,27 @@ def _is_of_reads(kind: type[Any]) -> bool:
 def is_promise_free(request: Asked) -> bool:
     """Where there are no groups, nobody outside is told that it is stored: its rows come in a later request (D-510)."""
     return isinstance(request, PutMessage) and not (request.retain or request.is_once or request.is_appended)
+
+
+def is_quick(requests: Sequence[Asked]) -> bool:
+    """Few of those that touch few rows, with little payload."""
+    return len(requests) <= QUICK_MAX and all(map(_is_quick, requests))
+
+
+def _is_quick(request: Asked) -> bool:
+    match request:
+        case PutMessage():
+            return len(request.payload) <= QUICK_BYTES and not request.is_appended
+        case StoreRows():
+            return len(request.put.rows) <= QUICK_MAX and not request.origins
+        case PutRows():
+            return len(request.rows) <= QUICK_MAX
+        case MarkDelivered():
+            return request.until - request.number < QUICK_MAX
+        case CommitState():
+            change = request.change
+            return len(change.ended) + len(change.packets) + change.dequeued + len(change.queued) <= QUICK_MAX
+    return isinstance(request, ReadStoreTime)
 
 
 class NodeLife(msgspec.Struct, frozen=True):
@@ -151,7 +179,8 @@ class SessionStore:
         `Superseded` where a newer life of the node is there, `StoreDamaged` where the database is not the one that it
         was.
         """
-        return await self._database.run(lambda: self._carry_out(life, batch, requests))
+        is_short = is_quick(requests)
+        return await self._database.run(lambda: self._carry_out(life, batch, requests), is_short=is_short)
 
     @property
     def stores_ahead(self) -> bool:
@@ -174,7 +203,7 @@ class SessionStore:
                 self._check(sql, life)
                 return [self._answer(sql, request) for request in requests]
 
-        return await self._database.run(work)
+        return await self._database.run(work, is_short=is_quick(requests))
 
     def bound_sessions(self, bounds: SessionBounds) -> None:
         """Have what waits for each session added up while a collector reads rows through this store."""
