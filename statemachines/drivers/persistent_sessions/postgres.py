@@ -22,7 +22,7 @@ from sqlalchemy import Connection, TextClause, text
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.batch_function import list_values
-from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql, TurnNeeded
+from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql, TurnNeeded, cut_pieces
 from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
 from statemachines.drivers.persistent_sessions.tables import (
     ARGUMENTS,
@@ -187,13 +187,8 @@ class PostgresSql:
         return PostgresGuestStreams(self._pipeline.connection, self._clock)
 
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        place = 0
-        while place < len(rows):
-            # 64, 32, 16, ... of them, so that there are few statements to prepare.
-            count = 1 << (min(ROWS_MAX, len(rows) - place).bit_length() - 1)
-            values = list(chain.from_iterable(rows[place : place + count]))
-            self._driver.execute(_of_rows(statement, count), values)
-            place += count
+        for piece in cut_pieces(rows, ROWS_MAX):
+            self._driver.execute(_of_rows(statement, len(piece)), list(chain.from_iterable(piece)))
 
 
 def check_power(connection: Connection) -> None:
@@ -236,7 +231,7 @@ class PostgresSessions:
         self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
     ) -> Iterator[Sql]:
         """All or nothing; alone, or beside others that share their turn."""
-        if may_share and steady_ns() >= self._fresh_until_ns:
+        if may_share and not self._is_fresh():
             raise TurnNeeded
         with self._database.transaction() as connection, open_pipeline(connection) as pipeline:
             clock = self._database.clock
@@ -251,24 +246,28 @@ class PostgresSessions:
 
     def store_batch(self, batch: StoredBatch) -> int | None:
         """Store it in a shared turn, in one statement: its number."""
-        if steady_ns() >= self._fresh_until_ns:
+        if not self._is_fresh():
             return None
         with self._database.single() as connection:
             driver: Any = connection.connection.driver_connection
             values = (self._database.clock["clock"], *list_values(batch))
             try:
-                found: tuple[int | None] = driver.execute(on_postgres(STORE_BATCH), values).fetchone()
+                number: int | None = driver.execute(on_postgres(STORE_BATCH), values).fetchone()[0]
             except psycopg.Error as error:
                 raise wrap_error(connection, error) from error
-        if found[0] is None:
+        if number is None:
             self._fresh_until_ns = 0
-        return found[0]
+        return number
+
+    def _is_fresh(self) -> bool:
+        return steady_ns() < self._fresh_until_ns
 
     def _settle_shared(self, sql: Sql, row: tuple[Any, ...]) -> Found:
         """It looks at the clock, and moves nothing."""
         number, ahead_ns, stopped_ns, clock_ns = row
         shown_ns = clock_ns - ahead_ns
-        if stopped_ns or shown_ns - number > FRESH_NS:
+        is_behind = bool(stopped_ns) or shown_ns - number > FRESH_NS
+        if is_behind:
             self._fresh_until_ns = 0
             raise TurnNeeded
         self._fresh_until_ns = steady_ns() + FRESH_NS - max(0, shown_ns - number)
@@ -285,7 +284,7 @@ class PostgresSessions:
             found = stamped
         else:
             sql.run(CORRECT, **asdict(found))
-        self._fresh_until_ns = 0 if found.stopped_ns else steady_ns() + FRESH_NS
+        self._fresh_until_ns = (steady_ns() + FRESH_NS) * (not found.stopped_ns)
         return Found(found.time_ns, found.age_limit_ns(found.time_ns), found.time_ns, found.time_ns)
 
     @contextmanager

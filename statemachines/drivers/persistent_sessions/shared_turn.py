@@ -6,8 +6,8 @@ only by transactions that are alone: tokens, epochs that are fenced, routes, wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.host_request import (
     HostRequest,
@@ -22,6 +22,7 @@ from statemachines.drivers.persistent_sessions.operator_request import OperatorR
 from statemachines.drivers.persistent_sessions.request_runs import RANGES
 from statemachines.drivers.persistent_sessions.row_ranges import EPOCHS
 from statemachines.drivers.persistent_sessions.sql import Sql, expect_all_of
+from statemachines.drivers.persistent_sessions.stored_batch import list_payloads
 from statemachines.kernel import Request
 from statemachines.persistent_sessions.request import CommitState, MarkDelivered, PutRows
 
@@ -55,23 +56,59 @@ def kind_of(request: Asked) -> int:
     return 1 if isinstance(request, PutMessage) else 2
 
 
-def expect_queries(sql: Sql, requests: Sequence[Asked]) -> None:
-    """Have go out at once what these will ask."""
-    sessions: dict[str, dict[bytes, None]] = {}
-    messages: dict[bytes, None] = {}
-    tokens: dict[bytes, None] = {}
-    for one in requests:
-        if isinstance(one, StoreRows):
-            messages |= dict.fromkeys(row.message.encode() for row in one.put.rows if row.message in one.payloads)
-        put = one.put if isinstance(one, StoreRows) else one
-        if isinstance(put, PutRows):
-            sessions.setdefault(put.writer, {})[put.session.encode()] = None
-        elif isinstance(put, CommitState):
-            tokens[put.session.encode()] = None
-    if any(isinstance(one, PutMessage) for one in requests):
-        sql.expect(ROUTES)
-    for writer, its in sessions.items():
-        expect_all_of(sql, EPOCHS, list(its), writer=writer.encode())
-    expect_all_of(sql, THERE, list(messages))
-    for session in tokens:
-        sql.expect(TOKEN, session=session)
+class ExpectedQueries:
+    """What the requests of a batch will ask, so that it goes out at once."""
+
+    def __init__(self, requests: Sequence[Asked]) -> None:
+        self._sessions: dict[str, dict[bytes, None]] = {}
+        self._messages: dict[bytes, None] = {}
+        self._tokens: dict[bytes, None] = {}
+        self._queries: dict[str, None] = {}
+        adds: dict[type[Any], Callable[[Any], None]] = {
+            PutMessage: lambda asked: self._queries.update({ROUTES: None}),
+            StoreRows: self._add_rows,
+            PutRows: self._add_range,
+            CommitState: lambda asked: self._tokens.update({asked.session.encode(): None}),
+        }
+        for one in requests:
+            add = adds.get(type(one))
+            if add is not None:
+                add(one)
+
+    def expect(self, sql: Sql) -> None:
+        """Have it go out."""
+        for query in self._queries:
+            sql.expect(query)
+        for writer, its in self._sessions.items():
+            expect_all_of(sql, EPOCHS, list(its), writer=writer.encode())
+        expect_all_of(sql, THERE, list(self._messages))
+        for session in self._tokens:
+            sql.expect(TOKEN, session=session)
+
+    def _add_rows(self, asked: StoreRows) -> None:
+        self._messages |= dict.fromkeys(list_payloads(asked))
+        self._add_range(asked.put)
+
+    def _add_range(self, put: PutRows) -> None:
+        self._sessions.setdefault(put.writer, {})[put.session.encode()] = None
+
+
+def count_rows(request: Asked) -> int:
+    """How many rows a request of these kinds touches; of others: more than any batch has."""
+    count = _ROWS.get(type(request))
+    return MANY if count is None else count(request)
+
+
+MANY: Final = 2**62
+
+QUICK_BYTES: Final = 16_384
+"""Payload of a message beyond which it counts as many rows."""
+
+_ROWS: Final[dict[type[Any], Callable[[Any], int]]] = {
+    PutMessage: lambda asked: 1 + len(asked.payload) // QUICK_BYTES * MANY + asked.is_appended * MANY,
+    StoreRows: lambda asked: len(asked.put.rows) + len(asked.origins or ()) * MANY,
+    PutRows: lambda asked: len(asked.rows),
+    MarkDelivered: lambda asked: asked.until - asked.number + 1,
+    CommitState: lambda asked: sum(map(len, (asked.change.ended, asked.change.packets, asked.change.queued))),
+    ReadStoreTime: lambda asked: 0,
+}

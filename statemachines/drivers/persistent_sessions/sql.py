@@ -147,6 +147,15 @@ class ManyRows(NamedTuple):
         return cls(f"{head}VALUES ", tuple(one.strip().removeprefix(":") for one in values.split(",")), tail)
 
 
+def cut_pieces(values: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    """64, 32, 16, ... of them, so that there are few statements to prepare."""
+    begin = 0
+    while begin < len(values):
+        count = 1 << (min(most, len(values) - begin).bit_length() - 1)
+        yield values[begin : begin + count]
+        begin += count
+
+
 def all_of(sql: Sql, statement: str, keys: Sequence[Any], **values: Any) -> list[tuple[Any, ...]]:
     """The rows of a query in which `{keys}` stands for many, piece by piece."""
     rows: list[tuple[Any, ...]] = []

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql
+from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql, cut_pieces
 from statemachines.drivers.persistent_sessions.tables import SQLITE
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
@@ -97,13 +97,8 @@ class SqliteSql:
         costs more than the row."""
         many = ManyRows.of(_plain(statement))
         most = VALUES_MAX // len(many.names)
-        place = 0
-        while place < len(rows):
-            # 64, 32, 16, ... of them, so that there are few statements to prepare.
-            count = 1 << (min(most, len(rows) - place).bit_length() - 1)
-            values = list(chain.from_iterable(rows[place : place + count]))
-            self._connection.execute(_of_rows(many, count), values)
-            place += count
+        for piece in cut_pieces(rows, most):
+            self._connection.execute(_of_rows(many, len(piece)), list(chain.from_iterable(piece)))
 
 
 class SqliteSessions:

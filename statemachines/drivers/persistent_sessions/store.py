@@ -32,7 +32,6 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Page,
     PutMessage,
     ReadPage,
-    ReadStoreTime,
     StoreRows,
 )
 from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
@@ -47,7 +46,7 @@ from statemachines.drivers.persistent_sessions.operator_requests import READS as
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_runs import RANGES, runs_of
 from statemachines.drivers.persistent_sessions.share_rows import settle_origins
-from statemachines.drivers.persistent_sessions.shared_turn import expect_queries, kind_of, may_share
+from statemachines.drivers.persistent_sessions.shared_turn import ExpectedQueries, count_rows, kind_of, may_share
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, TurnNeeded, one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.stored_batch import BatchReader
@@ -56,7 +55,7 @@ from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
 from statemachines.persistent_sessions.collector_request import ReadRows
-from statemachines.persistent_sessions.request import CommitState, MarkDelivered, PutRows, ReadPending, RowStored
+from statemachines.persistent_sessions.request import MarkDelivered, PutRows, ReadPending, RowStored
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
@@ -71,9 +70,6 @@ STATELESS: Final = {**LIFE, **COLLECTOR}
 
 QUICK_MAX: Final = 8
 """Requests, and rows of each, that are carried out without the worker."""
-
-QUICK_BYTES: Final = 16_384
-"""Payload of each."""
 
 Asked = Request | HostRequest | OperatorRequest
 T = TypeVar("T")
@@ -96,23 +92,7 @@ def is_promise_free(request: Asked) -> bool:
 
 def is_quick(requests: Sequence[Asked]) -> bool:
     """Few of those that touch few rows, with little payload."""
-    return len(requests) <= QUICK_MAX and all(map(_is_quick, requests))
-
-
-def _is_quick(request: Asked) -> bool:
-    match request:
-        case PutMessage():
-            return len(request.payload) <= QUICK_BYTES and not request.is_appended
-        case StoreRows():
-            return len(request.put.rows) <= QUICK_MAX and not request.origins
-        case PutRows():
-            return len(request.rows) <= QUICK_MAX
-        case MarkDelivered():
-            return request.until - request.number < QUICK_MAX
-        case CommitState():
-            change = request.change
-            return len(change.ended) + len(change.packets) + change.dequeued + len(change.queued) <= QUICK_MAX
-    return isinstance(request, ReadStoreTime)
+    return len(requests) <= QUICK_MAX and all(count_rows(one) <= QUICK_MAX for one in requests)
 
 
 class NodeLife(msgspec.Struct, frozen=True):
@@ -248,21 +228,21 @@ class SessionStore:
         is_first, self._attempted = batch != self._attempted, batch
         if is_first and self.stores_ahead and all(map(may_share, requests)):
             reader = BatchReader(self._host.match, self._host.trie.version)
-            found = reader.read((life.node, life.number, life.identity), batch, requests)
-            if found is None:
+            given = reader.read((life.node, life.number, life.identity), batch, requests)
+            if given is None:
                 with suppress(TurnNeeded):
                     return self._attempt(lambda: self._carry_out_in_turn(life, batch, requests, is_shared=True))
             else:
                 self._called = batch
-                number = self._database.store_batch(found)
+                number = self._database.store_batch(given)
                 if number is not None:
                     return reader.answer(requests, number)
         return self._attempt(lambda: self._carry_out_in_turn(life, batch, requests, is_shared=False))
 
     def _store_ahead(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         reader = BatchReader(self._host.match, self._host.trie.version)
-        found = reader.read((life.node, life.number, life.identity), batch + 1, requests)
-        number = None if found is None else self._database.store_batch(found._replace(is_ahead=True))
+        given = reader.read((life.node, life.number, life.identity), batch + 1, requests)
+        number = None if given is None else self._database.store_batch(given._replace(is_ahead=True))
         if number is not None:
             return reader.answer(requests, number)
         return self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests))
@@ -280,7 +260,7 @@ class SessionStore:
         with self._database.writing(self._watch, may_lose=may_lose, may_share=is_shared) as sql:
             if is_shared:
                 sql.expect(CHECK, name=life.node.encode())
-                expect_queries(sql, requests)
+                ExpectedQueries(requests).expect(sql)
             committed = self._check(sql, life)
             if committed == batch == self._called:
                 committed -= 1  # its answers were lost: what is stored is answered as it was

@@ -26,7 +26,7 @@ from statemachines.persistent_sessions.request import PutRows, RowStored
 Asked = Request | HostRequest | OperatorRequest
 
 
-class StoredMessage(NamedTuple):
+class BatchMessage(NamedTuple):
     """A row of `messages`, but for its time."""
 
     id: bytes
@@ -36,7 +36,7 @@ class StoredMessage(NamedTuple):
     head: bytes | None
 
 
-class StoredRange(NamedTuple):
+class BatchRange(NamedTuple):
     """Rows `first` to `last` of the node's writer."""
 
     session: bytes
@@ -45,7 +45,7 @@ class StoredRange(NamedTuple):
     last: int
 
 
-class StoredRow(NamedTuple):
+class BatchRow(NamedTuple):
     """A row of `session_rows`, but for what all have."""
 
     session: bytes
@@ -66,10 +66,10 @@ class StoredBatch(NamedTuple):
     batch: int
     identity: bytes
     routes: int | None
-    messages: list[StoredMessage]
+    messages: list[BatchMessage]
     needed: list[bytes]
-    ranges: list[StoredRange]
-    rows: list[StoredRow]
+    ranges: list[BatchRange]
+    rows: list[BatchRow]
     is_ahead: bool = False
 
 
@@ -79,31 +79,29 @@ class BatchReader:
     def __init__(self, match: Callable[[PutMessage], Routes], version: int) -> None:
         self._match = match
         self._version = version
-        self._messages: list[StoredMessage] = []
+        self._node = ""
+        self._messages: list[BatchMessage] = []
         self._needed: dict[bytes, None] = {}
-        self._ranges: dict[bytes, StoredRange] = {}
-        self._rows: list[StoredRow] = []
+        self._ranges: dict[bytes, BatchRange] = {}
+        self._rows: list[BatchRow] = []
         self._routes: list[Routes] = []
+        self._adds: dict[type[Any], Callable[[Any], bool]] = {
+            PutMessage: self._add_message,
+            StoreRows: self._add_rows,
+            PutRows: self._add_range,
+            ReadStoreTime: lambda asked: True,
+        }
 
     def read(self, life: tuple[str, int, bytes], batch: int, requests: Sequence[Asked]) -> StoredBatch | None:
         """None: it is more than rows and messages."""
-        node, number, identity = life
+        self._node, number, identity = life
         for one in requests:
-            if isinstance(one, PutMessage):
-                if one.expiry_ms is not None:
-                    return None
-                self._add_message(one)
-            elif isinstance(one, StoreRows | PutRows):
-                put = one.put if isinstance(one, StoreRows) else one
-                if put.writer != node or not self._add_range(put):
-                    return None
-                if isinstance(one, StoreRows):
-                    self._needed |= {row.message.encode(): None for row in put.rows if row.message in one.payloads}
-            elif not isinstance(one, ReadStoreTime):
+            add = self._adds.get(type(one))
+            if add is None or not add(one):
                 return None
         routes = self._version if self._routes else None
         found = self._messages, list(self._needed), list(self._ranges.values()), self._rows
-        return StoredBatch(node.encode(), number, batch, identity, routes, *found)
+        return StoredBatch(self._node.encode(), number, batch, identity, routes, *found)
 
     def answer(self, requests: Sequence[Asked], number: int) -> list[Any]:
         """What each is answered with; the batch has this number."""
@@ -118,25 +116,32 @@ class BatchReader:
                 answers.append((RowStored(number),))
         return answers
 
-    def _add_message(self, asked: PutMessage) -> None:
+    def _add_message(self, asked: PutMessage) -> bool:
+        """False: it is over some time, which the statement does not know."""
         routes = self._match(asked)
         self._routes.append(routes)
         if of_sessions(routes):
             topic, message = asked.topic.encode(), asked.id.encode()
-            self._messages.append(StoredMessage(message, topic, asked.payload, asked.qos, asked.head))
+            self._messages.append(BatchMessage(message, topic, asked.payload, asked.qos, asked.head))
+        return asked.expiry_ms is None
+
+    def _add_rows(self, asked: StoreRows) -> bool:
+        self._needed |= dict.fromkeys(list_payloads(asked))
+        return self._add_range(asked.put)
 
     def _add_range(self, put: PutRows) -> bool:
-        """False: it does not follow the one before."""
+        """False: it is another writer's, or does not follow the one before."""
         session = put.session.encode()
-        known = self._ranges.get(session)
-        if known is None:
-            self._ranges[session] = StoredRange(session, put.epoch, put.first_number, put.last_number)
-        elif (known.epoch, known.last + 1) == (put.epoch, put.first_number):
-            self._ranges[session] = known._replace(last=put.last_number)
-        else:
-            return False
+        first = BatchRange(session, put.epoch, put.first_number, put.first_number - 1)
+        before = self._ranges.get(session, first)
+        self._ranges[session] = before._replace(last=put.last_number)
         self._rows += [
-            StoredRow(session, put.epoch, row.number, row.message.encode(), row.filter.encode(), row.qos, row.until_ns)
+            BatchRow(session, put.epoch, row.number, row.message.encode(), row.filter.encode(), row.qos, row.until_ns)
             for row in put.rows
         ]
-        return True
+        return (self._node, before.epoch, before.last + 1) == (put.writer, put.epoch, put.first_number)
+
+
+def list_payloads(asked: StoreRows) -> list[bytes]:
+    """The messages of its rows whose payloads it has."""
+    return sorted(message.encode() for message in asked.payloads.keys() & {row.message for row in asked.put.rows})
