@@ -55,7 +55,7 @@ from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
 from statemachines.persistent_sessions.collector_request import ReadRows
-from statemachines.persistent_sessions.request import MarkDelivered, PutRows, ReadPending, RowStored
+from statemachines.persistent_sessions.request import MarkDelivered, PutRows, ReadPending, ReadRow, RowRead, RowStored
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
@@ -67,6 +67,9 @@ WRITE_BATCH: Final = "UPDATE @nodes SET batch = :batch WHERE name = :name"
 READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS, *OPERATOR_READS)
 STATELESS: Final = {**LIFE, **COLLECTOR}
 """What is answered from the tables alone."""
+
+PENDING: Final = (ReadPage, ReadPending)
+"""Reads that say up to which time nothing is missing."""
 
 QUICK_MAX: Final = 8
 """Requests, and rows of each, that are carried out without the worker."""
@@ -131,7 +134,7 @@ class SessionStore:
 
         def work() -> Any:
             if is_read(request):
-                opened = self._database.reading(self._watch, is_complete=True)
+                opened = self._database.reading(self._watch, is_complete=isinstance(request, PENDING))
             else:
                 opened = self._database.writing(self._watch)
             with opened as sql:
@@ -178,7 +181,7 @@ class SessionStore:
         """The same for requests that change nothing (`is_read`)."""
 
         def work() -> list[Any]:
-            is_complete = any(isinstance(one, ReadPage | ReadPending) for one in requests)
+            is_complete = any(isinstance(one, PENDING) for one in requests)
             with self._database.reading(self._watch, is_complete=is_complete) as sql:
                 self._check(sql, life)
                 return [self._answer(sql, request) for request in requests]
@@ -263,7 +266,7 @@ class SessionStore:
                 ExpectedQueries(requests).expect(sql)
             committed = self._check(sql, life)
             if committed == batch == self._called:
-                committed -= 1  # its answers were lost: what is stored is answered as it was
+                return [self._answer_again(sql, one) for one in requests]
             if committed == batch and self._tried[0] == batch:
                 return self._tried[1]  # it was carried out, and the answer was lost
             if committed != batch - 1:
@@ -294,6 +297,14 @@ class SessionStore:
             else:
                 answers.append(self._answer(sql, first))
         return answers
+
+    def _answer_again(self, sql: Sql, request: Asked) -> Any:
+        """A request of a statement whose answer was lost: what it has stored is stored, whatever came since."""
+        if isinstance(request, RANGES):
+            put = request.put if isinstance(request, StoreRows) else request
+            (row,) = self._machine.answer(sql, ReadRow(put.session, put.writer, put.epoch, put.first_number))
+            return (RowStored(cast("RowRead", row).stored_ns),)
+        return self._answer(sql, request)
 
     def _answer(self, sql: Sql, request: Asked) -> Any:
         if isinstance(request, RANGES):

@@ -30,6 +30,7 @@ from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
     BeginEpoch,
     CommitState,
+    Fence,
     MarkDelivered,
     PutRows,
     ReadPending,
@@ -55,8 +56,10 @@ def put(number, topic="a/b"):
     return PutMessage(f"m{number}", topic, b"x", 1)
 
 
-def rows(first, last, writer="n1", epoch=1, session="s1"):
-    found = tuple(Queued(number, f"m{number}", "a/+", 1) for number in range(first, last + 1))
+def rows(first, last, writer="n1", epoch=1, session="s1", first_number=None):
+    """Of messages `first` to `last`, numbered alike (None), or from a number on."""
+    ahead = 0 if first_number is None else first_number - first
+    found = tuple(Queued(number + ahead, f"m{number}", "a/+", 1) for number in range(first, last + 1))
     return StoreRows(PutRows(session, writer, epoch, found), {row.message: Payload("a/b", b"x") for row in found})
 
 
@@ -272,8 +275,10 @@ def test_PS_512_one_statement_does_what_many_do(postgres_url, request, tmp_path_
     assert stored(postgres_url) == stored(other)
 
 
-def test_PS_512_a_batch_whose_answer_is_lost_is_stored_once(postgres_url, monkeypatch):
-    """It is given again under its number, and is answered with the time at which it was stored."""
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_PS_512_a_batch_whose_answer_is_lost_is_stored_once(postgres_url, monkeypatch, is_fenced):
+    """It is given again under its number, and is answered with the time at which it was stored; also where its writer
+    was fenced since, which would store it again under the next epoch."""
     at_once = postgres.PostgresSessions.store_batch
     numbers = []
 
@@ -288,14 +293,17 @@ def test_PS_512_a_batch_whose_answer_is_lost_is_stored_once(postgres_url, monkey
             with pytest.raises(OutcomeOpen):
                 await nodes.carry_out("n1", *asked)
         nodes.batches["n1"] -= 1
+        if is_fenced:
+            await nodes.stores["n2"].ask(Fence("s1", "n1", (0, 0), 0, nodes.token, 1))
         found = await nodes.carry_out("n1", *asked)
-        return found, await nodes.carry_out("n1", rows(3, 3))
+        return found, await nodes.carry_out("n1", rows(3, 3, epoch=1 + is_fenced, first_number=1 if is_fenced else 3))
 
     (routes, (answer,)), after = play(postgres_url, body)
     assert [route.session for route in routes] == ["s1"]
     assert [answer.stored_ns] == numbers
     assert after[0][0].stored_ns > answer.stored_ns
-    assert [number for _, _, _, number, _, _ in run_sql(postgres_url, SESSION_ROWS)] == [1, 2, 3]
+    stored = [(epoch, message) for _, _, epoch, _, _, message in run_sql(postgres_url, SESSION_ROWS)]
+    assert stored == [(1, b"m1"), (1, b"m2"), (1 + is_fenced, b"m3")]
 
 
 def test_PS_513_a_message_that_was_stored_ahead_and_is_lost_is_stored_with_its_rows(postgres_url, ways):
