@@ -103,6 +103,7 @@ PUT_MESSAGE: Final = (
     "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns, :head) ON CONFLICT DO NOTHING"
 )
 THERE: Final = "SELECT id FROM @messages WHERE id IN ({keys})"
+ROUTES: Final = "SELECT routes, forgotten FROM @store"
 MESSAGES: Final = "SELECT id, topic, payload, head FROM @messages WHERE id IN ({keys})"
 FOLLOW: Final = (
     "SELECT epoch, number, message, filter, qos, until_ns FROM @session_rows"
@@ -222,7 +223,7 @@ class HostRequests:
 
     def catch_up(self, sql: Sql) -> None:
         """The routes as this transaction finds them."""
-        found = one(sql, "SELECT routes, forgotten FROM @store")
+        found = one(sql, ROUTES)
         assert found is not None
         version, forgotten = found
         if self.trie.version > version or self.trie.version < forgotten:
@@ -259,6 +260,13 @@ class HostRequests:
                 put_retained(sql, asked)
         return [its for _, its in found]
 
+    def match(self, asked: PutMessage) -> Routes:
+        """The routes of a message, as far as they are known."""
+        if not asked.without:
+            return self.trie.find_routes(asked.topic)
+        found = self.trie.match(asked.topic)
+        return choose_routes([one for one in found if (one.session, one.filter) not in asked.without])
+
     def _put_message(self, sql: Sql, asked: PutMessage) -> Routes | RetainedFull | None:
         return self.put_messages(sql, (asked,))[0]
 
@@ -274,16 +282,12 @@ class HostRequests:
                 return None
             if not keep_packet(sql, publisher, asked.id):
                 return ()  # it is stored
-        if asked.without:
-            found = self.trie.match(asked.topic)
-            routes = choose_routes([one for one in found if (one.session, one.filter) not in asked.without])
-        else:
-            routes = self.trie.find_routes(asked.topic)
+        routes = self.match(asked)
         if sharing is not None:
             routes = (*routes, *sharing.find_routes(asked))
         if asked.expiry_ms is None:
             return routes
-        until_ns = over_at(sql.now_ns, asked.expiry_ms)
+        until_ns = over_at(sql.clock_ns, asked.expiry_ms)
         return tuple(route._replace(until_ns=until_ns) for route in routes)
 
     def _release_packet(self, sql: Sql, asked: ReleasePacket) -> bool:

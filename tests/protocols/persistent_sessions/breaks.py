@@ -27,6 +27,7 @@ from statemachines.drivers.persistent_sessions import (
     operator_requests,
     outbox,
     persistent_session,
+    postgres,
     received_message,
     request_queue,
     row_products,
@@ -45,6 +46,7 @@ from statemachines.drivers.persistent_sessions.machine_requests import Small
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.node_roles import NODE
 from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession
+from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
@@ -55,6 +57,7 @@ from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.drivers.sql import postgres_address
+from statemachines.drivers.sql.quick_work import QuickWork
 from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
 from statemachines.kernel.process import begin_nothing
@@ -334,6 +337,12 @@ BREAKS = {
     "PS-481": wrap(
         row_merge, "_bound", lambda bound: lambda row, since_ns: bound(row, since_ns) if since_ns is None else 0
     ),
+    "PS-510": swap(postgres, "PASS_ON", "SELECT 1"),
+    "PS-511": swap(postgres, "SHARED", postgres.ALONE),
+    "PS-512": swap(PostgresSessions, "store_batch", lambda self, batch: None),
+    "PS-513": swap(request_queue, "AHEAD_MAX", 10**9),
+    "PS-514": swap(PostgresSessions, "_await_turns", lambda self: 0),
+    "PS-515": swap(QuickWork, "can_run", lambda self: False),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }
