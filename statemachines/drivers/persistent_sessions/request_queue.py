@@ -54,6 +54,15 @@ class RequestQueue:
         self._waiting: deque[tuple[Asked, Taker]] = deque()
         self._there = asyncio.Event()
 
+    def __len__(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting)
+
+    @property
+    def silent_ns(self) -> int:
+        """How long the store owes an answer."""
+        return 0 if self.asked_ns is None else self._clock() - self.asked_ns
+
     def serve(
         self, party: str, request: Asked, feed: Feed, answers_of: Callable[[Any], Iterable[Answer]] = iter
     ) -> None:
