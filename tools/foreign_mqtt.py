@@ -83,6 +83,7 @@ def start_broker(arguments: list[str]) -> None:
         receive_maximum=int(keys.get("max_inflight_messages", "20")),
         topic_alias_maximum=10,
         max_packet=int(keys.get("max_packet_size", PACKET_MAX)),
+        max_payload=int(keys.get("message_size_limit", 0)),
         keep_alive_max_s=int(keys.get("max_keepalive", 65_535)),
         expiry_max_s=2**32 - 1,
         expiry_3_s=2**32 - 1,

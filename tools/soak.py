@@ -7,12 +7,12 @@ A round runs some more seeds of a scenario; lets a real group (processes, TCP, S
 its members and its leader host are killed, stopped and lied to; explores a system against its certificate, two-phase
 commit of ten by its number of states, and looks for a planted bug; kills and stops the nodes of sessions while
 publishers go on, on SQLite and on PostgreSQL by turns, the more often the longer the soak is; lets sessions share
-streams of groups, in storms and in the calm behind them; cuts members off the host that leads; lets processes at a
-queue in shared memory be killed and stopped before chosen accesses, breaks calls at it off, and lets a crowd of them
-come and go; cuts a link between sessions of zenoh, which comes back slow; starts a group on 70 000 topics beside busy
-processes; kills workers of a Spark cluster amid a campaign and an analysis, and a driver that follows one; and fuzzes
-what reads frames. It appends a line of JSON with what it did to out/soak.jsonl; the number of lines is the seed of the
-next round, so no two are the same.
+streams of groups, in storms and in the calm behind them; cuts members off the host that leads, and stops that host;
+lets processes at a queue in shared memory be killed and stopped before chosen accesses, breaks calls at it off, and
+lets a crowd of them come and go; cuts a link between sessions of zenoh, which comes back slow; starts a group on 70
+000 topics beside busy processes; kills workers of a Spark cluster amid a campaign and an analysis, and a driver that
+follows one; and fuzzes what reads frames. It appends a line of JSON with what it did to out/soak.jsonl; the number of
+lines is the seed of the next round, so no two are the same.
 At the first violation it ends with exit code 1, and says what repeats it or where the files are.
 """
 
@@ -42,6 +42,7 @@ from soak_processes import (
     cut_off,
     kill_mqtt_nodes,
     kill_nodes,
+    pause_leaders,
     share_streams,
     slow_link,
     start_many_topics,
@@ -88,6 +89,8 @@ COMMIT_LARGE, COMMIT_ROUNDS = 10, 8
 """Resource managers of two-phase commit in one round of eight: 62 million states."""
 BACKLOG, BACKLOG_MINUTES = 1_000_000, 30
 """Messages that wait for a session which resumes before the first round, and how long a soak lasts that begins so."""
+PAUSES = 5
+"""So many times a leading host stands still in a round."""
 SERVED = 20
 """So many times each member that is cut off the leading host is to get messages."""
 
@@ -116,6 +119,7 @@ def one_round(seed: int, given: argparse.Namespace) -> Totals:
         share_streams(done, given.storm)
         start_many_topics(done, given.topics)
         cut_off(done, SERVED)
+        pause_leaders(done, PAUSES)
         play_real(done)
         run_on_cluster(done, given.cluster)
         run_followed(done, given.cluster)

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "real"))
 import carried_run
 import many_topics_run
 import mqtt_run
+import progress_run
 import sessions_run
 import unreachable_run
 
@@ -142,6 +143,15 @@ def cut_off(totals: Totals, rounds: int) -> None:
     totals.cut_off += 1
     totals.through_relays += came
     totals.count_violations(*(f"members cut off ({way}, {stays}): {what}; files are in {folder}" for what in wrong))
+
+
+def pause_leaders(totals: Totals, rounds: int) -> None:
+    """The leading host of a group stands still for 2 s, at any moment: it keeps its claim."""
+    folder = empty_folder("pauses")
+    with progress_run.ProgressStage(folder) as stage:
+        for told in progress_run.play_pauses(stage, rounds, progress_run.PAUSE_S, random.Random(totals.seed)):
+            totals.leaders_paused += 1
+            totals.count_violations(*[f"{told}; files are in {folder}"] * told.elected)
 
 
 def crowd_queue(totals: Totals, lives: int) -> None:

@@ -64,6 +64,7 @@ class Totals(msgspec.Struct):
     claims_lost: int = 0
     cut_off: int = 0
     through_relays: int = 0
+    leaders_paused: int = 0
     on_cluster: int = 0
     workers_killed: int = 0
     violations: int = 0
@@ -109,7 +110,8 @@ class Totals(msgspec.Struct):
                 f"{t.over_slow_link:,} samples came over links that were cut and came back slow",
                 f"{t.many_topics:,} messages of groups that started on many topics at once; "
                 f"their leaders lost {t.claims_lost} claims",
-                f"{t.cut_off} times members were cut off the leading host; {t.through_relays:,} messages came through",
+                f"{t.cut_off} times members were cut off the leading host; {t.through_relays:,} messages came through; "
+                f"{t.leaders_paused} leading hosts stood still",
                 f"{t.on_cluster:,} runs made and judged on a cluster, {t.workers_killed} workers of it killed",
                 f"{t.violations} violations",
             )

@@ -1,4 +1,4 @@
-"""Rows about whole analyses and campaigns: Spark on all cores of this machine against this process and its workers.
+"""Rows about short analyses, and about campaigns: Spark on all cores against this process and its workers.
 
 The Spark session has run something before: its start is paid once a command, and is not in these rows.  The page is not
 in them either.
@@ -19,34 +19,14 @@ from statemachines_bench.judge_baselines import polars_judge
 from statemachines_bench.judging import seconds, session
 from statemachines_bench.row import Pair, Ratio, Row, Size
 
-SEEDS: Final = 50
-"""Stormy runs, some 2 million rows."""
-
-COPIES: Final = 10
-"""The same under new run numbers: 20 million rows."""
-
 SMALL_SEEDS: Final = 16
 """Some 0.6 million rows."""
 
-RUNS: Final = 150
+RUNS: Final = 1_000
 """Of a campaign without faults."""
 
 MESSAGES: Final = 20
 """Of each run: some hundredths of a second."""
-
-
-@cache
-def make_trace(size: Size) -> Path:
-    """A folder with 20 million rows, made once and removed at the end."""
-    from statemachines_bench.repeat import repeat
-    from statemachines_sim.campaign import campaign
-    from statemachines_sim.scenario import find_scenario
-
-    directory = make_folder()
-    seeds, copies = size.pick((SEEDS, COPIES), (1, 2))
-    campaign(find_scenario("storm"), range(seeds), out=directory / "once")
-    repeat(directory / "once", directory / "many", copies=copies, files=copies)
-    return directory / "many"
 
 
 @cache
@@ -87,13 +67,6 @@ def time_campaign(run: Callable[[Path], object]) -> float:
     return spent
 
 
-def prepare_long(size: Size) -> Pair:
-    """Spark against this process."""
-    trace = make_trace(size)
-    session(size)
-    return Pair(lambda: time_analysis(trace, spark=True), lambda: time_analysis(trace, spark=False))
-
-
 def prepare_small(size: Size) -> Pair:
     """The engine that is chosen by the rows against Polars, which does three of the checks and nothing else."""
     from statemachines import catalogue
@@ -119,16 +92,6 @@ def prepare_campaign(size: Size) -> Pair:
 
 
 ROWS: Final = (
-    Row(
-        name="analyze-20m-spark",
-        about="a whole analysis of 20 million rows: Spark on local[*], started before, against this process",
-        unit="s",
-        baseline_name="--engine local",
-        prepare=prepare_long,
-        ratio=Ratio.OURS_OVER_BASELINE,
-        at_most=2.0,
-        aim="20 s",
-    ),
     Row(
         name="analyze-small",
         about="a whole analysis of 0.6 million rows by the engine that they choose; beside it Polars with three checks",

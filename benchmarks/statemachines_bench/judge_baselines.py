@@ -1,8 +1,9 @@
 """Judge baselines: the checks of a trace as one would write them in Polars or DuckDB's SQL, over the same files.
 
-Each function takes trace files and gives {check: how many are wrong} for the checks `rows`, `continuity` and
-`exclusivity`, as `statemachines_reports.judge` counts them (exclusive hand-over).  The tables of the machines
-are joined as a table of what may be: (machine, event, source, row, dest).
+Each function takes trace files and gives {check: how many are wrong} for the checks `rows`, `continuity`,
+`exclusivity` and `messages`, as `statemachines_reports.judge` counts them (exclusive hand-over).  The tables of the
+machines are joined as a table of what may be: (machine, event, source, row, dest).  Of `messages` the baselines do what
+joins say: a message arrives, or is lost, as it was sent, by whom, and to whom; a step takes what arrived then.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +22,12 @@ from statemachines.kernel import Fsm, name_of
 Counts = dict[str, int]
 Legal = tuple[str, str, str, int, str]
 """machine, event, source, row, dest."""
+
+NUMBERED: Final = 1 << 40
+"""Messages of nodes have numbers from here on."""
+
+EQUAL: Final = ("event", "key", "term", "grant", "first", "last")
+"""What is equal in the rows of a message."""
 
 COLUMNS: Final = ("machine", "event", "source", "row", "dest")
 
@@ -84,8 +92,31 @@ def polars_judge(
     )
     latest = pl.col("end").cum_max().shift(1).over("run", "key", order_by="begin")
     overlaps = owners.with_columns(latest=latest).filter(pl.col("begin") <= pl.col("latest")).select(pl.len())
-    found = pl.collect_all([wrong, broken, overlaps], engine="streaming")
-    return dict(zip(("rows", "continuity", "exclusivity"), (int(one.item()) for one in found), strict=True))
+    found = pl.collect_all([wrong, broken, overlaps, *_polars_messages(trace)], engine="streaming")
+    counts = [int(one.item()) for one in found]
+    return dict(zip(("rows", "continuity", "exclusivity", "messages"), (*counts[:3], sum(counts[3:])), strict=True))
+
+
+def _polars_messages(trace: Any) -> list[Any]:
+    """How many rows of messages are wrong, and how many steps take what did not arrive."""
+    import polars as pl
+
+    numbered = trace.filter(pl.col("msg") >= NUMBERED)
+    sent = numbered.filter(pl.col("kind") == "send").select("run", "msg", "seq", "instance", "peer", *EQUAL)
+    moved = numbered.filter(pl.col("kind").is_in(["deliver", "drop", "duplicate"]))
+    both = moved.join(sent, on=["run", "msg"], how="left", suffix="_sent")
+    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_sent")) for name in EQUAL)
+    elsewhere = (pl.col("peer") != pl.col("instance_sent")) | (pl.col("instance") != pl.col("peer_sent"))
+    is_other = (
+        pl.when(pl.col("kind") == "deliver").then(elsewhere).otherwise(pl.col("instance") != pl.col("instance_sent"))
+    )
+    late = pl.col("seq_sent").is_null() | (pl.col("seq_sent") > pl.col("seq"))
+    steps = numbered.filter(pl.col("kind").is_in(["step", "timer"]))
+    arrived = numbered.filter(pl.col("kind") == "deliver")
+    return [
+        both.filter(late | differs | is_other).select(pl.len()),
+        steps.join(arrived, on=["run", "msg", "node", "t_ns"], how="anti").select(pl.len()),
+    ]
 
 
 def _like(table: Any, kinds: dict[str, Any]) -> Any:
@@ -134,6 +165,21 @@ QUERIES: Final = {
                 PARTITION BY run, key ORDER BY first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
             ) AS latest FROM owner
         ) WHERE first <= latest""",
+    "messages": f"""
+        WITH sent AS (SELECT * FROM trace WHERE kind = 'send' AND msg >= {NUMBERED}),
+        wrong AS (
+            SELECT count(*) AS rows FROM trace AS moved LEFT JOIN sent USING (run, msg)
+            WHERE moved.kind IN ('deliver', 'drop', 'duplicate') AND msg >= {NUMBERED}
+            AND (sent.seq IS NULL OR sent.seq > moved.seq
+                 OR {" OR ".join(f'moved."{name}" IS DISTINCT FROM sent."{name}"' for name in EQUAL)}
+                 OR CASE WHEN moved.kind = 'deliver'
+                    THEN moved.peer <> sent.instance OR moved.instance <> sent.peer
+                    ELSE moved.instance <> sent.instance END)
+        ), untaken AS (
+            SELECT count(*) AS rows FROM (SELECT * FROM trace WHERE kind IN ('step', 'timer') AND msg >= {NUMBERED})
+            ANTI JOIN (SELECT * FROM trace WHERE kind = 'deliver') AS arrived USING (run, msg, node, t_ns)
+        )
+        SELECT wrong.rows + untaken.rows FROM wrong, untaken""",
 }
 
 
@@ -151,7 +197,8 @@ def our_judge(files: list[Path], machines: tuple[Fsm[Any], ...]) -> Counts:
 
 
 def _judge_file(path: Path, lookup: Any) -> Counts:
-    from statemachines_reports.columns import JUDGED, Segment, read_columns
+    from statemachines_reports.columns import NEEDED, Segment, read_columns
+    from statemachines_reports.neutral.message_check import judge_messages
     from statemachines_reports.neutral.step_checks import judge_continuity, judge_rows
     from statemachines_reports.shared_subscriptions.assignments import judge_assignments
     from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
@@ -161,9 +208,10 @@ def _judge_file(path: Path, lookup: Any) -> Counts:
         "continuity": judge_continuity,
         "assignments": judge_assignments,
         "exclusivity": judge_exclusivity,
+        "messages": partial(judge_messages, roles=()),
     }
     wrong: Counter[str] = Counter()
-    for columns in read_columns(path, JUDGED):
+    for columns in read_columns(path, NEEDED):
         segment = Segment(columns, lookup, lambda run: {})
         wrong.update({name: len(judge(segment).run) for name, judge in judges.items()})
     return wrong

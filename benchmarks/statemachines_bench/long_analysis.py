@@ -1,118 +1,182 @@
-"""Long analysis: `gapless analyze` on traces of up to 98 million rows, each size once: too long for `make bench`.
+"""Rows about long traces: the whole command `gapless analyze`, with all its processes.
 
-    python -m statemachines_bench.long_analysis --folder /tmp/long --copies 32 64 129
-
-prints a line for each size and engine: seconds of the whole command, processor seconds, and the greatest proportional
-set size of all its processes; then the seconds a million rows between the sizes.  The traces stay in the folder.
+The rows are of 24 million rows of trace.  `GAPLESS_BENCH_TRACES=FOLDER` makes them rows of 98 million.  Their traces
+take 1 GB there, and stay for the next time.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
-from itertools import pairwise
+from functools import cache, partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from time import perf_counter
+from typing import Final
+
+from statemachines_bench.analysing import make_folder
+from statemachines_bench.command_cost import CommandCost, measure_command
+from statemachines_bench.row import Pair, Ratio, Row, Size
+
+TRACES: Final = os.environ.get("GAPLESS_BENCH_TRACES", "")
+NAME, COPIES = ("100m", 129) if TRACES else ("24m", 32)
+"""A copy has 0.76 million rows."""
 
 SEEDS: Final = 24
-"""Runs of `storm` in one copy: 0.76 million rows."""
+"""Runs of `storm` in one copy."""
 
 FILES: Final = 13
-LOOK_S: Final = 0.3
-"""So often the memory is looked at."""
+
+START: Final = 0
+"""So many copies mean one short run: what it takes is the start."""
+
+LEAST_US: Final = 1e-6
+"""Of traces in little the start decides what more rows take."""
 
 
-class Cost(NamedTuple):
-    """Of one command."""
-
-    wall_s: float
-    cpu_s: float
-    memory_bytes: int
+@cache
+def find_folder() -> Path:
+    """Where the traces are."""
+    return Path(TRACES) if TRACES else make_folder()
 
 
-def make_trace(folder: Path, copies: int) -> tuple[Path, int]:
+@cache
+def make_trace(size: Size, copies: int) -> tuple[Path, int]:
     """A trace of so many copies, made where it is not there yet, and its rows."""
     from statemachines_bench.repeat import repeat
     from statemachines_reports.trace_set import TraceSet
     from statemachines_sim.campaign import campaign
     from statemachines_sim.scenario import find_scenario
 
+    folder = find_folder() / size.value
     once, many = folder / "once", folder / f"copies-{copies}"
+    seeds = size.pick(SEEDS, 1)
     if not once.exists():
-        campaign(find_scenario("storm"), range(SEEDS), out=once)
+        campaign(find_scenario("storm"), range(seeds), out=once)
+    if copies == START and not many.exists():
+        campaign(find_scenario("quiet"), range(1), out=many)
     if not many.exists():
-        repeat(once, many, copies=copies, files=min(FILES, copies))
+        partial_folder = many.with_suffix(".partial")
+        shutil.rmtree(partial_folder, ignore_errors=True)
+        repeat(once, partial_folder, copies=copies, files=min(FILES, copies))
+        partial_folder.rename(many)
     return many, TraceSet(many, folder / "out").rows
 
 
-def measure_command(command: Sequence[str]) -> Cost:
-    """Run the command; it must succeed."""
-    before, began = os.times(), time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    most = 0
-    while process.poll() is None:
-        most = max(most, sum(read_memory_bytes(one) for one in list_processes(process.pid)))
-        time.sleep(LOOK_S)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    wall_s, after = time.perf_counter() - began, os.times()
-    cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
-    return Cost(wall_s, cpu_s, most)
+def measure_analysis(size: Size, copies: int, engine: str = "local") -> CommandCost:
+    """What the command takes."""
+    trace, _ = make_trace(size, copies)
+    out = Path(tempfile.mkdtemp(dir=find_folder()))
+    master = ["--master", "local[2]"] if engine == "spark" else []
+    command = [sys.executable, "-m", "statemachines", "analyze", str(trace), "--out", str(out), "--engine", engine]
+    cost = measure_command([*command, *master])
+    shutil.rmtree(out)
+    return cost
 
 
-def list_processes(pid: int) -> set[int]:
-    """A process and all below it."""
-    found = {pid}
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found |= {below for child in path.read_text().split() for below in list_processes(int(child))}
-        except OSError:
-            continue  # it has ended
-    return found
+find_cost = cache(measure_analysis)
+"""The same, measured once: for rows that ask for other values of the same command."""
 
 
-def read_memory_bytes(pid: int) -> int:
-    """The proportional set size of a process; 0: it has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+def read_files(size: Size, copies: int) -> float:
+    """Seconds for reading the same columns of the same files, and nothing else."""
+    from statemachines_reports.columns import NEEDED, open_trace
+
+    began = perf_counter()
+    for path in sorted(make_trace(size, copies)[0].glob("trace-*.parquet")):
+        with open_trace(path) as file:
+            for group in range(file.num_row_groups):
+                file.read_row_group(group, columns=list(NEEDED))
+    return perf_counter() - began
 
 
-def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--copies", type=int, nargs="+", default=[32, 64, 129])
-    parser.add_argument("--engine", nargs="+", default=["local", "spark"], choices=["local", "spark"])
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    for engine in given.engine:
-        master = ["--master", "local[2]"] if engine == "spark" else []
-        lines = []
-        for copies in sorted(given.copies):
-            trace, rows = make_trace(given.folder, copies)
-            out = Path(tempfile.mkdtemp(dir=given.folder))
-            command = [sys.executable, "-m", "statemachines", "analyze", str(trace), "--out", str(out)]
-            cost = measure_command([*command, "--engine", engine, *master])
-            shutil.rmtree(out)
-            lines.append((rows, cost))
-            print(
-                f"{engine} {rows:,} rows: {cost.wall_s:.1f} s, {cost.cpu_s:.1f} s of processor, "
-                f"{cost.memory_bytes / 1e9:.2f} GB",
-                flush=True,
-            )
-        for (fewer, less), (rows, more) in pairwise(lines):
-            slope_s = (more.wall_s - less.wall_s) / (rows - fewer) * 1e6
-            print(f"{engine} {fewer:,} to {rows:,} rows: {slope_s:.3f} s a million rows")
+def measure_slope_us(size: Size, fewer: int, more: int) -> float:
+    """Microseconds of processor time that a row takes between two sizes."""
+    rows = make_trace(size, more)[1] - make_trace(size, fewer)[1]
+    spent_s = find_cost(size, more).processor_s - find_cost(size, fewer).processor_s
+    return max(LEAST_US, spent_s / rows * 1e6)
 
 
-if __name__ == "__main__":
-    main()
+def prepare_analysis(size: Size) -> Pair:
+    """The command against reading."""
+    make_trace(size, COPIES)
+    return Pair(lambda: measure_analysis(size, COPIES, "auto").wall_s, lambda: read_files(size, COPIES))
+
+
+def prepare_slope(size: Size) -> Pair:
+    """Three sizes: the upper two against the lower two."""
+    half, quarter = COPIES // 2, COPIES // 4
+    return Pair(partial(measure_slope_us, size, half, COPIES), partial(measure_slope_us, size, quarter, half))
+
+
+def prepare_memory(size: Size) -> Pair:
+    """All rows against a quarter of them."""
+    return Pair(
+        lambda: find_cost(size, COPIES).memory_bytes / 1e9, lambda: find_cost(size, COPIES // 4).memory_bytes / 1e9
+    )
+
+
+def prepare_spark(size: Size) -> Pair:
+    """Spark without its start, against this process."""
+    start_s = measure_analysis(size, START, "spark").wall_s
+    return Pair(
+        lambda: abs(measure_analysis(size, COPIES, "spark").wall_s - start_s),
+        lambda: measure_analysis(size, COPIES).wall_s,
+    )
+
+
+def prepare_start(size: Size) -> Pair:
+    """One short run."""
+    return Pair(
+        lambda: measure_analysis(size, START, "spark").wall_s, lambda: measure_analysis(size, START, "local").wall_s
+    )
+
+
+ROWS: Final = (
+    Row(
+        name=f"analyze-{NAME}",
+        about=f"the whole command `analyze` on {NAME} rows by the engine that it chooses",
+        unit="s",
+        baseline_name="reading its columns",
+        prepare=prepare_analysis,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        aim="45 s for 100m",
+    ),
+    Row(
+        name=f"analyze-{NAME}-slope",
+        about=f"processor time of a row in one process, from a half of {NAME} rows to all",
+        unit="us",
+        baseline_name="from a quarter to a half",
+        prepare=prepare_slope,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=1.25,
+    ),
+    Row(
+        name=f"analyze-{NAME}-memory",
+        about="memory of all processes of the command, as proportional set size",
+        unit="GB",
+        baseline_name="a quarter of the rows",
+        prepare=prepare_memory,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=2.0,
+        aim="2 GB",
+    ),
+    Row(
+        name=f"analyze-{NAME}-spark",
+        about=f"the whole command on {NAME} rows with --engine spark and local[2], without the seconds of its start",
+        unit="s",
+        baseline_name="--engine local",
+        prepare=prepare_spark,
+        ratio=Ratio.OURS_OVER_BASELINE,
+        at_most=2.0,
+    ),
+    Row(
+        name="analyze-spark-start",
+        about="the whole command on one short run with --engine spark and local[2]",
+        unit="s",
+        baseline_name="--engine local",
+        prepare=prepare_start,
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+)

@@ -35,12 +35,10 @@ def repeat(directory: Path, out: Path, *, copies: int, files: int) -> int:
     stride = max(runs) + 1
     rows = 0
     for file in range(files):
-        numbers = range(file * copies // files, (file + 1) * copies // files)
-        rows += _write(table, out / f"trace-{file:04}.parquet", [number * stride for number in numbers])
-    shifted = [
-        msgspec.structs.replace(run, run=run.run + copy * stride) for copy in range(copies) for run in runs.values()
-    ]
-    write_runs(out / "runs-repeated.parquet", shifted)
+        shifts = [number * stride for number in range(file * copies // files, (file + 1) * copies // files)]
+        rows += _write(table, out / f"trace-{file:04}.parquet", shifts)
+        shifted = [msgspec.structs.replace(run, run=run.run + shift) for shift in shifts for run in runs.values()]
+        write_runs(out / f"runs-{file:04}.parquet", shifted)
     return rows
 
 

@@ -13,25 +13,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from statemachines.kernel import ConfigurationError
+from statemachines.s3_path import file_system_of, show_path
 from statemachines.trace import COLUMNS
 from statemachines.trace.parquet import ROWS_PER_GROUP, TEXTS
 from statemachines_reports.lookup import Lookup, code_column
-from statemachines_reports.s3_path import file_system_of, show_path
 from statemachines_reports.trace_footer import find_run_begin
 
 STEPS = ("step", "timer")
 """The kinds of rows that are steps."""
 
-JUDGED = tuple(column for column in COLUMNS if column not in ("data", "msg", "term", "peer", "grant"))
-"""What judging steps reads."""
-
-NEEDED = (*JUDGED, "peer", "msg", "term", "grant")
+NEEDED = tuple(column for column in COLUMNS if column != "data")
 """What the checks look at, but for level replay."""
 
 ANALYZED = (*NEEDED, "data")
 """What an analysis reads."""
 
 SEGMENT = 4 * ROWS_PER_GROUP
+
+FEW_CODES = 4
+"""Comparing a column with so many codes, one by one, is cheaper than looking its codes up."""
 
 
 class Columns:
@@ -91,9 +91,16 @@ class Columns:
 
     def is_one_of(self, column: str, texts: tuple[str, ...], rows: np.ndarray | None = None) -> np.ndarray:
         """Which of the rows (None: all) have one of these texts in the column."""
-        wanted = np.array([text in texts for text in self.texts[column]] + [False])
-        codes = self._arrays[column]
-        return np.asarray(wanted[codes if rows is None else codes[rows]])
+        wanted = [code for code, text in enumerate(self.texts[column]) if text in texts]
+        codes = self._arrays[column] if rows is None else self._arrays[column][rows]
+        if len(wanted) > FEW_CODES:
+            is_wanted = np.zeros(len(self.texts[column]) + 1, bool)
+            is_wanted[wanted] = True
+            return np.asarray(is_wanted[codes])
+        found = np.zeros(len(codes), bool)
+        for code in wanted:
+            found |= codes == code
+        return found
 
     def _read(self, name: str, column: Any) -> np.ndarray:
         if name not in TEXTS:

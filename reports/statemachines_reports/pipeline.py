@@ -15,7 +15,7 @@ from statemachines.drivers.plain_text import plain_json
 from statemachines.kernel import ConfigurationError
 from statemachines.spark.spark_settings import NO_SETTINGS, SparkSettings
 from statemachines.trace.parquet import describe_table
-from statemachines.whole_file import check_folder, local_path, make_folder, whole_file, write_whole
+from statemachines.whole_file import check_folder, make_folder, store_path, whole_file, write_whole
 from statemachines_reports.coverage import Coverage, coverage_of, list_untaken
 from statemachines_reports.judge import MONITORS, Judges
 from statemachines_reports.local_engine import duckdb_tables
@@ -150,7 +150,7 @@ def analyze_all(
     of the last one: files of a trace that are not judged.
     """
     say = progress or (lambda text: None)
-    traces = [(directory, local_path(out, "--out")) for directory, out in traces]
+    traces = [(directory, store_path(out, "--out")) for directory, out in traces]
     for _, out in traces:
         check_folder(out, "--out")
     opened = [TraceSet(directory, out) for directory, out in traces]

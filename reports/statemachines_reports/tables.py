@@ -148,16 +148,24 @@ class Results:
 
     def batch(self, results: Iterable[Result]) -> pa.RecordBatch:
         """Results as lines of the wide table."""
-        rows = []
-        for protocol, value in results:
+        found = list(results)
+        cells: dict[str, list[Any]] = {name: [None] * len(found) for name in self.schema.names}
+        columns = {kind: self._cells_of(shape, cells) for kind, shape in self._shapes.items()}
+        for place, (protocol, value) in enumerate(found):
             shape = self._shapes.get(type(value))
             if shape is None:
                 rule = "is found, and not among the `results` of the protocol's reports"
                 raise ConfigurationError("result", type(value).__name__, rule)
-            cells = {shape.column(name): getattr(value, name) for name in shape.fields}
-            rows.append({"what": shape.what, "protocol": protocol, **cells})
-        columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in self.schema]
-        return pa.record_batch(columns, schema=self.schema)
+            cells["what"][place], cells["protocol"][place] = shape.what, protocol
+            for name, column in columns[shape.kind]:
+                column[place] = getattr(value, name)
+        arrays = [pa.array(cells[field.name], field.type) for field in self.schema]
+        return pa.record_batch(arrays, schema=self.schema)
+
+    @staticmethod
+    def _cells_of(shape: Shape, cells: dict[str, list[Any]]) -> list[tuple[str, list[Any]]]:
+        """The fields of a shape, each with the column that it stands in."""
+        return [(name, cells[shape.column(name)]) for name in shape.fields]
 
     def shape(self, kind: type[msgspec.Struct]) -> Shape:
         """How results of a type stand in the table."""

@@ -10,8 +10,9 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from statemachines.kernel import ConfigurationError
+from statemachines.s3_path import address_of
+from statemachines.whole_file import store_path
 from statemachines_reports.columns import SEGMENT
-from statemachines_reports.s3_path import address_of, trace_path
 from statemachines_reports.trace_set import RowSpan, TraceSet
 
 ROWS_PER_TASK: Final = "spark.gapless.rowsPerTask"
@@ -110,4 +111,4 @@ def table_of(pieces: Pieces) -> pa.Table:
 
 def piece_of(line: Mapping[str, Any]) -> TracePiece:
     """The piece of such a line."""
-    return TracePiece(**{**line, "path": trace_path(line["path"])})
+    return TracePiece(**{**line, "path": store_path(line["path"])})

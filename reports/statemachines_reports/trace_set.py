@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 
 from statemachines import registry
 from statemachines.kernel import ConfigurationError, Protocol
+from statemachines.s3_path import S3Path, file_system_of, show_path
 from statemachines.trace import RUN_COLUMNS, TraceRow
 from statemachines.trace.log import find_unended, find_unlogged, find_unsent, merge, read_logs
 from statemachines.trace.log_segments import list_logs
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.trace.tables import check_tables, join_fingerprints
-from statemachines.whole_file import check_name
+from statemachines.whole_file import check_name, store_path
 from statemachines_reports.columns import open_trace, read_run, reading
-from statemachines_reports.s3_path import S3Path, file_system_of, show_path, trace_path
 from statemachines_reports.trace_footer import find_long_runs, has_data
 
 RowSpan = tuple[int, int]
@@ -43,7 +43,7 @@ class TraceSet:
 
     def __init__(self, directory: Path, out: Path, names: Collection[str] | None = None) -> None:
         check_name(directory, "trace")
-        directory = trace_path(directory)
+        directory = store_path(directory)
         if not directory.is_dir():
             raise ConfigurationError("trace", show_path(directory), "is no directory")
         self.torn = 0
@@ -148,22 +148,28 @@ def fingerprints_of(run: Run) -> dict[str, str]:
 
 class RunParameters:
     """The parameters of the runs in a trace file, run -> parameters.  They are read when asked for first: from the
-    table beside the file (`runs-NAME.parquet`), and only for a run that is not in there from all tables."""
+    table beside the file (`runs-NAME.parquet`), and only for a run that is not in there from all tables.  No other
+    run is decoded: a table may have the runs of all files."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._runs: dict[int, Run] = {}
         self._found: dict[int, dict[str, Any]] = {}
 
     def __call__(self, run: int) -> dict[str, Any]:
         if run not in self._found:
-            beside = find_runs_beside(self._path)
-            runs = read_run_files([beside]) if beside.is_file() and not self._found else {}
-            if run not in runs:
-                runs = read_runs(self._path.parent)
-            if run not in runs:
-                raise ConfigurationError("run", run, f"of {self._path.name} is in no table of runs (runs-*.parquet)")
-            self._found |= {number: parameters(one) for number, one in runs.items()}
+            self._found[run] = parameters(self._find_run(run))
         return self._found[run]
+
+    def _find_run(self, run: int) -> Run:
+        beside = find_runs_beside(self._path)
+        if not self._runs and beside.is_file():
+            self._runs = read_run_files([beside])
+        if run not in self._runs:
+            self._runs = read_runs(self._path.parent)
+        if run not in self._runs:
+            raise ConfigurationError("run", run, f"of {self._path.name} is in no table of runs (runs-*.parquet)")
+        return self._runs[run]
 
 
 def find_runs_beside(path: Path) -> Path:

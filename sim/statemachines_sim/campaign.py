@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ import msgspec
 
 from statemachines import registry
 from statemachines.kernel import ConfigurationError
+from statemachines.s3_path import file_system_of, show_path
 from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
+from statemachines.whole_file import store_path
 from statemachines.workers import workers
 from statemachines_sim.fault import draw
 from statemachines_sim.keys import settings as settings_of
@@ -115,19 +118,19 @@ def check_sendable(job: Job) -> None:
 
 def run_job(job: Job) -> list[Outcome]:
     """Run its seeds one after the other; the trace file appears when all are done."""
-    if not job.out:
-        return [World(job.scenario, seed).run() for seed in job.seeds]
-    done = read_outcomes(job) if job.is_resumed else None
-    if done is not None:
-        return done
-    outcomes: list[Outcome] = []
-    with TraceWriter(Path(job.out), job.name) as writer:
+    done = read_outcomes(job) if job.is_resumed and job.out else None
+    return [outcome for _, outcome in run_worlds(job)] if done is None else done
+
+
+def run_worlds(job: Job) -> Iterator[tuple[World, Outcome]]:
+    """Each run of a job, when it has ended; their file is whole when no more is asked for."""
+    with TraceWriter(store_path(job.out, "--trace"), job.name) if job.out else nullcontext() as writer:
         for number, seed in enumerate(job.seeds):
             world = World(job.scenario, seed)
             outcome = world.run()
-            writer.add(run_row(job.scenario, outcome, job.first_run + number, job.settings), world.rows)
-            outcomes.append(outcome)
-    return outcomes
+            if writer is not None:
+                writer.add(run_row(job.scenario, outcome, job.first_run + number, job.settings), world.rows)
+            yield world, outcome
 
 
 def read_outcomes(job: Job) -> list[Outcome] | None:
@@ -135,10 +138,12 @@ def read_outcomes(job: Job) -> list[Outcome] | None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    trace, runs = (Path(job.out) / f"{kind}-{job.name}.parquet" for kind in ("trace", "runs"))
+    out = store_path(job.out, "--trace")
+    trace, runs = (str(out / f"{kind}-{job.name}.parquet") for kind in ("trace", "runs"))
+    store = file_system_of(out)
     try:
-        rows = pq.read_metadata(trace).num_rows
-        lines = [msgspec.convert(line, Run) for line in pq.read_table(runs).to_pylist()]
+        rows = pq.read_metadata(trace, filesystem=store).num_rows
+        lines = [msgspec.convert(line, Run) for line in pq.read_table(runs, filesystem=store).to_pylist()]
         outcomes = [read_outcome(line) for line in lines]
     except (OSError, pa.ArrowException, msgspec.MsgspecError):
         return None
@@ -187,7 +192,7 @@ def run_row(scenario: Scenario, outcome: Outcome, run: int, settings: tuple[str,
 
 def list_jobs(
     scenario: Scenario,
-    seeds: range,
+    seeds: Sequence[int],
     out: Path | None,
     first_run: int,
     settings: tuple[str, ...],
@@ -196,4 +201,4 @@ def list_jobs(
     """A job for each file."""
     for begin in range(0, len(seeds), SEEDS_PER_FILE):
         part = tuple(seeds[begin : begin + SEEDS_PER_FILE])
-        yield Job(scenario, part, first_run + begin, "" if out is None else str(out), settings, is_resumed)
+        yield Job(scenario, part, first_run + begin, "" if out is None else show_path(out), settings, is_resumed)

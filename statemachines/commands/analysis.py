@@ -15,7 +15,7 @@ from statemachines.drivers.plain_text import plain_json, plain_line
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.spark.spark_settings import SparkSettings, read_settings
-from statemachines.whole_file import local_path
+from statemachines.whole_file import local_path, store_path
 
 if TYPE_CHECKING:
     from statemachines.kernel import Protocol
@@ -105,17 +105,17 @@ def analyze(
     Ctrl-C ends it with what is judged by then (exit code 130): of several traces those that are done, and of
     the one that is not the files that are.
     """
+    from statemachines.s3_path import show_path
     from statemachines_reports.comparison import compare, side_names, write_comparison
     from statemachines_reports.page import beside_of, part_of, write_page
     from statemachines_reports.pipeline import analyze_all
-    from statemachines_reports.s3_path import trace_path
 
     begin_work()
     settings = read_settings(master, conf or ())
     chosen = choose_spark(engine, spark, settings)
     named = [_find_protocol(name).name for name in protocol or ()]
-    traces = [local_path(one, "trace") if follow else trace_path(one) for one in traces]
-    out = local_path(out, "--out")
+    traces = [local_path(one, "trace") if follow else store_path(one) for one in traces]
+    out = local_path(out, "--out") if follow else store_path(out, "--out")
     names = side_names(traces)
     single = len(traces) == 1
     places = [out] if single else [out / name.replace("/", "_") for name in names]
@@ -152,7 +152,8 @@ def analyze(
         if chosen is None:
             print(f"engine {analyses[0].engine.name}: {analyses[0].engine.why}")
         _print(sides, comparison, analyses[0].judges)
-        print(f"tables: {', '.join(str(place / 'tables') for place in places[: len(analyses)])}; page: {page}")
+        tables = ", ".join(show_path(place / "tables") for place in places[: len(analyses)])
+        print(f"tables: {tables}; page: {show_path(page)}")
     _say_interrupted(analyses, len(traces))
     if is_stopped:
         raise typer.Exit(Exit.INTERRUPTED)

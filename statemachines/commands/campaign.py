@@ -27,7 +27,7 @@ from statemachines.drivers.plain_text import plain_json
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.spark.spark_settings import SparkSettings, read_settings
-from statemachines.whole_file import check_folder
+from statemachines.whole_file import check_folder, store_path
 
 if TYPE_CHECKING:
     from statemachines_sim.scenario import Scenario
@@ -45,21 +45,26 @@ class CampaignEngine(StrEnum):
 
 
 class CampaignOptions(NamedTuple):
-    """Where the trace goes, what was set, and whether files that are there are kept."""
+    """Where the trace goes, what was set, whether files that are there are kept, and who chooses seeds."""
 
     trace: Path | None
     settings: tuple[str, ...]
     is_resumed: bool
+    is_steered: bool
+    processes: int
 
 
 def campaign(
     scenario: ScenarioName,
     seeds: Annotated[int, typer.Option(min=1, max=SEEDS_MAX, help="How many seeds.")] = 200,
-    first: Annotated[int, typer.Option("--from", min=0, max=SEED_MAX - SEEDS_MAX, help="The first seed.")] = 0,
+    first: Annotated[int, typer.Option("--from", min=0, max=SEED_MAX - 2 * SEEDS_MAX, help="The first seed.")] = 0,
     processes: Annotated[int, typer.Option(min=1, max=256, help="Local processes.")] = 2,
     trace: TraceTo = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep the files that an earlier campaign has left in --trace.")
+    ] = False,
+    steer: Annotated[
+        bool, typer.Option("--steer", help="Of a swarm: choose seeds by what few runs have covered so far.")
     ] = False,
     engine: Annotated[
         CampaignEngine, typer.Option(help="Over processes of this machine (local), or in tasks of Spark.")
@@ -78,9 +83,11 @@ def campaign(
     each file that these seeds would write again.  On Spark the trace goes to a folder that all executors share, and is
     the same byte for byte.
 
+    `--steer` is for swarms, scenarios of which each seed draws its own mixture.  Half of the seeds are those whose
+    mixtures have covered rare rows, pairs of rows, and faults in states.  They are chosen 40 at a time.
+
     Exit code 1 if a property is violated; 3 if interrupted: what was done by then is counted, and its trace kept.
     """
-    from statemachines_sim.campaign import campaign_parts
     from statemachines_sim.fault import draw
     from statemachines_sim.override import override
     from statemachines_sim.scenario import find_scenario
@@ -94,21 +101,24 @@ def campaign(
         raise ConfigurationError("--engine", "local", "takes no --master and no --conf: give --engine spark")
     if resume and trace is None:
         raise ConfigurationError("--resume", True, "needs the folder of the campaign to resume: give --trace")
+    if steer and (resume or engine is CampaignEngine.SPARK):
+        other = "--resume" if resume else "--engine spark"
+        raise ConfigurationError(
+            "--steer", True, f"chooses seeds by runs before them, and has no {other}: leave one out"
+        )
     given = tuple(settings or ())
     chosen = override(find_scenario(scenario), given)
     if trace is not None:
+        trace = store_path(trace, "--trace")
         check_folder(trace, "--trace")
     if not json:
         print(f"scenario {chosen.name}, seeds {first} to {first + seeds - 1}{''.join(f', {one}' for one in given)}")
     outcomes: list[Outcome] = []
+    numbers = range(first, first + seeds)
+    options = CampaignOptions(trace, given, resume, steer, processes)
+    is_spark = engine is CampaignEngine.SPARK
+    parts = run_on_spark(chosen, numbers, options, spark) if is_spark else run_here(chosen, numbers, options)
     with bar("seeds") as advance, suppress(KeyboardInterrupt):
-        numbers = range(first, first + seeds)
-        options = CampaignOptions(trace, given, resume)
-        parts = (
-            run_on_spark(chosen, numbers, options, spark)
-            if engine is CampaignEngine.SPARK
-            else campaign_parts(chosen, numbers, out=trace, processes=processes, settings=given, is_resumed=resume)
-        )
         for done in parts:
             outcomes += done
             advance(len(outcomes), seeds)
@@ -123,6 +133,18 @@ def campaign(
     if len(outcomes) < seeds:
         print(f"interrupted after {len(outcomes)} of {seeds} seeds", file=sys.stderr)
         raise typer.Exit(Exit.INCONCLUSIVE)
+
+
+def run_here(scenario: Scenario, seeds: range, options: CampaignOptions) -> Iterator[list[Outcome]]:
+    """The outcomes of a campaign over processes of this machine, some at a time."""
+    from statemachines_sim.campaign import campaign_parts
+    from statemachines_sim.steered_campaign import steered_parts
+
+    trace, given, processes = options.trace, options.settings, options.processes
+    if options.is_steered:
+        return steered_parts(scenario, seeds, out=trace, processes=processes, settings=given)
+    resumed = options.is_resumed
+    return campaign_parts(scenario, seeds, out=trace, processes=processes, settings=given, is_resumed=resumed)
 
 
 def run_on_spark(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 Clock = Callable[[], int]
@@ -22,6 +23,17 @@ steady_ns: Final[Clock] = (
 )
 """Nanoseconds since some moment, never set; it goes on while the machine is suspended, where the system has such a
 clock (Linux), and stands still with the monotonic one elsewhere."""
+
+
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def read_boot_id() -> str:
+    """Which boot of the machine this is ("": the system does not say): so long `steady_ns` counts on."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 def wall_offset_ns() -> int:

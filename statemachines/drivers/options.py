@@ -29,6 +29,15 @@ Trace = Annotated[
         help="Append a log of every step there. It names the run, if the environment does so as GAPLESS_RUN.",
     ),
 ]
+Metrics = Annotated[
+    str,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Where GET /metrics (OpenMetrics) and GET /health are answered; default: nowhere. Whoever reaches the "
+        "port may read both.",
+    ),
+]
 NUMBER_MAX: Final = 2**23 - 1
 """Messages are numbered from it times 2^40, in 64 bits."""
 

@@ -134,7 +134,7 @@ def check_properties(properties: PacketProperties, packet_type: PacketType) -> N
     """Raises `ProtocolViolation` for a value that its section forbids."""
     if properties is NO_PROPERTIES:
         return
-    for name in _FLAGS:
+    for name in _FLAGS[1:]:  # the first, a payload format, is passed on as it is (MQTT-3.3.2-4)
         if getattr(properties, name) not in (None, 0, 1):
             raise ProtocolViolation(f"{name} is neither 0 nor 1", "2.2.2.2")
     if properties.receive_maximum == 0 or properties.maximum_packet_size == 0:

@@ -13,6 +13,7 @@ PROTOCOL = Protocol(
     page="statemachines.mqtt_connections:clauses.md",
     areas={
         "spec": "statemachines_spec.mqtt_connections:SPEC",
+        "sim": "statemachines_sim.mqtt_connections.sim:SIM",
         "drivers": "statemachines.drivers.mqtt_connections:DRIVERS",
         "reports": "statemachines_reports.mqtt_connections:REPORTS",
     },

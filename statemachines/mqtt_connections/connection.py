@@ -43,6 +43,7 @@ from statemachines.mqtt_connections.session_event import (
     ServerStopping,
     SessionRefused,
     TransportLost,
+    UnexpectedAnswer,
 )
 
 
@@ -59,13 +60,22 @@ NOT_CONNECT: Final = (
     PingreqMessage, DisconnectMessage, ForbiddenPacket,
 )  # fmt: skip
 PACKETS: Final = (ConnectMessage, *NOT_CONNECT, BrokenPacket)
-STORED: Final = (PublishStoredAs, ReleaseStored, FiltersStored, FiltersRemoved, DeliveryReady, ReleaseReady)
+STORED: Final = (
+    PublishStoredAs,
+    ReleaseStored,
+    FiltersStored,
+    FiltersRemoved,
+    DeliveryReady,
+    ReleaseReady,
+    UnexpectedAnswer,
+)
 
 # fmt: off
 ROWS: Final[tuple[Row | Ignore, ...]] = (
     #   on                  from       to         do                     when                         clause
     Row(ConnectMessage,     AWAITING,  CLOSED,    a.refuse_method,       r.has_method,                "MQ-03"),
     Row(ConnectMessage,     AWAITING,  CLOSED,    a.refuse_retain,       r.is_will_retain_refused,    "MQ-60"),
+    Row(ConnectMessage,     AWAITING,  CLOSED,    a.refuse_will,         r.is_will_too_large,         "MQ-170"),
     Row(ConnectMessage,     AWAITING,  OPENING,   a.ask_session,         None,                        "MQ-01"),
     *(Row(kind,             AWAITING,  CLOSED,    e.close_silently,      None,                        "MQ-02")
       for kind in NOT_CONNECT),
@@ -88,11 +98,14 @@ ROWS: Final[tuple[Row | Ignore, ...]] = (
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_violation,     r.is_alias_unknown,          "MQ-21"),
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_violation,     r.has_subscription_id,       "MQ-22"),
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_retain,        r.is_retain_refused,         "MQ-60"),
+    Row(PublishMessage,     CONNECTED, STAY,      a.note_repeat,         r.is_payload_dropped,        "MQ-170"),
     Row(PublishMessage,     CONNECTED, STAY,      a.publish_once,        r.is_qos_0,                  "MQ-24"),
     Row(PublishMessage,     CONNECTED, STAY,      a.repeat_received,     r.is_received_again,         "MQ-28"),
     Row(PublishMessage,     CONNECTED, STAY,      a.note_repeat,         r.is_storing_again,          "MQ-28"),
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_violation,     r.is_id_in_use,              "MQ-29"),
     Row(PublishMessage,     CONNECTED, CLOSED,    e.close_quota,         r.is_beyond_quota,           "MQ-23"),
+    Row(PublishMessage,     CONNECTED, CLOSED,    e.close_payload,       r.is_payload_unsayable,      "MQ-170"),
+    Row(PublishMessage,     CONNECTED, STAY,      a.refuse_payload,      r.is_payload_refused,        "MQ-170"),
     Row(PublishMessage,     CONNECTED, STAY,      a.publish,             None,                        "MQ-25"),
     Row(PublishStoredAs,    CONNECTED, CLOSED,    e.close_refused,       r.is_refusal_unsayable,      "MQ-27"),
     Row(PublishStoredAs,    CONNECTED, STAY,      a.answer_publish,      r.is_storing,                "MQ-26"),
@@ -119,7 +132,8 @@ ROWS: Final[tuple[Row | Ignore, ...]] = (
     Row(KeepAliveOver,      CONNECTED, CLOSED,    e.close_keep_alive,    None,                        "MQ-51"),
     Row(DisconnectMessage,  CONNECTED, CLOSED,    e.close_violation,     r.is_expiry_forbidden,       "MQ-53"),
     Row(DisconnectMessage,  CONNECTED, CLOSED,    e.leave,               None,                        "MQ-52"),
-    Row(ConnectMessage,     CONNECTED, CLOSED,    e.close_violation,     None,                        "MQ-54"),
+    Row(ConnectMessage,     CONNECTED, CLOSED,    e.close_unsaid,        None,                        "MQ-171"),
+    Row(UnexpectedAnswer,   CONNECTED, CLOSED,    e.close_unsaid,        None,                        "MQ-171"),
     Row(ForbiddenPacket,    CONNECTED, CLOSED,    e.close_violation,     None,                        "MQ-54"),
     Row(BrokenPacket,       CONNECTED, CLOSED,    e.close_broken,        None,                        "MQ-54"),
     Row(MqttSessionTaken,       CONNECTED, CLOSED,    e.close_taken,         None,                        "MQ-55"),

@@ -14,12 +14,15 @@ from statemachines.mqtt_codec.packet_rule import CODES
 from statemachines.mqtt_connections import client_packet as c
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import IncomingStage, MqttConnectionRecord, S
-from statemachines.mqtt_connections.connection_rules import build_connack, fit_version
+from statemachines.mqtt_connections.connection_rules import build_connack, fit_version, is_refusal
 
 Done = tuple[MqttConnectionRecord, Effects]
 V3: Final = p.MqttVersion.V3_1_1
 
-RETURN_CODES: Final = {0x84: 1, 0x85: 2, 0x86: 4, 0x87: 5, 0x8A: 5}
+CONNACK_CODES: Final = frozenset(filter(is_refusal, CODES[p.ConnackPacket][1]))
+"""Those that refuse."""
+
+RETURN_CODES: Final = {0x84: 1, 0x85: 2, 0x86: 4, 0x87: 5, 0x8A: 5, 0x95: 5}
 """The return code of a CONNACK of 3.1.1 for a reason code; any other is 3, server unavailable."""
 
 
@@ -78,8 +81,7 @@ def accept(record: MqttConnectionRecord, event: s.MqttSessionOpened, now_ns: int
 
 
 def _connack(record: MqttConnectionRecord, reason_code: int) -> Effect:
-    allowed = CODES[p.ConnackPacket][1]
-    code = reason_code if reason_code in allowed and reason_code >= 0x80 else int(ReasonCode.UNSPECIFIED_ERROR)
+    code = reason_code if reason_code in CONNACK_CODES else int(ReasonCode.UNSPECIFIED_ERROR)
     if record.version is V3:
         code = RETURN_CODES.get(code, 3)
     return _send(record, c.ConnackMessage(p.ConnackPacket(False, code)))
@@ -100,6 +102,10 @@ def refuse_method(record: MqttConnectionRecord, event: c.ConnectMessage, now_ns:
 
 def refuse_retain(record: MqttConnectionRecord, event: c.ConnectMessage, now_ns: int) -> Done:
     return _refuse(replace(record, version=event.packet.version), ReasonCode.RETAIN_NOT_SUPPORTED, False)
+
+
+def refuse_will(record: MqttConnectionRecord, event: c.ConnectMessage, now_ns: int) -> Done:
+    return _refuse(replace(record, version=event.packet.version), ReasonCode.PACKET_TOO_LARGE, False)
 
 
 def refuse_version(record: MqttConnectionRecord, event: c.BrokenPacket, now_ns: int) -> Done:
@@ -162,6 +168,13 @@ def repeat_received(record: MqttConnectionRecord, event: c.PublishMessage, now_n
     return record, (_send(record, c.PubrecMessage(p.PubrecPacket(event.packet.packet_id))), *_wait(record, now_ns))
 
 
+def refuse_payload(record: MqttConnectionRecord, event: c.PublishMessage, now_ns: int) -> Done:
+    record, packet = _resolve_alias(record, event.packet)
+    given = (packet.packet_id, int(ReasonCode.QUOTA_EXCEEDED))
+    refusal = c.PubackMessage(p.PubackPacket(*given)) if packet.qos == 1 else c.PubrecMessage(p.PubrecPacket(*given))
+    return record, (_send(record, refusal), *_wait(record, now_ns))
+
+
 def answer_publish(record: MqttConnectionRecord, event: s.PublishStoredAs, now_ns: int) -> Done:
     packet_id, stage = event.packet_id, record.incoming[event.packet_id]
     code = _allow_code(p.PubackPacket, event.reason_code, record)
@@ -169,7 +182,7 @@ def answer_publish(record: MqttConnectionRecord, event: s.PublishStoredAs, now_n
         record = replace(record, incoming=record.incoming.delete(packet_id))
         return record, (_send(record, c.PubackMessage(p.PubackPacket(packet_id, code))),)
     incoming = record.incoming
-    incoming = incoming.delete(packet_id) if code >= 0x80 else incoming.set(packet_id, IncomingStage.RECEIVED)
+    incoming = incoming.delete(packet_id) if is_refusal(code) else incoming.set(packet_id, IncomingStage.RECEIVED)
     record = replace(record, incoming=incoming)
     return record, (_send(record, c.PubrecMessage(p.PubrecPacket(packet_id, code))),)
 
@@ -179,7 +192,7 @@ def _allow_code(kind: type[Any], code: int, record: MqttConnectionRecord) -> int
     _, codes, codes_3 = CODES[kind]
     if code in (codes_3 if record.version is V3 else codes):
         return code
-    return 0x80 if code >= 0x80 else 0
+    return int(ReasonCode.UNSPECIFIED_ERROR) if is_refusal(code) else 0
 
 
 def release(record: MqttConnectionRecord, event: c.PubrelMessage, now_ns: int) -> Done:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from statemachines.kernel import Effects, Event, Send, Tell
 from statemachines.mqtt_codec.codec_error import ReasonCode
 from statemachines.mqtt_codec.packet import DisconnectPacket, MqttVersion
 from statemachines.mqtt_codec.packet_rule import CODES
 from statemachines.mqtt_connections.client_packet import BrokenPacket, DisconnectMessage
 from statemachines.mqtt_connections.connection_record import AWAITING, CONNECTED, MqttConnectionRecord
+from statemachines.mqtt_connections.connection_rules import is_refusal
 from statemachines.mqtt_connections.session_event import MqttConnectionOver, PublishStoredAs, ServerStopping
+
+DISCONNECT_CODES: Final = frozenset(filter(is_refusal, CODES[DisconnectPacket][1]))
+"""Those of an end that is no good one."""
 
 Done = tuple[MqttConnectionRecord, Effects]
 
@@ -20,12 +26,16 @@ def close_silently(record: MqttConnectionRecord, event: Event, now_ns: int) -> D
 
 def _close(record: MqttConnectionRecord, reason_code: int) -> Done:
     """DISCONNECT, which a server of 3.1.1 does not send, and the end."""
-    allowed = CODES[DisconnectPacket][1]
-    code = reason_code if reason_code in allowed and reason_code >= 0x80 else int(ReasonCode.PROTOCOL_ERROR)
+    code = reason_code if reason_code in DISCONNECT_CODES else int(ReasonCode.PROTOCOL_ERROR)
     over = Tell(MqttConnectionOver(code, True, record.expiry_s, True))
     if record.version is MqttVersion.V3_1_1:
         return record, (over,)
     return record, (Send(record.party, DisconnectMessage(DisconnectPacket(code))), over)
+
+
+def close_unsaid(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    """The end, without a packet."""
+    return record, (Tell(MqttConnectionOver(ReasonCode.PROTOCOL_ERROR, True, record.expiry_s, True)),)
 
 
 def close_violation(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
@@ -42,6 +52,10 @@ def close_retain(record: MqttConnectionRecord, event: Event, now_ns: int) -> Don
 
 def close_quota(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
     return _close(record, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+
+
+def close_payload(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:
+    return _close(record, ReasonCode.QUOTA_EXCEEDED)
 
 
 def close_keep_alive(record: MqttConnectionRecord, event: Event, now_ns: int) -> Done:

@@ -49,6 +49,7 @@ BOUNDS: Final = {
     "receive_maximum": (1, 65_535),
     "topic_alias_maximum": (0, 65_535),
     "max_packet": (2, 268_435_460),
+    "max_payload": (0, 268_435_455),
     "keep_alive_max_s": (1, 65_535),
     "expiry_max_s": (0, 2**32 - 1),
     "expiry_3_s": (0, 2**32 - 1),
@@ -65,6 +66,8 @@ class MqttSettings(msgspec.Struct, frozen=True, gc=False):
     topic_alias_maximum: int = 100
     max_packet: int = 1_048_576
     """Bytes, as the decoder's."""
+    max_payload: int = 0
+    """Bytes of the longest payload of a message; 0: any that a packet holds."""
     keep_alive_max_s: int = 600
     """The longest keep alive of MQTT 5; a longer one, or none, is answered by this one."""
     expiry_max_s: int = 86_400

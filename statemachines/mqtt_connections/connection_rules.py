@@ -30,6 +30,11 @@ STORED_STAGES: Final = (
 WithId = PublishStoredAs | ReleaseStored | PubrelMessage | PublishMessage
 
 
+def is_refusal(reason_code: int) -> bool:
+    """Whether what it answers is not done."""
+    return reason_code >= 0x80
+
+
 def find_stage(record: MqttConnectionRecord, event: WithId) -> IncomingStage | None:
     """What is done with the packet id of this event; None: it is not in use."""
     packet_id = event.packet.packet_id if isinstance(event, PubrelMessage | PublishMessage) else event.packet_id
@@ -88,7 +93,7 @@ def is_storing(record: MqttConnectionRecord, event: WithId) -> bool:
 
 def is_refusal_unsayable(record: MqttConnectionRecord, event: PublishStoredAs) -> bool:
     """An acknowledgement of 3.1.1 has no reason code."""
-    return event.reason_code >= 0x80 and record.version is MqttVersion.V3_1_1 and is_storing(record, event)
+    return is_refusal(event.reason_code) and record.version is MqttVersion.V3_1_1 and is_storing(record, event)
 
 
 def is_received(record: MqttConnectionRecord, event: PubrelMessage) -> bool:
@@ -141,6 +146,29 @@ def is_retain_refused(record: MqttConnectionRecord, event: PublishMessage) -> bo
 def is_will_retain_refused(record: MqttConnectionRecord, event: ConnectMessage) -> bool:
     will = event.packet.will
     return will is not None and will.retain and not record.settings.retain_available
+
+
+def is_will_too_large(record: MqttConnectionRecord, event: ConnectMessage) -> bool:
+    will = event.packet.will
+    return will is not None and _is_payload_too_large(record, will.payload)
+
+
+def _is_payload_too_large(record: MqttConnectionRecord, payload: bytes) -> bool:
+    return 0 < record.settings.max_payload < len(payload)
+
+
+def is_payload_refused(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    return _is_payload_too_large(record, event.packet.payload)
+
+
+def is_payload_dropped(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    """A message of QoS 0 is not answered."""
+    return event.packet.qos == 0 and is_payload_refused(record, event)
+
+
+def is_payload_unsayable(record: MqttConnectionRecord, event: PublishMessage) -> bool:
+    """An acknowledgement of 3.1.1 has no reason code."""
+    return record.version is MqttVersion.V3_1_1 and is_payload_refused(record, event)
 
 
 def is_expiry_forbidden(record: MqttConnectionRecord, event: DisconnectMessage) -> bool:

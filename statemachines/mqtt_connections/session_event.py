@@ -136,6 +136,10 @@ class ReleaseReady(Call, frozen=True, gc=False):
     packet_id: int
 
 
+class UnexpectedAnswer(Call, frozen=True, gc=False):
+    """The client answered a message by an acknowledgement that does not belong to it."""
+
+
 class MqttSessionTaken(Call, frozen=True, gc=False):
     """Another connection has the session."""
 

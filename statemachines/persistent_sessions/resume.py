@@ -252,6 +252,13 @@ def keeps_silent(record: ResumeRecord) -> bool:
     return is_silent and count_held_rows(record) <= record.times.handover
 
 
+def completes_what_it_blocks(record: ResumeRecord) -> bool:
+    """Of the writer of a blocked row nothing older is missing: the order of the rows alone says which goes first."""
+    return all(
+        record.flows[writer].complete_ns >= queue.last.queued.stored_ns for writer, queue in record.blocked_rows.items()
+    )
+
+
 def sends_nothing_yet(record: ResumeRecord) -> bool:
     """Until the owner of before has answered, the session state is as it was loaded."""
     takeover = record.takeover
@@ -280,5 +287,6 @@ RESUME = Fsm(
         Invariant("starves-without-room-alone", "PS-196", starves_without_room_alone),
         Invariant("keeps-silent", "PS-188", keeps_silent),
         Invariant("sends-nothing-yet", "PS-189", sends_nothing_yet),
+        Invariant("completes-what-it-blocks", "PS-520", completes_what_it_blocks),
     ),
 )

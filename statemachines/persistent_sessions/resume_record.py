@@ -8,8 +8,8 @@ import msgspec
 
 from statemachines.kernel import Call, Effects, Event, Map, Status, TimerFired, TraceColumns
 from statemachines.kernel.row import ChildStep
+from statemachines.persistent_sessions.blocked_queue import BlockedQueue
 from statemachines.persistent_sessions.delivery_record import DeliveryRecord
-from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import EpochRows
 from statemachines.persistent_sessions.takeover_record import TakeoverRecord
 from statemachines.persistent_sessions.times import Times
@@ -87,14 +87,6 @@ class CatchUpDue(TimerFired, frozen=True, gc=False):
     """Time to read all writers again: what a replica has shown was too old."""
 
 
-class BlockedRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of a writer that is taken, and what was stored before `bound_ns` comes before it."""
-
-    epoch: int
-    queued: Queued
-    bound_ns: int
-
-
 class ResumeRecord(msgspec.Struct, frozen=True, gc=False):
     """The session of `client` at the owner `id`, under the fencing `token` of its lock; `old`: the owner in whose
     hands it is ("": nobody's), which its client has `left`, and the `takeover` from it; `silent`: the node of an owner
@@ -118,7 +110,7 @@ class ResumeRecord(msgspec.Struct, frozen=True, gc=False):
     claim: int = 0
     left: bool = False
     silent: str = ""
-    blocked_rows: Map[str, tuple[BlockedRow, ...]] = Map()
+    blocked_rows: Map[str, BlockedQueue] = Map()
     complete_ns: int = 0
     known_ns: int = 0
     reads: bool = False

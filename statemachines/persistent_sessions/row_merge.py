@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from statemachines.persistent_sessions.blocked_queue import BlockedQueue, BlockedRow
 from statemachines.persistent_sessions.message import Live, Queued
-from statemachines.persistent_sessions.resume_record import BlockedRow, ResumeRecord
+from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.writer_flow_record import DONE, WAITING, Take
 
 
@@ -17,17 +18,19 @@ def add_take(record: ResumeRecord, event: Take, cause: object) -> ResumeRecord:
     """With rows that a flow takes: a live one waits for what its publisher may have published elsewhere, any other for
     all that is older."""
     since_ns = cause.since_ns if isinstance(cause, Live) else None
-    added = tuple(BlockedRow(event.epoch, row, _bound(row, since_ns)) for row in event.rows)
-    before = record.blocked_rows.get(event.writer, ())
-    return replace(record, blocked_rows=record.blocked_rows.set(event.writer, (*before, *added)))
+    queue = record.blocked_rows.get(event.writer, BlockedQueue())
+    queue = queue.add(BlockedRow(event.epoch, row, _bound(row, since_ns)) for row in event.rows)
+    return replace(record, blocked_rows=record.blocked_rows.set(event.writer, queue))
 
 
 def may_pass(record: ResumeRecord, event: Take, cause: object) -> bool:
     """No row is blocked, and nothing that is older than the last of these is missing."""
-    if record.blocked_rows:
-        return False
-    last = event.rows[-1]
-    bound_ns = _bound(last, cause.since_ns if isinstance(cause, Live) else None)
+    return not record.blocked_rows and has_nothing_missing(record, event, cause)
+
+
+def has_nothing_missing(record: ResumeRecord, event: Take, cause: object) -> bool:
+    """All is taken that comes before the last of these rows."""
+    bound_ns = _bound(event.rows[-1], cause.since_ns if isinstance(cause, Live) else None)
     return is_complete(record, event.writer, bound_ns)
 
 
@@ -41,27 +44,39 @@ def is_complete(record: ResumeRecord, writer: str, bound_ns: int) -> bool:
 def release_rows(record: ResumeRecord) -> tuple[ResumeRecord, tuple[Take, ...]]:
     """Without the rows that nothing blocks any more, and those, in their order."""
     blocked = record.blocked_rows
-    places = dict.fromkeys(sorted(blocked), 0)
+    places = dict.fromkeys(blocked, 0)
     runs: list[tuple[str, int, list[Queued]]] = []
-    while (writer := _find_free(record, places)) is not None:
-        row = blocked[writer][places[writer]]
+    while (writer := find_free(record, places)) is not None:
+        row = blocked[writer].row_at(places[writer])
         if not runs or runs[-1][:2] != (writer, row.epoch):
             runs.append((writer, row.epoch, []))
         runs[-1][2].append(row.queued)
         places[writer] += 1
-        if places[writer] == len(blocked[writer]):
-            del places[writer]
-    for writer, rows in blocked.items():
-        left = rows[places[writer] :] if writer in places else ()
-        blocked = blocked.set(writer, left) if left else blocked.delete(writer)
+    for writer, count in places.items():
+        if count == len(blocked[writer]):
+            blocked = blocked.delete(writer)
+        elif count:
+            blocked = blocked.set(writer, blocked[writer].drop(count))
     takes = tuple(Take(writer, epoch, tuple(rows)) for writer, epoch, rows in runs)
     return replace(record, blocked_rows=blocked), takes
 
 
+def find_free(record: ResumeRecord, places: dict[str, int]) -> str | None:
+    """The writer whose next row goes first: of the rows that wait for nothing the oldest; `places`: how many of each
+    writer have gone.  A writer is complete as far as its rows are taken, so an older row waits for no more than this
+    one does."""
+    queues = ((writer, record.blocked_rows[writer], place) for writer, place in places.items())
+    heads = {writer: queue.row_at(place) for writer, queue, place in queues if place < len(queue)}
+    for writer in sorted(heads, key=lambda one: (heads[one].queued.stored_ns, one)):
+        if is_complete(record, writer, heads[writer].bound_ns):
+            return writer
+    return None
+
+
 def needs_read(record: ResumeRecord) -> bool:
     """Of a writer that nobody reads otherwise, or knows of, something may be missing that blocks a row."""
-    for writer, rows in record.blocked_rows.items():
-        bound_ns = rows[0].bound_ns
+    for writer, queue in record.blocked_rows.items():
+        bound_ns = queue.first.bound_ns
         if record.known_ns < bound_ns:
             return True
         for name, flow in record.flows.items():
@@ -73,14 +88,3 @@ def needs_read(record: ResumeRecord) -> bool:
 def _bound(row: Queued, since_ns: int | None) -> int:
     """What was stored before this comes before the row."""
     return row.stored_ns if since_ns is None else min(since_ns, row.stored_ns)
-
-
-def _find_free(record: ResumeRecord, places: dict[str, int]) -> str | None:
-    """Whose first row comes next: of those that nothing blocks the oldest."""
-    heads = {writer: record.blocked_rows[writer][place] for writer, place in places.items()}
-    for writer in sorted(heads, key=lambda one: (heads[one].queued.stored_ns, one)):
-        bound_ns = heads[writer].bound_ns
-        is_first = all(other.queued.stored_ns >= bound_ns for name, other in heads.items() if name != writer)
-        if is_first and is_complete(record, writer, bound_ns):
-            return writer
-    return None

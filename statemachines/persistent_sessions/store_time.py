@@ -14,6 +14,9 @@ import msgspec
 SLACK_NS: Final = 10_000_000_000
 """So far a clock may be set ahead, in all, and store time goes with it."""
 
+LEAD_STEP_NS: Final = 1_000_000_000
+"""The lead of store time before the steady clock is noted anew where it has changed by so much."""
+
 RATE: Final = 1_000
 """Beside that, clocks may differ by one part in so many."""
 
@@ -49,6 +52,13 @@ class Steady(msgspec.Struct, frozen=True, gc=False):
         """It has seen this store time: two clocks that differ by a little drift apart."""
         most_ns = self.lead_ns + max(0, steady_ns - self.steady_ns) // RATE
         return Steady(max(self.lead_ns, min(time_ns - steady_ns, most_ns)), steady_ns)
+
+
+def find_new_lead(known: Steady | None, noted_ns: int | None) -> tuple[int, ...]:
+    """The lead that is to be noted for later processes; none where nothing is known, or where it is noted."""
+    if known is None or (noted_ns is not None and abs(known.lead_ns - noted_ns) < LEAD_STEP_NS):
+        return ()
+    return (known.lead_ns,)
 
 
 def next_time(known: StoreTime, clock_ns: int, expected_ns: int | None) -> StoreTime:

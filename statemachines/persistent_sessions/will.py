@@ -23,13 +23,7 @@ def due_after(delay_ms: int, expiry_ms: int, ended_ns: int) -> int:
     return ended_ns + (expiry_ms if is_shorter else delay_ms) * MS
 
 
-def due_at_end(will: StoredWill, expiry_ms: int, now_ns: int) -> int:
-    """When the will is due whose connection, or session, ends now: no later than it was."""
-    due_ns = due_after(will.delay_ms, expiry_ms, now_ns)
+def due_at_end(will: StoredWill, expiry_ms: int, ended_ns: int) -> int:
+    """When the will is due whose connection, or session, ended then: no later than it was."""
+    due_ns = due_after(will.delay_ms, expiry_ms, ended_ns)
     return min(due_ns, will.due_ns or due_ns)
-
-
-def due_at_connect(will: StoredWill, expiry_ms: int, ended_ns: int, now_ns: int) -> int | None:
-    """When the will is due although a connection takes its session; None: that comes before, so it is not sent."""
-    due_ns = will.due_ns or due_after(will.delay_ms, expiry_ms, ended_ns)
-    return due_ns if due_ns <= now_ns else None

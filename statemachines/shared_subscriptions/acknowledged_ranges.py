@@ -25,6 +25,12 @@ REASONS_PER_MESSAGE: Final = 16_384
 
 def join_ranges(progress: int, *parts: Iterable[tuple[int, int]]) -> tuple[int, Ranges]:
     """The progress and the first ranges behind it, from whatever was said of them."""
+    progress, ranges = join_all_ranges(progress, *parts)
+    return progress, ranges[:HOLES_MAX]
+
+
+def join_all_ranges(progress: int, *parts: Iterable[tuple[int, int]]) -> tuple[int, Ranges]:
+    """The progress and all ranges behind it: a session forgets no acknowledgement of a message that is in hand."""
     kept: list[tuple[int, int]] = []
     for first, last in sorted(chain(*parts)):
         if not first <= last < END_OF_STREAM - 1:
@@ -35,7 +41,7 @@ def join_ranges(progress: int, *parts: Iterable[tuple[int, int]]) -> tuple[int, 
             kept[-1] = (kept[-1][0], max(kept[-1][1], last))
         else:
             kept.append((first, last))
-    return progress, tuple(kept[:HOLES_MAX])
+    return progress, tuple(kept)
 
 
 def find_reach(progress: int, acked: Ranges) -> int:

@@ -51,8 +51,8 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     revoke_timeout_ms: int = 10000
     grant_timeout_ms: int = 0
     claim_ttl_ms: int = 3000
-    claim_heartbeat_ms: int = 1000
-    commit_interval_ms: int = 1000
+    claim_heartbeat_ms: int = 500
+    commit_interval_ms: int = 500
     idle_stop_ms: int = 30000
     grant_window: int = 64
     exclusive: bool = True

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from statemachines.kernel import CancelTimer, Effects, Map, SetTimer, in_order
-from statemachines.shared_subscriptions.acknowledged_ranges import join_ranges
+from statemachines.shared_subscriptions.acknowledged_ranges import find_reach, join_all_ranges
 from statemachines.shared_subscriptions.message import HOLES_MAX
 from statemachines.shared_subscriptions.session_record import (
     DELAYED,
@@ -83,8 +83,11 @@ def count_excused(reading: Reading) -> int:
 
 
 def is_full(reading: Reading) -> bool:
-    """It has as many holes as a stream may have: nothing new is fetched."""
-    return len(reading.returned) >= HOLES_MAX or len(reading.acked) >= HOLES_MAX
+    """It has as many holes as a stream may have: nothing new is fetched.  What is before the last acknowledged
+    message is not new: a stream may be granted with all of its holes."""
+    if len(reading.returned) >= HOLES_MAX:
+        return True
+    return len(reading.acked) >= HOLES_MAX and reading.fetched >= find_reach(0, tuple(in_order(reading.acked)))
 
 
 # -- giving back ------------------------------------------------------------------------------------------------------
@@ -142,7 +145,7 @@ def find_due(reading: Reading) -> int | None:
 
 def join_relaxed(reading: Reading, first: int, last: int) -> tuple[Reading, Effects]:
     """The reading with `first`..`last` acknowledged, and what ends the delays of these."""
-    progress, acked = join_ranges(reading.progress, in_order(reading.acked), ((first, last),))
+    progress, acked = join_all_ranges(reading.progress, in_order(reading.acked), ((first, last),))
     done = [offset for offset, _ in in_order(reading.returned) if first <= offset <= last or offset < progress]
     delayed = [offset for offset in done if reading.returned[offset].turn is DELAYED]
     returned = reading.returned

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from statemachines.trace.row import ABOUT_RUNS, ROW, TRACE, TraceRow
 from statemachines.trace.row import Run as Run
-from statemachines.whole_file import make_folder, naming, partial_of, whole_file
+from statemachines.whole_file import drop_partial, make_folder, naming, partial_of, whole_file
 
 _KINDS: Final = {
     "int64": pa.int64(),
@@ -105,7 +105,7 @@ class TraceWriter:
         if kind is not None:
             with suppress(OSError):  # where there was no room for its rows there is none for its end
                 self._writer.close()
-            partial_of(self._path).unlink(missing_ok=True)
+            drop_partial(self._path)
             return
         with whole_file(self._path):
             self._writer.close()

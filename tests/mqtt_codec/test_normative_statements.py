@@ -88,7 +88,7 @@ BROKEN = [
     ("2.2.2.2", publish(b"\x02\x7e\0"), 5, M, 0x81),  # nobody knows 0x7E
     ("2.1.4", publish(b"\x01\x01"), 5, M, 0x81),  # a value that leaves the properties
     ("2.2.2.2", publish(b"\x04\x01\0\x01\0"), 5, P, 0x82),
-    ("2.2.2.2", publish(b"\x02\x01\x02"), 5, P, 0x82),
+    ("2.2.2.2", connect(properties=b"\x02\x17\x02"), 0, P, 0x82),
     ("2.2.2.2", connect(properties=b"\x0a" + b"\x11\0\0\0\1" * 2), 0, P, 0x82),
     ("MQTT-3.1.0-1", b"\xc0\x00", 0, P, 0x82),
     ("MQTT-3.1.0-1", b"\x30", 0, P, 0x82),

@@ -224,17 +224,17 @@ def test_a_trace_without_a_step_is_inconclusive(tmp_path, capsys):
     assert "no step in this trace" in capsys.readouterr().err
 
 
-def test_results_go_to_no_store_and_no_store_is_followed(tmp_path, capsys):
-    for arguments in ([str(tmp_path), "--out", "s3://bucket/out"], ["s3://bucket/sim", "--follow"]):
-        assert cli.run(["analyze", *arguments]) == cli.Exit.USAGE
-        assert "is an address of s3, which is not read; mount it, or copy it" in capsys.readouterr().err
+def test_no_store_is_followed_and_a_single_run_goes_to_none(tmp_path, capsys):
+    for arguments in (["analyze", "s3://bucket/sim", "--follow"], ["simulate", "quiet", "--trace", "s3://bucket/sim"]):
+        assert cli.run(arguments) == cli.Exit.USAGE
+        assert "is an address of s3, which is not reached; mount it, or copy it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("scheme", ["s3a", "hdfs", "abfss", "gs"])
 def test_an_address_that_is_not_read_is_named(tmp_path, capsys, scheme):
     for trace, out in ((f"{scheme}://bucket/trace", str(tmp_path)), (str(tmp_path), f"{scheme}://bucket/out")):
         assert cli.run(["analyze", trace, "--out", out, "--engine", "spark"]) == cli.Exit.USAGE
-        assert f"is an address of {scheme}, which is not read; mount it, or copy it" in capsys.readouterr().err
+        assert f"is an address of {scheme}, which is not reached; mount it, or copy it" in capsys.readouterr().err
 
 
 def test_a_log_that_is_missing_is_named_and_the_verdict_is_neither(tmp_path, capsys):

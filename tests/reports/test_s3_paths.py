@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import pickle
+import tempfile
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from moto.server import ThreadedMotoServer
 from msgspec.structs import replace
-from pyarrow.fs import LocalFileSystem, S3FileSystem, copy_files
+from pyarrow.fs import FileSelector, FileType, LocalFileSystem, S3FileSystem, copy_files
 
 from statemachines import cli
+from statemachines.s3_path import S3Path, file_system
+from statemachines.whole_file import store_path
 from statemachines_reports.judge import Judges
 from statemachines_reports.piece_judge import give_judges
 from statemachines_reports.pipeline import analyze
-from statemachines_reports.s3_path import S3Path, trace_path
 from statemachines_reports.session import judge_units
 from statemachines_reports.trace_piece import cut_file, piece_of, table_of
 from statemachines_reports.trace_set import TraceSet
+from statemachines_sim import campaign as campaigns
 from statemachines_sim.campaign import campaign
 from statemachines_sim.scenario import find_scenario
+from statemachines_sim.world import World
 
 ADDRESS = "s3://bucket/runs/sim"
+PAIR = ("runs", "trace")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +63,7 @@ def trace(tmp_path_factory, store):
 
 
 def test_D_563_a_trace_in_s3_is_judged_as_on_this_machine(trace, tmp_path):
-    there = analyze(trace_path(ADDRESS), tmp_path / "there", spark=False)
+    there = analyze(store_path(ADDRESS), tmp_path / "there", spark=False)
     here = analyze(trace, tmp_path / "here", spark=False)
     assert there.is_held
     assert there.rows > 0
@@ -66,7 +72,7 @@ def test_D_563_a_trace_in_s3_is_judged_as_on_this_machine(trace, tmp_path):
 
 def test_D_563_a_task_finds_pieces_of_a_file_by_their_address(trace, tmp_path):
     found = []
-    for place in (trace, trace_path(ADDRESS)):
+    for place in (trace, store_path(ADDRESS)):
         opened = TraceSet(place, tmp_path)
         (path,) = opened.files
         table = table_of(list(cut_file(path, opened.groups[path], 1)))
@@ -82,6 +88,56 @@ def test_the_command_reads_an_address(trace, tmp_path):
     assert (tmp_path / "out" / "index.html").is_file()
 
 
+def test_D_600_a_campaign_and_its_analysis_are_in_the_store_as_on_this_machine(trace, tmp_path):
+    arguments = ["cursor_recovery/undisturbed", "--seeds", "2", "--set", "phases.safety_s=1", "--processes", "1"]
+    for place in (str(tmp_path), "s3://bucket/made"):
+        assert cli.run(["campaign", *arguments, "--trace", f"{place}/sim"]) == cli.Exit.HELD
+        command = ["analyze", f"{place}/sim", "--out", f"{place}/out", "--engine", "local"]
+        assert cli.run(command) == cli.Exit.HELD
+    assert list_files("bucket/made", file_system()) == list_files(str(tmp_path), LocalFileSystem())
+
+
+def list_files(folder, system):
+    """Name in the folder -> the bytes, but for the page, which names its trace."""
+    files = system.get_file_info(FileSelector(folder, recursive=True))
+    names = [one.path for one in files if one.type == FileType.File]
+    found = {name.removeprefix(folder): system.open_input_stream(name).read() for name in names}
+    assert {"/sim/trace-undisturbed-000000.parquet", "/out/summary.json", "/out/tables/runs.parquet"} < set(found)
+    return {name: data for name, data in found.items() if not name.endswith(".html")}
+
+
+def test_D_600_a_campaign_that_broke_off_in_the_store_goes_on_there(store, trace, tmp_path, monkeypatch):
+    """Its first file is kept, and of the second there is nothing."""
+    scenario = find_scenario("cursor_recovery/undisturbed")
+    short = replace(scenario, phases=replace(scenario.phases, safety_s=0.2))
+    monkeypatch.setattr(campaigns, "SEEDS_PER_FILE", 2)
+    made = []
+
+    class BrokenWorld(World):
+        def run(self):
+            made.append(self)
+            if len(made) == 4:
+                raise KeyboardInterrupt
+            return super().run()
+
+    monkeypatch.setattr(campaigns, "World", BrokenWorld)
+    place = store_path("s3://bucket/resumed")
+    with pytest.raises(KeyboardInterrupt):
+        list(campaigns.campaign_parts(short, range(4), out=place, processes=1))
+    assert sorted(path.name for path in place.glob("*")) == [f"{kind}-undisturbed-000000.parquet" for kind in PAIR]
+    assert not list(Path(tempfile.gettempdir()).glob("gapless-*/trace-undisturbed-000002.parquet"))
+    outcomes = list(campaigns.campaign_parts(short, range(4), out=place, processes=1, is_resumed=True))
+    assert [one.seed for part in outcomes for one in part] == [0, 1, 2, 3]
+    assert len(made) == 6
+    assert len(list(place.glob("trace-*"))) == 2
+
+
+def test_a_bucket_that_is_not_there_is_named(trace, tmp_path, capsys):
+    for command in (["analyze", ADDRESS, "--out"], ["campaign", "quiet", "--trace"]):
+        assert cli.run([*command, "s3://elsewhere/out"]) == cli.Exit.USAGE
+        assert "= 's3://elsewhere/out': has no such bucket: make it" in capsys.readouterr().err
+
+
 def test_an_address_with_nothing_under_it_is_named(trace, tmp_path, capsys):
     for address in ("s3://bucket/none", "s3://elsewhere/runs"):
         assert cli.run(["analyze", address, "--out", str(tmp_path)]) == cli.Exit.USAGE
@@ -95,7 +151,7 @@ def test_a_store_that_nobody_serves_is_named(tmp_path, capsys, monkeypatch):
 
 
 def test_a_path_in_s3_keeps_its_kind():
-    path = trace_path("s3:/bucket/runs") / "trace-a.parquet"
+    path = store_path("s3:/bucket/runs") / "trace-a.parquet"
     assert isinstance(path, S3Path)
     assert path.with_name("runs-a.parquet").address == "s3://bucket/runs/runs-a.parquet"
     assert pickle.loads(pickle.dumps(path)) == path

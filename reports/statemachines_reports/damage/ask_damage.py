@@ -47,6 +47,7 @@ def change_answer(run: DamagedRun, row: int, chance: Random) -> Edit | None:
 
 KINDS: Final = (
     DamageKind("ask-removed", find_answered, lambda run, row, chance: run.remove(row)),
+    DamageKind("ask-repeated", find_answered, lambda run, row, chance: run.repeat(row, row)),
     DamageKind("answer-removed", find_answers, lambda run, row, chance: run.remove(row)),
     DamageKind("answer-early", find_answered, answer_early),
     DamageKind("answer-of-another", find_answers, change_answer),

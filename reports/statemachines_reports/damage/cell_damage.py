@@ -13,10 +13,13 @@ from statemachines.kernel import name_of
 from statemachines_reports.damage.damage_kind import DamageKind
 from statemachines_reports.damage.damaged_run import DamagedRun, Edit
 from statemachines_reports.judge import NO_FAULTS
+from statemachines_reports.neutral.simulated_run import DEATHS
 
-DEATHS: Final = ("crash", "kill", "cut", "leader_crash", "lost_disk")
 S: Final = 1_000_000_000
 """Nanoseconds in a second."""
+
+LATE: Final = 3
+"""A death comes behind so many steps of the next life."""
 
 MIXED: Final = 20
 """So many rows of another run are mixed in."""
@@ -77,6 +80,35 @@ def find_faults(run: DamagedRun) -> np.ndarray:
     """Rows of faults, but not of what is none."""
     rows = run.columns.rows_of("fault")
     return np.asarray(rows[~run.columns.is_one_of("event", NO_FAULTS, rows)])
+
+
+def find_deaths(run: DamagedRun) -> np.ndarray:
+    """Rows of faults that end a process."""
+    return run.columns.rows_of("fault", event=DEATHS)
+
+
+def die_late(run: DamagedRun, row: int, chance: Random) -> Edit | None:
+    """The next life of the node takes some steps before this death."""
+    rows = run.rows_of_node(row)
+    later = rows[(rows > row) & np.isin(rows, run.steps)]
+    if len(later) <= LATE:
+        return None
+    place = int(later[LATE - 1])
+    take = np.insert(np.delete(np.arange(run.rows), row), place, row)
+    return Edit(take, ((place, "t_ns", run.cell("t_ns", place)),))
+
+
+def change_node(run: DamagedRun, row: int, chance: Random) -> Edit | None:
+    """It is at another node."""
+    found = run.pick_other(run.values("node", run.steps), run.cell("node", row), chance)
+    return None if found is None else run.change(row, node=found)
+
+
+def step_after_death(run: DamagedRun, row: int, chance: Random) -> Edit | None:
+    """The last step of the node before its death is there again behind it."""
+    rows = run.rows_of_node(row)
+    before = rows[(rows < row) & np.isin(rows, run.steps)]
+    return run.repeat(int(before[-1]), row) if len(before) else None
 
 
 def mix_in_run(run: DamagedRun, row: int, chance: Random) -> Edit | None:
@@ -143,8 +175,16 @@ KINDS: Final = (
     DamageKind("faults-removed", find_faults, lambda run, row, chance: run.remove(run.columns.rows_of("fault"))),
     DamageKind(
         "crash-removed",
-        lambda run: run.columns.rows_of("fault", event=DEATHS),
+        find_deaths,
         lambda run, row, chance: run.remove(row),
+    ),
+    DamageKind("death-late", find_deaths, die_late),
+    DamageKind("death-of-another", find_deaths, change_node),
+    DamageKind("step-after-death", find_deaths, step_after_death),
+    DamageKind(
+        "step-elsewhere",
+        lambda run: run.steps,
+        change_node,
     ),
     DamageKind("kind-unknown", all_rows, changing(kind="note")),
     DamageKind("timer-as-step", steps_of("timer"), changing(kind="step")),

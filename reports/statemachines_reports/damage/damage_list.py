@@ -22,6 +22,8 @@ STEPS: Final = {
     "idle-step-removed": "a step that changes no state, and of which nothing came, is missing",
     "step-repeated": "a step that changes the state is there twice",
     "still-step-repeated": "a step that changes no state is there twice",
+    "step-elsewhere": "a step is taken at another node",
+    "step-after-death": "a step of a process is there again after its death",
     "steps-swapped": "two steps of an instance are swapped",
     "last-half-removed": "the last half of a node's rows is missing",
     "middle-removed": "the middle third of a node's rows is missing",
@@ -30,6 +32,8 @@ STEPS: Final = {
 
 MESSAGES: Final = {
     "send-removed": "a message that arrives was sent by nobody",
+    "send-elsewhere": "a message is sent at another node",
+    "send-to-another": "a message is sent to another party",
     "deliver-removed": "a message that was sent does not arrive, and nothing says that it was lost",
     "deliver-repeated": "a message arrives twice, and nothing says that the network copied it",
     "deliver-early": "a message arrives before it is sent",
@@ -64,6 +68,8 @@ WORDS: Final = {
     "grant-changed": "the number of a grant is another",
     "faults-removed": "no row of a fault is there",
     "crash-removed": "the row of a death is missing",
+    "death-late": "a process dies some steps later than it did",
+    "death-of-another": "another process dies",
     "kind-unknown": "a row is of an unknown kind",
     "timer-as-step": "a timer is written as a step",
     "step-as-timer": "a step is written as a timer",
@@ -77,6 +83,7 @@ WORDS: Final = {
 
 ASKS: Final = {
     "ask-removed": "a service answers what nobody asked",
+    "ask-repeated": "a request to a service is there twice",
     "answer-removed": "the step that takes an answer is missing",
     "answer-early": "an answer is taken before it is asked for",
     "answer-of-another": "a step takes an answer to another request",

@@ -42,6 +42,18 @@ def deliver_elsewhere(run: DamagedRun, row: int, chance: Random) -> Edit | None:
     return None if cells is None or cells["node"] == run.cell("node", row) else run.change(row, **cells)
 
 
+def send_elsewhere(run: DamagedRun, row: int, chance: Random) -> Edit | None:
+    """Another node sends it."""
+    found = run.pick_other(run.values("node", find_sends(run)), run.cell("node", row), chance)
+    return None if found is None else run.change(row, node=found)
+
+
+def send_to_another(run: DamagedRun, row: int, chance: Random) -> Edit | None:
+    """It is sent to another party."""
+    found = run.pick_other(run.values("peer", find_sends(run)), run.cell("peer", row), chance)
+    return None if found is None else run.change(row, peer=found)
+
+
 def change_message(run: DamagedRun, row: int, chance: Random) -> Edit | None:
     """It is another message of the trace."""
     events = run.values("event", find_delivers(run))
@@ -58,6 +70,8 @@ def change_range(run: DamagedRun, row: int, chance: Random) -> Edit | None:
 
 KINDS: Final = (
     DamageKind("send-removed", find_sends, lambda run, row, chance: run.remove(row)),
+    DamageKind("send-elsewhere", find_sends, send_elsewhere),
+    DamageKind("send-to-another", find_sends, send_to_another),
     DamageKind("deliver-removed", find_delivers, lambda run, row, chance: run.remove(row)),
     DamageKind("deliver-repeated", find_delivers, lambda run, row, chance: run.repeat(row, row)),
     DamageKind("deliver-early", find_delivers, deliver_early),

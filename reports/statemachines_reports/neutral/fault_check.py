@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
+from typing import Final
 
 import numpy as np
 
-from statemachines_reports.columns import Segment
-from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
+from statemachines_reports.columns import Columns, Segment
+from statemachines_reports.neutral.simulated_run import DEATHS, is_simulated, runs_where
 from statemachines_reports.protocol import Check, Verdict
 from statemachines_reports.trace_roles import TraceRoles
+
+RESTART: Final = "restart"
 
 
 def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
@@ -24,6 +27,7 @@ def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
     there = Counter(pairs)
     wrong: list[tuple[int, str]] = []
     checked = 0
+    unexplained = count_unexplained_restarts(columns, rows)
     for run in runs_where(segment, is_simulated):
         counts = segment.parameters(run)["faults"]
         for kind, count in sorted(counts.items()):
@@ -31,8 +35,27 @@ def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
             checked += count
             if found > count or (found < count and kind not in planned):
                 wrong.append((run, f"{count} faults of kind {kind} took effect, and {found} rows say so"))
+            elif (ended := there[run, f"end_{kind}"]) > count:
+                wrong.append((run, f"{count} faults of kind {kind} took effect, and {ended} rows say that one ended"))
+        if count := unexplained[run]:
+            wrong.append((run, f"{count} restarts are of processes that no row says to have died"))
     runs = np.array([run for run, _ in wrong], np.int64)
     return Verdict(checked, runs, np.full(len(runs), -1), lambda place: wrong[place][1])
+
+
+def count_unexplained_restarts(columns: Columns, rows: np.ndarray) -> Counter[int]:
+    """Run -> how many of these rows are restarts of a node which has not died since the restart before."""
+    dead: set[tuple[int, str]] = set()
+    found: Counter[int] = Counter()
+    for row in rows[columns.is_one_of("event", (RESTART, *DEATHS), rows)].tolist():
+        place = int(columns["run"][row]), columns.text("node", row)
+        if columns.text("event", row) != RESTART:
+            dead.add(place)
+        elif place in dead:
+            dead.remove(place)
+        else:
+            found[place[0]] += 1
+    return found
 
 
 def _keep_faults(segment: Segment) -> np.ndarray:

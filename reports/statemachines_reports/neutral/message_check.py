@@ -110,8 +110,8 @@ def _find_wrong_traffic(segment: Segment, roles: Iterable[TraceRoles]) -> tuple[
     wrong[traffic.is_send & ~again] = 0
     wrong[(wrong == 0) & traffic.is_deliver & _is_elsewhere(columns, rows)] = 5
     simulated = runs_where(segment, is_simulated)
-    is_of_simulated = np.isin(columns["run"][rows], simulated)
-    wrong[(wrong == 0) & is_of_simulated & _is_too_often(traffic)] = 6
+    if simulated:
+        wrong[(wrong == 0) & np.isin(columns["run"][rows], simulated) & _is_too_often(traffic)] = 6
     words = dict(zip(rows[wrong > 0].tolist(), wrong[wrong > 0].tolist(), strict=True))
     if not any(one.silent_losses for one in roles):
         words |= dict.fromkeys(find_lost(segment, traffic, simulated).tolist(), 7)

@@ -17,12 +17,12 @@ import pyarrow as pa
 from statemachines_reports.columns import STEPS, Columns, Segment
 from statemachines_reports.neutral.event_readers import reader_of
 from statemachines_reports.neutral.replayed_run import ReplayedRun, TraceStep
+from statemachines_reports.neutral.simulated_run import DEATHS
 from statemachines_reports.protocol import Check, Verdict, verdict
 from statemachines_reports.trace_roles import TraceRoles
 
 LEVEL: Final = "replay"
 ROWS: Final = ("record", *STEPS, "send", "ask", "tell")
-DEATHS: Final = ("crash", "kill", "lost_disk", "cut")
 COLUMNS: Final = ("machine", "instance", "kind", "event", "source", "dest")
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from statemachines_reports.columns import Segment
 from statemachines_reports.protocol import Parameters
 
 MS = 1_000_000
+DEATHS: Final = ("crash", "kill", "lost_disk", "cut", "leader_crash", "poisoned", "store_crash")
+"""Faults that end a process."""
+
 HELD_BACK_NS = 14_000 * MS
 """So long the network may hold a message back under a fault, at most."""
 

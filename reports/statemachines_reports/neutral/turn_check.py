@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from statemachines.kernel import Message, name_of
+from statemachines.kernel import Message, name_of, node_of
 from statemachines_reports.columns import STEPS, Columns, Segment
 from statemachines_reports.neutral.requests import list_requests
 from statemachines_reports.neutral.row_groups import (
@@ -21,7 +21,7 @@ from statemachines_reports.neutral.row_groups import (
     is_of_last_time,
     keep_group_ends,
 )
-from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
+from statemachines_reports.neutral.simulated_run import DEATHS, is_simulated, runs_where
 from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict, verdict
 from statemachines_reports.trace_roles import TraceRoles
 
@@ -40,6 +40,8 @@ WORDS: Final = {
     5: "is without the row that it comes with",
     6: "asks before it has the answer to what it asked before",
     7: "is an event that its parent has not taken at that time",
+    8: "is at another node than its instance",
+    9: "comes after the death of its process",
 }
 
 
@@ -150,8 +152,8 @@ def _keep_node_steps(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRow
 
 
 def _find_repeated(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
-    """Steps that are there twice, one behind the other; some events may come twice at once.  So may messages that came
-    at other times, and were kept until then: their steps name no message."""
+    """Steps that are there twice, one behind the other.  Some events may come twice at once.  So may
+    messages that came at other times, and were kept until then: their steps name no message."""
     columns = segment.columns
     lives = group_by_text(columns, np.arange(columns.rows), "node")
     rows = lives.rows
@@ -262,6 +264,47 @@ def _keep_companions(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRow
     return KeptRows(_find_unaccompanied(segment, roles), needed[is_of_last_time(columns, needed)])
 
 
+def _find_displaced(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
+    """Steps and effects at another node than that of their instance."""
+    columns = segment.columns
+    rows = columns.rows_of(*STEPS, *EFFECTS)
+    nodes = {text: code for code, text in enumerate(columns.texts["node"])}
+    own = [nodes.get(node_of(text), -1) if "~" in text else -2 for text in columns.texts["instance"]]
+    expected = np.array([*own, -2])[columns["instance"][rows]]
+    return np.asarray(rows[(expected != -2) & (expected != columns["node"][rows])])
+
+
+def _keep_nothing(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
+    none = np.zeros(0, np.int64)
+    return KeptRows(none, none)
+
+
+def _find_undead(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
+    """Of each instance of a simulated run the first step or effect after a death of its node, where it has one before
+    that death."""
+    columns = segment.columns
+    deaths = columns.rows_of("fault", event=DEATHS)
+    if not len(deaths):
+        return deaths
+    groups = group_by_text(columns, columns.rows_of(*STEPS, *EFFECTS), "instance")
+    life = np.array(["~" in text for text in columns.texts["instance"]] + [False])[columns["instance"][groups.rows]]
+    run = np.cumsum(np.diff(columns["run"], prepend=columns["run"][:1]) != 0)
+    place = (run * (len(columns.texts["node"]) + 1) + columns["node"]) * columns.rows + np.arange(columns.rows)
+    passed = np.searchsorted(np.sort(place[deaths]), place[groups.rows])
+    first = np.searchsorted(np.sort(place[deaths]), place[groups.rows] - np.arange(columns.rows)[groups.rows])
+    undead = groups.same & life
+    undead[1:] &= (passed[1:] > passed[:-1]) & (first[1:] == first[:-1])
+    found = np.sort(groups.rows[undead])
+    return np.asarray(found[np.isin(columns["run"][found], runs_where(segment, is_simulated))])
+
+
+def _keep_lives(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
+    """The ends of each instance, and all deaths."""
+    columns = segment.columns
+    kept = keep_group_ends(columns, columns.rows_of(*STEPS, *EFFECTS), "instance")
+    return KeptRows(kept.open, np.concatenate((kept.context, columns.rows_of("fault", event=DEATHS))))
+
+
 class Turn(NamedTuple):
     """One thing that may be wrong with turns: which rows are, and which a part of a run keeps."""
 
@@ -277,6 +320,8 @@ TURNS: Final = {
     4: Turn(_find_unasked, _keep_requests),
     6: Turn(_find_hasty, _keep_asking),
     5: Turn(_find_unaccompanied, _keep_companions),
+    8: Turn(_find_displaced, _keep_nothing),
+    9: Turn(_find_undead, _keep_lives),
 }
 """By their words; of a row with which several things are wrong the last one is said."""
 

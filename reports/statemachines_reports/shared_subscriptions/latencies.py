@@ -28,7 +28,5 @@ def _between(segment: Segment, measure: str, entered: str, reached: str) -> list
     paired = after < len(end)
     begin, end = begin[paired], end[after[paired]] if len(end) else end
     same = group[begin] == group[end] if len(begin) else np.zeros(0, bool)
-    return [
-        Latency(measure, int(run), int(value))
-        for run, value in zip(steps.run[order][begin[same]], (t_ns[end] - t_ns[begin])[same], strict=True)
-    ]
+    runs, lasted_ns = steps.run[order][begin[same]].tolist(), (t_ns[end] - t_ns[begin])[same].tolist()
+    return [Latency(measure, run, value) for run, value in zip(runs, lasted_ns, strict=True)]

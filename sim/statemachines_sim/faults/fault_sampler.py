@@ -39,7 +39,7 @@ class FaultSampler:
     def shuffle(self) -> FaultSampler:
         """Another fault: when it begins, and how long it lasts, from a blink to longer than most timeouts, each order
         of magnitude as likely."""
-        self.at_ns = self.chance.randrange(BEGIN_NS, self.end_ns)
+        self.at_ns = self.chance.randrange(BEGIN_NS, max(BEGIN_NS + 1, self.end_ns))
         self.for_ns = int(S * 0.05 * 10 ** (self.chance.random() * 2.5))
         return self
 

@@ -25,7 +25,10 @@ CONNECTIONS = 10_000
 
 
 class ClientProcess(Process):
-    """`connection`: over which it talks to `life` of a node ("": none); each has a name of its own."""
+    """`connection`: over which it talks to `life` of a node ("": none); each has a name of its own.
+    `has_session`: a node keeps a session for it."""
+
+    has_session = False
 
     def __init__(self, world: World, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number)

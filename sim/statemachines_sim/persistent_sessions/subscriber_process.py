@@ -33,6 +33,8 @@ class SubscriberProcess(ClientProcess):
     """`session`: its own ("": none yet); `welcome`: the node has connected it; `open`: packets that it has not
     acknowledged over this connection."""
 
+    has_session = True
+
     def __init__(self, world: World, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number, own)
         place = int(node.rpartition("-")[2])

@@ -29,6 +29,7 @@ from statemachines_spec.mqtt_connections.connection_model import (
     Phase,
     advance_model,
     find_end,
+    is_refused,
 )
 from statemachines_spec.mqtt_connections.session import OUTGOING, SESSION
 
@@ -68,7 +69,8 @@ class JudgeLocal(msgspec.Struct, frozen=True, gc=False):
 
 
 class JudgedStep(msgspec.Struct, frozen=True):
-    """One step of a connection: what it took, the model before, how it must end, what was sent and told."""
+    """One step of a connection: what it took, the model before, how it must end, what was sent and told.
+    `is_refused`: a message, for its payload."""
 
     event: Any
     model: ConnectionModel
@@ -76,6 +78,7 @@ class JudgedStep(msgspec.Struct, frozen=True):
     sent: tuple[Any, ...]
     told: tuple[Any, ...]
     is_received: bool
+    is_refused: bool
 
 
 class ClientJudge(MessageTransport, Observer):
@@ -106,9 +109,10 @@ class ClientJudge(MessageTransport, Observer):
     def _judge(self, local: JudgeLocal, place: int, event: Any) -> JudgeLocal:
         model = local.models[place]
         end = None if model.phase is OVER else find_end(model, event, self.settings)
-        step = JudgedStep(event, model, end, local.sent, local.told, local.is_received)
+        refuses = model.phase is OPEN and is_refused(model, event, self.settings)
+        step = JudgedStep(event, model, end, local.sent, local.told, local.is_received, refuses)
         found = (fault.name for fault, is_broken in RULES.items() if is_broken(step))
-        after = model if model.phase is OVER else advance_model(model, event, end)
+        after = model if model.phase is OVER else advance_model(model, event, end, refuses=refuses)
         is_rec = isinstance(event, c.PubrecMessage) and event.packet.packet_id == OUTGOING and model.has_delivery
         return JudgeLocal(
             (*local.models[:place], after, *local.models[place + 1 :]),
@@ -161,7 +165,7 @@ def is_told_wrong(step: JudgedStep) -> bool:
     """EXACTLY: a PUBLISH under a free id, and the PUBREL of one that was received, are told once; nothing else is."""
     event, ends = step.event, step.end is not None or step.model.phase is OVER
     is_new = False
-    if isinstance(event, c.PublishMessage) and not ends:
+    if isinstance(event, c.PublishMessage) and not ends and not step.is_refused:
         is_new = event.packet.qos == 0 or step.model.find_use(event.packet.packet_id) is None
     is_release = isinstance(event, c.PubrelMessage) and step.model.find_use(event.packet.packet_id) is IdUse.RECEIVED
     published = [one.packet for one in step.told if isinstance(one, s.MessagePublished)]
@@ -231,6 +235,9 @@ def _list_answers(step: JudgedStep) -> list[tuple[list[tuple[str, int]], list[st
             return [([], ["SessionWanted"])]
         case s.MqttSessionOpened():
             return [([("ConnackMessage", 0)], [])]
+        case c.PublishMessage(packet) if step.is_refused:
+            kind = {1: "PubackMessage", 2: "PubrecMessage"}.get(packet.qos)
+            return [([(kind, packet.packet_id)] if kind else [], [])]
         case c.PublishMessage(packet) if not packet.qos or model.find_use(packet.packet_id) is None:
             return [([], ["MessagePublished"])]
         case c.PublishMessage(packet) if model.find_use(packet.packet_id) is not IdUse.STORING_2:

@@ -85,7 +85,7 @@ class ConnectionModel(msgspec.Struct, frozen=True, gc=False):
 
 def find_end(model: ConnectionModel, event: Event, settings: MqttSettings) -> ConnectionEnd | None:
     """How this event ends the connection; None: it does not."""
-    if isinstance(event, s.TransportLost):
+    if isinstance(event, s.TransportLost | s.UnexpectedAnswer):
         return SILENT
     if model.phase is NEW:
         return _refuse_first(event, settings)
@@ -93,7 +93,7 @@ def find_end(model: ConnectionModel, event: Event, settings: MqttSettings) -> Co
         return _refuse_session(model, event)
     code = _find_code(model, event, settings)
     if code is None:
-        return SILENT if isinstance(event, c.DisconnectMessage) else None
+        return SILENT if isinstance(event, c.DisconnectMessage | c.ConnectMessage) else None
     return SILENT if model.version is V3 else ConnectionEnd("disconnect", code)
 
 
@@ -103,6 +103,8 @@ def _refuse_first(event: Event, settings: MqttSettings) -> ConnectionEnd | None:
             return ConnectionEnd("connack", 0x8C)
         case c.ConnectMessage(packet) if packet.will and packet.will.retain and not settings.retain_available:
             return ConnectionEnd("connack", 3 if packet.version is V3 else 0x9A)
+        case c.ConnectMessage(packet) if packet.will and 0 < settings.max_payload < len(packet.will.payload):
+            return ConnectionEnd("connack", 5 if packet.version is V3 else 0x95)
         case c.ConnectMessage():
             return None
         case c.BrokenPacket(_, level) if level is not None:
@@ -140,7 +142,7 @@ def _find_code(model: ConnectionModel, event: Event, settings: MqttSettings) -> 
             return 0x82
         case c.DisconnectMessage(packet) if packet.properties.session_expiry and not model.expires:
             return 0x82
-        case c.ConnectMessage() | c.ForbiddenPacket():
+        case c.ForbiddenPacket():
             return 0x82
         case c.BrokenPacket(0x84 | 0x85):
             return 0x82  # only a second CONNECT is broken so
@@ -168,11 +170,23 @@ def _find_publish_code(model: ConnectionModel, packet: p.PublishPacket, settings
         return None if packet.qos == 2 and use is not IdUse.STORING_1 else 0x82
     released = [one for one, use in model.ids if one in model.earlier and use is IdUse.RELEASING]
     is_full = len(model.ids) - len(released) >= settings.receive_maximum
-    return 0x93 if packet.qos and is_full else None
+    if packet.qos and is_full:
+        return 0x93
+    is_unsayable = packet.qos and model.version is V3 and 0 < settings.max_payload < len(packet.payload)
+    return 0x97 if is_unsayable else None
 
 
-def advance_model(model: ConnectionModel, event: Event, end: ConnectionEnd | None) -> ConnectionModel:
-    """The model after this event."""
+def is_refused(model: ConnectionModel, event: Event, settings: MqttSettings) -> bool:
+    """Whether it is a message with a payload that the server does not take, under an id that is free."""
+    if not isinstance(event, c.PublishMessage) or (event.packet.qos and model.find_use(event.packet.packet_id)):
+        return False
+    return 0 < settings.max_payload < len(event.packet.payload)
+
+
+def advance_model(
+    model: ConnectionModel, event: Event, end: ConnectionEnd | None, *, refuses: bool = False
+) -> ConnectionModel:
+    """The model after this event; `refuses`: a message, for its payload."""
     if end is not None:
         return ConnectionModel(OVER, end=end)
     match event:
@@ -187,7 +201,7 @@ def advance_model(model: ConnectionModel, event: Event, end: ConnectionEnd | Non
             alias: Any = packet.properties.topic_alias
             if alias and packet.topic:
                 model = replace(model, aliases=tuple(sorted({*model.aliases, alias})))
-            if packet.qos and model.find_use(packet.packet_id) is None:
+            if packet.qos and not refuses and model.find_use(packet.packet_id) is None:
                 return model.set_use(packet.packet_id, IdUse.STORING_1 if packet.qos == 1 else IdUse.STORING_2)
         case s.PublishStoredAs(packet_id, code):
             is_kept = code < 0x80 and model.find_use(packet_id) is IdUse.STORING_2

@@ -83,8 +83,12 @@ class SessionActor(Actor):
             case s.MqttConnectionOver():
                 kept = tuple(one for one in local.requests if one[0] != who or not isinstance(one[1], s.SessionWanted))
                 return Reaction(replace(local, owner="" if local.owner == who else local.owner, requests=kept))
+            case s.DeliveryAnswered() | s.DeliveryDropped() if who != local.owner:
+                return Reaction(local)
+            case s.DeliveryAnswered() if is_unexpected(local, event):
+                return Reaction(local, (), (Envelope(SESSION, who, s.UnexpectedAnswer()),))
             case s.DeliveryAnswered() | s.DeliveryDropped():
-                return Reaction(_advance(local, event) if who == local.owner else local)
+                return Reaction(_advance(local, event))
             case s.MessagePublished(packet) if packet.qos == 0:
                 return Reaction(local)
         requests = sorted({*local.requests, (who, event)}, key=repr)
@@ -108,12 +112,18 @@ def _answer(local: MqttSessionLocal, answer: SessionAnswer) -> Reaction:
     return Reaction(local, (), tuple(calls))
 
 
+def is_unexpected(local: MqttSessionLocal, event: s.DeliveryAnswered) -> bool:
+    """Whether the client answers the message by an acknowledgement of another kind.  PUBREC may come again."""
+    expected = {1: ("pubrec",), 2: ("pubcomp", "pubrec")}.get(local.stage, ())
+    return event.packet_id == OUTGOING and local.is_sent and event.answer not in expected
+
+
 def _advance(local: MqttSessionLocal, event: s.DeliveryAnswered | s.DeliveryDropped) -> MqttSessionLocal:
     """The delivery once the client has answered; what answers nothing changes nothing."""
-    answer = "puback" if isinstance(event, s.DeliveryDropped) else event.answer
+    answer = "dropped" if isinstance(event, s.DeliveryDropped) else event.answer
     if event.packet_id != OUTGOING or not local.is_sent:
         return local
     if local.stage == 1 and answer == "pubrec":
         return replace(local, stage=2, is_sent=False)
-    is_done = (local.stage, answer) in ((1, "puback"), (2, "pubcomp"))
+    is_done = (local.stage, answer) in ((1, "dropped"), (2, "pubcomp"))
     return replace(local, stage=3, is_sent=False) if is_done else local

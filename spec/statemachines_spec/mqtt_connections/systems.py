@@ -30,7 +30,7 @@ from statemachines_spec.mqtt_connections.connection_model import OPEN, IdUse
 from statemachines_spec.mqtt_connections.session import OUTGOING, SessionActor
 
 V3, V5 = p.MqttVersion
-SETTINGS = MqttSettings(receive_maximum=1, topic_alias_maximum=1)
+SETTINGS = MqttSettings(receive_maximum=1, topic_alias_maximum=1, max_payload=1)
 
 TOLD = (
     s.SessionWanted, s.MessagePublished, s.MessageReleased, s.FiltersWanted, s.FiltersUnwanted, s.DeliveryAnswered,
@@ -45,10 +45,12 @@ def connect(version: p.MqttVersion = V5, expiry: int = 60, largest: int | None =
     return c.ConnectMessage(p.ConnectPacket("c", version, expiry == 0, 10, properties=given))
 
 
-def publish(qos: int, packet_id: int = 0, topic: str = "t", retain: bool = False, **properties: object) -> Event:
+def publish(
+    qos: int, packet_id: int = 0, topic: str = "t", retain: bool = False, payload: bytes = b"", **properties: object
+) -> Event:
     """PUBLISH of the client."""
     given = PacketProperties(**properties)  # type: ignore[arg-type]
-    return c.PublishMessage(p.PublishPacket(topic, b"", qos, retain, packet_id=packet_id, properties=given))
+    return c.PublishMessage(p.PublishPacket(topic, payload, qos, retain, packet_id=packet_id, properties=given))
 
 
 def disconnect(code: int = 0, expiry: int | None = None) -> Event:
@@ -68,6 +70,15 @@ ALIASES = (
     publish(0, topic_alias=0),
 )  # fmt: skip
 ODD = (publish(0, subscription_ids=(1,)), publish(0, retain=True), publish(1, 1, retain=True))
+LARGE_WILL = tuple(
+    c.ConnectMessage(p.ConnectPacket("c", version, will=p.WillMessage("w", b"12"))) for version in (V3, V5)
+)
+LARGE = (
+    publish(0, payload=b"12", topic_alias=1),
+    publish(0, payload=b"12"),
+    publish(1, 1, payload=b"12"),
+    publish(2, 1, payload=b"12"),
+)
 FILTERS = (
     c.SubscribeMessage(p.SubscribePacket(7, (p.TopicSubscription("a"),))),
     c.UnsubscribeMessage(p.UnsubscribePacket(7, ("a",))),
@@ -108,11 +119,12 @@ SYSTEMS: dict[str, tuple[str, ConnectionBounds]] = {
     "handshake": (
         "a client that says anything first, a session that refuses, and a server that stops",
         ConnectionBounds(
-            connects=((connect(), connect(V3), connect(largest=2), METHOD, *RETAINED_WILL),),
+            connects=((connect(), connect(V3), connect(largest=2), METHOD, *RETAINED_WILL, *LARGE_WILL),),
             packets=(*BROKEN, *ODD, *OTHERS, *LEAVES, *STOPS, *ANSWERS, *FILTERS, *publishes(1)),
             settings=replace(SETTINGS, retain_available=False),
             refusals=(0x87, 0x97),
             shows=(("connack", 0x8C), ("connack", 0x9A), ("connack", 1), ("connack", 2), ("connack", 5),
+                   ("connack", 0x95),
                    ("connack", 0x88), ("disconnect", 0x9A), ("disconnect", 0x8B)),
         ),
     ),
@@ -120,7 +132,7 @@ SYSTEMS: dict[str, tuple[str, ConnectionBounds]] = {
         "a client that uses packet ids and aliases as it likes, and a session that refuses some of its messages",
         ConnectionBounds(
             connects=((connect(), connect(V3), connect(expiry=0)),),
-            packets=(*publishes(1, 2), *ALIASES, *ODD, *LEAVES, *OTHERS),
+            packets=(*publishes(1, 2), *ALIASES, *ODD, *LARGE, *LEAVES, *OTHERS),
             refusals=(0x97,),
             shows=(("disconnect", 0x82), ("disconnect", 0x93), ("disconnect", 0x94), ("disconnect", 0x8D)),
         ),

@@ -38,6 +38,7 @@ from statemachines.persistent_sessions.writer import WRITER
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines.persistent_sessions.writer_flow_record import (
     DONE,
+    DRAINING,
     FENCING,
     FINALIZING,
     SYNCING,
@@ -315,6 +316,36 @@ def for_nothing_older(bound: Any) -> Any:
     return lambda row, since_ns: bound(row, None) if since_ns is None else 0
 
 
+def find_newest(record: Any, places: Any) -> Any:
+    queues = ((writer, record.blocked_rows[writer], place) for writer, place in places.items())
+    heads = {writer: queue.row_at(place) for writer, queue, place in queues if place < len(queue)}
+    free = (writer for writer, row in heads.items() if row_merge.is_complete(record, writer, row.bound_ns))
+    return max(free, key=lambda writer: heads[writer].queued.stored_ns, default=None)
+
+
+def passes_blocked_rows(record: Any, event: Any, cause: Any) -> bool:
+    return event.writer not in record.blocked_rows and row_merge.has_nothing_missing(record, event, cause)
+
+
+def without_writers_in(status: Any) -> Any:
+    """Writers in this state count as complete."""
+
+    def wrapped(is_complete: Any) -> Any:
+        def changed(record: Any, writer: str, bound_ns: int) -> bool:
+            left = (name for name, flow in record.flows.items() if flow.status is status)
+            return bool(is_complete(replace(record, flows=without(record.flows, left)), writer, bound_ns))
+
+        return changed
+
+    return wrapped
+
+
+def without(flows: Any, names: Any) -> Any:
+    for name in names:
+        flows = flows.delete(name)
+    return flows
+
+
 W, F, D, P, R = WRITER, WRITER_FLOW, DELIVERY, IN_FLIGHT, RESUME
 
 BUGS = (
@@ -448,6 +479,14 @@ BUGS = (
         "PS-514", "the first open number", replace_call(database, "first_open", lambda local: local.commits + 1)),
     Bug("merged-by-writer", "rows of several writers go into the session state one writer after the other", "PS-480",
         "the order of commits", replace_call(resume_actions, "release_rows", release_by_writer)),
+    Bug("merged-newest-first", "of blocked rows that are complete the newest goes first", "PS-480", "the oldest",
+        replace_call(row_merge, "find_free", find_newest)),
+    Bug("blocked-rows-are-passed", "a row whose own bound is met passes rows that are blocked", "PS-520",
+        "the blocked rows", replace_call(resume_actions, "may_pass", passes_blocked_rows)),
+    Bug("fenced-writer-not-waited-for", "what a writer has stored that is being fenced blocks nothing", "PS-480",
+        "every writer", wrap_call(row_merge, "is_complete", without_writers_in(FENCING))),
+    Bug("draining-writer-not-waited-for", "what a fenced writer has stored that there is no room for blocks nothing",
+        "PS-480", "every writer", wrap_call(row_merge, "is_complete", without_writers_in(DRAINING))),
     *collector_bugs.BUGS,
     *life_bugs.BUGS,
     *node_bugs.BUGS,

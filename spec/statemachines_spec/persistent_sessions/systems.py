@@ -321,6 +321,24 @@ SYSTEMS: dict[str, tuple[str, SessionSetting]] = {
         "a publisher goes to another writer and back; one row is read at a time, as the client acknowledges",
         SessionSetting(messages=(2, 1), course=(0, 1, 0), lag=0, window=1, later=True, markers=1, hides=True),
     ),
+    "moving-fenced": (
+        "a publisher goes to another writer; the first is taken for dead, fenced, and read one row at a time",
+        SessionSetting(
+            messages=(2, 1),
+            course=(0, 0, 1),
+            lag=0,
+            window=1,
+            later=True,
+            silences=1,
+            slow=(Fence,),
+            markers=2,
+            hides=True,
+        ),
+    ),
+    "moving-owner-dies": (
+        "a publisher goes to another writer; the owner dies, and the replica is behind by one entry of each",
+        SessionSetting(messages=(1, 1), course=(0, 1), lag=1, owner_lives=2, markers=1),
+    ),
     "moving-and-open": (
         "a publisher goes to another writer, and back; rows have their number when their transaction begins",
         SessionSetting(

@@ -50,6 +50,9 @@ PING_S: Final = 5.0
 
 STOP_S: Final = 2.0
 
+TURNS_TO_READ: Final = 4
+"""Turns of the loop in which bytes that have arrived reach the session: one reads them, the next decodes them."""
+
 NOT_SHARED: Final = (
     "$share/GROUP/FILTER is refused (0x9E): this node has no groups, or their streams are in another database than its "
     "sessions"
@@ -163,6 +166,8 @@ class MqttNode:
         if self._web_sockets is not None:
             self._web_sockets.close(close_connections=False)
         self._pinging.cancel()
+        for _ in range(TURNS_TO_READ):  # acknowledgements that have arrived are taken
+            await asyncio.sleep(0)
         tasks = list(self._clients)
         for stream, _ in list(self._clients.values()):
             stream.stop(ReasonCode.SERVER_SHUTTING_DOWN)

@@ -43,7 +43,7 @@ from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_server import NO_RETAINED, NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
 from statemachines.kernel import ConfigurationError, Event, Message
-from statemachines.mqtt_codec.codec_error import ReasonCode
+from statemachines.mqtt_codec.codec_error import ProtocolViolation, ReasonCode
 from statemachines.mqtt_codec.packet import MqttVersion, WillMessage
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import OPENING, IncomingStage
@@ -178,6 +178,18 @@ class MqttSession:
         """What the machine of the connection tells."""
         self._tells[type(event)](event)
 
+    def enter_node(self) -> NodeLink:
+        """A link to the node; a simulation has one of its own."""
+        return NodeLink.local(self._node, self.take_message, lambda: None, self._identity)
+
+    def leave_node(self, link: NodeLink) -> None:
+        """End the link, behind what was said over it."""
+        asyncio.get_running_loop().call_soon(link.leave)
+
+    def name_connection(self) -> str:
+        """A name that no other connection has."""
+        return str(uuid4())
+
     def ping(self) -> None:
         """The node hears that the client is there: the keep alive of MQTT is its own (MQ-51)."""
         self._say(Ping())
@@ -186,7 +198,7 @@ class MqttSession:
         if self._link is not None:
             self._link.say(message)
 
-    def _take_message(self, message: Message) -> None:
+    def take_message(self, message: Message) -> None:
         """What the node says."""
         take = self._messages.get(type(message))
         if take is not None:
@@ -227,8 +239,8 @@ class MqttSession:
             return
         names = frozenset() if event.user_name is None or self._users is None else frozenset({event.user_name})
         self._identity = Identity(names | self._stream.certified, bool(self._stream.certified))
-        self._link = NodeLink.local(self._node, self._take_message, lambda: None, self._identity)
-        expiry_ms, instance = milliseconds_of(event.expiry_s), f"{FRONT_INSTANCE}{uuid4()}"
+        self._link = self.enter_node()
+        expiry_ms, instance = milliseconds_of(event.expiry_s), f"{FRONT_INSTANCE}{self.name_connection()}"
         will = None if event.will is None else build_will(event.will, self._identity)
         given = (self._client_id, event.clean_start, expiry_ms, event.receive_maximum, instance)
         self._say(FrontConnect(*given, will=will))
@@ -246,7 +258,7 @@ class MqttSession:
         self._stream.feed(s.MqttSessionOpened(self._client_id, True, message.packets))
         deliveries, self._deliveries = self._deliveries or [], None
         for one in deliveries:
-            self._take_message(one)
+            self.take_message(one)
 
     def _note_end(self, message: Farewell) -> None:
         why = message.why
@@ -260,17 +272,20 @@ class MqttSession:
         else:
             _, code = REFUSALS.get(why, (0, ReasonCode.UNSPECIFIED_ERROR))
             self._stream.stop(code)
-        close(link)
+        if link is not None:
+            self.leave_node(link)
 
     def _end(self, event: s.MqttConnectionOver) -> None:
         """The session is left, and lives on for as long as the client said."""
         link, self._link = self._link, None
+        if event.reason_code == ReasonCode.PROTOCOL_ERROR:
+            self._stream.error = self._stream.error or ProtocolViolation("a packet came that may not come then", "4.13")
         self._stream.room.set()
         if link is not None and not event.sends_will:
             link.say(WillDropped())
         if link is not None:
             link.say(LeaveWanted(milliseconds_of(event.expiry_s)))
-            close(link)
+            self.leave_node(link)
 
     # -- what the client publishes --------------------------------------------------------------------------------
 
@@ -469,7 +484,7 @@ class MqttSession:
         if expected is None:
             return  # of an earlier connection, or of none
         if answer not in (expected, "pubrec" if expected == "pubcomp" else expected):
-            self._stream.stop(ReasonCode.PROTOCOL_ERROR)
+            self._stream.feed(s.UnexpectedAnswer())
         elif event.reason_code >= 0x80:
             self._letters.store(packet_id, event.reason_code, lambda: self._refuse(packet_id, answer))
         elif answer == "pubrec":
@@ -514,9 +529,3 @@ def build_will(will: WillMessage, identity: Identity) -> SessionWill:
 def milliseconds_of(expiry_s: int) -> int:
     """The expiry as a node of sessions has it."""
     return -1 if expiry_s == FOREVER_S else expiry_s * 1_000
-
-
-def close(link: NodeLink | None) -> None:
-    """End a link within this process, behind what was said over it."""
-    if link is not None:
-        asyncio.get_running_loop().call_soon(link.leave)

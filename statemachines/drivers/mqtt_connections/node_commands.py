@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from statemachines.drivers.options import (
-    MS_MAX,
     ListeningCa,
+    Metrics,
     Name,
     SecretFile,
     TlsCert,
@@ -21,9 +21,13 @@ from statemachines.drivers.options import (
 from statemachines.drivers.persistent_sessions.node_commands import (
     Durable,
     GroupConfig,
+    Lease,
+    Look,
+    Marker,
     NodeSecretFile,
     Permissions,
     Store,
+    read_times,
 )
 from statemachines.drivers.signals import on_hangup, run_until_signal
 from statemachines.drivers.sql.durability import Durability
@@ -92,25 +96,27 @@ def mqtt(
     max_packet: Annotated[
         int, typer.Option("--max-packet", min=1_024, max=4 * 2**20, help="Bytes of the longest packet of a client.")
     ] = 1_048_576,
+    max_payload: Annotated[
+        int,
+        typer.Option(
+            "--max-payload",
+            min=0,
+            max=4 * 2**20,
+            help="Bytes of the longest payload of a message, which is refused without closing; 0: any.",
+        ),
+    ] = 0,
     keep_alive_max: Annotated[
         int, typer.Option("--keep-alive-max-s", min=1, max=65_535, help="The longest keep alive of MQTT 5.")
     ] = 600,
     connect_timeout: Annotated[
         int, typer.Option("--connect-timeout-s", min=1, max=3_600, help="A connection must be accepted within it.")
     ] = 10,
-    lease: Annotated[
-        int,
-        typer.Option("--lease-ms", min=1, max=MS_MAX, help="A node that is silent for so long is dead for the others."),
-    ] = 5_000,
-    look: Annotated[
-        int,
-        typer.Option("--look-ms", min=1, max=MS_MAX, help="How often the store is asked for what no node has told."),
-    ] = 1_000,
-    marker: Annotated[
-        int, typer.Option("--marker-ms", min=1, max=MS_MAX, help="A writer that does not answer for so long is fenced.")
-    ] = 3_000,
+    lease: Lease = 5_000,
+    look: Look = 1_000,
+    marker: Marker = 3_000,
     permissions: Permissions = None,
     durability: Durable = Durability.PROCESS,
+    metrics: Metrics = "",
     trace: Trace = None,
     secret_file: SecretFile = None,
     node_secret_file: NodeSecretFile = None,
@@ -137,12 +143,12 @@ def mqtt(
     from statemachines.drivers.permission_file import PermissionFile
     from statemachines.drivers.persistent_sessions.group_host import GroupHost
     from statemachines.drivers.persistent_sessions.node_roles import NODE
+    from statemachines.drivers.persistent_sessions.session_metrics import watch_node
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
     from statemachines.drivers.shared_subscriptions.roles import LEADER
     from statemachines.drivers.tcp import parse_address, parse_addresses
     from statemachines.mqtt_connections.connection_record import MqttSettings
-    from statemachines.persistent_sessions.times import Times
 
     if peers and not node_listen:
         raise ConfigurationError("--node-listen", node_listen, "is missing: nodes with --peers hear each other there")
@@ -167,7 +173,7 @@ def mqtt(
         name=name,
         listen=parse_address(node_listen) if node_listen else None,
         peers=parse_addresses(peers),
-        times=Times(marker_ms=marker, repeat_ms=min(500, max(1, marker // 4))),
+        times=read_times(marker),
         lease_ms=lease,
         look_ms=look,
         credentials=credentials,
@@ -182,6 +188,7 @@ def mqtt(
         settings=MqttSettings(
             receive_maximum=receive_maximum,
             max_packet=max_packet,
+            max_payload=max_payload,
             keep_alive_max_s=keep_alive_max,
             expiry_max_s=expiry_max,
             expiry_3_s=expiry_3,
@@ -202,6 +209,7 @@ def mqtt(
             if host is not None:
                 host.on_failure = node.fail
             await stack.enter_async_context(front)
+            await stack.enter_async_context(watch_node(node, metrics))
             on_hangup(lambda: [one.reload() for one in (known, node.authority) if one is not None])
             address, port = front.address
             print(f"listening on {address}:{port}", flush=True)

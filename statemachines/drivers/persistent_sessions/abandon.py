@@ -18,7 +18,7 @@ def abandon(sql: Sql, session: bytes) -> None:
     if not is_there(sql, session):
         return
     return_messages(sql, session)
-    end_wills(sql, session, 0)
+    end_wills(sql, session, 0, sql.now_ns)
     remove_routes(sql, session)
     delete_state(sql, session)
     for table in ("epochs", "sessions", "received", "fan_out"):

@@ -53,6 +53,7 @@ def lock(sql: Sql, asked: LockClient) -> Answer:
         return NotOwner()
     if found is not None and ahead == 0 and found[0] != asked.aged and _is_held(sql, found[1], found[2], holder):
         return ClientBusy(int(found[0]))
+    end_superseded(sql, client)
     token = next_token(sql)
     until_ns = sql.now_ns + asked.lease_ms * MS
     sql.run(
@@ -60,6 +61,14 @@ def lock(sql: Sql, asked: LockClient) -> Answer:
         client=client, token=token, holder=holder, until_ns=until_ns, instance=instance, attempt=asked.attempt,
     )  # fmt: skip
     return ClientLocked(token, ahead > 0)
+
+
+def end_superseded(sql: Sql, client: bytes) -> None:
+    """The connection of the client ends here, also if nobody opens its session: its will is due after its delay."""
+    before = session_of(sql, client)
+    if before is not None:
+        is_there = before.connection and not has_ended(sql, before.connection)
+        end_wills(sql, before.session, before.expiry_ms, sql.now_ns if is_there else before.seen_ns)
 
 
 def _is_held(sql: Sql, holder: bytes, until_ns: int, asker: bytes) -> bool:
@@ -109,8 +118,7 @@ def open_session(sql: Sql, asked: OpenSession) -> Answer:
     if before is not None and before.session != session:
         abandon(sql, before.session)
     elif before is not None:
-        is_there = before.connection and not has_ended(sql, before.connection)
-        settle_wills(sql, session, before.expiry_ms, sql.now_ns if is_there else before.seen_ns)
+        settle_wills(sql, session)
     sql.run(
         PUT_SESSION,
         session=session, client=client, token=asked.token, connection=asked.owner.encode(), nobody=b"",
@@ -160,7 +168,7 @@ def end_session(sql: Sql, found: SessionRow, expiry_ms: int) -> None:
     if expiry_ms == 0:
         abandon(sql, found.session)
         return
-    end_wills(sql, found.session, expiry_ms)
+    end_wills(sql, found.session, expiry_ms, sql.now_ns)
     sql.run(
         "UPDATE @sessions SET connection = :nobody, owner = :nobody, expiry_ms = :expiry_ms, seen_ns = :now_ns"
         " WHERE session = :session",

@@ -12,6 +12,7 @@ from statemachines.drivers.options import (
     MS_MAX,
     Listen,
     ListeningCa,
+    Metrics,
     Name,
     SecretFile,
     TlsCert,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from statemachines.drivers.credentials import Credentials
     from statemachines.drivers.persistent_sessions.groups import Groups
     from statemachines.persistent_sessions.graces import Graces
+    from statemachines.persistent_sessions.times import Times
 
 
 Store = Annotated[
@@ -102,6 +104,22 @@ SessionMessages = Annotated[
 SessionBytes = Annotated[
     int, typer.Option("--session-bytes", min=1, max=MS_MAX, help="The same, in bytes of their payloads.")
 ]
+Lease = Annotated[
+    int, typer.Option("--lease-ms", min=1, max=MS_MAX, help="A node that is silent for so long is dead for the others.")
+]
+Look = Annotated[
+    int, typer.Option("--look-ms", min=1, max=MS_MAX, help="How often the store is asked for what no node has told.")
+]
+Marker = Annotated[
+    int, typer.Option("--marker-ms", min=1, max=MS_MAX, help="A writer that does not answer for so long is fenced.")
+]
+
+
+def read_times(marker_ms: int) -> Times:
+    """A writer is asked again several times before it is fenced."""
+    from statemachines.persistent_sessions.times import Times
+
+    return Times(marker_ms=marker_ms, repeat_ms=min(500, max(1, marker_ms // 4)))
 
 
 def sessions(
@@ -111,17 +129,9 @@ def sessions(
     peers: Annotated[
         str, typer.Option(metavar="HOST:PORT,...", help="Where the other nodes over the same store listen.")
     ] = "",
-    lease: Annotated[
-        int,
-        typer.Option("--lease-ms", min=1, max=MS_MAX, help="A node that is silent for so long is dead for the others."),
-    ] = 5_000,
-    look: Annotated[
-        int,
-        typer.Option("--look-ms", min=1, max=MS_MAX, help="How often the store is asked for what no node has told."),
-    ] = 1_000,
-    marker: Annotated[
-        int, typer.Option("--marker-ms", min=1, max=MS_MAX, help="A writer that does not answer for so long is fenced.")
-    ] = 3_000,
+    lease: Lease = 5_000,
+    look: Look = 1_000,
+    marker: Marker = 3_000,
     retention: Retention = None,
     session_messages: SessionMessages = MESSAGES,
     session_bytes: SessionBytes = BYTES,
@@ -147,6 +157,7 @@ def sessions(
     group_store: GroupStore = "",
     group_config: GroupConfig = None,
     durability: Durable = Durability.PROCESS,
+    metrics: Metrics = "",
     trace: Trace = None,
     secret_file: SecretFile = None,
     node_secret_file: NodeSecretFile = None,
@@ -176,9 +187,9 @@ def sessions(
     from statemachines.drivers.permission_file import PermissionFile
     from statemachines.drivers.persistent_sessions.backlog import SessionBounds
     from statemachines.drivers.persistent_sessions.node_roles import NODE
+    from statemachines.drivers.persistent_sessions.session_metrics import watch_node
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
-    from statemachines.drivers.tcp import parse_address
-    from statemachines.persistent_sessions.times import Times
+    from statemachines.drivers.tcp import parse_address, parse_addresses
 
     groups = None
     if group_leader or group_store or group_config is not None:
@@ -188,8 +199,8 @@ def sessions(
         store,
         name=name,
         listen=parse_address(listen),
-        peers=[parse_address(peer.strip()) for peer in peers.split(",") if peer.strip()],
-        times=Times(marker_ms=marker, repeat_ms=min(500, max(1, marker // 4))),
+        peers=parse_addresses(peers),
+        times=read_times(marker),
         graces=_graces(retention) if collect else None,
         lease_ms=lease,
         look_ms=look,
@@ -206,7 +217,7 @@ def sessions(
     )
 
     async def work() -> None:
-        async with node:
+        async with node, watch_node(node, metrics):
             if permissions is not None:
                 on_hangup(node.authority.reload)
             host, port = node.address

@@ -60,6 +60,15 @@ class RequestQueue:
         self._ahead = 0
         """So many batches in a row were stored ahead of the others."""
 
+    def __len__(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting)
+
+    @property
+    def silent_ns(self) -> int:
+        """How long the store owes an answer."""
+        return 0 if self.asked_ns is None else self._clock() - self.asked_ns
+
     def serve(
         self, party: str, request: Asked, feed: Feed, answers_of: Callable[[Any], Iterable[Answer]] = iter
     ) -> None:

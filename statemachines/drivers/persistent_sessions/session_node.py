@@ -201,6 +201,11 @@ class SessionNode:
         return self._host
 
     @property
+    def request_queue(self) -> RequestQueue:
+        """What it asks the store."""
+        return self._desk
+
+    @property
     def reception(self) -> SessionServer:
         """Its clients; for those of this process."""
         return self._reception

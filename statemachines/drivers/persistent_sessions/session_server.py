@@ -633,15 +633,20 @@ class SessionServer:
             if not names:
                 done()
 
-        if not names:
-            done()
-        for one in messages:
-            self._finish_message(one, partial(stored, one.message))
+        def finish_all(since_ns: int) -> None:
+            for one in messages:
+                self._finish_message(one, since_ns, partial(stored, one.message))
 
-    def _finish_message(self, one: UnfinishedMessage, stored: Callable[[], None]) -> None:
+        if names:
+            self._desk.give(ReadStoreTime(), finish_all)
+        else:
+            done()
+
+    def _finish_message(self, one: UnfinishedMessage, since_ns: int, stored: Callable[[], None]) -> None:
         known = self._unstored.get(one.message)
         if known is None:
-            self.hand(one.message, Unstored(one.payload, stored, True), [Handed(*route[:4]) for route in one.routes])
+            handed = [Handed(*route[:4], since_ns) for route in one.routes]
+            self.hand(one.message, Unstored(one.payload, stored, True), handed)
         else:
             self._unstored[one.message] = known._replace(stored=partial(call_both, known.stored, stored))
 
@@ -760,8 +765,9 @@ class SessionServer:
         given = (message, payload.topic, payload.data, 1, None, payload.head)
         self._desk.give(PutMessage(*given, is_appended=True), hand_on)
 
-    def publish_will(self, due: DueWill, done: Callable[[], None]) -> None:
-        """Publish it, unless another node has; `done` is called when its rows are stored."""
+    def publish_will(self, due: DueWill, since_ns: int, done: Callable[[], None]) -> None:
+        """Publish it behind all that was stored before `since_ns`, unless another node has; `done` is called when its
+        rows are stored."""
         message, will = self.new_message(), due.will
         payload = Payload(will.topic, will.payload, will.head or None)
 
@@ -770,7 +776,7 @@ class SessionServer:
             if not routes:
                 done()
                 return
-            handed = [Handed(one.session, one.filter, min(one.qos, will.qos), one.until_ns) for one in routes]
+            handed = [Handed(one.session, one.filter, min(one.qos, will.qos), one.until_ns, since_ns) for one in routes]
             self.hand(message, Unstored(payload, done, True), handed)
 
         given = (message, will.topic, will.payload, will.qos, will.expiry_ms, payload.head, will.retain)

@@ -46,6 +46,23 @@ TIME: Final = "SELECT time_ns, ahead_ns, stopped_ns FROM store"
 STAMP: Final = "UPDATE store SET time_ns = ?, ahead_ns = ?, stopped_ns = ?"
 
 
+BOOT: Final = "CREATE TABLE IF NOT EXISTS boot (place INTEGER PRIMARY KEY, id TEXT NOT NULL, lead_ns INTEGER NOT NULL)"
+LEAD: Final = "SELECT lead_ns FROM boot WHERE id = ?"
+NOTE_LEAD: Final = "INSERT OR REPLACE INTO boot VALUES (0, ?, ?)"
+
+
+def read_lead(connection: sqlite3.Connection, watch: TimeWatch) -> None:
+    """Tell a watch that begins what an earlier process of the same boot knew."""
+    if watch.is_new and watch.boot:
+        for (lead_ns,) in connection.execute(LEAD, (watch.boot,)):
+            watch.begin(lead_ns)
+
+
+def note_lead(connection: sqlite3.Connection, watch: TimeWatch) -> None:
+    """Note it for later processes of this boot."""
+    connection.executemany(NOTE_LEAD, ((watch.boot, one) for one in watch.take_lead()))
+
+
 class SqliteSql:
     """A transaction on a file."""
 
@@ -66,7 +83,12 @@ class SqliteSql:
     def writing(cls, connection: sqlite3.Connection, clock_ns: int, watch: TimeWatch | None) -> SqliteSql:
         """One that has begun, and writes: it has a time of its own."""
         known = StoreTime(*connection.execute(TIME).fetchone())
-        found = next_time(known, clock_ns, None) if watch is None else watch.commit(known, clock_ns)
+        if watch is None:
+            found = next_time(known, clock_ns, None)
+        else:
+            read_lead(connection, watch)
+            found = watch.commit(known, clock_ns)
+            note_lead(connection, watch)
         connection.execute(STAMP, (found.time_ns, found.ahead_ns, found.stopped_ns))
         return cls(connection, found.time_ns, found.age_limit_ns(found.time_ns), found.time_ns)
 
@@ -74,6 +96,8 @@ class SqliteSql:
     def reading(cls, connection: sqlite3.Connection, clock_ns: int, watch: TimeWatch | None) -> SqliteSql:
         """One that has begun, and reads."""
         known = StoreTime(*connection.execute(TIME).fetchone())
+        if watch is not None:
+            read_lead(connection, watch)
         now_ns = time_of_read(known, clock_ns, None) if watch is None else watch.read(known, clock_ns)
         return cls(connection, now_ns, known.age_limit_ns(now_ns), known.time_ns)
 
@@ -116,6 +140,7 @@ class SqliteSessions:
         durability: Durability = Durability.PROCESS,
     ) -> None:
         def agree(connection: sqlite3.Connection) -> None:
+            connection.execute(BOOT)
             connection.execute("UPDATE store SET identity = ? WHERE identity IS NULL", (identity,))
 
         self._database = Database(path, SQLITE, busy_s, clock, agree, durability)

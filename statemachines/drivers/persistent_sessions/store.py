@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from statemachines.drivers.clock import Clock, steady_ns
+from statemachines.drivers.clock import Clock, read_boot_id, steady_ns
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally, SessionBounds
 from statemachines.drivers.persistent_sessions.collector_requests import ANSWERS as COLLECTOR
 from statemachines.drivers.persistent_sessions.collector_requests import READS as COLLECTOR_READS
@@ -377,15 +377,18 @@ def open_session_store(
     page: int = PAGE,
     clock: Clock | None = None,
     steady: Clock | None = None,
+    boot: str | None = None,
     durability: Durability = Durability.PROCESS,
 ) -> SessionStore:
     """Open it; tables are made where there are none.  `clock`, for tests, in place of the database's; `steady`: what it
-    is compared with (None: the machine's steady clock, or `clock` where that is given); `durability`: what a commit
-    survives.
+    is compared with (None: the machine's steady clock, or `clock` where that is given); `boot` of that clock (None: the
+    machine's, if the clock is); `durability`: what a commit survives.
 
     Waits for the database: call it in a thread where a loop is running.  Raises `ConfigurationError` where it cannot be
     reached or used (no password is shown), `StoreUnavailable` where it is busy.
     """
+    if boot is None:
+        boot = read_boot_id() if clock is None and steady is None else ""
     identity = secrets.token_bytes(16)
     path = path_of(store)
     database: SessionDatabase
@@ -394,7 +397,7 @@ def open_session_store(
         database = SqliteSessions(path, busy_s, identity=identity, durability=durability, **given)
     else:
         database = _open_postgres(str(store), busy_s, clock, identity, durability)
-    return SessionStore(database, page, TimeWatch(database.where, steady or clock or steady_ns))
+    return SessionStore(database, page, TimeWatch(database.where, steady or clock or steady_ns, boot=boot))
 
 
 def path_of(store: str | Path) -> Path | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from statemachines.drivers.clock import Clock, steady_ns
-from statemachines.persistent_sessions.store_time import Steady, StoreTime, next_time, time_of_read
+from statemachines.persistent_sessions.store_time import Steady, StoreTime, find_new_lead, next_time, time_of_read
 
 logger = logging.getLogger("gapless")
 
@@ -15,7 +15,7 @@ SAY_AGAIN_NS: Final = 60_000_000_000
 """While ages stand still it is said again after that."""
 
 STOPPED: Final = (
-    "%s: its clock has been set ahead by %.0f s while nodes ran: nothing expires and nothing is deleted for its age, "
+    "%s: its clock has been set ahead by %.0f s: nothing expires and nothing is deleted for its age, "
     "until the clock is set back, or you run `gapless sessions accept-clock --store ...` (no age counts what the clock "
     "has leapt over)"
 )
@@ -28,15 +28,39 @@ UNUSED: Final = (
 
 
 class TimeWatch:
-    """`where`: the store, for the log; `steady`: nanoseconds of a clock that nobody sets; `warn`: as a logger does."""
+    """`where`: the store, for the log; `steady`: nanoseconds of a clock that nobody sets; `warn`: as a logger does;
+    `boot`: of the machine, as long as that clock runs ("": unknown)."""
 
-    def __init__(self, where: str, steady: Clock = steady_ns, warn: Callable[..., object] = logger.warning) -> None:
+    def __init__(
+        self, where: str, steady: Clock = steady_ns, warn: Callable[..., object] = logger.warning, boot: str = ""
+    ) -> None:
+        self.boot = boot
+        self._noted_ns: int | None = None
+        self._is_new = True
         self._where = where
         self._steady = steady
         self._warn = warn
         self._known: Steady | None = None
         self._said_ns = 0
         self._is_stopped = False
+
+    @property
+    def is_new(self) -> bool:
+        """It has not looked yet, and knows nothing of an earlier process."""
+        return self._known is None
+
+    def begin(self, lead_ns: int) -> None:
+        """A process of the same boot has seen store time so far ahead of the steady clock."""
+        self._known = Steady(lead_ns, self._steady())
+        self._noted_ns = lead_ns
+
+    def take_lead(self) -> tuple[int, ...]:
+        """The lead that is to be noted for later processes of this boot; none where it is noted."""
+        found = find_new_lead(self._known, self._noted_ns)
+        if found and self.boot:
+            self._noted_ns = found[0]
+            return found
+        return ()
 
     def commit(self, known: StoreTime, clock_ns: int) -> StoreTime:
         """The time of a commit that follows `known`, where the clock of the database shows `clock_ns`."""
@@ -63,9 +87,11 @@ class TimeWatch:
         self._known = Steady(time_ns - steady_ns, steady_ns) if known is None else known.look(time_ns, steady_ns)
 
     def _say_unused(self, known: StoreTime, clock_ns: int) -> None:
-        """At the first look: nobody can tell such a time from a clock that was set ahead meanwhile."""
-        passed_ns = clock_ns - known.time_ns
-        if self._known is None and known.time_ns and passed_ns > UNUSED_NS:
+        """At the first look: unless the machine runs since, nobody can tell such a time from a clock that was set ahead
+        meanwhile."""
+        passed_ns = time_of_read(known, clock_ns, self._expected_ns(self._steady())) - known.time_ns
+        is_first, self._is_new = self._is_new, False
+        if is_first and known.time_ns and passed_ns > UNUSED_NS:
             self._warn(UNUSED, self._where, passed_ns / UNUSED_NS)
 
     def _say(self, found: StoreTime, steady_ns: int) -> None:

@@ -12,7 +12,7 @@ from statemachines.drivers.persistent_sessions.host_request import DueWill, DueW
 from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.kernel import life_number, life_of, node_of
 from statemachines.persistent_sessions.life_request import OpenSession
-from statemachines.persistent_sessions.will import StoredWill, due_after, due_at_connect, due_at_end
+from statemachines.persistent_sessions.will import StoredWill, due_after, due_at_end
 
 DUE_MAX: Final = 100
 """Wills that are read at once to be sent."""
@@ -24,6 +24,7 @@ PUT: Final = (
 OF_SESSION: Final = "SELECT connection, delay_ms, due_ns FROM @wills WHERE session = :session"
 SET_DUE: Final = "UPDATE @wills SET due_ns = :due_ns WHERE connection = :connection"
 DELETE: Final = "DELETE FROM @wills WHERE connection = :connection"
+DROP_EARLY: Final = "DELETE FROM @wills WHERE session = :session AND due_ns > :now_ns"
 TAKE: Final = f"{DELETE} AND due_ns > 0"
 OF_NODE: Final = (
     "SELECT wills.connection, wills.delay_ms, sessions.expiry_ms, sessions.seen_ns FROM @wills AS wills"
@@ -49,22 +50,16 @@ def put_will(sql: Sql, opened: OpenSession, will: SessionWill) -> None:
     )  # fmt: skip
 
 
-def settle_wills(sql: Sql, session: bytes, expiry_ms: int, ended_ns: int) -> None:
-    """A connection takes the session, of which the one before ended then: a will that is not due is not sent."""
-    for row in sql.all(OF_SESSION, session=session):
-        will = StoredWill(*row)
-        due_ns = due_at_connect(will, expiry_ms, ended_ns, sql.now_ns)
-        if due_ns is None:
-            drop_will(sql, will.connection)
-        else:
-            sql.run(SET_DUE, connection=will.connection, due_ns=due_ns)
+def settle_wills(sql: Sql, session: bytes) -> None:
+    """A connection takes the session, and the one before has ended: a will that is not due is not sent."""
+    sql.run(DROP_EARLY, session=session, now_ns=sql.now_ns)
 
 
-def end_wills(sql: Sql, session: bytes, expiry_ms: int) -> None:
-    """The connection of the session ends now, and the session outlives it by so long (0: not at all)."""
+def end_wills(sql: Sql, session: bytes, expiry_ms: int, ended_ns: int) -> None:
+    """The connection of the session ended then, and the session outlives it by so long (0: not at all)."""
     for row in sql.all(OF_SESSION, session=session):
         will = StoredWill(*row)
-        sql.run(SET_DUE, connection=will.connection, due_ns=due_at_end(will, expiry_ms, sql.now_ns))
+        sql.run(SET_DUE, connection=will.connection, due_ns=due_at_end(will, expiry_ms, ended_ns))
 
 
 def drop_will(sql: Sql, connection: bytes) -> None:

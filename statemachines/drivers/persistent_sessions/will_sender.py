@@ -12,7 +12,14 @@ from typing import Final
 
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import steady_ns
-from statemachines.drivers.persistent_sessions.host_request import DropWill, DueWill, DueWills, EndWills, FindDueWills
+from statemachines.drivers.persistent_sessions.host_request import (
+    DropWill,
+    DueWill,
+    DueWills,
+    EndWills,
+    FindDueWills,
+    ReadStoreTime,
+)
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.rate_limited_log import RateLimitedLog
@@ -37,7 +44,9 @@ class WillSender:
         while True:
             self._server.session_ended.clear()
             due: DueWills = await self._desk.ask(FindDueWills())
-            await asyncio.gather(*map(self._settle, due.wills))
+            if due.wills:
+                since_ns = await self._desk.ask(ReadStoreTime())
+                await asyncio.gather(*(self._settle(one, since_ns) for one in due.wills))
             if due.has_ended:
                 await self._desk.ask(EndWills())
             elif not due.wills:
@@ -45,8 +54,9 @@ class WillSender:
                     async with asyncio.timeout(LOOK_S):
                         await self._server.session_ended.wait()
 
-    async def _settle(self, due: DueWill) -> None:
-        """Publish it, or delete it if its client may not publish it (PS-450)."""
+    async def _settle(self, due: DueWill, since_ns: int) -> None:
+        """Publish it behind what its client has published (PS-521), or delete it if its client may not publish it
+        (PS-450)."""
         allowed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._authority.check(due.will.identity, "publish", due.client, due.will.topic, allowed.set_result)
         if not await allowed:
@@ -56,5 +66,5 @@ class WillSender:
             await self._desk.ask(DropWill(due.connection))
             return
         stored = asyncio.Event()
-        self._server.publish_will(due, stored.set)
+        self._server.publish_will(due, since_ns, stored.set)
         await stored.wait()

@@ -1,4 +1,4 @@
-"""`gapless group`: declare a group of consumers, or destroy it."""
+"""`gapless group`: declare a group of consumers, list those of a store, or destroy one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import typer
 
 from statemachines.drivers.shared_subscriptions.node_commands import Config, Start, Store, read_configuration
 from statemachines.drivers.signals import log_plainly, run_without_waiting
+from statemachines.wire import quote_for_log
 
-app = typer.Typer(no_args_is_help=True, help="Declare a group of consumers, or destroy it.")
+app = typer.Typer(no_args_is_help=True, help="Declare a group of consumers, list those of a store, or destroy one.")
 
 Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="$shared/GROUP/FILTER")]
 
@@ -42,6 +43,17 @@ def declare(
     begins = "the beginning" if told.start_ns == 0 else f"{told.start_ns} ns of store time"
     says = f"{subscription}: {'was declared already' if told.found else 'declared'}, from {begins} on"
     print(f"{says}, in relaxed order" if told.order == "relaxed" else says)
+
+
+@app.command(name="list")
+def show_groups(store: Store) -> None:
+    """List the groups of a store, whoever declared them, with their order and the host that leads them."""
+    from statemachines.drivers.shared_subscriptions.groups import list_groups
+
+    log_plainly()
+    found = asyncio.run(run_without_waiting(list_groups(store=store)))
+    for line in [one.describe() for one in found] or ["no group is declared"]:
+        print(quote_for_log(line))
 
 
 @app.command()

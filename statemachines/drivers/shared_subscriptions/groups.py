@@ -2,6 +2,8 @@
 
 declared = await declare("$shared/workers/#", store="messages.db", start="beginning")
 await destroy("$shared/workers/#", store="messages.db")
+for group in await list_groups(store="messages.db"):
+    print(group.subscription, group.order, group.leader)
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from statemachines.shared_subscriptions.group import (
     order_of,
     start_of,
 )
+from statemachines.shared_subscriptions.group_listing import GroupListing, ListedGroup
 from statemachines.shared_subscriptions.group_store import (
     Commit,
     Committed,
@@ -82,6 +85,19 @@ async def destroy(
     return await _operate(subscription, store, configuration, Destroy(), GroupDestroyed)
 
 
+async def list_groups(*, store: str | Path) -> list[ListedGroup]:
+    """All groups of the store, by their subscriptions, whoever declared them: applications, `gapless group declare`,
+    and MQTT clients that subscribe to `$share/GROUP/FILTER`.
+
+    Raises `ConfigurationError` where the store is a file that is not there, or cannot be read now."""
+    listing = GroupListing()
+    async with _open_groups("groups", store) as groups:
+        while listing.request is not None:
+            (answer,) = await groups.ask(listing.request)
+            listing = listing.take(answer)
+    return sorted(listing.found, key=lambda one: one.subscription)
+
+
 class ParkedStream(msgspec.Struct, frozen=True):
     """A stream that is given to nobody: its message `offset` was handed over `count` times and not acknowledged."""
 
@@ -94,6 +110,7 @@ class ParkedStream(msgspec.Struct, frozen=True):
 
 async def list_parked(subscription: str, *, store: str | Path) -> list[ParkedStream]:
     """The parked streams of the group of `subscription`, by their names."""
+    parse_filter(subscription)
     async with _open_groups(subscription, store) as groups:
         found = [(stream, stored) async for stream, stored in _scan_failing(groups, subscription)]
     return [_show_parked(stream, stored) for stream, stored in found]
@@ -105,6 +122,7 @@ async def skip(subscription: str, stream: str, *, store: str | Path) -> ParkedSt
 
     Raises `ConfigurationError` where the stream is not parked.
     """
+    parse_filter(subscription)
     async with _open_groups(subscription, store) as groups:
         found = {name: stored async for name, stored in _scan_failing(groups, subscription)}
         if stream not in found:
@@ -121,12 +139,11 @@ async def skip(subscription: str, stream: str, *, store: str | Path) -> ParkedSt
 
 
 @asynccontextmanager
-async def _open_groups(subscription: str, store: str | Path) -> AsyncIterator[GroupStore]:
-    parse_filter(subscription)
+async def _open_groups(who: str, store: str | Path) -> AsyncIterator[GroupStore]:
     path = path_of(store)
     if path is not None and not path.exists():
         raise ConfigurationError("store", str(path), "there is no such file, so there is no group in it")
-    groups, streams = await open_store_patiently(open_stores, store, who=subscription)
+    groups, streams = await open_store_patiently(open_stores, store, who=who)
     try:
         yield groups
     finally:

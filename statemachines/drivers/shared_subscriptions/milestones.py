@@ -31,8 +31,8 @@ from statemachines.wire import quote_for_log
 
 logger = logging.getLogger("gapless")
 
-LATE: Final = 1.5
-"""A claim that is renewed after so many heartbeats, or more, is renewed late."""
+LATE: Final = 0.5
+"""A claim that is renewed after this part of `claim_ttl`, or more, is renewed late."""
 
 LINES_MAX: Final = 200
 """Lines about members within `WINDOW_NS`: who comes and goes without end fills no disk, and hides nothing else."""
@@ -97,7 +97,7 @@ class Milestones:
             return
         times = record.configuration
         since_ms = (now_ns + times.claim_by_own_clock_ns() - end_ns) / MS
-        if since_ms >= LATE * times.claim_heartbeat_ms:
+        if since_ms >= LATE * times.claim_ttl_ms:
             late = "renewed its claim late, %.1f s after the last time, of %.1f s; its store is slow, or it stood still"
             self._say(record, late, since_ms / 1_000, times.claim_ttl_ms / 1_000)
 

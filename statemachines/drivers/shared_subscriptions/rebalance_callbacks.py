@@ -29,14 +29,13 @@ REVOKED: Final = "on_revoked"
 LOST: Final = "on_lost"
 
 RAISED: Final = "%s: %s raised for stream %s (%d streams); the session goes on without it"
-WAITS: Final = "%s: %s for stream %s (%d streams) has not returned for %.1f s; nothing is handed over until it does"
-CUT_OFF: Final = "%s: %s for stream %s (%d streams) has not returned for %.1f s: cancelled, the streams are gone by now"
+CUT_OFF: Final = "%s: %s for stream %s (%d streams) has not returned for %.1f s; the session cancels it and goes on"
 BLOCKED: Final = "%s: %s for stream %s (%d streams) kept the loop for %.1f s; use async def, or a thread"
 
 
 class RebalanceCallbacks:
     """`callbacks` by name (None: the application does not care); `limit_s`: how long a stream that is taken back is
-    waited for, and so how long a callback about it may take."""
+    waited for, and so how long a callback may take."""
 
     def __init__(self, callbacks: dict[str, Callback | None], limit_s: float) -> None:
         self.node = ""
@@ -46,7 +45,6 @@ class RebalanceCallbacks:
         self._callbacks = {name: callback for name, callback in callbacks.items() if callback is not None}
         self._limit_s = limit_s
         self._queue: deque[tuple[str, list[str]]] = deque()
-        self._granted: set[str] = set()
         self._last: SessionRecord | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -77,7 +75,6 @@ class RebalanceCallbacks:
             if left is not None and left.grant and (found is None or left.grant != found.grant):
                 if found is not None:
                     self._note_end(before, event.owner, event.stream)
-                self._granted.add(event.stream)
                 self._say(GRANTED, event.stream)
         elif found is not None and left is not None and left.finishing and left.grant and not found.finishing:
             self._say(REVOKED, event.stream)
@@ -85,7 +82,6 @@ class RebalanceCallbacks:
     def _note_end(self, before: SessionRecord, owner: str, stream: str) -> None:
         """The grant is over: in order if it was to be finished, and nothing of it was in hand any more."""
         reading = before.readings.get(reading_key(owner, stream))
-        self._granted.discard(stream)
         if reading is None or not reading.grant:
             return
         if self.is_leaving and not reading.finishing:
@@ -136,25 +132,18 @@ class RebalanceCallbacks:
         try:
             found = self._callbacks[name](streams)
             if inspect.isawaitable(found):
-                await self._wait(name, streams, asyncio.ensure_future(found))
+                await self._wait(said, asyncio.ensure_future(found))
             elif loop.time() - began > self._limit_s:
                 logger.warning(BLOCKED, *said, loop.time() - began)
         except Exception:
             logger.exception(RAISED, *said)
 
-    async def _wait(self, name: str, streams: tuple[str, ...], call: asyncio.Future[None]) -> None:
-        """A grant is not served before its callback has returned; the end of one does not wait for it."""
-        turns, said_at = 0, 1
+    async def _wait(self, said: tuple[str, str, str, int], call: asyncio.Future[None]) -> None:
+        """Nothing is handed over before a callback has returned, so none may take longer."""
         try:
-            while not (await asyncio.wait([call], timeout=self._limit_s))[0]:
-                turns += 1
-                is_needed = name == GRANTED and not self._granted.isdisjoint(streams)
-                if turns == said_at or not is_needed:
-                    said_at = 2 * turns
-                    words = WAITS if is_needed else CUT_OFF
-                    logger.warning(words, self.node, name, streams[0], len(streams), turns * self._limit_s)
-                if not is_needed:
-                    return
+            if not (await asyncio.wait([call], timeout=self._limit_s))[0]:
+                logger.warning(CUT_OFF, *said, self._limit_s)
+                return
             if call.cancelled():
                 raise RuntimeError("the callback was cancelled")
             call.result()

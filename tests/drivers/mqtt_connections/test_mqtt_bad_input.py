@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 import ssl
+from contextlib import AsyncExitStack
 
 import pytest
 from mqtt_socket import MqttSocket, mqtt_node, run
@@ -44,7 +45,6 @@ from statemachines.mqtt_connections.takeover_limit import CLIENTS_MAX, PERIOD_NS
     [
         (b"\x82\x05\x00\x01\x00\x00\x00", 0x81),
         (b"\x30\xff\xff\x7f", 0x95),
-        (encode(ConnectPacket("c"), 5), 0x82),
         (encode(PublishPacket("t", b"", 1, packet_id=1), 5).replace(b"t", b"#"), 0x90),
         (b"\xf0\x00", 0x82),
         (b"\x36\x05\x00\x01t\x00\x01", 0x81),
@@ -63,6 +63,30 @@ def test_a_violation_is_answered_by_its_reason_code_and_the_node_stays_up(store,
     with caplog.at_level(logging.WARNING, "gapless"):
         run(main())
     assert len([one for one in caplog.records if "was cut off" in one.message]) <= 1
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_MQ_171_an_acknowledgement_of_another_kind_and_a_second_connect_end_the_connection_unsaid(
+    store, version, caplog
+):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as good:
+            await good.connect("good")
+            for answer in (PubcompPacket, PubrecPacket):
+                async with MqttSocket(node.address, version) as bad:
+                    await bad.connect("bad")
+                    assert await bad.ask(SubscribePacket(1, (TopicSubscription("t", 1),))) == SubackPacket(1, (1,))
+                    assert await good.ask(PublishPacket("t", b"x", 1, packet_id=1)) == PubackPacket(1)
+                    packet = await bad.read()
+                    assert await bad.ask(answer(packet.packet_id)) is None
+            async with MqttSocket(node.address, version) as bad:
+                await bad.connect("bad")
+                assert await bad.ask(ConnectPacket("bad", bad.version)) is None
+            assert await good.ask(PingreqPacket()) == PingrespPacket()
+
+    with caplog.at_level(logging.WARNING, "gapless"):
+        run(main())
+    assert len([one for one in caplog.records if "was cut off: a packet came that may not" in one.message]) == 1
 
 
 def test_random_bytes_end_their_connection_alone_and_are_one_line_in_the_log(store, caplog):
@@ -174,6 +198,25 @@ def test_users_of_a_file_connect_and_nobody_else(store, tmp_path, monkeypatch):
             users.reload()
             async with MqttSocket(node.address) as client:
                 assert (await client.connect(user_name="bob", password=b"secret")).reason_code == 0
+
+    run(main())
+
+
+def test_a_wrong_password_is_answered_late_and_keeps_nobody_out(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(mqtt_session, "REFUSED_S", 3_600.0)
+    path = tmp_path / "users"
+    path.touch(0o600)
+    path.write_text(hash_password("ann", "secret") + "\n")
+
+    async def main():
+        async with mqtt_node(store, users=PasswordFile(path)) as node, AsyncExitStack() as stack:
+            guessing = [await stack.enter_async_context(MqttSocket(node.address)) for _ in range(20)]
+            for number, one in enumerate(guessing):
+                one.send(ConnectPacket("g", user_name="ann", password=b"guess %d" % number))
+            for _ in range(3):
+                async with MqttSocket(node.address) as client:
+                    assert (await client.connect(user_name="ann", password=b"secret")).reason_code == 0
+            assert not any(one.reader._buffer or one.reader.at_eof() for one in guessing)
 
     run(main())
 

@@ -301,3 +301,33 @@ def test_PS_481_an_mqtt_publisher_that_connects_to_another_node_keeps_its_order(
             assert [int((await receive(client)).payload) for _ in range(12)] == list(range(12))
 
     run(main())
+
+
+def test_MQ_172_an_acknowledgement_that_a_stopping_node_has_not_read_is_taken(store):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as publisher:
+            await publisher.connect("p")
+            client = await MqttSocket(node.address).__aenter__()
+            await client.connect(clean_start=False, properties=KEPT)
+            await subscribe(client)
+            await publish(publisher, b"x")
+            assert (await client.read()).payload == b"x"
+            client.send(PubackPacket(1))  # the block ends here: the node stops before it has read this
+        assert await client.read() == DisconnectPacket(0x8B)
+        client.writer.close()
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            assert (await client.connect(clean_start=False, properties=KEPT)).session_present
+            assert await client.ask(PingreqPacket()) == PingrespPacket()
+
+    run(main())
+
+
+def test_a_payload_format_that_the_standard_does_not_define_is_passed_on(store):
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect()
+            await subscribe(client, qos=0)
+            client.send(PublishPacket("t/1", b"x", properties=PacketProperties(payload_format=237)))
+            assert (await client.read()).properties.payload_format == 237
+
+    run(main())

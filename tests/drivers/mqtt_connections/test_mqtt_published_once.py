@@ -79,6 +79,30 @@ def test_PS_475_PS_477_what_a_node_began_is_finished_before_the_publisher_is_acc
     run(main())
 
 
+def test_PS_521_what_another_node_began_comes_behind_what_its_publisher_published_there(store):
+    """The nodes are not linked, so what the other stores is found in the database alone."""
+
+    async def main():
+        async with mqtt_node(store, "a") as here, mqtt_node(store, "b") as there, MqttSocket(here.address) as reader:
+            await reader.connect("reader")
+            await subscribe(reader)
+            assert await reader.ask(PublishPacket("t/1", b"live", 1, packet_id=1)) == PubackPacket(1)
+            assert await receive(reader) == b"live"
+            async with MqttSocket(there.address) as client:
+                await client.connect(**KEPT)
+                for number in (1, 2):
+                    packet = PublishPacket("t/1", b"%d" % number, 1, packet_id=number)
+                    assert await client.ask(packet) == PubackPacket(number)
+                (life,) = [one.record for one in list_lives(there)]
+                kept = PublisherPacket(life.session, life.token, 5)
+                await there._node._desk.ask(PutMessage("gone/1", "t/1", b"3", 2, packet=kept))
+            async with MqttSocket(here.address) as again:
+                await again.connect(**KEPT)
+                assert [await receive(reader) for _ in range(3)] == [b"1", b"2", b"3"]
+
+    run(main())
+
+
 def list_lives(node):
     """The lives of the sessions that are connected there."""
     host = node._node.machines

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from mqtt_socket import MqttSocket, mqtt_node, run
 
+from statemachines.drivers.persistent_sessions.operator_request import KickClient
+from statemachines.drivers.persistent_sessions.will_sender import WillSender
 from statemachines.mqtt_codec import (
     DisconnectPacket,
     PacketProperties,
@@ -93,5 +97,30 @@ def test_MQ_122_a_will_with_a_delay_is_not_sent_for_a_client_that_comes_back_at_
                 async with MqttSocket(other.address) as later:  # one whose delay ends behind that of the other
                     await later.connect("d", properties=KEPT, will=will(b"later", 2))
                 assert await receive(watcher) == b"later"
+
+    run(main())
+
+
+def test_PS_521_a_will_comes_behind_what_its_client_published_at_another_node(store, monkeypatch):
+    """The nodes are not linked, so what the other stores is found in the database alone."""
+
+    async def main():
+        async with mqtt_node(store, "a") as here, mqtt_node(store, "b") as there, MqttSocket(here.address) as watcher:
+            settle = WillSender._settle
+
+            async def settle_here(self, *due):
+                await (settle(self, *due) if self._server is here._node._reception else asyncio.Event().wait())
+
+            monkeypatch.setattr(WillSender, "_settle", settle_here)
+            await watch(watcher)
+            await mark(watcher, b"live")
+            assert await receive(watcher) == b"live"
+            async with MqttSocket(there.address) as client:
+                await client.connect("c", clean_start=False, will=will(b"gone"), properties=KEPT)
+                for number in range(3):
+                    await mark(client, b"%d" % number)
+                await here._node._desk.ask(KickClient("c"))
+                here._node._reception.session_ended.set()
+            assert [await receive(watcher) for _ in range(4)] == [b"0", b"1", b"2", b"gone"]
 
     run(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from session_databases import SECOND, Clock, connect
 from session_moves import queued
 
@@ -76,6 +77,53 @@ def test_PS_464_time_in_which_nothing_ran_is_said_before_anything_is_deleted(url
         assert caplog.text.count("nobody has written to it for") == 1
         assert "for 2" in caplog.text
         caplog.clear()
+
+
+@pytest.mark.parametrize(("boot", "is_gone"), [("one", False), ("another", True)])
+def test_PS_524_a_leap_while_nothing_runs_is_seen_by_the_next_process_of_the_same_boot(
+    sqlite_url, caplog, boot, is_gone
+):
+    """All nodes are killed, and the clock is set ahead before one starts again."""
+    clock, steady = Clock(), Clock()
+
+    def use(work, boot="one"):
+        async def body():
+            store = open_session_store(sqlite_url, clock=clock, steady=steady, boot=boot)
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(body())
+
+    async def begin(store):
+        connected = await connect(store, "s1", "c", expiry_ms=HOUR_MS)
+        await store.ask(LeaveSession("c", "s1", connected.token, HOUR_MS))
+
+    use(begin)
+    passes(clock, steady, 600 * SECOND)
+    clock.now += DAY
+    clients, _, expired = use(gone, boot)
+    assert (clients, expired) == ((["c"], True) if is_gone else ([], False))
+    assert ("set ahead by 86400 s" in caplog.text) == (not is_gone)
+    assert ("nobody has written to it" in caplog.text) == is_gone
+
+
+def test_PS_524_time_in_which_nothing_ran_counts_in_the_same_boot(sqlite_url, caplog):
+    clock, steady = Clock(), Clock()
+
+    async def use(work):
+        store = open_session_store(sqlite_url, clock=clock, steady=steady, boot="one")
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    asyncio.run(use(lambda store: connect(store, "s1", "c", expiry_ms=HOUR_MS)))
+    passes(clock, steady, 7_200 * SECOND)
+    assert asyncio.run(use(gone))[0] == ["c"]
+    assert "nobody has written to it for 2" in caplog.text
+    assert "set ahead" not in caplog.text
 
 
 def passes(clock, steady, nanoseconds):

@@ -37,13 +37,17 @@ class Client:
         self.expiry_ms = expiry_s if expiry_s == NEVER else expiry_s * 1_000
         self.count, self.life = 0, 1
 
-    async def connect(self, session="s1", delay_s=10):
-        """Its will says which connection it is of."""
+    async def lock(self):
         self.count += 1
-        self.session = session
         owner = f"{incarnation(self.node, self.life)}/{self.count}"
         (locked,) = await self.store.ask(LockClient("c", owner, 500))
         assert isinstance(locked, ClientLocked)
+        return owner, locked
+
+    async def connect(self, session="s1", delay_s=10):
+        """Its will says which connection it is of."""
+        owner, locked = await self.lock()
+        self.session = session
         self.token = locked.token
         opened = OpenSession("c", owner, locked.token, session, "", self.expiry_ms)
         will = SessionWill(f"w/{self.count}", b"gone", 1, False, None, b"", delay_s * 1_000, ANN)
@@ -119,6 +123,23 @@ def test_PS_478_at_takeover_a_will_without_delay_is_sent_and_that_of_a_session_t
         assert await client.due() == (["w/1"] if is_sent else [])
 
     run(sqlite_url, lambda store, clock: play_with_life(store, clock, play))
+
+
+@pytest.mark.parametrize("expiry_s", [NEVER, 100])
+def test_PS_522_a_client_that_locks_its_session_and_dies_leaves_no_will(url, expiry_s):
+    """The superseded connection cannot end the session any more."""
+
+    async def play(store, clock):
+        client = Client(store, clock, expiry_s=expiry_s)
+        client.life = 2
+        await client.connect()
+        clock.now += 50 * SECOND
+        await client.lock()
+        await client.leave()
+        assert await client.due(9.9) == []
+        assert await client.due(0.2) == ["w/1"]
+
+    run(url, lambda store, clock: play_with_life(store, clock, play))
 
 
 @pytest.mark.parametrize("begins_anew", [False, True])

@@ -20,6 +20,7 @@ from statemachines.drivers.shared_subscriptions import (
 from statemachines.kernel import ConfigurationError, Tell
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.group import GroupDestroyed
+from statemachines.shared_subscriptions.group_store import Commit, Properties, record_key
 from tests.drivers.shared_subscriptions.test_nodes import CALM, PATIENT, read
 
 GROUP = "$shared/g/#"
@@ -65,6 +66,40 @@ def test_scenario_2_a_group_declared_with_start_0_reads_everything_stored(tmp_pa
             assert payloads(await read(messages, 2)) == [b"one", b"two"]
 
     asyncio.run(test())
+
+
+def test_the_groups_of_a_store_are_listed_whoever_declared_them(tmp_path, capsys):
+    """With more streams than a page has, records of another group between, and one that is being destroyed."""
+
+    async def test():
+        place = Place(tmp_path)
+        await declare("$queue/#", store=place.store, order="relaxed", configuration=CALM)
+        await declare("$shared/g/orders/#", store=place.store, configuration=CALM)
+        async with place.leading(), place.consumer("consumer-1") as messages:
+            await place.publish(b"one")
+            await read(messages, 1)
+            queue, one, other = await groups.list_groups(store=place.store)
+            assert (one.subscription, one.epoch, one.order) == (GROUP, 1, "strict")
+            assert one.leader.startswith("leader-")
+            assert (queue.subscription, queue.order, queue.leader) == ("$queue/#", "relaxed", "")
+            assert other.subscription == "$shared/g/orders/#"
+        opened = await asyncio.to_thread(groups.open_stores, place.store)
+        many = tuple((record_key("g", "#", f"progress:0.0/t{number}"), 1) for number in range(2_500))
+        gone = replace(Properties(0, 1, 2, 3), destroyed=True)
+        await opened.groups.ask(Commit(1, (), (*many, (record_key("h", "a\x1b", "properties"), gone))))
+        await opened.groups.close()
+        await opened.streams.close()
+
+    asyncio.run(test())
+    assert gapless(["group", "list", "--store", str(tmp_path / "messages.db")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "$queue/#: relaxed order, led by nobody",
+        f"{GROUP}: strict order, led by nobody",
+        "$shared/g/orders/#: strict order, led by nobody",
+        "$shared/h/a\\x1b: strict order, led by nobody, is being destroyed",
+    ]
+    assert gapless(["group", "list", "--store", str(tmp_path / "none.db")]) == 2
+    assert "there is no such file" in capsys.readouterr().err
 
 
 def test_scenario_3_the_first_subscribe_declares_from_now_on(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants import swap
 
-from statemachines.drivers.mqtt_connections import mqtt_session
+from statemachines.drivers.mqtt_connections import mqtt_node, mqtt_session
 from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
 from statemachines.drivers.persistent_sessions import (
@@ -40,5 +40,6 @@ BREAKS = {
     "MQ-122": swap(life_requests, "settle_wills", lambda sql, session, expiry_ms, ended_ns: None),
     "MQ-123": swap(host_requests, "choose_routes", tuple),
     "MQ-124": swap(TakeoverLimit, "is_reached", lambda self, client_id, now_ns: False),
+    "MQ-172": swap(mqtt_node, "TURNS_TO_READ", 0),
     "MQ-125": swap(host_requests, "has_room_retained", lambda sql, asked: True),
 }

@@ -57,6 +57,7 @@ from statemachines.mqtt_connections.session_event import (
     SessionRefused,
     SessionWanted,
     TransportLost,
+    UnexpectedAnswer,
 )
 
 BOTH = pytest.mark.parametrize("version", [4, 5])
@@ -69,7 +70,7 @@ CLIENT_PACKETS = [
 CALLS = [
     MqttSessionOpened("c", True), SessionRefused(0x87), PublishStoredAs(1, 0), ReleaseStored(1), FiltersStored(1, (0,)),
     FiltersRemoved(1, (0,)), DeliveryReady(PublishPacket("t")), ReleaseReady(1), MqttSessionTaken(),
-    ServerStopping(0x8B), TransportLost(),
+    ServerStopping(0x8B), TransportLost(), UnexpectedAnswer(),
 ]  # fmt: skip
 
 
@@ -451,9 +452,7 @@ def test_MQ_53_an_expiry_that_was_none():
     assert connect().send(DisconnectPacket(0, PacketProperties(session_expiry=1))) == closed(0x82)
 
 
-@pytest.mark.parametrize(
-    "packet", [ConnectPacket("c"), AuthPacket(), ConnackPacket(), SubackPacket(1, (0,)), PingrespPacket()]
-)
+@pytest.mark.parametrize("packet", [AuthPacket(), ConnackPacket(), SubackPacket(1, (0,)), PingrespPacket()])
 def test_MQ_54_packets_that_no_client_may_send(packet):
     assert connect().send(packet) == closed(0x82)
 
@@ -532,3 +531,92 @@ def test_MQ_60_where_nothing_is_retained_that_is_said_and_refused(version):
     connack, over = client.send(ConnectPacket("c", client.version, will=WillMessage("t", b"", retain=True)))
     assert connack.reason_code == (0x9A if version == 5 else 3)
     assert isinstance(over, MqttConnectionOver)
+
+
+# -- payloads that are too large, and violations that are not answered ------------------------------------------------
+
+SMALL = replace(SETTINGS, max_payload=1)
+
+
+@BOTH
+def test_MQ_170_a_payload_that_is_too_large(version):
+    client = connect(version, settings=SMALL)
+    (told,) = client.send(PublishPacket("t", b"A"))
+    assert isinstance(told, MessagePublished)
+    assert client.send(PublishPacket("t", b"AB")) == []
+    if version == 4:
+        assert client.send(PublishPacket("t", b"AB", 2, packet_id=1)) == [over(0x97)]
+        return
+    assert client.send(PublishPacket("t", b"AB", 1, packet_id=1)) == [PubackPacket(1, 0x97)]
+    assert client.send(PublishPacket("t", b"AB", 2, packet_id=1)) == [PubrecPacket(1, 0x97)]
+    assert client.status == "connected"
+    assert not client.node.record.incoming
+
+
+def test_MQ_170_the_topic_alias_of_such_a_message_is_known_and_its_packet_id_in_use_is_still_a_violation():
+    client = connect(settings=SMALL)
+    first, second = PacketProperties(topic_alias=1), PacketProperties(topic_alias=2)
+    assert client.send(PublishPacket("t", b"AB", properties=first)) == []
+    assert client.send(PublishPacket("u", b"AB", 1, packet_id=1, properties=second)) == [PubackPacket(1, 0x97)]
+    for properties, topic in ((first, "t"), (second, "u")):
+        (told,) = client.send(PublishPacket("", b"A", properties=properties))
+        assert told.packet.topic == topic
+    client.send(PublishPacket("t", b"A", 1, packet_id=5))
+    assert client.send(PublishPacket("t", b"AB", 1, packet_id=5)) == closed(0x82)
+
+
+@BOTH
+def test_MQ_170_a_will_that_is_too_large(version):
+    code = 0x95 if version == 5 else 5
+    client = MqttClient(version, SMALL)
+    packet = ConnectPacket("c", client.version, will=WillMessage("w", b"AB"))
+    assert client.send(packet) == [ConnackPacket(False, code), MqttConnectionOver(0x95, False, 0, False)]
+    client = MqttClient(version, SMALL)
+    (asked,) = client.send(ConnectPacket("c", client.version, will=WillMessage("w", b"A")))
+    assert isinstance(asked, SessionWanted)
+
+
+@BOTH
+def test_MQ_171_a_second_connect_and_an_unexpected_acknowledgement_close_without_a_packet(version):
+    client = connect(version)
+    assert client.send(ConnectPacket("c", client.version)) == [over(0x82)]
+    assert connect(version).feed(UnexpectedAnswer()) == [over(0x82)]
+
+
+@pytest.mark.parametrize("packet", [PublishPacket("t", b"AB"), PublishPacket("t", b"AB", 1, packet_id=1)])
+def test_MQ_51_a_message_that_is_refused_for_its_payload_begins_the_keep_alive_anew(packet):
+    client = connect(settings=SMALL, keep_alive=10)
+    client.wait(10)
+    client.send(packet)
+    assert client.wait(14.9) == []
+    assert client.wait(0.2)[0] == DisconnectPacket(0x8D)
+
+
+def test_MQ_26_MQ_27_a_reason_code_from_0x80_on_refuses():
+    client = connect(4)
+    client.send(PublishPacket("t", b"A", 1, packet_id=1))
+    client.send(PublishPacket("t", b"A", 1, packet_id=2))
+    assert client.feed(PublishStoredAs(1, 0x7F)) == [PubackPacket(1)]
+    assert client.feed(PublishStoredAs(2, 0x80)) == [over(0x80)]
+
+
+@BOTH
+def test_MQ_170_a_limit_is_the_longest_payload_that_is_taken(version):
+    client = connect(version, settings=replace(SETTINGS, max_payload=3))
+    assert isinstance(client.send(PublishPacket("t", b"ABC"))[0], MessagePublished)
+    assert client.send(PublishPacket("t", b"ABCD")) == []
+    (told,) = connect(version).send(PublishPacket("t", b"A" * 1_000, 1, packet_id=1))
+    assert isinstance(told, MessagePublished)
+
+
+@BOTH
+def test_MQ_51_a_client_that_says_nothing_after_connect_is_cut_off(version):
+    client = connect(version, keep_alive=10)
+    assert client.wait(14.9) == []
+    assert client.wait(0.2)[-1] == over(0x8D)
+
+
+def test_MQ_07_the_connect_timeout_is_that_of_the_settings():
+    client = MqttClient(settings=replace(SETTINGS, connect_timeout_s=10))
+    assert client.wait(9.9) == []
+    assert client.wait(0.2) == [MqttConnectionOver(0, False, 0, False)]

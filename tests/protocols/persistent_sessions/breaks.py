@@ -8,7 +8,7 @@ from unittest.mock import patch
 from msgspec import structs
 from mutants import swap, wrap
 
-from statemachines.drivers import rate_limited_log, tcp, topic, topic_filter
+from statemachines.drivers import metrics_endpoint, rate_limited_log, tcp, topic, topic_filter
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.message_head import EMPTY, encode_head
@@ -87,6 +87,13 @@ def as_if_it_were_direct(dialect, record, given, arguments):
     """Whoever answers."""
     record.info["pooled"] = False
     return dialect.loaded_dbapi.connect(*given, **{**arguments, "options": ""})
+
+
+def hand_unbound(hand):
+    """Rows wait for nothing."""
+    return lambda server, message, unstored, handed: hand(
+        server, message, unstored, [structs.replace(one, since_ns=0) for one in handed]
+    )
 
 
 def without_ended(change_of):
@@ -313,7 +320,11 @@ BREAKS = {
     "PS-464": swap(TimeWatch, "_say_unused", lambda self, known, clock_ns: None),
     "PS-476": swap(host_requests, "is_current", lambda sql, asked: True),
     "PS-477": swap(host_requests, "read_unfinished", lambda sql, age_ms: ()),
-    "PS-478": swap(life_requests, "settle_wills", lambda sql, session, expiry_ms, ended_ns: None),
+    "PS-478": swap(life_requests, "settle_wills", lambda sql, session: None),
+    "PS-521": wrap(SessionServer, "hand", hand_unbound),
+    "PS-524": swap(sqlite, "read_lead", lambda connection, watch: None),
+    "PS-523": swap(metrics_endpoint, "CONNECTIONS_MAX", 2**20),
+    "PS-522": swap(life_requests, "end_superseded", lambda sql, client: None),
     "PS-479": swap(host_requests, "take_will", lambda sql, connection: True),
     "PS-401": wrap(writer_actions, "send_stored", tells_of_the_first),
     "PS-402": wrap(writer_actions, "number_rows", lambda number: lambda *given: number(*given)[:1]),

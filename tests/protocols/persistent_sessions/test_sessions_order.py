@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from msgspec.structs import replace
 from session_world import TIMES, Hand, marker, names, queued
 
 from statemachines.kernel import Map
+from statemachines.persistent_sessions.blocked_queue import BlockedQueue, BlockedRow
 from statemachines.persistent_sessions.message import Live, Publish
 from statemachines.persistent_sessions.request import (
     EpochRows,
@@ -19,9 +22,9 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
 )
 from statemachines.persistent_sessions.resume import RESUME
-from statemachines.persistent_sessions.resume_record import BlockedRow, CatchUpDue, ResumeRecord, ResumeSession
-from statemachines.persistent_sessions.row_merge import release_rows
-from statemachines.persistent_sessions.writer_flow_record import DONE, FENCING
+from statemachines.persistent_sessions.resume_record import CatchUpDue, ResumeRecord, ResumeSession
+from statemachines.persistent_sessions.row_merge import add_take, may_pass, release_rows
+from statemachines.persistent_sessions.writer_flow_record import DONE, FENCING, Take
 
 WIDE = replace(TIMES, receive_maximum=100)
 
@@ -120,13 +123,73 @@ def test_PS_483_rows_of_a_newer_epoch_fence_the_one_that_is_followed():
     assert one.record.blocked_rows["b"]
 
 
-def test_PS_480_an_older_row_that_is_blocked_itself_blocks_a_newer_one():
-    """Of writer b something may be missing that is older than the row of a; that row is older than the one of b."""
-    record = normal("a", "b").record
-    flows = record.flows.set("a", replace(record.flows["a"], complete_ns=200))
-    blocked = Map({"a": (BlockedRow(1, row(2, 100), 100),), "b": (BlockedRow(1, row(2, 150), 150),)})
-    record = replace(record, flows=flows, known_ns=200, blocked_rows=blocked)
-    assert release_rows(record) == (record, ())
-    flows = flows.set("b", replace(flows["b"], complete_ns=200))
-    _, takes = release_rows(replace(record, flows=flows))
-    assert [(take.writer, [one.stored_ns for one in take.rows]) for take in takes] == [("a", [100]), ("b", [150])]
+def blocked(record, **queues):
+    """With these rows that wait for all that is older, where of each writer all is taken that was stored before 100."""
+    flows = Map({name: replace(flow, complete_ns=100) for name, flow in record.flows.items()})
+    rows = {name: BlockedQueue().add(BlockedRow(1, one, one.stored_ns) for one in queue)
+            for name, queue in queues.items()}  # fmt: skip
+    return replace(record, flows=flows, known_ns=20_000, blocked_rows=Map(rows))
+
+
+def complete(record, **until_ns):
+    flows = record.flows
+    for writer, complete_ns in until_ns.items():
+        flows = flows.set(writer, replace(flows[writer], complete_ns=complete_ns))
+    return replace(record, flows=flows)
+
+
+def released(record):
+    after, takes = release_rows(record)
+    return after, [(take.writer, [one.stored_ns for one in take.rows]) for take in takes]
+
+
+def test_PS_520_of_the_rows_that_nothing_blocks_the_oldest_goes_first():
+    """Of the third writer something may be missing that is older than both rows."""
+    record = blocked(normal("a", "b", "c").record, a=[row(2, 150), row(3, 170)], b=[row(2, 140), row(3, 160)])
+    record = complete(record, a=170, b=160)
+    assert released(record) == (record, [])
+    record, takes = released(complete(record, c=145))
+    assert takes == [("b", [140])]
+    assert released(complete(record, c=200))[1] == [("a", [150]), ("b", [160])], "of b more may come before 170"
+
+
+def test_PS_520_a_row_that_comes_is_merged_with_those_that_are_blocked():
+    """Nothing older is missing, but an older row is blocked until this row comes: it completes its writer."""
+    record = complete(blocked(normal("a", "b").record, a=[row(2, 150)]), a=200)
+    newer = Take("b", 1, (row(2, 160),))
+    assert not may_pass(record, newer, None)
+    record = complete(add_take(record, newer, None), b=160)
+    assert released(record)[1] == [("a", [150]), ("b", [160])]
+    assert may_pass(replace(record, blocked_rows=Map()), newer, None)
+
+
+def test_PS_520_a_writer_is_complete_up_to_its_blocked_rows():
+    record = blocked(normal("a", "b").record, a=[row(1, 150)])
+    (holds,) = (each.holds for each in RESUME.invariants if each.clause == "PS-520")
+    assert not holds(record)
+    assert holds(complete(record, a=150))
+
+
+def count_bytes(work, *given):
+    """The memory that this takes at most while it works."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        work(*given)
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+def test_PS_520_a_row_costs_the_same_however_many_are_blocked():
+    """A copy of all the others would take 80 000 bytes."""
+    record = blocked(normal("a", "b").record, a=[row(number, 1000 + number) for number in range(1, 10_001)])
+    record = complete(record, a=11_000)
+    more = Take("a", 1, (row(10_001, 12_000),))
+    count_bytes(add_take, record, more, None)
+    assert count_bytes(add_take, record, more, None) < 8_000
+    assert released(record)[1] == []
+    assert count_bytes(release_rows, record) < 8_000, "nothing goes"
+    one_goes = complete(record, b=1_001)
+    assert released(one_goes)[1] == [("a", [1_001])]
+    assert count_bytes(release_rows, one_goes) < 8_000, "one row goes"

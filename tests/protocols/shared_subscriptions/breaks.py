@@ -391,7 +391,7 @@ BREAKS = {
     "SS-383": swap(sqlite_streams, "LAYOUT", sqlite_tables.LAYOUT._replace(upgrades={})),
     "SS-384": swap(RebalanceCallbacks, "is_settled", True),
     "SS-385": swap(RebalanceCallbacks, "_note_end", lambda self, before, owner, stream: None),
-    "SS-386": swap(rebalance_callbacks, "CUT_OFF", rebalance_callbacks.WAITS),
+    "SS-386": swap(rebalance_callbacks, "CUT_OFF", rebalance_callbacks.BLOCKED),
     "SS-387": swap(BytesInHand, "_find_room", lambda self: self._most),
     "SS-184": swap(loop_watchdog, "SAY_AGAIN_NS", 0),
     "SS-210": swap(Configuration, "_less", lambda self, *relation: None),

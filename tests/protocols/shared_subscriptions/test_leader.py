@@ -41,7 +41,9 @@ from statemachines.shared_subscriptions.message import (
 from statemachines.shared_subscriptions.plan import shares
 from statemachines.shared_subscriptions.stream_store import Append, FetchFailed, StreamStore
 
-CONFIGURATION = Configuration(claim_ttl_ms=15_000, claim_heartbeat_ms=5_000, count_deliveries=False).check()
+CONFIGURATION = Configuration(
+    claim_ttl_ms=15_000, claim_heartbeat_ms=5_000, commit_interval_ms=1_000, count_deliveries=False
+).check()
 """With a claim that outlasts what else these tests wait for."""
 GRACE_MS = CONFIGURATION.lease_by_other_clock_ns() // MS + 1
 

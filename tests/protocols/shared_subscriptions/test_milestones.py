@@ -18,7 +18,7 @@ from statemachines.shared_subscriptions.message import Disconnect, Grant, Leader
 
 SAYS = "leader-1: group g, #: "
 LATE_MS = 7_500
-"""One and a half heartbeats."""
+"""Half of a `claim_ttl`."""
 
 
 class Told(Bench):

@@ -197,10 +197,51 @@ def test_SS_408_beyond_so_many_holes_the_stream_waits(monkeypatch):
 @pytest.mark.parametrize("kind", ["returned", "acked"])
 def test_SS_408_it_is_full_with_its_last_hole(monkeypatch, kind):
     monkeypatch.setattr("statemachines.shared_subscriptions.relaxed_order.HOLES_MAX", 3)
-    holes = {"returned": {}, "acked": {}}
+    holes = {"returned": Map(), "acked": Map()}
     for count in range(5):
-        assert is_full(SimpleNamespace(**holes)) is (count >= 3)
-        holes[kind][count] = count
+        assert is_full(SimpleNamespace(fetched=9, **holes)) is (count >= 3)
+        holes[kind] = holes[kind].set(count, count)
+
+
+def bound(monkeypatch, most):
+    for module in ("relaxed_order", "acknowledged_ranges"):
+        monkeypatch.setattr(f"statemachines.shared_subscriptions.{module}.HOLES_MAX", most)
+
+
+def test_SS_408_a_stream_that_is_granted_with_all_its_holes_goes_on(monkeypatch):
+    """The holes are what is fetched first; nothing behind the last of them is, until one is filled."""
+    bound(monkeypatch, 3)
+    bench = relaxed(0, ((1, 1), (3, 3), (5, 5)), buffer=4, a=20)
+    got = []
+    for _ in range(20):
+        for one in take(bench, 1):
+            got.append(one.first)
+            ack(bench, one.first, one.last)
+    assert got == [0, 2, 4, *range(6, 20)]
+    assert bench.node.record.readings[A].progress == 20
+
+
+def test_SS_408_what_is_acknowledged_beyond_so_many_ranges_is_not_forgotten(monkeypatch):
+    bound(monkeypatch, 3)
+    bench = relaxed(buffer=16, a=40)
+    got = []
+
+    def deal():
+        for one in take(bench, 1):
+            got.append(one.first)
+            if one.first % 2 or one.failed:
+                ack(bench, one.first)
+            else:
+                nack(bench, one.first, SECOND)
+
+    for _ in range(40):
+        deal()
+    assert len(bench.node.record.readings[A].acked) > 3, "as the test supposes"
+    for second in range(2, 80):
+        wait(bench, second * SECOND)
+        deal()
+    assert bench.node.record.readings[A].progress == 40
+    assert sorted(got) == sorted([*range(40), *range(0, 40, 2)])
 
 
 def test_SS_337_where_deliveries_are_bounded_it_comes_when_nothing_else_is_in_hand():

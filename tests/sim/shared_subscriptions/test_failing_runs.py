@@ -32,7 +32,7 @@ def test_S21_what_is_set_aside_has_its_dead_letter(seed):
 
 
 @pytest.mark.parametrize(
-    ("bug", "seed"), [("letter-after-progress", 0), ("letter-before-count", 2), ("letters-repeated", 0)]
+    ("bug", "seed"), [("letter-after-progress", 0), ("letter-before-count", 2), ("letters-repeated", 2)]
 )
 def test_S21_breaks_where_a_mistake_is_planted(bug, seed):
     with plant_bug(f"shared_subscriptions/{bug}"):

@@ -1,6 +1,7 @@
-"""S3Path: a folder or file of a trace in an S3 store, read through `pyarrow.fs`.
+"""S3Path: a folder or file in an S3 store, reached through `pyarrow.fs`.
 
 Credentials, region and endpoint are those of the environment (`AWS_ACCESS_KEY_ID`, `AWS_REGION`, `AWS_ENDPOINT_URL`).
+An object appears when it is whole: the store shows nothing of an upload before its end.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from pathlib import Path, PosixPath
 from typing import Any, Final
 
 from statemachines.kernel import ConfigurationError
-from statemachines.whole_file import local_path
 
 SCHEME: Final = "s3:/"
 CONNECT_S: Final = 10
 REQUEST_S: Final = 60
 ATTEMPTS: Final = 3
+PART_BYTES: Final = 8 << 20
+"""Of an upload, so much is in memory."""
 
 
 class S3Path(PosixPath):
@@ -37,6 +39,10 @@ class S3Path(PosixPath):
         """There is an object of this name."""
         return self._kind() == "File"
 
+    def has_bucket(self) -> bool:
+        """Its bucket is there."""
+        return S3Path(self.parts[0])._kind() == "Directory" if self.parts else False
+
     def glob(self, pattern: str, **options: Any) -> Iterator[S3Path]:  # type: ignore[override]
         """The files right in the folder whose names fit."""
         from pyarrow.fs import FileSelector, FileType
@@ -49,18 +55,33 @@ class S3Path(PosixPath):
         """It is absolute."""
         return self
 
+    def unlink(self, missing_ok: bool = False) -> None:
+        """The object is no more; one that is not there is no error."""
+        if self.is_file():
+            _ask(self, lambda: file_system().delete_file(str(self)), "written")
+
+    def upload(self, path: Path) -> None:
+        """The object has the bytes of this file, in place of those that it had."""
+        from pyarrow.fs import LocalFileSystem, copy_files
+
+        def copy() -> None:
+            stores = {"source_filesystem": LocalFileSystem(), "destination_filesystem": file_system()}
+            copy_files(str(path), str(self), **stores, chunk_size=PART_BYTES, use_threads=False)
+
+        _ask(self, copy, "written")
+
     def _kind(self) -> str:
         return str(_ask(self, lambda: file_system().get_file_info(str(self))).type.name)
 
 
-def _ask(path: S3Path, request: Any) -> Any:
+def _ask(path: S3Path, request: Any, what: str = "read") -> Any:
     """What the store answers; raises `ConfigurationError`, which names the address, where it does not."""
     try:
         return request()
     except OSError as error:
         why = " ".join(str(error).split())[:200]
-        rule = f"cannot be read: {why}; look at AWS_ENDPOINT_URL, AWS_REGION and the credentials"
-        raise ConfigurationError("trace", path.address, rule) from error
+        rule = f"cannot be {what}: {why}; look at AWS_ENDPOINT_URL, AWS_REGION and the credentials"
+        raise ConfigurationError("trace" if what == "read" else "output", path.address, rule) from error
 
 
 def file_system() -> Any:
@@ -85,19 +106,11 @@ def file_system_of(path: Path) -> Any:
     return file_system() if isinstance(path, S3Path) else None
 
 
-def trace_path(path: Path | str, key: str = "trace") -> Path:
-    """A path that a trace may be read from: of this machine, or `s3://BUCKET/KEY`; raises `ConfigurationError`."""
-    text = str(path)
-    if isinstance(path, S3Path) or not text.startswith(SCHEME):
-        return path if isinstance(path, S3Path) else local_path(Path(path), key)
-    return S3Path(text.removeprefix(SCHEME).lstrip("/"))
-
-
 def show_path(path: Path) -> str:
     """As a user gives it."""
     return path.address if isinstance(path, S3Path) else str(path)
 
 
 def address_of(path: Path) -> str:
-    """What `trace_path` finds it by, in whatever process."""
+    """What `store_path` finds it by, in whatever process."""
     return path.address if isinstance(path, S3Path) else str(path.resolve())

@@ -1,0 +1,132 @@
+"""Rows about idle sessions: processor time and memory of a node whose clients only say that they live."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from time import sleep
+from typing import Final
+
+from statemachines_bench.mqtt_traffic import read_memory
+from statemachines_bench.row import Pair, Ratio, Row, Size
+
+SESSIONS: Final = 2_000
+AT_ONCE: Final = 50
+"""Clients that connect at a time."""
+
+SETTLE_S: Final = 3.0
+WATCH_S: Final = 10.0
+LEAST: Final = 0.01
+"""Percent of a core: a tick of the system's account in 100 s."""
+
+
+def allow_files() -> None:
+    """As many open files as the system lets this process have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def read_cpu_s(pid: int) -> float:
+    """Processor time that a process has taken, with all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def run_child(*command: str) -> Iterator[tuple[int, str]]:
+    """(pid, last word of the line that it begins with); it is gone when this is left."""
+    words = (sys.executable, "-m", *command)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        try:
+            assert child.stdout is not None
+            line = child.stdout.readline()
+            assert line, "a process ended"
+            yield child.pid, line.split()[-1]
+        finally:
+            child.kill()
+
+
+@contextmanager
+def run_idle(count: int) -> Iterator[tuple[int, int]]:
+    """(pid of a node with so many idle sessions, bytes of its memory before they came)."""
+    allow_files()
+    with tempfile.TemporaryDirectory(prefix="gapless-bench-") as folder, ExitStack() as stack:
+        node = ("statemachines", "node", "sessions", "--store", f"{folder}/s.db", "--name", "a", "--listen")
+        pid, address = stack.enter_context(run_child(*node, "127.0.0.1:0", "--max-connections", str(2 * count + 10)))
+        before = read_memory(pid)
+        stack.enter_context(run_child("statemachines_bench.session_idle", address, str(count)))
+        sleep(SETTLE_S)
+        yield pid, before
+
+
+def measure_cpu(count: int, watch_s: float) -> float:
+    """Percent of a core that the node takes."""
+    with run_idle(count) as (pid, _):
+        before = read_cpu_s(pid)
+        sleep(watch_s)
+        return max(LEAST, 100 * (read_cpu_s(pid) - before) / watch_s)
+
+
+def measure_memory(count: int) -> float:
+    """Bytes of the node's memory for each session."""
+    with run_idle(count) as (pid, before):
+        return max(1, read_memory(pid) - before) / count
+
+
+async def connect_all(address: str, count: int) -> None:
+    """Connect so many clients with a subscription each, say so, and stay."""
+    from statemachines.drivers.persistent_sessions import PersistentSession
+
+    sessions = [PersistentSession(f"c{number}", nodes=(address,)) for number in range(count)]
+    for place in range(0, count, AT_ONCE):
+        some = sessions[place : place + AT_ONCE]
+        await asyncio.gather(*(one.__aenter__() for one in some))
+        await asyncio.gather(*(one.subscribe(f"t/{number}") for number, one in enumerate(some, place)))
+    print("connected", flush=True)
+    await asyncio.Event().wait()
+
+
+def prepare_cpu(size: Size) -> Pair:
+    """Many sessions and one."""
+    count, watch_s = size.pick((SESSIONS, WATCH_S), (5, 0.5))
+    return Pair(partial(measure_cpu, count, watch_s), partial(measure_cpu, 1, watch_s))
+
+
+def prepare_memory(size: Size) -> Pair:
+    """Many sessions, and a twentieth of them."""
+    count = size.pick(SESSIONS, 20)
+    return Pair(partial(measure_memory, count), partial(measure_memory, count // 20))
+
+
+ROWS: Final = (
+    Row(
+        name="session-idle",
+        about=f"processor time of a node with {SESSIONS} idle sessions, each of which its client asks once a second",
+        unit="% of a core",
+        baseline_name="the same with one session",
+        prepare=prepare_cpu,
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+    Row(
+        name="session-idle-memory",
+        about=f"memory of a node for each of {SESSIONS} idle sessions with one subscription",
+        unit="bytes / session",
+        baseline_name=f"the same with {SESSIONS // 20} sessions, which share what the node takes for any",
+        prepare=prepare_memory,
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+)
+
+
+if __name__ == "__main__":
+    allow_files()
+    with suppress(KeyboardInterrupt):
+        asyncio.run(connect_all(sys.argv[1], int(sys.argv[2])))

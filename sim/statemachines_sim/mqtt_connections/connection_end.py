@@ -1,0 +1,94 @@
+"""ConnectionEnd: the server's end of one simulated MQTT connection: the machine, and the session of the drivers.
+
+It stands in the process of the client, and what it says to the node of sessions goes over the client's wire: a node
+that dies takes both with it, and what is lost between client and node is lost here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
+from statemachines.drivers.persistent_sessions.node_link import NodeLink
+from statemachines.kernel import Event, Message, Node
+from statemachines.mqtt_connections.connection import MQTT_CONNECTION
+from statemachines.mqtt_connections.connection_record import CLOSED, CONNECTED, MqttConnectionRecord, MqttSettings
+from statemachines.mqtt_connections.session_event import ServerStopping
+from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
+
+if TYPE_CHECKING:
+    from statemachines.mqtt_codec import PacketError
+
+CLIENT = "mqtt-client"
+"""Whom a connection sends packets to: the client in its process."""
+
+WITHOUT_GROUPS: Any = SimpleNamespace(groups=None, shares_streams=False)
+"""What a session asks of its node itself."""
+
+
+class SimulatedSession(MqttSession):
+    """The session of the drivers; `say` brings a message to the node of sessions."""
+
+    def __init__(self, end: Any, name: str, say: Callable[[Message], bool]) -> None:
+        super().__init__(WITHOUT_GROUPS, end, TakeoverLimit(), None, True)
+        self._name, self._bring = name, say
+
+    def enter_node(self) -> NodeLink:
+        return NodeLink(self._bring, None, lambda: None)
+
+    def leave_node(self, link: NodeLink) -> None:
+        """The client hangs up."""
+
+    def name_connection(self) -> str:
+        return self._name
+
+
+class ConnectionEnd:
+    """What `ClientStream` is over a socket.
+
+    Args:
+        node: the machine, which is in the host of the process.
+        feed: has the process feed it an event.
+        say: brings a message to the node of sessions.
+    """
+
+    def __init__(self, node: Node[Any], feed: Callable[[str, Event], None], say: Callable[[Message], bool]) -> None:
+        self.certified: frozenset[str] = frozenset()
+        self.error: PacketError | None = None
+        self.room = asyncio.Event()
+        self.farewell = ""
+        """Why the node of sessions has ended the session ("": it has not)."""
+        self._node, self._feed = node, feed
+        self.session = SimulatedSession(self, node.name, say)
+
+    @classmethod
+    def make_machine(cls, name: str, settings: MqttSettings, **given: Any) -> Node[Any]:
+        """The machine of a connection that has begun."""
+        return Node(MQTT_CONNECTION, MqttConnectionRecord(CLIENT, settings), name=name, **given)
+
+    @property
+    def record(self) -> MqttConnectionRecord:
+        """Of the machine."""
+        record: MqttConnectionRecord = self._node.record
+        return record
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether packets are taken."""
+        return self.record.status is CONNECTED
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection has ended."""
+        return self.record.status is CLOSED
+
+    def feed(self, event: Event) -> None:
+        """An event for the machine."""
+        self._feed(self._node.name, event)
+
+    def stop(self, reason_code: int) -> None:
+        """The server ends the connection."""
+        self.feed(ServerStopping(reason_code))

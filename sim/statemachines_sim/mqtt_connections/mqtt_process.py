@@ -1,0 +1,298 @@
+"""MqttProcess: what makes a simulated subscriber or publisher an MQTT client.
+
+What the client says becomes packets, which go through the codec to the machine of its connection; what the connection
+sends becomes what the client hears.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from statemachines.drivers.mqtt_connections.mqtt_session import FOREVER_S
+from statemachines.kernel import Event, Message, Outgoing
+from statemachines.mqtt_codec import (
+    ConnackPacket,
+    ConnectPacket,
+    Decoder,
+    DisconnectPacket,
+    PacketProperties,
+    PingreqPacket,
+    PubackPacket,
+    PubcompPacket,
+    PublishPacket,
+    PubrecPacket,
+    PubrelPacket,
+    SubackPacket,
+    SubscribePacket,
+    TopicSubscription,
+    UnsubackPacket,
+    UnsubscribePacket,
+    encode,
+)
+from statemachines.mqtt_codec.packet import MqttVersion
+from statemachines.mqtt_connections.client_packet import wrap_packet
+from statemachines.mqtt_connections.connection_record import MqttSettings
+from statemachines.mqtt_connections.session_event import MqttConnectionOver, TransportLost
+from statemachines.persistent_sessions.client_message import (
+    ConnectWanted,
+    Delivered,
+    Farewell,
+    LeaveWanted,
+    Ping,
+    PublishStored,
+    PublishWanted,
+    Refused,
+    Subscribed,
+    SubscribeWanted,
+    UnsubscribeWanted,
+    Welcome,
+)
+from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+from statemachines_sim.mqtt_connections.connection_end import CLIENT, ConnectionEnd
+from statemachines_sim.persistent_sessions.client_process import ClientProcess
+from statemachines_sim.persistent_sessions.publisher_process import PublisherProcess
+from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
+
+if TYPE_CHECKING:
+    from statemachines_sim.mqtt_connections.section import MqttSection
+    from statemachines_sim.world import World
+
+KEEP_ALIVE_S: Final = 10
+SETTINGS: Final = MqttSettings(expiry_max_s=FOREVER_S)
+PACKET_IDS: Final = 65_535
+V5: Final = MqttVersion.V5
+
+
+class MqttProcess(ClientProcess):
+    """`end`: of its connection (None: it has none); `older`: ends of connections that it has given up, and whose node
+    does not know that yet, by name."""
+
+    own: MqttSection
+
+    def __init__(self, world: World, node: str, number: int, own: MqttSection) -> None:
+        super().__init__(world, node, number, own)
+        self.end: ConnectionEnd | None = None
+        self.older: dict[str, ConnectionEnd] = {}
+        self._clients: dict[str, Decoder] = {}
+        self._real_network = world.network
+        outlet: Any = self
+        self._network = outlet
+
+    # -- the network ----------------------------------------------------------------------------------------------
+
+    def send(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
+        """In place of the network's: a packet of a connection is for the client of this process."""
+        if to != CLIENT:
+            self._real_network.send(node, party, to, message, now_ns)
+            return
+        packet: Any = message
+        for one in self._clients[party].feed(encode(packet.packet, V5)):
+            if party == self.connection:
+                self.take_packet(one)
+
+    def note_sent(self, *given: Any) -> Any:
+        """As the network's."""
+        return self._real_network.note_sent(*given)
+
+    def handle(self, sender: str, to: str, message: Message, now_ns: int) -> list[Outgoing]:
+        older = self.older.get(to)
+        if older is not None:
+            older.session.take_message(message)
+        return super().handle(sender, to, message, now_ns)
+
+    def hear(self, message: Message) -> None:
+        """The node of sessions has said something: to the session of the connection."""
+        if self.end is None:
+            return
+        if isinstance(message, Farewell):
+            self.end.farewell = message.why
+            if self.end.is_over:  # it was left, and that is done
+                self.hear_client(message)
+                return
+        self.note_message(message)
+        self.end.session.take_message(message)
+
+    def note_message(self, message: Message) -> None:
+        """What judges must know, and no packet says."""
+
+    def route_tell(self, party: str, event: Event) -> None:
+        end = self.end if party == self.connection else self.older.get(party)
+        if end is None:
+            return
+        end.session.take_tell(event)
+        if isinstance(event, MqttConnectionOver):
+            self.older.pop(party, None)
+            self.after(0, partial(self._remove, party))
+            if party == self.connection and event.reason_code:
+                self.after(0, partial(self._hang_up_from, party))
+
+    def _remove(self, party: str) -> None:
+        if party in self.host.nodes:
+            self.host.remove(party)
+        self._clients.pop(party, None)
+
+    def _hang_up_from(self, connection: str) -> None:
+        if connection == self.connection:
+            self.hang_up()
+
+    # -- the connection -------------------------------------------------------------------------------------------
+
+    def handle_close(self) -> None:
+        """The network connection is gone, and the connection hears of it."""
+        super().handle_close()
+        end, self.end = self.end, None
+        if end is not None and not end.is_over:
+            end.feed(TransportLost())
+
+    def connect(self, client: str, clean: bool, expiry_ms: int, receive_maximum: int) -> None:
+        """A connection, and CONNECT over it."""
+        name, server = self.connection, self.server
+        world = self.world
+        machine = ConnectionEnd.make_machine(
+            name, SETTINGS, now_ns=self.local_now(), observe=self._observe, check=world.judging
+        )
+        self.host.add(machine)
+        self._clients[name] = Decoder(V5)
+        self.end = ConnectionEnd(machine, self._feed, partial(self._bring, name, server))
+        expiry_s = FOREVER_S if expiry_ms < 0 else expiry_ms // 1_000
+        properties = PacketProperties(session_expiry=expiry_s, receive_maximum=receive_maximum)
+        self.give_packet(ConnectPacket(client, V5, clean, KEEP_ALIVE_S, properties=properties))
+
+    def give_packet(self, packet: Any) -> None:
+        """The client sends it."""
+        end = self.end
+        if end is None or not (end.is_connected or isinstance(packet, ConnectPacket)):
+            return
+        (one,) = Decoder(None if isinstance(packet, ConnectPacket) else V5).feed(encode(packet, V5))
+        end.feed(wrap_packet(one))
+
+    def _bring(self, name: str, server: str, message: Message) -> bool:
+        """To the node of sessions, while the wire is there."""
+        if name == self.connection or name in self.older:
+            self._real_network.send(self.node, name, server, message, self._env.now)
+        return True
+
+    def _feed(self, name: str, event: Event) -> None:
+        if name in self.host.nodes:
+            self.perform(self.host.feed(name, event, self.local_now()), self._env.now)
+
+    def _observe(self, node: Any, event: Event, before: Any, step: Any, now_ns: int) -> None:
+        self._recorder.step(node, event, before, step, now_ns)
+
+    # -- what the client says and hears ---------------------------------------------------------------------------
+
+    def say(self, message: Message) -> None:
+        match message:
+            case Ping():
+                super().say(message)
+                self.give_packet(PingreqPacket())
+            case ConnectWanted(client, clean, expiry_ms, receive_maximum):
+                self.connect(client, clean, expiry_ms, receive_maximum)
+            case _:
+                self.give_packet(pack_message(message))
+
+    def hear_client(self, message: Message) -> None:
+        """The client hears this."""
+        super().hear(message)
+
+    def take_packet(self, packet: Any) -> None:
+        """The client gets it."""
+        match packet:
+            case DisconnectPacket() | ConnackPacket(reason_code=1 | 2 | 3 | 4 | 5):
+                self.hear_client(Farewell(self._find_why()))
+            case ConnackPacket(reason_code=code) if code:
+                self.hear_client(Farewell(self._find_why()))
+            case SubackPacket(packet_id=n, reason_codes=codes) | UnsubackPacket(packet_id=n, reason_codes=codes):
+                self.hear_client(Subscribed(n) if max(codes) < 0x80 else Refused(n, f"{codes}"))
+
+    def _find_why(self) -> str:
+        return (self.end.farewell if self.end is not None else "") or "lost"
+
+
+def pack_message(message: Message) -> Any:
+    """The packet that says it."""
+    match message:
+        case SubscribeWanted(n, topic_filter, qos):
+            return SubscribePacket(n, (TopicSubscription(topic_filter, qos),))
+        case UnsubscribeWanted(n, topic_filter):
+            return UnsubscribePacket(n, (topic_filter,))
+        case LeaveWanted(expiry_ms):
+            expiry = PacketProperties() if expiry_ms else PacketProperties(session_expiry=0)
+            return DisconnectPacket(0, expiry)
+        case Puback(packet):
+            return PubackPacket(packet)
+        case Pubrec(packet):
+            return PubrecPacket(packet)
+        case Pubcomp(packet):
+            return PubcompPacket(packet)
+        case PublishWanted(n, topic, payload, qos, expiry_ms):
+            expiry = PacketProperties(message_expiry=None if expiry_ms is None else -(-expiry_ms // 1_000))
+            return PublishPacket(topic, payload, qos, packet_id=n % PACKET_IDS + 1 if qos else 0, properties=expiry)
+    raise TypeError(f"no client of MQTT says {message!r}")
+
+
+class MqttSubscriber(MqttProcess, SubscriberProcess):
+    """A subscriber with one filter: a packet does not say which filter brought it.  Some connections it gives up
+    without ending them (`half_open`): its next one takes the session from them."""
+
+    def note_message(self, message: Message) -> None:
+        if isinstance(message, Welcome):
+            self._welcome_session = message.session
+
+    def hang_up(self, away_ms: int = 0) -> None:
+        end, connection = self.end, self.connection
+        is_kept = end is not None and end.is_connected and away_ms and self.chance.random() < self.own.half_open
+        if not is_kept:
+            super().hang_up(away_ms)
+            return
+        assert end is not None
+        self.older[connection], self.end = end, None  # the client is gone from it, and nobody notices
+        self.lose_node(connection, away_ms)
+
+    def take_packet(self, packet: Any) -> None:
+        match packet:
+            case ConnackPacket(session_present=present, reason_code=0):
+                self.hear_client(Welcome(self._welcome_session, present))
+            case PublishPacket():
+                (topic_filter,) = self.wanted
+                given = (packet.topic, packet.payload, topic_filter, packet.qos, packet.dup)
+                self.hear_client(Delivered(packet.packet_id, *given))
+            case PubrelPacket(packet_id=packet_id):
+                self.hear_client(Pubrel(packet_id))
+            case _:
+                super().take_packet(packet)
+
+    def hear_client(self, message: Message) -> None:
+        SubscriberProcess.hear(self, message)
+
+
+class MqttPublisher(MqttProcess, PublisherProcess):
+    """A publisher, which begins clean at each connection; of QoS 2 it hears when its packet id is free."""
+
+    has_session = True
+
+    def handle_open(self) -> None:
+        self._numbers: dict[int, int] = {}
+        self.connect(self.node, True, 0, 10)
+
+    def say(self, message: Message) -> None:
+        if isinstance(message, PublishWanted):
+            self._numbers[message.n % PACKET_IDS + 1] = message.n
+        super().say(message)
+
+    def take_packet(self, packet: Any) -> None:
+        match packet:
+            case ConnackPacket(reason_code=0):
+                PublisherProcess.handle_open(self)
+            case PubackPacket() | PubrecPacket() if packet.reason_code >= 0x80:
+                self.hear_client(Refused(self._numbers[packet.packet_id], f"{packet.reason_code}"))
+            case PubackPacket(packet_id=packet_id) | PubcompPacket(packet_id=packet_id):
+                self.hear_client(PublishStored(self._numbers[packet_id]))
+            case PubrecPacket(packet_id=packet_id):
+                self.give_packet(PubrelPacket(packet_id))
+            case _:
+                super().take_packet(packet)
+
+    def hear_client(self, message: Message) -> None:
+        PublisherProcess.hear(self, message)

@@ -1,0 +1,61 @@
+"""SessionMetrics: what a node of sessions counts, for `MetricsEndpoint`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from statemachines.drivers.metrics_endpoint import Metric, MetricsEndpoint
+from statemachines.drivers.tcp import parse_address
+from statemachines.persistent_sessions.session_load import measure_load
+from statemachines.persistent_sessions.times import MS
+
+if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.session_node import SessionNode
+
+
+def read_metrics(node: SessionNode) -> list[Metric]:
+    """What it has in hand, and what it has counted since it began."""
+    host = node.machines
+    load = measure_load(map(host.resume_of, host.owners))
+    writing = sum(len(host.nodes[party].record.inbox) for party in host.writers.values())
+    return [
+        Metric("sessions_connected", "gauge", "clients whose sessions this node has", len(host.owners)),
+        Metric("sessions_resumed", "gauge", "sessions that this node delivers", load.resumed),
+        Metric("messages_in_flight", "gauge", "sent and not acknowledged", load.in_flight),
+        Metric("messages_queued", "gauge", "read, and waiting for a client", load.queued),
+        Metric("rows_blocked", "gauge", "read, and waiting for older rows", load.blocked),
+        Metric("rows_unwritten", "gauge", "handed over, and waiting for a writer", writing),
+        Metric("requests_waiting", "gauge", "requests that wait for the store", len(node.request_queue)),
+        Metric("store_silent_seconds", "gauge", "how long the store owes an answer", silent_s(node)),
+        Metric(
+            "messages_dropped",
+            "counter",
+            "dropped since sessions had more waiting than they may",
+            node.messages_dropped,
+        ),
+    ]
+
+
+def find_trouble(node: SessionNode) -> str:
+    """Why it serves nobody ("": it does)."""
+    return f"the store has not answered for {silent_s(node):.1f} s" if node.reception.is_cut_off else ""
+
+
+def silent_s(node: SessionNode) -> float:
+    """How long the store owes an answer."""
+    return node.request_queue.silent_ns / MS / 1_000
+
+
+@asynccontextmanager
+async def watch_node(node: SessionNode, address: str) -> AsyncIterator[None]:
+    """Its counters and its health can be read at `address` meanwhile ("": nowhere)."""
+    if not address:
+        yield
+        return
+    async with MetricsEndpoint(
+        parse_address(address), lambda: read_metrics(node), lambda: find_trouble(node)
+    ) as endpoint:
+        print("metrics at http://{}:{}/metrics".format(*endpoint.address), flush=True)
+        yield

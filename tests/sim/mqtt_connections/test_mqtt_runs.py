@@ -1,0 +1,60 @@
+"""Simulated MQTT clients: what sessions promise holds for them, and runs repeat."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from msgspec.structs import replace
+
+from statemachines.kernel import ConfigurationError
+from statemachines_sim.mqtt_connections.sim import SIM
+from statemachines_sim.scenario import find_scenario, from_plain, list_shipped_with
+from statemachines_sim.world import World
+from statemachines_spec.bug import plant_bug
+
+NAMES = sorted(list_shipped_with(SIM.name))
+PLAIN = {"name": "x", "protocol": SIM.name, "network": {"fifo": True}}
+
+
+def play(name, seed, safety_s=6.0):
+    scenario = find_scenario(f"{SIM.name}/{name}")
+    world = World(replace(scenario, phases=replace(scenario.phases, safety_s=safety_s)), seed)
+    return world, world.run()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_scenario_of_mqtt_clients_holds(name):
+    for seed in (1, 2):
+        _, outcome = play(name, seed)
+        assert outcome.is_held, outcome
+        assert outcome.tally["delivered"] > 20
+
+
+def test_sessions_are_taken_from_connections_that_stayed_open_and_handshakes_of_qos_2_are_cut():
+    world, outcome = play("lost_connections", 1, 12.0)
+    steps = Counter(row[5] for row in world.rows if row[2] == "mqtt_connections/mqtt_connection")
+    assert outcome.is_held
+    assert steps["mqtt_session_taken"] > 0
+    assert steps["transport_lost"] > 3
+    assert min(steps[one] for one in ("pubrec_message", "pubrel_message", "pubcomp_message", "release_stored")) > 10
+
+
+def test_the_same_seed_is_the_same_run_of_mqtt_clients():
+    first, second = play("lost_connections", 3, 4.0), play("lost_connections", 3, 4.0)
+    assert first[0].rows == second[0].rows
+
+
+def test_a_connection_that_acknowledges_at_once_is_found():
+    with plant_bug("mqtt_connections/acknowledged-at-once"):
+        found = [play("lost_connections", seed)[1] for seed in (1, 2, 3)]
+    assert not all(one.is_held for one in found)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [({"qos": [0]}, "must not have 0"), ({"filters": 2}, "must be 1"), ({"half_open": 2}, "half_open")],
+)
+def test_a_scenario_that_cannot_be_is_refused(keys, said):
+    with pytest.raises(ConfigurationError, match=said):
+        from_plain({**PLAIN, "mqtt_connections": keys}).check()
