@@ -204,7 +204,7 @@ def _judge_file(path: Path, lookup: Any) -> Counts:
     from statemachines_reports.shared_subscriptions.assignments import judge_assignments
     from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
 
-    judges: dict[str, Callable[[Any], Any]] = {
+    judges: dict[str, Callable[[Segment], Any]] = {
         "rows": judge_rows,
         "continuity": judge_continuity,
         "assignments": judge_assignments,
