@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from statemachines.kernel import Event, Message, Node, Step, node_of
-from statemachines.trace import TraceRow, child_row, event_makers, event_row, fault_row, step_makers
+from statemachines.trace import TraceRow, child_row, event_makers, event_row, fault_row, part_rows, step_makers
 from statemachines_sim.clock import Clock
 from statemachines_sim.protocol import Watch
 
@@ -93,6 +93,9 @@ class Recorder:
             host = self._nodes_by_party[name]
             for child in step.children:
                 self.note(child_row(now_ns, host, name, child, self._data))
+        if getattr(event, "parts", None) is not None:
+            for row in part_rows(node, event, now_ns, self._data):
+                self.note(row)
         watch_step = self._watch_step
         if watch_step is not None:
             watch_step(node, event, before, step, now_ns)
