@@ -23,7 +23,7 @@ from statemachines_sim.world import World
 
 
 @contextmanager
-def write_plainly(self, watch=None, *, may_lose=False):
+def write_plainly(self, watch=None, *, may_lose=False, may_share=False):
     """As it was with statements alone."""
     self.connection.execute("BEGIN")
     try:

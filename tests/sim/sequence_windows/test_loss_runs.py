@@ -115,16 +115,16 @@ def _same_fate_for_all(network):
     """What is lost on the way to the one receiver is lost on the way to the other, too."""
     carry, fate = network._carry, {}
 
-    def carry_alike(node, packet, rule):
-        if packet[0] == "receiver-1":
+    def carry_alike(packet, rule):
+        if packet[-1] == "receiver-1":
             before = network.dropped
-            carry(node, packet, rule)
+            carry(packet, rule)
             fate["lost"] = network.dropped > before
         elif fate["lost"]:
             network.drop(packet)
         else:
             reach, network._reach = network._reach, 0
-            carry(node, packet, rule)
+            carry(packet, rule)
             network._reach = reach
 
     network._carry = carry_alike

@@ -55,7 +55,7 @@ def test_what_is_for_the_first_reaches_either_and_what_is_for_the_second_that_on
     (first,), second = world.earlier_lives["consumer-1"], world.processes["consumer-1"]
     heard = []
     for process in (first, second):
-        process.receive = lambda packet, process=process: heard.append((process.life, packet[2], packet[-1] % 2))
+        process.receive = lambda packet, process=process: heard.append((process.life, packet[4], packet[5] % 2))
     world.run(until_ns=9 * S)
     of_first = {(life, odd) for life, to, odd in heard if to.startswith(f"{first.life}/")}
     assert of_first == {(first.life, 1), (second.life, 0)}
