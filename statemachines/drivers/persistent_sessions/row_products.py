@@ -33,12 +33,12 @@ Place = tuple[bytes, int, int]
 
 
 class RowProduct:
-    """Rows of `writer`: each of the `hands`, in their order, for each of the sessions at `places`."""
+    """Rows of `writer`: each of the `hands`, in their order, for each of the sessions that `starts` says."""
 
     def __init__(self, writer: bytes, hands: tuple[Hand, ...]) -> None:
         self.writer = writer
         self.hands = hands
-        self.places: list[Place] = []
+        self.starts: list[Place] = []
 
 
 def put_product(sql: Sql, product: RowProduct) -> None:
@@ -47,18 +47,18 @@ def put_product(sql: Sql, product: RowProduct) -> None:
         (number, message.encode(), topic_filter.encode(), qos, until_ns)
         for number, (message, topic_filter, qos, until_ns) in enumerate(product.hands)
     ]
-    if len(product.places) < SESSIONS_MIN:
+    if len(product.starts) < SESSIONS_MIN:
         rows = [
             (session, product.writer, epoch, first + number, UNDELIVERED, message, topic_filter, qos, 0, 0, 0,
              sql.now_ns, until_ns)
-            for session, epoch, first in product.places
+            for session, epoch, first in product.starts
             for number, message, topic_filter, qos, until_ns in hands
         ]  # fmt: skip
         sql.put_many(PUT_ROW, rows)
         return
     fixed = {"writer": product.writer, "time_ns": sql.now_ns}
     named = [_name_values("h", piece) for piece in _cut(hands, HANDS_MAX)]
-    for places in _cut(product.places, SESSIONS_MAX):
+    for places in _cut(product.starts, SESSIONS_MAX):
         values = fixed | _name_values("p", places)
         for piece in named:
             sql.run(_statement(len(places), len(piece) // 5), **values, **piece)

@@ -101,7 +101,7 @@ class _RangeWriter:
         product = self._products.get((writer, hands))
         if product is None:
             product = self._products[writer, hands] = RowProduct(writer, hands)
-        product.places.append((session, asked.epoch, asked.first_number))
+        product.starts.append((session, asked.epoch, asked.first_number))
         self._places[key] = place._replace(last=asked.last_number)
         self._changed[key] = None
         return RowStored(self._sql.now_ns)

@@ -8,6 +8,7 @@ from functools import partial
 from session_databases import Clock, connect
 
 from statemachines.drivers.persistent_sessions import row_products
+from statemachines.drivers.persistent_sessions.host_request import Beat
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import BeginEpoch, PutRows, RowStored
@@ -42,7 +43,7 @@ async def put_twice(opened, **writers):
             PutRows(session, writer, 1 + place % 2, to_rows(1 + (place % 3 == 0)))
             for place, session in enumerate(sessions)
         ]
-        answers = await opened.carry_out(life, batch, asked)
+        *answers, _ = await opened.carry_out(life, batch, [*asked, Beat("n1", 10_000)])
         assert all(isinstance(one, RowStored) for (one,) in answers)
 
 

@@ -238,7 +238,8 @@ async def fan_out(opened, life):
     for session in sessions:
         await connect(opened, session, session)
         await opened.ask(BeginEpoch(session, "n1"))
-    await opened.carry_out(life, 1, [PutRows(one, "n1", 1, (queued(1), queued(2))) for one in sessions])
+    rows = [PutRows(one, "n1", 1, (queued(1), queued(2))) for one in sessions]
+    await opened.carry_out(life, 1, [*rows, Beat("n1", 10_000)])  # beside it, it is no batch of rows alone
 
 
 async def share(opened):
