@@ -113,7 +113,7 @@ def load(place: str, kind: type[T], what: str) -> T:
     does not import, an attribute that is not there, or a value that is no `kind`.
     """
     module, _, attribute = place.partition(":")
-    if not module or not attribute:
+    if not module or not attribute or "/" in place or place.startswith("."):
         raise ConfigurationError(what, place, "must be module:ATTRIBUTE")
     _look_here()
     try:

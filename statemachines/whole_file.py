@@ -140,6 +140,6 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None or error.filename is not None:
+        if error.errno is None or error.filename not in (None, str(partial_of(path))):
             raise
         raise OSError(error.errno, os.strerror(error.errno), str(path)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,10 @@ class Lookup:
         self.width = max((len(fsm.lines) for fsm in family), default=0) + 1
         """A machine's part of the tables; its last line stands for every row that it does not have."""
         self.initial = np.array([self.states[str(fsm.initial.value)] for fsm in family] + [-1], np.int32)
+        self.begins = np.zeros((len(family) + 1, len(self.states) + 1), bool)
+        """[machine, state]: an instance may begin there."""
+        for fsm in family:
+            self.add_begin(fsm, fsm.initial)
         self.ends = np.zeros((len(family) + 1, len(self.states) + 1), bool)
         """[machine, state]: an instance that is there is gone, and its parent may make it again: it begins anew."""
         for child in {one.full_name: one for fsm in family for one in fsm.children}.values():
@@ -38,6 +43,10 @@ class Lookup:
         """[machine, event]: it is a timer of the machine that fires."""
         for fsm in family:
             self._fill(fsm)
+
+    def add_begin(self, fsm: Fsm[Any], state: Enum) -> None:
+        """Instances of the machine may begin in this state, too."""
+        self.begins[self.machines[fsm.full_name], self.states[str(state.value)]] = True
 
     def _fill(self, fsm: Fsm[Any]) -> None:
         machine = self.machines[fsm.full_name]

@@ -69,7 +69,7 @@ def load_own(name: str) -> Any:
     """One of `COMMANDS`."""
     module, _, attribute = COMMANDS[name].place.partition(":")
     found = getattr(import_module(module), attribute)
-    app = found if isinstance(found, typer.Typer) else typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    app = found if isinstance(found, typer.Typer) else typer.Typer(add_completion=False, rich_markup_mode=None)
     if app is not found:
         settings = OTHER_OPTIONS if COMMANDS[name].takes_others else {}
         app.command(name, context_settings=settings)(found)
@@ -79,9 +79,21 @@ def load_own(name: str) -> Any:
 def part_of(app: typer.Typer, name: str) -> Any:
     """An app as a command of ours: completion is installed for all of them together."""
     command = typer.main.get_command(app)
+    keep_listings(command)
     command.name = name
     command.params = [one for one in command.params if one.name not in COMPLETION]
     return command
+
+
+def keep_listings(command: Any) -> None:
+    """In the help of the command, and of those in it, an indented listing keeps its lines."""
+    paragraphs = [
+        f"\b\n{one}" if one and all(line.startswith(" ") for line in one.splitlines()) else one
+        for one in (command.help or "").split("\n\n")
+    ]
+    command.help = "\n\n".join(paragraphs)
+    for part in getattr(command, "commands", {}).values():
+        keep_listings(part)
 
 
 def list_contributed_commands() -> dict[str, dict[str, str]]:

@@ -25,7 +25,7 @@ class RoleGroup(TyperGroup):
         from statemachines.drivers import protocol as drivers
 
         try:
-            role = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+            role = typer.Typer(add_completion=False, rich_markup_mode=None)
             role.command(cmd_name)(drivers.command(cmd_name))
             return typer.main.get_command(role)
         except (GaplessError, ImportError) as error:
@@ -35,7 +35,7 @@ class RoleGroup(TyperGroup):
 app = typer.Typer(
     cls=RoleGroup,
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     help="Run a node as a process, in a role of some protocol: ROLE, or PROTOCOL/ROLE.",
 )
 

@@ -24,6 +24,7 @@ from api_reference import PACKAGES, list_public_names  # noqa: E402
 from command_reference import list_commands  # noqa: E402
 from configuration_reference import load_type, read_sections, unit_of, write_page  # noqa: E402
 from generated_pages import WRITERS  # noqa: E402
+from message_reference import list_messages  # noqa: E402
 from repository_pages import adapt_markdown, list_linked_files, list_pages  # noqa: E402
 from specification_pages import list_protocols  # noqa: E402
 
@@ -170,3 +171,18 @@ def test_the_specification_has_every_machine_row_clause_and_property(protocol):
         assert f"| [{one}](../{protocol}/clauses.md#{one.lower()}) | " in matrix
     for one in catalogue.properties(protocol):
         assert f"| [{one}](properties.md#{one.lower()}) | " in matrix
+
+
+def test_the_reference_of_messages_has_what_an_operator_meets():
+    texts = {
+        kind: " ".join(one.text for one in list_messages() if one.kind == kind) for kind in ("warning", "FrameError")
+    }
+    assert "waits for its store" in texts["warning"]
+    assert "refused progress" in texts["warning"], "a text that stands in a name, too"
+    assert "works on another store: {names}" in texts["FrameError"]
+
+
+def test_a_listing_in_help_keeps_its_lines_there_and_on_the_site():
+    page = WRITERS["reference/commands.md"]()
+    assert "\b" not in page
+    assert "    gapless campaign storm --trace out/on\n" in page

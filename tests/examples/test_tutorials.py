@@ -1,4 +1,4 @@
-"""docs/tutorials: each page is followed in an empty folder; its commands say what the page says, numbers apart."""
+"""docs/tutorials and operating: each page is followed in an empty folder; its commands say what it says."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from statemachines.testing.process_harness import free_port
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs/tutorials").glob("*.md"))
+FOLLOWED = [*PAGES, ROOT / "docs/operating.md"]
+"""Pages whose commands are run as they stand."""
 STEP = re.compile(r" *\d+\. ")
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
 CODES = {
@@ -46,7 +48,7 @@ def follow(page, folder):
                 yield command, lines, done.stdout + done.stderr, done.returncode
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: page.stem)
 def test_every_command_says_what_the_page_says(page, tmp_path):
     count = 0
     for command, lines, said, code in follow(page, tmp_path):

@@ -13,6 +13,9 @@ from typer.main import get_command
 
 from statemachines.cli import app
 
+KEPT = "\b\n"
+"""What stands before a listing in help whose lines are kept."""
+
 
 def list_commands() -> Iterator[tuple[str, Any]]:
     """(full name, command) of every command, groups included, in the order of `--help`."""
@@ -25,7 +28,9 @@ def write_page() -> str:
     parts = [f"# Commands\n\n{root.help}\n\n{root.epilog}\n"]
     for name, command in list_commands():
         if name != "gapless":
-            parts.append(f"{'#' * (1 + name.count(' '))} {name}\n\n{inspect.cleandoc(command.help or '')}\n")
+            parts.append(
+                f"{'#' * (1 + name.count(' '))} {name}\n\n{inspect.cleandoc(command.help or '').replace(KEPT, '')}\n"
+            )
             parts.append(_describe_parameters(name, command))
     return "\n".join(parts)
 

@@ -8,11 +8,13 @@ from functools import partial
 import api_reference
 import command_reference
 import configuration_reference
+import message_reference
 import specification_pages
 
 WRITERS: dict[str, Callable[[], str]] = {
     "reference/configuration.md": configuration_reference.write_page,
     "reference/commands.md": command_reference.write_page,
+    "reference/messages.md": message_reference.write_page,
     **{f"reference/api/{page}.md": partial(api_reference.write_page, page) for page in api_reference.PACKAGES},
     **dict(specification_pages.list_writers()),
 }

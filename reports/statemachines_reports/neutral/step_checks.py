@@ -9,11 +9,16 @@ import numpy as np
 
 from statemachines.trace.row import KINDS
 from statemachines_reports.columns import Segment, Steps
-from statemachines_reports.protocol import Check, Joint, KeptRows, Parameters, Verdict
+from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict
+from statemachines_reports.run_rules import is_by_known_rules, split_by_rules
 
 
 def judge_rows(segment: Segment) -> Verdict:
     """Every step takes a row of the table that is there for its state and event, and ends where the row leads."""
+    return _with_unknown_kinds(segment, _join([_judge_rows(part) for part in split_by_rules(segment)]))
+
+
+def _judge_rows(segment: Segment) -> Verdict:
     steps, lookup = segment.steps, segment.lookup
     legal = lookup.legal(steps.machine, steps.event, steps.source, steps.row, steps.dest)
     is_timer = segment.columns.is_one_of("kind", ("timer",), steps.index)
@@ -26,8 +31,7 @@ def judge_rows(segment: Segment) -> Verdict:
             f"{text('source', position)} to {text('dest', position)} by row {steps.row[position]}: no such step"
         )
 
-    found = _of_steps(steps, len(legal), wrong, describe)
-    return _with_unknown_kinds(segment, found)
+    return _of_steps(steps, len(legal), wrong, describe)
 
 
 def _with_unknown_kinds(segment: Segment, found: Verdict) -> Verdict:
@@ -45,9 +49,27 @@ def _with_unknown_kinds(segment: Segment, found: Verdict) -> Verdict:
     return Verdict(found.checked, run, seq, describe)
 
 
+def _join(found: list[Verdict]) -> Verdict:
+    """The verdicts of the parts of a segment as one."""
+    if len(found) == 1:
+        return found[0]
+    ends = np.cumsum([len(one.run) for one in found])
+
+    def describe(place: int) -> str:
+        part = int(np.searchsorted(ends, place, side="right"))
+        return found[part].describe(place - int(ends[part]) + len(found[part].run))
+
+    run, seq = np.concatenate([one.run for one in found]), np.concatenate([one.seq for one in found])
+    return Verdict(sum(one.checked for one in found), run, seq, describe)
+
+
 def judge_continuity(segment: Segment) -> Verdict:
-    """Every step begins where the one before of its instance ended; the first in the machine's first state, as does a
-    child machine that was at its end and is made again."""
+    """Every step begins where the one before of its instance ended; the first in a state in which the machine may
+    begin, as does a child machine that was at its end and is made again."""
+    return _join([_judge_continuity(part) for part in split_by_rules(segment)])
+
+
+def _judge_continuity(segment: Segment) -> Verdict:
     steps, lookup = segment.steps, segment.lookup
     order, machine = steps.order, steps.machine[steps.order]
     source = steps.source[order]
@@ -56,7 +78,7 @@ def judge_continuity(segment: Segment) -> Verdict:
     begins = lookup.ends[machine, before]
     begins[steps.first] = True
     before[begins] = lookup.initial[machine[begins]]
-    broken = np.flatnonzero(source != before)
+    broken = np.flatnonzero((source != before) & ~(begins & lookup.begins[machine, source]))
     states = [*lookup.states, "nowhere"]
 
     def describe(position: int) -> str:
@@ -91,17 +113,12 @@ def keep_ends(segment: Segment) -> KeptRows:
     return KeptRows(rows[steps.first], rows[np.append(steps.first[1:], True)[: len(rows)]])
 
 
-def has_shipped_rules(parameters: Parameters) -> bool:
-    """A run by other rules, of a script's variant, may have machines whose tables are others."""
-    return not parameters.get("other_rules")
-
-
 ROWS: Final = Check(
     "rows",
     "every step takes a row of its table",
     judge_rows,
     "rows",
-    has_shipped_rules,
+    is_by_known_rules,
     joints=(Joint(judge_rows, keep_none),),
 )
 CONTINUITY: Final = Check(
@@ -109,6 +126,6 @@ CONTINUITY: Final = Check(
     "every step begins where the one before ended",
     judge_continuity,
     "rows",
-    has_shipped_rules,
+    is_by_known_rules,
     joints=(Joint(judge_continuity, keep_ends),),
 )

@@ -32,7 +32,7 @@ from statemachines.persistent_sessions.resume_record import (
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer import WRITER
 from statemachines.persistent_sessions.writer_flow_record import BEHIND, DONE, DRAINING, MarkerTimeout
-from statemachines.persistent_sessions.writer_record import IDLE, RANGE_MAX, Start, WriterRecord
+from statemachines.persistent_sessions.writer_record import IDLE, RANGE_MAX, RangeWritten, Start, WriterRecord
 from statemachines_spec.explorer.actor import Crash
 from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, FsmLocal
 from statemachines_spec.explorer.network import Network
@@ -505,7 +505,7 @@ def writer(name: str, setting: SessionSetting) -> Attached:
         faults=(Crash,) if setting.writer_lives > 1 else (),
         start=Start() if again else None,
         beside={Live: CLUSTER, LiveMarker: CLUSTER},
-        tells={Written: CLIENT},
+        tells={Written: CLIENT, RangeWritten: CLIENT},
     )
 
 

@@ -79,7 +79,7 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     read_options,
     remove_route,
 )
-from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, of_sessions
+from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, is_for_session, of_sessions
 from statemachines.drivers.persistent_sessions.share_rows import read_returned
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
@@ -249,9 +249,9 @@ class HostRequests:
         self.catch_up(sql)
         sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
         found = [(one, self._find_routes(sql, one, sharing)) for one in messages]
-        stored = [(one, of_sessions(its)) for one, its in found if isinstance(its, tuple) and of_sessions(its)]
+        stored = [(one, its) for one, its in found if isinstance(its, tuple) and is_for_session(its)]
         put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one, _ in stored])
-        put_fan_out(sql, [(one, its) for one, its in stored if one.is_once])
+        put_fan_out(sql, [(one, of_sessions(its)) for one, its in stored if one.is_once])
         if sharing is not None:
             sharing.write()
         for asked, its in found:
@@ -262,6 +262,8 @@ class HostRequests:
 
     def match(self, asked: PutMessage) -> Routes:
         """The routes of a message, as far as they are known."""
+        if not asked.without:
+            return self.trie.find_routes(asked.topic)
         found = self.trie.match(asked.topic)
         return choose_routes([one for one in found if (one.session, one.filter) not in asked.without])
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(no_args_is_help=True, help="Operate a store of persistent sessions.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Operate a store of persistent sessions.")
 
 Client = Annotated[str, typer.Argument(metavar="CLIENT", help="The id of a client.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]

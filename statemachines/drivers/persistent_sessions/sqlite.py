@@ -60,7 +60,8 @@ def read_lead(connection: sqlite3.Connection, watch: TimeWatch) -> None:
 
 def note_lead(connection: sqlite3.Connection, watch: TimeWatch) -> None:
     """Note it for later processes of this boot."""
-    connection.executemany(NOTE_LEAD, ((watch.boot, one) for one in watch.take_lead()))
+    for lead_ns in watch.take_lead():
+        connection.execute(NOTE_LEAD, (watch.boot, lead_ns))
 
 
 class SqliteSql:

@@ -10,7 +10,7 @@ import typer
 
 from statemachines.drivers.plain_text import plain_json
 
-app = typer.Typer(rich_markup_mode="markdown")
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command()

@@ -11,7 +11,11 @@ from statemachines.drivers.shared_subscriptions.node_commands import Config, Sta
 from statemachines.drivers.signals import log_plainly, run_without_waiting
 from statemachines.wire import quote_for_log
 
-app = typer.Typer(no_args_is_help=True, help="Declare a group of consumers, list those of a store, or destroy one.")
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Declare a group of consumers, list those of a store, or destroy one.",
+)
 
 Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="$shared/GROUP/FILTER")]
 
