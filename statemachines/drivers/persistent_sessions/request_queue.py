@@ -17,7 +17,7 @@ from typing import Any, Final
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutCarried, PutMessage, StoreRows
 from statemachines.drivers.persistent_sessions.request_runs import joins
-from statemachines.drivers.persistent_sessions.shared_turn import is_ahead, may_share
+from statemachines.drivers.persistent_sessions.shared_turn import is_ahead, may_be_passed
 from statemachines.drivers.persistent_sessions.store import Asked, NodeLife, SessionStore, is_read
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
@@ -121,8 +121,11 @@ class RequestQueue:
         ahead: list[tuple[Asked, Taker]] = []
         others: list[tuple[Asked, Taker]] = []
         size = 0
-        while self._waiting and len(ahead) + len(others) < BATCH_MAX and may_share(self._waiting[0][0]):
-            size += size_of(self._waiting[0][0])
+        while self._waiting and len(ahead) + len(others) < BATCH_MAX:
+            first = self._waiting[0][0]
+            if not (is_ahead(first) or may_be_passed(first)):
+                break
+            size += size_of(first)
             if size > BYTES_MAX and ahead:
                 break
             one = self._waiting.popleft()

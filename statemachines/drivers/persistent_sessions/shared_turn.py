@@ -49,6 +49,11 @@ def is_ahead(request: Asked) -> bool:
     return isinstance(request, ReadStoreTime)
 
 
+def may_be_passed(request: Asked) -> bool:
+    """Whether messages behind it may be stored ahead of it: messages keep their order."""
+    return may_share(request) and not isinstance(request, PutMessage)
+
+
 def kind_of(request: Asked) -> int:
     """Which of those that become few statements together."""
     if isinstance(request, RANGES):

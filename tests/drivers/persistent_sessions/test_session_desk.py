@@ -452,6 +452,13 @@ def test_PS_513_messages_are_stored_ahead_of_rows_and_of_nothing_else():
     ]
 
 
+def test_PS_513_messages_keep_their_order():
+    """One that expires is not stored ahead, and none behind it is."""
+    expires = PutMessage("m2", "t", b"", 1, 1_000)
+    asked = [rows(1), put(1), expires, put(3)]
+    assert asyncio.run(batches_of(*asked)) == [(("behind", 0), [put(1)]), (1, [rows(1), expires, put(3)])]
+
+
 def test_PS_513_rows_wait_for_a_few_batches_of_messages():
     async def main():
         store, taken = Store(stores_ahead=True), []
