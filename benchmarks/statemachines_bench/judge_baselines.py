@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -203,7 +204,7 @@ def _judge_file(path: Path, lookup: Any) -> Counts:
     from statemachines_reports.shared_subscriptions.assignments import judge_assignments
     from statemachines_reports.shared_subscriptions.exclusivity import judge_exclusivity
 
-    judges = {
+    judges: dict[str, Callable[[Segment], Any]] = {
         "rows": judge_rows,
         "continuity": judge_continuity,
         "assignments": judge_assignments,

@@ -154,6 +154,26 @@ def prepare_fan_out(size: Size) -> Pair:
     return Pair(*runs)
 
 
+def rate_fan_out_absent(kind: str, sessions: int, messages: int) -> float:
+    """Messages a second that are stored for so many absent sessions each, and acknowledged, of several publishers."""
+    with run_broker(kind) as broker, ExitStack() as stack:
+        for one in range(sessions):
+            with MqttSocket(broker.port, f"s{one}", clean=False) as client:
+                client.subscribe(TOPIC)
+        clients = [stack.enter_context(MqttSocket(broker.port, f"p{one}")) for one in range(PUBLISHERS)]
+        publish_all(clients, TOPIC, [PAYLOAD] * PUBLISHERS)  # each session has a writer from now on
+        began = perf_counter()
+        publish_all(clients, TOPIC, [PAYLOAD] * messages)
+        return messages / (perf_counter() - began)
+
+
+def prepare_fan_out_absent(size: Size) -> Pair:
+    """Ours and mosquitto with as many sessions."""
+    sessions, messages = size.pick((SUBSCRIBERS, 320), (5, PUBLISHERS))
+    kinds = ("ours-process", "mosquitto-memory")
+    return Pair(*(partial(rate_fan_out_absent, kind, sessions, messages) for kind in kinds))
+
+
 # -- idle clients -----------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +230,14 @@ ROWS: Final = (
         unit="deliveries / s",
         baseline_name=MEMORY,
         prepare=prepare_fan_out,
+        ratio=Ratio.OURS_OVER_BASELINE,
+    ),
+    Row(
+        name="mqtt-fan-out-absent",
+        about=f"messages of {PUBLISHERS} publishers of QoS 1 that are stored for {SUBSCRIBERS} absent sessions each",
+        unit="messages / s",
+        baseline_name=MEMORY,
+        prepare=prepare_fan_out_absent,
         ratio=Ratio.OURS_OVER_BASELINE,
     ),
     Row(

@@ -45,9 +45,12 @@ def draw_delays() -> list[int]:
 
 
 def run_until(env: Any, done: Callable[[], bool]) -> None:
-    """A few milliseconds of simulated time, again and again."""
-    while not done():
-        env.run(until=env.now + DELAY_NS[1])
+    """A few milliseconds of simulated time, again and again; the collector of cycles rests, as in `World.run`."""
+    from statemachines_sim.clock import rest_collector
+
+    with rest_collector():
+        while not done():
+            env.run(until=env.now + DELAY_NS[1])
 
 
 class Court:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappush
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import simpy
 from simpy.events import NORMAL
 
 from statemachines.kernel import Message, life_of, node_of
 from statemachines_sim.clock import Clock
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults.network import OfNetwork
-from statemachines_sim.recorder import Recorder
+from statemachines_sim.recorder import NodesByParty, Recorder
 from statemachines_sim.rules import Rule
 from statemachines_sim.scenario import Net
 from statemachines_sim.slow_link import SlowLink
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 Route = Callable[[str], Sequence[str]]
 """The nodes that a message to this party or key goes to."""
 
-Packet = tuple[str, str, str, Message, int]
-"""destination node, sending party, receiving party, message, msg"""
+Packet = tuple[str, int, str, str, str, int, Message, str]
+"""What the recorder keeps of a send ("send", now_ns, node, party, to, msg, message), and the destination node."""
 
 UNIT = 2**20
 """A draw has three parts of 20 bits: for the delay, for the tail, for the faults."""
@@ -56,11 +56,17 @@ def draws(net: Net, seed: int) -> Iterator[Iterable[tuple[int, int]]]:
         yield zip((delay + held_back).tolist(), third.tolist(), strict=True)
 
 
-class Arrival(simpy.Timeout):
-    """A packet arrives.  When it has, the same object is scheduled for another packet: to make a timeout for each costs
-    a third of all that SimPy takes for it."""
+class Arrival:
+    """A packet arrives: an event with what SimPy's loop reads of one.  When it has, the same object is scheduled for
+    another packet: to make a timeout for each costs a third of all that SimPy takes for it."""
+
+    __slots__ = ("_ok", "callbacks", "packet")
 
     packet: Packet
+    callbacks: list[Callable[[Any], None]] | None
+
+    def __init__(self) -> None:
+        self._ok = True
 
 
 class Network:
@@ -74,10 +80,11 @@ class Network:
         self._keep = recorder.note
         self._processes = processes
         self._callbacks: list[Callable[[Any], None]] = [self._arrive]
-        self._spent: list[Arrival] = []
         self._draws = chain.from_iterable(draws(net, seed))
         self._counts: dict[str, int] = {}
-        self._nodes: dict[str, str] = {}
+        self._spent: list[Arrival] = []
+        self._unsent = 0
+        self._nodes = NodesByParty()
         self._faults: list[tuple[Fault, OfNetwork]] = []
         self._reach = 0
         self._rules: list[Rule] = []
@@ -89,23 +96,30 @@ class Network:
         self.lasting: set[tuple[str, str]] = set()
         self.slow: dict[str, SlowLink] = {}
         self.elders: dict[str, list[Process]] = {}
-        self.sent = 0
         self.dropped = 0
 
     def attach(self, node: str, number: int) -> None:
         """A process starts: its messages are numbered from `number` << 40."""
+        self._unsent += (number << 40) - self._counts.get(node, 0)
         self._counts[node] = number << 40
+
+    @property
+    def sent(self) -> int:
+        """So many messages were sent."""
+        return sum(self._counts.values()) - self._unsent
 
     def next_number(self, node: str) -> int:
         """The number of the next message that the node sends: later ones have greater ones."""
         return self._counts[node]
 
-    def note_sent(self, node: str, party: str, to: str, message: Message, now_ns: int) -> int:
-        """What is handed over on a node, and not sent, is in the trace like what is; its number."""
+    def note_sent(self, node: str, party: str, to: str, message: Message, now_ns: int) -> Packet:
+        """What is handed over on a node, and not sent, is in the trace like what is."""
         msg = self._counts[node]
         self._counts[node] = msg + 1
-        self._keep(("send", now_ns, node, party, to, msg, message))
-        return msg
+        self._unsent += 1
+        packet: Packet = ("send", now_ns, node, party, to, msg, message, node_of(to))
+        self._keep(packet)
+        return packet
 
     def rule(self, rule: Rule) -> Rule:
         """From now on this becomes of the messages that the rule hits; the first rule that hits one counts."""
@@ -140,58 +154,50 @@ class Network:
 
     def send(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
         """From `party` on `node` to the party `to`, now."""
-        msg = self._counts[node]
-        self._counts[node] = msg + 1
-        self.sent += 1
-        self._keep(("send", now_ns, node, party, to, msg, message))
-        dest = self._nodes.get(to)
-        if dest is None:
-            dest = self._nodes[to] = node_of(to)
-        packet = (dest, party, to, message, msg)
+        counts, keep, env = self._counts, self._keep, self._env
+        msg = counts[node]
+        counts[node] = msg + 1
+        packet: Packet = ("send", now_ns, node, party, to, msg, message, self._nodes[to])
+        keep(packet)
         delay, share = next(self._draws)
         if share < self._reach or self.cuts:
-            for later in self._delays(node, packet, delay, share):
+            for later in self._delays(packet, delay, share):
                 self._go(packet, later)
-        elif self._spent:  # most messages: `_go` without a call
-            arrival = self._spent.pop()
+        else:  # most messages: `_go` and SimPy's `schedule` without a call
+            arrival = self._spent.pop() if self._spent else Arrival()
             arrival.packet = packet
             arrival.callbacks = self._callbacks
-            self._env.schedule(arrival, NORMAL, delay)
-        else:
-            self._go(packet, delay)
+            heappush(env._queue, (env._now + delay, NORMAL, next(env._eid), arrival))  # type: ignore[misc]
 
-    def _delays(self, node: str, packet: Packet, delay: int, share: int) -> tuple[int, ...]:
+    def _delays(self, packet: Packet, delay: int, share: int) -> tuple[int, ...]:
         """After what delays a packet arrives where there are cuts, or in whose share there may be a fault."""
-        if (node, packet[0]) in self.cuts:
+        if (packet[2], packet[-1]) in self.cuts:
             self.drop(packet)
             return ()
         return self._hit(packet, delay, share / UNIT) if share < self._reach else (delay,)
 
     def _go(self, packet: Packet, delay: int) -> None:
         """It arrives after `delay`."""
-        if self._spent:
-            arrival = self._spent.pop()
-            self._env.schedule(arrival, NORMAL, delay)
-        else:
-            arrival = Arrival(self._env, delay)
+        arrival = self._spent.pop() if self._spent else Arrival()
         arrival.packet = packet
-        arrival.callbacks = self._callbacks  # SimPy reads the list and lets go of it
+        arrival.callbacks = self._callbacks
+        self._env.schedule(arrival, NORMAL, delay)  # type: ignore[arg-type]
 
     def _send_by_rules(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
         """In place of `send`, which stays flat: by rules, along routes, first in first out."""
         msg = self._counts[node]
         self._counts[node] = msg + 1
-        self.sent += 1
-        self._keep(("send", now_ns, node, party, to, msg, message))
+        self._keep(("send", now_ns, node, party, to, msg, message, ""))
         dests = (node_of(to),) if self._route is None else self._route(to)
         rule = next((rule for rule in self._rules if rule.applies(party, to, message)), None)
         for dest in dests:
-            self._carry(node, (dest, party, to, message, msg), rule)
+            self._carry(("send", now_ns, node, party, to, msg, message, dest), rule)
 
-    def _carry(self, node: str, packet: Packet, rule: Rule | None) -> None:
+    def _carry(self, packet: Packet, rule: Rule | None) -> None:
         """One packet on its way to one node."""
+        node, dest = packet[2], packet[-1]
         delay, share = next(self._draws)
-        if (node, packet[0]) in self.cuts:
+        if (node, dest) in self.cuts:
             self.drop(packet)
             return
         delays: tuple[int, ...] = (delay,)
@@ -199,17 +205,15 @@ class Network:
             delays = self._note_hit(packet, rule.delays(delay))
         elif share < self._reach:
             delays = self._hit(packet, delay, share / UNIT)
-        if packet[0] in self.slow:
+        if dest in self.slow:
             delays = self._queue(packet, delays)
         for delay in sorted(delays) if self._last is not None else delays:
-            arrival = Arrival(self._env, self._in_turn(node, packet[0], delay))
-            arrival.packet = packet
-            arrival.callbacks = self._callbacks
+            self._go(packet, self._in_turn(node, dest, delay))
 
     def _queue(self, packet: Packet, delays: tuple[int, ...]) -> tuple[int, ...]:
         """After what delays a packet arrives over a slow link."""
-        link, now_ns = self.slow[packet[0]], self._env.now
-        passed = [link.pass_through(now_ns, delay, packet[3]) for delay in delays]
+        link, now_ns = self.slow[packet[-1]], self._env.now
+        passed = [link.pass_through(now_ns, delay, packet[6]) for delay in delays]
         if None in passed:
             self.drop(packet)
         return tuple(delay for delay in passed if delay is not None)
@@ -225,14 +229,15 @@ class Network:
     def in_flight(self) -> set[tuple[str, str]]:
         """(sender, receiver) of all messages that are on their way: looked up in what is scheduled, so that sending
         need not keep count."""
-        return {(packet[1], packet[2]) for packet in self._packets()}
+        return {(packet[3], packet[4]) for packet in self._packets()}
 
     def messages_in_flight(self) -> list[Message]:
         """All messages that are on their way."""
-        return [packet[3] for packet in self._packets()]
+        return [packet[6] for packet in self._packets()]
 
     def _packets(self) -> Iterator[Packet]:
-        return (event.packet for *_, event in self._env._queue if isinstance(event, Arrival))
+        scheduled: Iterable[tuple[Any, ...]] = self._env._queue
+        return (event.packet for *_, event in scheduled if isinstance(event, Arrival))
 
     def drop(self, packet: Packet) -> None:
         """The message never arrives."""
@@ -261,8 +266,8 @@ class Network:
     def _arrive(self, arrival: Arrival) -> None:
         packet = arrival.packet
         self._spent.append(arrival)
-        process = self._processes.get(packet[0])
-        if packet[0] in self.elders:
+        process = self._processes.get(packet[7])
+        if self.elders and packet[7] in self.elders:
             self._arrive_at_life(packet)
         elif process is None or not process.alive:
             self.drop(packet)
@@ -272,20 +277,21 @@ class Network:
     def _arrive_at_life(self, packet: Packet) -> None:
         """What is for the newest of several processes under one name reaches it.  What is for another reaches that one
         or the newest, in turn: to whoever sends, they are one."""
-        newest = self._processes.get(packet[0])
-        beside = [*self.elders[packet[0]], *(() if newest is None else (newest,))]
+        *_, to, msg, _, dest = packet
+        newest = self._processes.get(dest)
+        beside = [*self.elders[dest], *(() if newest is None else (newest,))]
         living = [process for process in beside if process.alive]
-        elders = [process for process in living[:-1] if process.life == life_of(packet[2])]
+        elders = [process for process in living[:-1] if process.life == life_of(to)]
         if not living:
             self.drop(packet)
-        elif elders and packet[-1] % 2:
+        elif elders and msg % 2:
             elders[0].receive(packet)
         else:
             living[-1].receive(packet)
 
     def _note(self, kind: str, packet: Packet) -> None:
         """Along a route the row says to which node it was: the party or key may stand for many."""
-        node, party, to, message, msg = packet
-        peer = to if self._route is None else node
+        _, _, _, party, to, msg, message, dest = packet
+        peer = to if self._route is None else dest
         self._recorder.message(kind, self._env.now, node_of(party), party, peer, msg, message)
-        self._recorder.hit(kind, node, party, to, message, self._env.now)
+        self._recorder.hit(kind, dest, party, to, message, self._env.now)

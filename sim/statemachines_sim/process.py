@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from statemachines.kernel import Ask, ConfigurationError, Event, Host, Message, Outgoing, Send, incarnation
 from statemachines_sim.forged_message import Forger, Forging, Sends
+from statemachines_sim.recorder import DELIVER
 from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ class Process(ABC):
         self.clock: LocalClock | None = world.clocks.of(node)
         self._env = world.env
         self._recorder = world.recorder
-        self._keep = world.recorder.note
+        self._keep_parts = world.recorder.note_parts
         self._network: Sends = world.network
         self._waiting: list[Callable[[], None]] | None = None
         self._out: list[Outgoing] | None = None
+        self._in_turn: Packet | None = None
         self._wake_at: int | None = None
         self._fires_late = False
         self._sleeps = False
@@ -79,23 +81,31 @@ class Process(ABC):
     def receive(self, packet: Packet) -> None:
         """A message arrives.  One that arrives while the process stands still is looked at when it goes on: a subclass
         that refuses messages refuses it then."""
-        if self._waiting is not None:
-            self._waiting.append(partial(self.receive, packet))
-        elif self._event_ns:
-            self._run(partial(self._hear, packet))
-        else:
-            self._hear(packet)
-
-    def _hear(self, packet: Packet) -> None:
-        _, sender, to, message, msg = packet
-        recorder = self._recorder
-        now_ns = self._env.now
-        self._keep(("deliver", now_ns, self.node, to, sender, msg, message))
+        if (self._waiting is not None or self._event_ns) and self._put_off(packet):
+            return
+        _, _, _, sender, to, msg, message, _ = packet
+        recorder, keep_parts, clock = self._recorder, self._keep_parts, self.clock
+        now_ns = self._env._now
+        keep_parts((DELIVER, now_ns, packet))
         recorder.msg = msg
-        clock = self.clock
         out = self.handle(sender, to, message, now_ns if clock is None else clock.local(now_ns))
         recorder.msg = -1
         self.perform(out, now_ns)
+
+    def _put_off(self, packet: Packet) -> bool:
+        """Let the packet wait for the end of a pause, or for the loop.  False: it is its turn."""
+        if self._waiting is not None:
+            self._waiting.append(partial(self.receive, packet))
+            return True
+        if self._in_turn is packet:
+            self._in_turn = None
+            return False
+        self._run(partial(self._receive_in_turn, packet))
+        return True
+
+    def _receive_in_turn(self, packet: Packet) -> None:
+        self._in_turn = packet
+        Process.receive(self, packet)
 
     def perform(self, out: list[Outgoing], now_ns: int) -> None:
         """Send, ask, tell; and see to the next wake-up.  `now_ns` is true time.

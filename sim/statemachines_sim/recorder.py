@@ -8,29 +8,45 @@ a store has answered, and the records of children.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from statemachines.kernel import Event, Message, Node, Step, node_of
-from statemachines.trace import TraceRow, child_row, event_makers, event_row, fault_row, step_makers
+from statemachines.trace import TraceRow, child_row, event_makers, event_row, fault_row, part_rows, step_makers
 from statemachines_sim.clock import Clock
 from statemachines_sim.protocol import Watch
 
 Entry = tuple[Any, ...]
-"""What a row is made of, by its first word, or (a number, its time, comes first) the row itself:
+"""What a row is made of: "send", "drop" or "duplicate", now_ns, node, party, peer, msg, message, and of a send the node
+that it goes to ("" of others).  Or (a number, its time, comes first) it is the row itself."""
 
-    "send", "deliver", "drop", "duplicate"   now_ns, node, party, peer, msg, message
-    "step"    now_ns, node, machine, party, state before, state after, row, msg, event
-"""
+DELIVER: Final = object()
+"""`DELIVER_PARTS` stand behind it: now_ns, the entry of the send."""
+
+DELIVER_PARTS: Final = 2
+
+STEP: Final = object()
+"""`STEP_PARTS` stand behind it: now_ns, party, machine, state before, state after, row, msg, event."""
+
+STEP_PARTS: Final = 8
+
+
+class NodesByParty(dict[str, str]):
+    """`nodes[party]`: the node that the party lives on, computed at the first look."""
+
+    def __missing__(self, party: str) -> str:
+        node = self[party] = node_of(party)
+        return node
 
 
 class Recorder:
     """`rows` is the trace so far; `msg` the message that is being handled; `data`: fill the data column; `true_clock`:
     what steps are stamped by where some node's own clock is not the true one.
 
-    `note(entry)` keeps an entry.  The network and the processes note a send and a deliver themselves: a call between
-    for each costs a fiftieth of all that a message does.
+    `note(entry)` keeps an entry.  `note_parts(parts)` keeps one as a mark and its parts, side by side: a tuple for each
+    costs a tenth more memory and time.  The network and the processes note a send and a deliver themselves: a call
+    between for each costs a fiftieth of all that a message does.
     """
 
     def __init__(self, monitors: Watch | None, data: bool = False) -> None:
@@ -39,10 +55,12 @@ class Recorder:
         self._monitors = monitors
         self._data = data
         self._rows: list[TraceRow] = []
-        self._entries: list[Entry] = []
+        self._entries: list[Any] = []
         self._steps = step_makers(data)
-        self._hosts: dict[str, str] = {}
+        self._nodes_by_party = NodesByParty()
+        self._watch_step = None if monitors is None or type(monitors).step is Watch.step else monitors.step
         self.note: Callable[[Entry], None] = self._entries.append
+        self.note_parts: Callable[[Entry], None] = self._entries.extend
 
     @property
     def rows(self) -> list[TraceRow]:
@@ -55,30 +73,36 @@ class Recorder:
     @property
     def count(self) -> int:
         """So many rows there are; none of them is made for it."""
-        return len(self._rows) + len(self._entries)
+        entries = self._entries
+        return (
+            len(self._rows) + len(entries) - DELIVER_PARTS * entries.count(DELIVER) - STEP_PARTS * entries.count(STEP)
+        )
 
     def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """The observer of every node."""
         if self.true_clock is not None:
             now_ns = self.true_clock.now
-        name, source, dest = node.name, before._value_, step.record.status._value_
-        host = self._hosts.get(name)
-        if host is None:
-            host = self._hosts[name] = node_of(name)
-        if self.msg >= 0:
-            self.note(("step", now_ns, host, node.fsm.full_name, name, source, dest, step.row, self.msg, event))
+        name, fsm, after, msg = node.name, node.fsm, step.record.status, self.msg
+        if msg >= 0:
+            keep_parts = self.note_parts
+            keep_parts((STEP, now_ns, name, fsm, before, after, step.row, msg, event))
         else:
-            make = self._steps[type(event)]
-            self.note(make(now_ns, host, node.fsm.full_name, name, source, dest, step.row, -1, event))
+            make, host = self._steps[type(event)], self._nodes_by_party[name]
+            self.note(make(now_ns, host, fsm.full_name, name, before._value_, after._value_, step.row, msg, event))
         if step.children:
+            host = self._nodes_by_party[name]
             for child in step.children:
                 self.note(child_row(now_ns, host, name, child, self._data))
-        if self._monitors is not None:
-            self._monitors.step(node, event, before, step, now_ns)
+        if getattr(event, "parts", None) is not None:
+            for row in part_rows(node, event, now_ns, self._data):
+                self.note(row)
+        watch_step = self._watch_step
+        if watch_step is not None:
+            watch_step(node, event, before, step, now_ns)
 
     def message(self, kind: str, now_ns: int, node: str, instance: str, peer: str, msg: int, message: Message) -> None:
         """A drop or a duplicate."""
-        self.note((kind, now_ns, node, instance, peer, msg, message))
+        self.note((kind, now_ns, node, instance, peer, msg, message, ""))
 
     def hit(self, kind: str, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
         """The same, for who watches."""
@@ -104,15 +128,22 @@ class Recorder:
         """The run is over: nothing more is noted."""
 
     def _put_together(self) -> list[TraceRow]:
-        events, steps = event_makers(self._data), self._steps
-        rows = []
-        for entry in self._entries:
-            kind = entry[0]
-            if kind == "step":
-                rows.append(steps[type(entry[-1])](*entry[1:]))
-            elif type(kind) is int:
+        events, steps, hosts = event_makers(self._data), self._steps, self._nodes_by_party
+        rows: list[TraceRow] = []
+        entries = iter(self._entries)
+        of_deliver = zip(*[entries] * DELIVER_PARTS, strict=False)
+        of_step = zip(*[entries] * STEP_PARTS, strict=False)
+        for entry in entries:
+            if entry is STEP:
+                now_ns, name, fsm, before, after, row, msg, event = next(of_step)
+                source, dest = before._value_, after._value_
+                rows.append(steps[type(event)](now_ns, hosts[name], fsm.full_name, name, source, dest, row, msg, event))
+            elif entry is DELIVER:
+                now_ns, (_, _, _, peer, party, msg, message, node) = next(of_deliver)
+                rows.append(events[type(message)](now_ns, node, "", party, "deliver", peer, msg, message))
+            elif type(entry[0]) is int:
                 rows.append(entry)
             else:
-                _, now_ns, node, party, peer, msg, message = entry
+                kind, now_ns, node, party, peer, msg, message, _ = entry
                 rows.append(events[type(message)](now_ns, node, "", party, kind, peer, msg, message))
         return rows

@@ -15,14 +15,14 @@ class Silent(Recorder):
 
     def __init__(self, monitors: Watch | None, data: bool = False) -> None:
         super().__init__(monitors, data)
-        self.note = _let_go
+        self.note = self.note_parts = _let_go
 
     def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """Monitors only."""
         if self.true_clock is not None:
             now_ns = self.true_clock.now
-        if self._monitors is not None:
-            self._monitors.step(node, event, before, step, now_ns)
+        if self._watch_step is not None:
+            self._watch_step(node, event, before, step, now_ns)
 
     def message(self, kind: str, now_ns: int, node: str, instance: str, peer: str, msg: int, message: Message) -> None:
         """No row."""

@@ -45,13 +45,11 @@ class CampaignEngine(StrEnum):
 
 
 class CampaignOptions(NamedTuple):
-    """Where the trace goes, what was set, whether files that are there are kept, and who chooses seeds."""
+    """Where the trace goes, what was set, whether files that are there are kept."""
 
     trace: Path | None
     settings: tuple[str, ...]
     is_resumed: bool
-    is_steered: bool
-    processes: int
 
 
 def campaign(
@@ -88,9 +86,11 @@ def campaign(
 
     Exit code 1 if a property is violated; 3 if interrupted: what was done by then is counted, and its trace kept.
     """
+    from statemachines_sim.campaign import campaign_parts
     from statemachines_sim.fault import draw
     from statemachines_sim.override import override
     from statemachines_sim.scenario import find_scenario
+    from statemachines_sim.steered_campaign import steered_parts
 
     if scenario == LIST:
         show_scenarios()
@@ -111,13 +111,16 @@ def campaign(
     if trace is not None:
         trace = store_path(trace, "--trace")
         check_folder(trace, "--trace")
+    numbers = range(first, first + seeds)
+    if engine is CampaignEngine.SPARK:
+        parts = run_on_spark(chosen, numbers, CampaignOptions(trace, given, resume), spark)
+    elif steer:
+        parts = steered_parts(chosen, numbers, out=trace, processes=processes, settings=given)
+    else:
+        parts = campaign_parts(chosen, numbers, out=trace, processes=processes, settings=given, is_resumed=resume)
     if not json:
         print(f"scenario {chosen.name}, seeds {first} to {first + seeds - 1}{''.join(f', {one}' for one in given)}")
     outcomes: list[Outcome] = []
-    numbers = range(first, first + seeds)
-    options = CampaignOptions(trace, given, resume, steer, processes)
-    is_spark = engine is CampaignEngine.SPARK
-    parts = run_on_spark(chosen, numbers, options, spark) if is_spark else run_here(chosen, numbers, options)
     with bar("seeds") as advance, suppress(KeyboardInterrupt):
         for done in parts:
             outcomes += done
@@ -133,18 +136,6 @@ def campaign(
     if len(outcomes) < seeds:
         print(f"interrupted after {len(outcomes)} of {seeds} seeds", file=sys.stderr)
         raise typer.Exit(Exit.INCONCLUSIVE)
-
-
-def run_here(scenario: Scenario, seeds: range, options: CampaignOptions) -> Iterator[list[Outcome]]:
-    """The outcomes of a campaign over processes of this machine, some at a time."""
-    from statemachines_sim.campaign import campaign_parts
-    from statemachines_sim.steered_campaign import steered_parts
-
-    trace, given, processes = options.trace, options.settings, options.processes
-    if options.is_steered:
-        return steered_parts(scenario, seeds, out=trace, processes=processes, settings=given)
-    resumed = options.is_resumed
-    return campaign_parts(scenario, seeds, out=trace, processes=processes, settings=given, is_resumed=resumed)
 
 
 def run_on_spark(

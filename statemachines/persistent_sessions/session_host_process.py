@@ -133,6 +133,7 @@ from statemachines.persistent_sessions.session_host_record import (
     TakeoverAsked,
 )
 from statemachines.persistent_sessions.session_host_writers import (
+    count_range,
     count_row,
     forget_writer,
     hand_over,
@@ -143,6 +144,7 @@ from statemachines.persistent_sessions.session_host_writers import (
     look_on,
 )
 from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown
+from statemachines.persistent_sessions.writer_record import RangeWritten
 
 # fmt: off
 ROWS = (
@@ -171,6 +173,7 @@ ROWS = (
 
     Row(HandMessages,            UP,  STAY, hand_over,             None,               "PS-141"),
     Row(Written,              UP,  STAY, count_row,             None,               "PS-141"),
+    Row(RangeWritten,         UP,  STAY, count_range,           None,               "PS-141"),
     Row(LookForOwner,         UP,  STAY, look_for_owner,        None,               "PS-142"),
     Row(ForgetIdle,           UP,  STAY, forget_writer,         is_idle,            "PS-148"),
     Row(ForgetIdle,           UP,  STAY, look_on,               is_turn,            "PS-148"),
@@ -254,6 +257,7 @@ SESSION_HOST = Process(
         EventRoute((SessionClosed,), (LIVES.name,), PROCESS, "PS-145", change=name_closed, as_type=OwnerClosed,
                    copied=True),
         EventRoute((Written,), (WRITERS.name,), PROCESS, "PS-141", when=is_not_last),
+        EventRoute((RangeWritten,), (WRITERS.name,), PROCESS, "PS-141"),
     ),
 )
 # fmt: on

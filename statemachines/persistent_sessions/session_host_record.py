@@ -34,13 +34,12 @@ UNSEEN: Final[Any] = None
 
 class Handed(msgspec.Struct, frozen=True, gc=False):
     """A message is for this session, by this subscription; from `until_ns` on, by the clock of the database, it is over
-    (0: it does not expire); `since_ns` as of `Live`."""
+    (0: it does not expire)."""
 
     session: str
     filter: str
     qos: int
     until_ns: int = 0
-    since_ns: int = 0
 
 
 # -- calls ----------------------------------------------------------------------------------------------------------
@@ -79,10 +78,11 @@ class CommitAcknowledged(Call, frozen=True, gc=False):
 
 
 class RoutedMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message that is stored, and the sessions that it is for: at least one."""
+    """A message that is stored, and the sessions that it is for: at least one; `since_ns` as of `Live`."""
 
     id: str
     handed: tuple[Handed, ...]
+    since_ns: int = 0
 
 
 class HandMessages(Call, frozen=True, gc=False):

@@ -3,6 +3,10 @@ goes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+
 from msgspec.structs import replace
 
 from statemachines.kernel import (
@@ -12,6 +16,7 @@ from statemachines.kernel import (
     Effects,
     Feed,
     Forget,
+    Tell,
 )
 from statemachines.persistent_sessions.message import Written
 from statemachines.persistent_sessions.owner_request import FindOwner
@@ -21,8 +26,19 @@ from statemachines.persistent_sessions.session_host_record import (
     ForgetIdle,
     HandMessages,
     LookForOwner,
+    RoutedMessage,
 )
-from statemachines.persistent_sessions.writer_record import IDLE, Hand, Start, WriterRecord
+from statemachines.persistent_sessions.writer_record import (
+    IDLE,
+    Hand,
+    HandRange,
+    RangeWritten,
+    Start,
+    WriterRecord,
+)
+
+Terms = tuple[str, int, int]
+"""(filter, QoS, until_ns): by which a session gets a message."""
 
 # -- messages and writers -------------------------------------------------------------------------------------------
 
@@ -31,18 +47,32 @@ def hand_over(record: Record, event: HandMessages, now_ns: int) -> Done:
     """To the writer of each session, which gets all that is for it at once; the application hears of the last row of
     each message alone."""
     begun: list[Effect] = []
-    hands: dict[str, list[Hand]] = {}
-    for message in event.messages:
-        for one in message.handed:
-            record, party, began = with_writer(record, one.session)
+    hands: dict[str, tuple[Hand, ...]] = {}
+    for alike in group_alike(event.messages):
+        for session, its in hands_of(alike).items():
+            record, party, began = with_writer(record, session)
             begun += began
-            hands.setdefault(party, []).append(
-                Hand(message.id, one.filter, one.qos, one.until_ns, one.since_ns, more=True)
-            )
-        if len(message.handed) > 1:
-            record = replace(record, unwritten=record.unwritten.set(message.id, len(message.handed) - 1))
-    fed = (Feed(party, one) for party, its in hands.items() for one in (*its[:-1], replace(its[-1], more=False)))
+            hands[party] = hands.get(party, ()) + its
+    left = {one.id: len(one.handed) - 1 for one in event.messages if len(one.handed) > 1}
+    fed = (Feed(party, its[0] if len(its) == 1 else HandRange(its)) for party, its in hands.items())
+    record = replace(record, unwritten=record.unwritten.update(left))
     return record, (*begun, *fed, *make_room(record))
+
+
+def group_alike(messages: Iterable[RoutedMessage]) -> Iterator[tuple[RoutedMessage, ...]]:
+    """Messages that follow each other and are for the same subscriptions."""
+    return (tuple(its) for _, its in groupby(messages, attrgetter("handed")))
+
+
+def hands_of(alike: Sequence[RoutedMessage]) -> dict[str, tuple[Hand, ...]]:
+    """What each session gets of messages that are for the same subscriptions: sessions that get the same share it."""
+    terms: dict[str, tuple[Terms, ...]] = {}
+    for one in alike[0].handed:
+        terms[one.session] = (*terms.get(one.session, ()), (one.filter, one.qos, one.until_ns))
+    made = {
+        its: tuple(Hand(one.id, *each, one.since_ns) for one in alike for each in its) for its in set(terms.values())
+    }
+    return {session: made[its] for session, its in terms.items()}
 
 
 def is_not_last(record: Record, event: Written) -> bool:
@@ -54,6 +84,21 @@ def count_row(record: Record, event: Written, now_ns: int) -> Done:
     left = record.unwritten[event.message] - 1
     unwritten = record.unwritten.set(event.message, left) if left else record.unwritten.delete(event.message)
     return replace(record, unwritten=unwritten), ()
+
+
+def count_range(record: Record, event: RangeWritten, now_ns: int) -> Done:
+    """The application hears of those whose last row this is."""
+    unwritten = record.unwritten.mutate()
+    written: list[Effect] = []
+    for one in event.hands:
+        left = unwritten.get(one.message)
+        if left is None:
+            written.append(Tell(Written(one.message, one.filter)))
+        elif left > 1:
+            unwritten[one.message] = left - 1
+        else:
+            del unwritten[one.message]
+    return replace(record, unwritten=unwritten.finish()), tuple(written)
 
 
 def with_writer(record: Record, session: str) -> tuple[Record, str, Effects]:

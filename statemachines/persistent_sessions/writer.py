@@ -36,29 +36,29 @@ from statemachines.persistent_sessions.writer_actions import (
     leaves_rows,
     mark,
     marker_is_next,
-    more_follow,
     put_again,
     put_under_next_epoch,
     queue,
     queue_marker,
+    queue_range,
     read_back,
     row_is_next,
     send_and_go_on,
     show_again,
     show_and_go_on,
     store,
-    store_gathered,
+    store_range,
 )
 from statemachines.persistent_sessions.writer_record import (
     BEGINNING,
     BUSY,
-    GATHERING,
     IDLE,
     MARKING,
     NEW,
     READING,
     STORING,
     Hand,
+    HandRange,
     LiveGone,
     LiveKnown,
     Start,
@@ -66,10 +66,9 @@ from statemachines.persistent_sessions.writer_record import (
     WriterStatus,
 )
 
-AT_REST = (IDLE, GATHERING)
-KNOWN = (*AT_REST, *BUSY)
+KNOWN = (IDLE, *BUSY)
 """It has an epoch."""
-WORKING = (NEW, BEGINNING, GATHERING, *BUSY)
+WORKING = (NEW, BEGINNING, *BUSY)
 """What comes waits."""
 
 # fmt: off
@@ -79,11 +78,10 @@ ROWS = (
     Row(EpochBegun,   BEGINNING,                STORING,   begin_epoch,          row_is_next,                 "PS-01"),
     Row(EpochBegun,   BEGINNING,                MARKING,   begin_epoch,          marker_is_next,              "PS-01"),
     Row(EpochBegun,   BEGINNING,                IDLE,      begin_epoch,          None,                        "PS-01"),
-    Row(Hand,         IDLE,                     GATHERING, queue,                more_follow,                 "PS-491"),
-    Row(Hand,         GATHERING,                STAY,      queue,                more_follow,                 "PS-491"),
-    Row(Hand,         GATHERING,                STORING,   store_gathered,       None,                        "PS-491"),
     Row(Hand,         IDLE,                     STORING,   store,                None,                        "PS-02"),
-    Row(Hand,         (NEW, BEGINNING, *BUSY),  STAY,      queue,                None,                        "PS-03"),
+    Row(Hand,         WORKING,                  STAY,      queue,                None,                        "PS-03"),
+    Row(HandRange,    IDLE,                     STORING,   store_range,          None,                        "PS-491"),
+    Row(HandRange,    WORKING,                  STAY,      queue_range,          None,                        "PS-491"),
     Row(RowStored,    STORING,                  STORING,   send_and_go_on,       row_is_next,                 "PS-04"),
     Row(RowStored,    STORING,                  MARKING,   send_and_go_on,       marker_is_next,              "PS-04"),
     Row(RowStored,    STORING,                  IDLE,      send_and_go_on,       None,                        "PS-04"),
@@ -108,11 +106,11 @@ ROWS = (
     Row(LiveGone,     ANY,                      STAY,      end_live,             is_of_the_owner,             "PS-09"),
     Ignore((MarkerWanted,),                     ANY,                                                          "PS-10"),
     Ignore((LiveKnown, LiveGone),               ANY,                                                          "PS-09"),
-    Ignore((RowStored, RowFenced, RowUnclear),  (NEW, BEGINNING, *AT_REST, READING),                          "PS-11"),
-    Ignore((RowsDuplicate,),                    (NEW, BEGINNING, *AT_REST, READING, MARKING),                 "PS-11"),
-    Ignore((RowRead,),                          (NEW, BEGINNING, *AT_REST, STORING, MARKING),                 "PS-11"),
-    Ignore((EpochBegun,),                       (NEW, *AT_REST, *BUSY),                                       "PS-11"),
-    Refuse((Start,),                            (BEGINNING, *AT_REST, *BUSY),                                 "PS-01"),
+    Ignore((RowStored, RowFenced, RowUnclear),  (NEW, BEGINNING, IDLE, READING),                          "PS-11"),
+    Ignore((RowsDuplicate,),                    (NEW, BEGINNING, IDLE, READING, MARKING),                 "PS-11"),
+    Ignore((RowRead,),                          (NEW, BEGINNING, IDLE, STORING, MARKING),                 "PS-11"),
+    Ignore((EpochBegun,),                       (NEW, IDLE, *BUSY),                                       "PS-11"),
+    Refuse((Start,),                            (BEGINNING, IDLE, *BUSY),                                 "PS-01"),
 )
 # fmt: on
 

@@ -22,9 +22,11 @@ from statemachines.persistent_sessions.request import (
 from statemachines.persistent_sessions.writer_record import (
     Done,
     Hand,
+    HandRange,
     Job,
     LiveGone,
     LiveKnown,
+    RangeWritten,
     Start,
     WriterRecord,
 )
@@ -55,10 +57,6 @@ def is_latest(record: WriterRecord, event: MarkerWanted) -> bool:
 def is_later(record: WriterRecord, event: MarkerWanted) -> bool:
     """Later than the one under way, and than the one that waits."""
     return mark_of(event) > max(record.mark, marker_waits(record))
-
-
-def more_follow(record: WriterRecord, event: Hand) -> bool:
-    return event.more
 
 
 def row_is_next(record: WriterRecord, event: Event) -> bool:
@@ -140,16 +138,22 @@ def take_range(record: WriterRecord) -> WriterRecord:
 
 
 def send_stored(record: WriterRecord, stored_ns: int) -> tuple[WriterRecord, Effects]:
-    """The rows are stored: each is sent live, where somebody is, and its publisher is answered."""
+    """The rows are stored: each is sent live, where somebody is, and then their publishers are answered."""
     assert record.job is not None
+    hands = record.job.hands
     effects: list[Effect] = []
-    rows = number_rows(record, stored_ns)
-    for queued, hand in zip(rows, record.job.hands, strict=True):
-        if record.to:
+    if record.to:
+        for queued, hand in zip(number_rows(record, stored_ns), hands, strict=True):
             live = Live(record.session, record.writer, record.epoch, queued, hand.since_ns)
             effects.append(Send(record.to, live))
-        effects.append(Tell(Written(queued.message, queued.filter)))
-    return replace(record, last=rows[-1].number), tuple(effects)
+    return replace(record, last=record.last + len(hands)), (*effects, *answer_publishers(hands))
+
+
+def answer_publishers(hands: tuple[Hand, ...]) -> Effects:
+    """Those of these messages."""
+    if len(hands) > 1:
+        return (Tell(RangeWritten(hands)),)
+    return tuple(Tell(Written(one.message, one.filter)) for one in hands)
 
 
 def send_marker(record: WriterRecord, marker: MarkerWanted) -> Send:
@@ -176,9 +180,22 @@ def queue(record: WriterRecord, event: Hand, now_ns: int) -> Done:
     return replace(record, inbox=record.inbox.set(record.end, event)), ()
 
 
-def store_gathered(record: WriterRecord, event: Hand, now_ns: int) -> Done:
+def store_range(record: WriterRecord, event: HandRange, now_ns: int) -> Done:
     """As many as a range may have; the others wait."""
-    return take_next(queue(record, event, now_ns)[0])
+    most = record.range_max
+    return put(queue_hands(replace(record, job=Job(event.hands[:most])), event.hands[most:]))
+
+
+def queue_range(record: WriterRecord, event: HandRange, now_ns: int) -> Done:
+    return queue_hands(record, event.hands), ()
+
+
+def queue_hands(record: WriterRecord, hands: tuple[Hand, ...]) -> WriterRecord:
+    """Behind the messages that wait."""
+    inbox = record.inbox.mutate()
+    for place, hand in enumerate(hands, record.end):
+        inbox[place] = hand
+    return replace(record, inbox=inbox.finish())
 
 
 def mark(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
@@ -197,10 +214,10 @@ def show_again(record: WriterRecord, event: MarkerWanted, now_ns: int) -> Done:
 def drop_rows(record: WriterRecord, event: RowsDuplicate) -> tuple[WriterRecord, Effects]:
     """Those are stored, by another: they go out of the range, and their publishers are answered."""
     assert record.job is not None
-    rows = number_rows(record)
-    kept = tuple(hand for row, hand in zip(rows, record.job.hands, strict=True) if row.number not in event.numbers)
-    stored = tuple(Tell(Written(row.message, row.filter)) for row in rows if row.number in event.numbers)
-    return replace(record, job=Job(kept)), stored
+    numbered = tuple(enumerate(record.job.hands, record.last + 1))
+    kept = tuple(hand for number, hand in numbered if number not in event.numbers)
+    stored = tuple(hand for number, hand in numbered if number in event.numbers)
+    return replace(record, job=Job(kept)), answer_publishers(stored)
 
 
 def drop_duplicates(record: WriterRecord, event: RowsDuplicate, now_ns: int) -> Done:

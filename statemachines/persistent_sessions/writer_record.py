@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
-from statemachines.kernel import Call, Effects, Map, Status, TraceColumns
+from statemachines.kernel import Call, Effects, Event, Map, Status, TraceColumns
 from statemachines.persistent_sessions.message import MarkerWanted
 from statemachines.persistent_sessions.request import Mark
 
@@ -17,7 +17,7 @@ class Start(Call, frozen=True, gc=False):
 
 class Hand(Call, frozen=True, gc=False):
     """A publisher's connection hands over a message that matches a subscription of the session; `since_ns` as of
-    `Live`; `more`: another follows at once."""
+    `Live`."""
 
     columns: ClassVar = TraceColumns(key="message", grant="qos", first="since_ns", last="until_ns")
 
@@ -26,7 +26,23 @@ class Hand(Call, frozen=True, gc=False):
     qos: int = 1
     until_ns: int = 0
     since_ns: int = 0
-    more: bool = False
+
+
+class HandRange(Call, frozen=True, gc=False):
+    """Messages that were stored together are handed over together, in this order."""
+
+    hands: Annotated[tuple[Hand, ...], msgspec.Meta(min_length=2)]
+
+    @property
+    def parts(self) -> tuple[Hand, ...]:
+        """A trace has a row for each."""
+        return self.hands
+
+
+class RangeWritten(Event, frozen=True, gc=False):
+    """To the publishers' connections: the rows of several messages are stored, and each may be acknowledged."""
+
+    hands: tuple[Hand, ...]
 
 
 class LiveKnown(Call, frozen=True, gc=False):
@@ -47,18 +63,17 @@ class LiveGone(Call, frozen=True, gc=False):
 
 
 class WriterStatus(Status):
-    """`gathering` waits for the messages that follow at once; `storing`, `reading` and `marking` for the database."""
+    """`storing`, `reading` and `marking` wait for the database."""
 
     NEW = "new"
     BEGINNING = "beginning"
     IDLE = "idle"
-    GATHERING = "gathering"
     STORING = "storing"
     READING = "reading"
     MARKING = "marking"
 
 
-NEW, BEGINNING, IDLE, GATHERING, STORING, READING, MARKING = WriterStatus
+NEW, BEGINNING, IDLE, STORING, READING, MARKING = WriterStatus
 BUSY = (STORING, READING, MARKING)
 
 

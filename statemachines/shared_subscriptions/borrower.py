@@ -384,7 +384,7 @@ def keep(record: BorrowerRecord, before: StreamRecord, after: StreamRecord) -> B
     """With the stream as it is now; the next ping reports it, if it is still held."""
     stream = after.stream
     streams, unfinished = record.streams.set(stream, after), record.unfinished
-    if after.status is not before.status or after.finished != before.finished:
+    if after.status is not before.status or after.finished is not before.finished:
         unfinished += after.is_unfinished - before.is_unfinished
     if after.status is ABSENT:
         changed, carried = without(record.changed, stream), without(record.carried, stream)

@@ -45,18 +45,24 @@ class ListedGroup(msgspec.Struct, frozen=True):
 
 
 class GroupListing(msgspec.Struct, frozen=True):
-    """`request`: what is to be asked next (None: the listing is over); `key`: a record of the group that is asked for;
-    `found`: the groups so far."""
+    """`request`: what is to be asked next, unless there is nothing `left`; `key`: a record of the group that is asked
+    for; `found`: the groups so far."""
 
-    request: Scan | Read | None = Scan(1, GROUPS, GROUPS, 1)
+    request: Scan | Read = Scan(1, GROUPS, GROUPS, 1)
     key: str = ""
     found: tuple[ListedGroup, ...] = ()
+    left: bool = True
+
+    @property
+    def is_over(self) -> bool:
+        """All groups were found."""
+        return not self.left
 
     def take(self, answer: Answer) -> GroupListing:
         """What is to be asked after this answer; raises `ConfigurationError` where the store did not answer."""
         if isinstance(answer, Scanned):
             if not answer.records:
-                return replace(self, request=None)
+                return replace(self, left=False)
             key = answer.records[0][0]
             return replace(self, request=Read(1, list_keys(key)), key=key)
         if not isinstance(answer, ReadDone):

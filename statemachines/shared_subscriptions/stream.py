@@ -232,19 +232,15 @@ def uninstall(record: StreamRecord, event: Event, now_ns: int) -> tuple[StreamRe
 
 def keep_progress(record: StreamRecord, event: StreamProgress, now_ns: int) -> tuple[StreamRecord, Effects]:
     finished = record.finished or event.finished or event.progress == END_OF_STREAM
-    said = (event.failed, event.in_hand, event.acked, event.reason)
-    if said == (record.failed, record.in_hand, record.acked, record.reason):
-        record = replace(record, progress=event.progress, finished=finished)
-    else:
-        record = replace(
-            record,
-            progress=event.progress,
-            finished=finished,
-            failed=event.failed,
-            in_hand=event.in_hand,
-            acked=event.acked,
-            reason=event.reason,
-        )
+    record = replace(
+        record,
+        progress=event.progress,
+        finished=finished,
+        failed=event.failed,
+        in_hand=event.in_hand,
+        acked=event.acked,
+        reason=event.reason,
+    )
     return record, (answer(record),)
 
 

@@ -13,6 +13,7 @@ from statemachines.trace.row import child_row as child_row
 from statemachines.trace.row import event_makers as event_makers
 from statemachines.trace.row import event_row as event_row
 from statemachines.trace.row import fault_row as fault_row
+from statemachines.trace.row import part_rows as part_rows
 from statemachines.trace.row import step_makers as step_makers
 from statemachines.trace.row import step_rows as step_rows
 from statemachines.trace.tables import fingerprint as fingerprint

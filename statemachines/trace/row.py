@@ -69,7 +69,20 @@ COLUMNS: Final = tuple(column.name for column in TRACE)
 ROW: Final = TRACE[2:]
 """The columns of a row: `run` and `seq` are the writer's."""
 
-KINDS: Final = ("step", "send", "deliver", "drop", "duplicate", "timer", "fault", "tell", "ask", "answer", "record")
+KINDS: Final = (
+    "step",
+    "send",
+    "deliver",
+    "drop",
+    "duplicate",
+    "timer",
+    "fault",
+    "tell",
+    "ask",
+    "answer",
+    "part",
+    "record",
+)
 
 TraceRow = tuple[Any, ...]
 """The columns of `ROW`, in order."""
@@ -240,12 +253,22 @@ def step_rows(
     msg: int = -1,
     data: bool = False,
 ) -> list[TraceRow]:
-    """The rows of one step and of the child steps in it."""
+    """The rows of one step, of the child steps in it, and of the parts of its event."""
     name = node.name
     host, dest = node_of(name), step.record.status._value_
     make = step_makers(data)[type(event)]
     row = make(now_ns, host, node.fsm.full_name, name, before._value_, dest, step.row, msg, event)
-    return [row, *(child_row(now_ns, host, name, child, data) for child in step.children)]
+    children = (child_row(now_ns, host, name, child, data) for child in step.children)
+    return [row, *children, *part_rows(node, event, now_ns, data)]
+
+
+def part_rows(node: Node[Any] | TracedParty, event: Event, now_ns: int, data: bool = False) -> list[TraceRow]:
+    """Behind the row of a step: a row of each part of an event that carries several (`parts`)."""
+    name, machine = node.name, node.fsm.full_name
+    return [
+        event_row(now_ns, node_of(name), name, "part", one, machine=machine, data=data)
+        for one in getattr(event, "parts", ())
+    ]
 
 
 def child_row(now_ns: int, host: str, party: str, child: ChildStep, data: bool = False) -> TraceRow:

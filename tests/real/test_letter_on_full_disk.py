@@ -57,4 +57,5 @@ def test_SS_348_a_letter_for_which_the_disk_has_no_room_keeps_its_message_until_
         asyncio.run(play(host))
         assert host.stop() == 0, host.said
     assert "disk" in host.said
+    assert "until its dead letter is stored, or somebody says" in host.said
     assert host.said.count("leads it, under epoch") == 2, "the claims of both groups were kept"

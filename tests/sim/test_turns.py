@@ -136,17 +136,22 @@ def test_an_application_that_goes_on_overtakes_nothing():
     assert [event.n for event in looker.heard] == [1, 2, 3]
 
 
+def note_packet(waiter, n):
+    """As the network brings it."""
+    return ("send", 0, "other-1", "other-1", waiter.main, n, Note(n), "waiter-1")
+
+
 def test_a_busy_loop_that_goes_on_takes_time_for_each_message_once_and_hears_them_in_order():
     world = World(Scenario("busy", NOTHING, event_ms=10.0), 1)
     waiter = world.add("waiter-1", machine_role("waiter", WAITER, Looker))
     world.run(until_ns=S // 10)
     waiter.pause()
     for n in (1, 2, 3):
-        waiter.receive(("waiter-1", "other-1", waiter.main, Note(n), n))
+        waiter.receive(note_packet(waiter, n))
     world.run(until_ns=S // 5)
     waiter.resume()
     world.run(until_ns=S // 5 + 5 * MS)
-    waiter.receive(("waiter-1", "other-1", waiter.main, Note(4), 4))
+    waiter.receive(note_packet(waiter, 4))
     world.run(until_ns=S // 4)
     times = [row[0] for row in world.rows if row[4] == "deliver"]
     assert times == [S // 5 + 10 * n * MS for n in (1, 2, 3, 4)]

@@ -95,13 +95,14 @@ class Histories:
         columns = self.columns
         steps, asks = columns.rows_of(*STEPS), columns.rows_of("ask", event=ASKS)
         steps = steps[columns.is_one_of("machine", MACHINES, steps)]
+        parts = columns.rows_of("part", event=("hand",))
         sends, tells = columns.rows_of("send", event=("publish",)), columns.rows_of("tell", event=TOLD)
         faults = columns.rows_of("fault", event=DEATHS)
         texts = [columns.texts[name] + [""] for name in ("node", "machine", "instance", "kind", "event", "source",
                                                          "dest", "key")]  # fmt: skip
         names = ("run", "node", "machine", "instance", "kind", "event", "source", "dest", "key", "term", "grant",
                  "first", "last")  # fmt: skip
-        rows = np.sort(np.concatenate((steps, asks, sends, tells, faults)))
+        rows = np.sort(np.concatenate((steps, parts, asks, sends, tells, faults)))
         cells = (columns[name][rows].tolist() for name in names)
         for row, run, *values in zip(rows.tolist(), *cells, strict=True):
             if run != self._run:

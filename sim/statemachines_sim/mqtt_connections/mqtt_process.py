@@ -6,6 +6,7 @@ sends becomes what the client hears.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -138,9 +139,8 @@ class MqttProcess(ClientProcess):
 
     # -- the connection -------------------------------------------------------------------------------------------
 
-    def handle_close(self) -> None:
+    def lose_end(self) -> None:
         """The network connection is gone, and the connection hears of it."""
-        super().handle_close()
         end, self.end = self.end, None
         if end is not None and not end.is_over:
             end.feed(TransportLost())
@@ -192,16 +192,14 @@ class MqttProcess(ClientProcess):
             case _:
                 self.give_packet(pack_message(message))
 
+    @abstractmethod
     def hear_client(self, message: Message) -> None:
         """The client hears this."""
-        super().hear(message)
 
     def take_packet(self, packet: Any) -> None:
         """The client gets it."""
         match packet:
-            case DisconnectPacket() | ConnackPacket(reason_code=1 | 2 | 3 | 4 | 5):
-                self.hear_client(Farewell(self._find_why()))
-            case ConnackPacket(reason_code=code) if code:
+            case DisconnectPacket() | ConnackPacket():
                 self.hear_client(Farewell(self._find_why()))
             case SubackPacket(packet_id=n, reason_codes=codes) | UnsubackPacket(packet_id=n, reason_codes=codes):
                 self.hear_client(Subscribed(n) if max(codes) < 0x80 else Refused(n, f"{codes}"))
@@ -266,6 +264,10 @@ class MqttSubscriber(MqttProcess, SubscriberProcess):
     def hear_client(self, message: Message) -> None:
         SubscriberProcess.hear(self, message)
 
+    def handle_close(self) -> None:
+        SubscriberProcess.handle_close(self)
+        self.lose_end()
+
 
 class MqttPublisher(MqttProcess, PublisherProcess):
     """A publisher, which begins clean at each connection; of QoS 2 it hears when its packet id is free."""
@@ -296,3 +298,6 @@ class MqttPublisher(MqttProcess, PublisherProcess):
 
     def hear_client(self, message: Message) -> None:
         PublisherProcess.hear(self, message)
+
+    def handle_close(self) -> None:
+        self.lose_end()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from statemachines_sim.mqtt_connections.mqtt_process import MqttPublisher, MqttSubscriber
 from statemachines_sim.mqtt_connections.section import MqttSection, check
-from statemachines_sim.mqtt_connections.watch import PROPERTIES, MqttWatch
+from statemachines_sim.mqtt_connections.watch import MqttWatch
 from statemachines_sim.persistent_sessions.database import database
 from statemachines_sim.persistent_sessions.faults import FAULTS
 from statemachines_sim.persistent_sessions.node_process import SessionNodeProcess
@@ -25,11 +25,10 @@ HIT_NODES = ("crash", "pause", "long_pause", "late_timer", "partition", "reset")
 
 
 class MqttSim(SimProtocol[MqttSection]):
-    """The value of the registration."""
+    """The value of the registration.  Its watch judges the properties of persistent sessions."""
 
     name = "mqtt_connections"
     section = MqttSection
-    properties = PROPERTIES
     faults = tuple(kind for kind in FAULTS if kind.name == "reset")
     scenarios = "statemachines_sim:scenarios/mqtt_connections"
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statemachines_sim.persistent_sessions.watch import PROPERTIES as OF_SESSIONS
 from statemachines_sim.persistent_sessions.watch import SessionWatch
 
 if TYPE_CHECKING:
     from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
-
-PROPERTIES = tuple(name for name in OF_SESSIONS if name != "SUPERSEDED")
 
 
 class MqttWatch(SessionWatch):

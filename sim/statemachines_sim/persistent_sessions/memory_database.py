@@ -16,6 +16,7 @@ from weakref import finalize
 from statemachines.drivers.persistent_sessions.host_request import ReadPage
 from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.drivers.persistent_sessions.store import SessionStore
+from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
 from statemachines.drivers.persistent_sessions.tables import SQLITE
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines_sim.persistent_sessions.memory_sql import MemorySql, StoreBook
@@ -32,6 +33,7 @@ class MemoryDatabase:
     """
 
     where = "the simulated database"
+    shares_turns = False
 
     def __init__(self) -> None:
         self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -46,7 +48,9 @@ class MemoryDatabase:
         self.connection.execute("UPDATE store SET identity = ?", (IDENTITY,))
 
     @contextmanager
-    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> Iterator[Sql]:
+    def writing(
+        self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
+    ) -> Iterator[Sql]:
         """All or nothing."""
         sql = MemorySql(self.book, self.now_ns, watch, writes=True)
         try:
@@ -57,7 +61,7 @@ class MemoryDatabase:
         sql.end()
 
     @contextmanager
-    def reading(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
+    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> Iterator[Sql]:
         """One state: nobody else is here."""
         sql = MemorySql(self.book, self.now_ns, watch, writes=False)
         try:
@@ -65,11 +69,15 @@ class MemoryDatabase:
         finally:
             sql.end()
 
+    def store_batch(self, batch: StoredBatch) -> int | None:
+        """It has no such statement."""
+        return None
+
     def last_commit_ns(self) -> int:
         """When something was committed last."""
         return self.book.read_time().time_ns
 
-    async def run(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
         """At once."""
         return work()
 

@@ -14,7 +14,7 @@ from statemachines.drivers.persistent_sessions import collector_requests as coll
 from statemachines.drivers.persistent_sessions import host_requests as host
 from statemachines.drivers.persistent_sessions import machine_requests as machine
 from statemachines.drivers.persistent_sessions.machine_requests import MARK, MARKERS
-from statemachines.drivers.persistent_sessions.row_ranges import PUT_ROW
+from statemachines.drivers.persistent_sessions.row_products import PUT_ROW
 from statemachines.drivers.persistent_sessions.state_rows import (
     DELETE_PACKETS,
     DELETE_QUEUED,

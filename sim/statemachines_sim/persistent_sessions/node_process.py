@@ -160,8 +160,8 @@ class SessionNodeProcess(Process):
             return
         self.watch.says(party, message)
         if node_of(to) == node:
-            msg = self._real_network.note_sent(node, party, to, message, now_ns)
-            self.after(0, lambda: super(SessionNodeProcess, self).receive((node, party, to, message, msg)))
+            packet = self._real_network.note_sent(node, party, to, message, now_ns)
+            self.after(0, lambda: super(SessionNodeProcess, self).receive(packet))
             return
         if isinstance(message, BeginTakeover | EndTakeover) and not self.wires.reaches(self, to):
             refused = TakeoverRefused(message.client, message.token, True)

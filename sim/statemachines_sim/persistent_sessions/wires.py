@@ -49,11 +49,11 @@ class Wires:
     def drop(self, packet: Packet) -> None:
         """The network has lost this one."""
         self._drop(packet)
-        self.break_up(_wire(packet[1], packet[2]))
+        self.break_up(_wire(packet[3], packet[4]))
 
     def accepts(self, packet: Packet, process: Process) -> bool:
         """Whether what arrives at the process comes over a connection that is whole, and for the first time."""
-        _, sender, to, _, msg = packet
+        _, _, _, sender, to, msg, *_ = packet
         wire = _wire(sender, to)
         if self._raw and is_link(wire):
             return True

@@ -167,7 +167,9 @@ def store_first_alone(store_range: Any) -> Any:
 
 
 def early(record: Any, event: Any, now_ns: int) -> Any:
-    return writer_actions.send_and_go_on(record, RowStored(), now_ns)
+    """What waits is not looked at."""
+    record, effects = writer_actions.send_stored(record, 0)
+    return replace(record, job=None), effects
 
 
 def same_number_under_next_epoch(record: Any, event: Any, now_ns: int) -> Any:
@@ -475,6 +477,8 @@ BUGS = (
         "PS-480", "the merge", replace_call(resume_actions, "may_pass", lambda record, event, cause: True)),
     Bug("move-is-not-seen", "a live row does not wait for what its publisher has stored elsewhere", "PS-481",
         "the bound of a live row", wrap_call(row_merge, "_bound", for_nothing_older)),
+    Bug("open-numbers-read-past", "a read says that rows are there whose transaction has a number and is not committed",
+        "PS-514", "the first open number", replace_call(database, "first_open", lambda local: local.commits + 1)),
     Bug("merged-by-writer", "rows of several writers go into the session state one writer after the other", "PS-480",
         "the order of commits", replace_call(resume_actions, "release_rows", release_by_writer)),
     Bug("merged-newest-first", "of blocked rows that are complete the newest goes first", "PS-480", "the oldest",

@@ -28,6 +28,7 @@ from statemachines.persistent_sessions.message import (
     Written,
 )
 from statemachines.persistent_sessions.request import DATABASE
+from statemachines.persistent_sessions.writer_record import RangeWritten
 from statemachines_spec.explorer.actor import Envelope, Observer, Reaction, Restart, Watch
 from statemachines_spec.explorer.property import View
 from statemachines_spec.persistent_sessions.database import DatabaseLocal
@@ -167,13 +168,10 @@ class Client(Observer):
                     return Reaction(local)
                 kept = tuple(one for one in local.open if one != packet)
                 return self._answered(replace(local, open=kept), Pubcomp(packet))
-            case Written(message, _):
-                there = any(message in messages for messages in local.stored)
-                local = local if there else _broken(local, SessionViolation.UNSTORED)
-                if message not in self.course:
-                    return Reaction(local)
-                local = replace(local, answered=(*local.answered, message))
-                return Reaction(local, (), (Envelope(self.name, PUBLISHER, event),))
+            case Written(message, topic_filter):
+                return self._written(local, (Written(message, topic_filter),))
+            case RangeWritten(hands):
+                return self._written(local, tuple(Written(one.message, one.filter) for one in hands))
             case MessageExpired(message):
                 return Reaction(local if message in local.over else _broken(local, SessionViolation.AGED))
             case Publish():
@@ -198,6 +196,17 @@ class Client(Observer):
     def _is_later(self, owner: str, before: str) -> bool:
         names = [one.partition("~")[0] for one in (owner, before)]
         return not before or self.owners.index(names[0]) >= self.owners.index(names[1])
+
+    def _written(self, local: ClientLocal, stored: tuple[Written, ...]) -> Reaction:
+        """Publishers are answered."""
+        answers = []
+        for one in stored:
+            there = any(one.message in messages for messages in local.stored)
+            local = local if there else _broken(local, SessionViolation.UNSTORED)
+            if one.message in self.course:
+                local = replace(local, answered=(*local.answered, one.message))
+                answers.append(Envelope(self.name, PUBLISHER, one))
+        return Reaction(local, (), tuple(answers))
 
     def _answered(self, local: ClientLocal, ack: Puback | Pubrec | Pubcomp) -> Reaction:
         kept = sum(isinstance(one, Puback) for one in (*local.due, ack)) + len(local.open)

@@ -128,12 +128,13 @@ class StoredRows(msgspec.Struct, frozen=True, gc=False):
 
 class Owed(msgspec.Struct, frozen=True, gc=False):
     """`party` waits: for its request to be carried out, or for its answer; `kind` of either, since two kinds may have
-    the same fields."""
+    the same fields.  `number` that its transaction has taken, which is open until it is carried out (0: none)."""
 
     party: str
     kind: str
     request: Request | None = None
     answer: Answer | None = None
+    number: int = 0
 
 
 class DatabaseLocal(msgspec.Struct, frozen=True, gc=False):
@@ -153,7 +154,7 @@ class Database(Observer):
     """`lag`: so many entries of a writer may be invisible at most; `ordered`: they appear in their order; `slow`
     requests; `unclear`: answers to rows may get lost; `hides`: rows that are marked are not read any more; `spreads`:
     a subscription is known everywhere when it is answered; its clock goes on so often (`ages`); `stamps`: rows have the
-    number of their commit as their time."""
+    number of their commit as their time; `opens`: a transaction that stores rows takes its number when it begins."""
 
     def __init__(
         self,
@@ -170,9 +171,11 @@ class Database(Observer):
         absent: bool = False,
         ages: int = 0,
         stamps: bool = False,
+        opens: bool = False,
     ) -> None:
         super().__init__(DATABASE)
         self.stamps = stamps
+        self.opens = opens
         self.writers = writers
         self.owners = owners
         self.lag = lag
@@ -228,7 +231,9 @@ class Database(Observer):
             case CarryOut(party) | Blur(party) | Fail(party) | Reply(party):
                 return self._go_on(local, party, event)
         if isinstance(event, self.slow):
-            asked = Owed(envelope.sender, name_of(type(event)), request=event)
+            number = local.commits + 1 if self.opens and isinstance(event, PutRows) else 0
+            asked = Owed(envelope.sender, name_of(type(event)), request=event, number=number)
+            local = replace(local, commits=max(local.commits, number))
             return Reaction(replace(local, owed=tuple(sorted((*local.owed, asked), key=lambda one: one.party))))
         local, answers, calls = self.apply(local, event)
         back = tuple(Envelope(self.name, envelope.sender, answer) for answer in answers)
@@ -274,7 +279,7 @@ class Database(Observer):
         answers: tuple[Answer, ...] = (RowUnclear(),)
         calls: tuple[Envelope, ...] = ()
         if not isinstance(event, Fail):
-            local, done, calls = self.apply(local, one.request)
+            local, done, calls = self._store_open(local, one) if one.number else self.apply(local, one.request)
             answers = answers if isinstance(event, Blur) else done
         owed = tuple(Owed(party, name_of(type(answer)), answer=answer) for answer in answers)
         local = replace(local, owed=tuple(sorted((*owed, *rest), key=lambda one: one.party)))
@@ -356,34 +361,43 @@ class Database(Observer):
         raise TypeError(f"the database does not take {request!r}")
 
     def _append(
-        self, local: DatabaseLocal, writer: str, epoch: int, *more: Stored
+        self, local: DatabaseLocal, writer: str, epoch: int, *more: Stored, number: int = 0
     ) -> tuple[DatabaseLocal, tuple[Answer, ...], tuple[Envelope, ...]]:
         shelf = _shelf(local, writer)
         if shelf.epoch != epoch:
             return local, (RowFenced(shelf.epoch),), ()
         if self.stamps and more[0].queued is not None:
-            local = replace(local, commits=local.commits + 1)
-            more = tuple(stamp_row(one, local.commits) for one in more)
+            number = number or local.commits + 1
+            local = replace(local, commits=max(local.commits, number))
+            more = tuple(stamp_row(one, number) for one in more)
         entries = (*shelf.entries, *more)
         hidden = [place for place, one in enumerate(entries) if not one.visible]
         while len(hidden) > self.lag:
             first = hidden.pop(0)
             entries = tuple(replace(one, visible=True) if place == first else one for place, one in enumerate(entries))
-        return _put(local, replace(shelf, entries=entries)), (RowStored(local.commits),), ()
+        return _put(local, replace(shelf, entries=entries)), (RowStored(number or local.commits),), ()
+
+    def _store_open(
+        self, local: DatabaseLocal, one: Owed
+    ) -> tuple[DatabaseLocal, tuple[Answer, ...], tuple[Envelope, ...]]:
+        """Rows are committed under the number that their transaction has taken."""
+        asked = one.request
+        assert isinstance(asked, PutRows)
+        return self._append(local, asked.writer, asked.epoch, *store_range(asked.epoch, asked.rows), number=one.number)
 
     def _complete_ns(
         self, local: DatabaseLocal, writer: str, found: tuple[EpochRows, ...], behind: Position = (0, 0)
     ) -> int:
         """No row that was stored before is missing in what is read; 0 where rows have no time."""
         if not self.stamps or not writer:
-            return local.commits + 1 if self.stamps else 0
+            return first_open(local) if self.stamps else 0
         behind = max(behind, local.state.taken.get(writer, (0, 0)))
         read = {(one.epoch, row.number) for one in found for row in one.rows if one.writer == writer}
         rows = [(one.epoch, one.queued) for one in _shelf(local, writer).entries if one.queued is not None]
         missing = [
             row.stored_ns for epoch, row in rows if behind < (epoch, row.number) and (epoch, row.number) not in read
         ]
-        return min(missing, default=local.commits + 1)
+        return min((first_open(local), *missing))
 
     def _marked(self, local: DatabaseLocal, request: MarkDelivered) -> DatabaseLocal:
         if not self.hides:
@@ -420,7 +434,7 @@ class Database(Observer):
     def _subscribed(self, local: DatabaseLocal) -> SubscribedLive:
         there = tuple(shelf.writer for shelf in local.shelves if shelf.epoch and shelf.up)
         gone = tuple(shelf.writer for shelf in local.shelves if shelf.epoch and not shelf.up)
-        return SubscribedLive(there, gone, local.commits + 1 if self.stamps else 0)
+        return SubscribedLive(there, gone, first_open(local) if self.stamps else 0)
 
     def _known(self, local: DatabaseLocal, writer: str) -> Envelope:
         return Envelope(self.name, writer, LiveKnown(local.owner, local.token))
@@ -429,6 +443,11 @@ class Database(Observer):
 def store_range(epoch: int, rows: tuple[Queued, ...]) -> tuple[Stored, ...]:
     """The entries of a range: all of it is one transaction."""
     return tuple(Stored(epoch, queued) for queued in rows)
+
+
+def first_open(local: DatabaseLocal) -> int:
+    """The lowest number that a transaction has taken which is open, or that none has taken yet."""
+    return min((one.number for one in local.owed if one.number), default=local.commits + 1)
 
 
 def stamp_row(one: Stored, stored_ns: int) -> Stored:

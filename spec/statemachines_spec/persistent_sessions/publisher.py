@@ -11,18 +11,18 @@ from msgspec.structs import replace
 from statemachines.kernel import Event
 from statemachines.persistent_sessions.message import Written
 from statemachines.persistent_sessions.request import DATABASE
-from statemachines.persistent_sessions.writer_record import Hand
+from statemachines.persistent_sessions.writer_record import Hand, HandRange
 from statemachines_spec.explorer.actor import Actor, Crash, Envelope, Observer, Reaction, Restart, Watch
 
 PUBLISHER = "publisher"
 
 
 class PublishTo(Event, frozen=True, gc=False):
-    """A message matches the session's subscription, and goes to this writer; `more`: another follows at once."""
+    """A message matches the session's subscription, and goes to this writer; `also`: another, together with it."""
 
     writer: str
     message: str
-    more: bool = False
+    also: str = ""
 
 
 class PublisherLocal(msgspec.Struct, frozen=True, gc=False):
@@ -60,16 +60,17 @@ class Publisher(Actor):
             left = [one for one in messages if one not in local.handed]
             found += [PublishTo(writer, one) for one in (left if self.jumbled else left[:1])]
             if self.together and len(left) > 1:
-                found.append(PublishTo(writer, left[0], True))
+                found.append(PublishTo(writer, left[0], left[1]))
         return tuple(found)
 
     def react(self, local: PublisherLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         event = envelope.event
         if isinstance(event, Written):
             return Reaction(local)
-        hand = Hand(event.message, "t", self.qos, self.untils.get(event.message, 0), more=event.more)
-        call = Envelope(self.name, event.writer, hand)
-        return Reaction(replace(local, handed=tuple(sorted((*local.handed, event.message)))), (), (call,))
+        messages = (event.message, event.also) if event.also else (event.message,)
+        hands = tuple(Hand(one, "t", self.qos, self.untils.get(one, 0)) for one in messages)
+        call = Envelope(self.name, event.writer, HandRange(hands) if event.also else hands[0])
+        return Reaction(replace(local, handed=tuple(sorted((*local.handed, *messages)))), (), (call,))
 
     def describe(self, local: PublisherLocal) -> str:
         return f"has handed over {', '.join(local.handed) or 'nothing'}"

@@ -32,7 +32,7 @@ from statemachines.persistent_sessions.resume_record import (
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer import WRITER
 from statemachines.persistent_sessions.writer_flow_record import BEHIND, DONE, DRAINING, MarkerTimeout
-from statemachines.persistent_sessions.writer_record import IDLE, RANGE_MAX, Start, WriterRecord
+from statemachines.persistent_sessions.writer_record import IDLE, RANGE_MAX, RangeWritten, Start, WriterRecord
 from statemachines_spec.explorer.actor import Crash
 from statemachines_spec.explorer.fsm_actor import DOWN, ENDED, FsmLocal
 from statemachines_spec.explorer.network import Network
@@ -62,7 +62,8 @@ class SessionSetting(msgspec.Struct, frozen=True, kw_only=True):
     come together; `beside`: the first writer is beside an owner that did not begin.  `untils`: when each message of a
     writer is over (0: never), in turn; the clock of the database goes on until all are.  `range_max` rows of a writer
     are stored in one request.  `course`: one publisher sends to these writers, by their places, one message after the
-    other, each when the one before it is answered, or its writer has died.
+    other, each when the one before it is answered, or its writer has died.  `opens`: rows have their number before they
+    are committed.
     """
 
     messages: tuple[int, ...] = (2, 1)
@@ -101,6 +102,7 @@ class SessionSetting(msgspec.Struct, frozen=True, kw_only=True):
     together: bool = False
     beside: bool = False
     course: tuple[int, ...] = ()
+    opens: bool = False
 
     @property
     def writers(self) -> tuple[str, ...]:
@@ -337,6 +339,12 @@ SYSTEMS: dict[str, tuple[str, SessionSetting]] = {
         "a publisher goes to another writer; the owner dies, and the replica is behind by one entry of each",
         SessionSetting(messages=(1, 1), course=(0, 1), lag=1, owner_lives=2, markers=1),
     ),
+    "moving-and-open": (
+        "a publisher goes to another writer, and back; rows have their number when their transaction begins",
+        SessionSetting(
+            messages=(2, 1), course=(0, 1, 0), lag=0, markers=1, hides=True, places=3, slow=(PutRows,), opens=True
+        ),
+    ),
     "absent": (
         "the session has expired",
         SessionSetting(messages=(1,), lag=0, absent=True),
@@ -384,6 +392,7 @@ def database_arguments(setting: SessionSetting) -> dict[str, Any]:
         "begun": 0 if setting.writer_lives > 1 else 1,
         "ages": max(setting.untils, default=0),
         "stamps": bool(setting.course),
+        "opens": setting.opens,
     }
 
 
@@ -496,7 +505,7 @@ def writer(name: str, setting: SessionSetting) -> Attached:
         faults=(Crash,) if setting.writer_lives > 1 else (),
         start=Start() if again else None,
         beside={Live: CLUSTER, LiveMarker: CLUSTER},
-        tells={Written: CLIENT},
+        tells={Written: CLIENT, RangeWritten: CLIENT},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statemachines.drivers.persistent_sessions.machine_requests import is_there
 from statemachines.drivers.persistent_sessions.route_rows import remove_routes
-from statemachines.drivers.persistent_sessions.row_ranges import PUT_ROW
+from statemachines.drivers.persistent_sessions.row_products import PUT_ROW
 from statemachines.drivers.persistent_sessions.share_rows import return_messages
 from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.drivers.persistent_sessions.state_rows import delete_state

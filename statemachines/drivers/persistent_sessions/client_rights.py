@@ -6,13 +6,13 @@ what the client wants next waits behind.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.identity import Identity
+from statemachines.drivers.lazy_queue import LazyQueue
 from statemachines.drivers.permission_file import Action
 
 ALLOWED_MAX: Final = 1_000
@@ -47,7 +47,7 @@ class ClientRights:
         """Packets of QoS 2 that the client was not sent, and that are not released yet."""
         self._authority = authority
         self._identity = identity
-        self._wishes: deque[Wish] = deque()
+        self._wishes: LazyQueue[Wish] = LazyQueue()
         self._is_asking = False
         self._is_over = False
         self._round = 0
@@ -153,7 +153,7 @@ class ClientRights:
 
     def _go_on(self) -> None:
         while self._wishes and not self._is_asking:
-            wish = self._wishes[0]
+            wish = self._wishes.first
             if self._identity is None or wish.action is None or self._is_known(wish.action, wish.topic):
                 self._wishes.popleft()
                 wish.act()

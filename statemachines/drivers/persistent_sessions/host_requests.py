@@ -79,7 +79,7 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     read_options,
     remove_route,
 )
-from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, of_sessions
+from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, is_for_session, of_sessions
 from statemachines.drivers.persistent_sessions.share_rows import read_returned
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
@@ -103,6 +103,7 @@ PUT_MESSAGE: Final = (
     "INSERT INTO @messages VALUES (:id, :topic, :payload, :qos, :time_ns, :head) ON CONFLICT DO NOTHING"
 )
 THERE: Final = "SELECT id FROM @messages WHERE id IN ({keys})"
+ROUTES: Final = "SELECT routes, forgotten FROM @store"
 MESSAGES: Final = "SELECT id, topic, payload, head FROM @messages WHERE id IN ({keys})"
 FOLLOW: Final = (
     "SELECT epoch, number, message, filter, qos, until_ns FROM @session_rows"
@@ -222,7 +223,7 @@ class HostRequests:
 
     def catch_up(self, sql: Sql) -> None:
         """The routes as this transaction finds them."""
-        found = one(sql, "SELECT routes, forgotten FROM @store")
+        found = one(sql, ROUTES)
         assert found is not None
         version, forgotten = found
         if self.trie.version > version or self.trie.version < forgotten:
@@ -248,9 +249,9 @@ class HostRequests:
         self.catch_up(sql)
         sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
         found = [(one, self._find_routes(sql, one, sharing)) for one in messages]
-        stored = [(one, of_sessions(its)) for one, its in found if isinstance(its, tuple) and of_sessions(its)]
+        stored = [(one, its) for one, its in found if isinstance(its, tuple) and is_for_session(its)]
         put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one, _ in stored])
-        put_fan_out(sql, [(one, its) for one, its in stored if one.is_once])
+        put_fan_out(sql, [(one, of_sessions(its)) for one, its in stored if one.is_once])
         if sharing is not None:
             sharing.write()
         for asked, its in found:
@@ -258,6 +259,13 @@ class HostRequests:
                 drop_retained_rows(sql, asked.topic.encode())
                 put_retained(sql, asked)
         return [its for _, its in found]
+
+    def match(self, asked: PutMessage) -> Routes:
+        """The routes of a message, as far as they are known."""
+        if not asked.without:
+            return self.trie.find_routes(asked.topic)
+        found = self.trie.match(asked.topic)
+        return choose_routes([one for one in found if (one.session, one.filter) not in asked.without])
 
     def _put_message(self, sql: Sql, asked: PutMessage) -> Routes | RetainedFull | None:
         return self.put_messages(sql, (asked,))[0]
@@ -274,13 +282,12 @@ class HostRequests:
                 return None
             if not keep_packet(sql, publisher, asked.id):
                 return ()  # it is stored
-        found = self.trie.match(asked.topic)
-        routes = choose_routes([one for one in found if (one.session, one.filter) not in asked.without])
+        routes = self.match(asked)
         if sharing is not None:
             routes = (*routes, *sharing.find_routes(asked))
         if asked.expiry_ms is None:
             return routes
-        until_ns = over_at(sql.now_ns, asked.expiry_ms)
+        until_ns = over_at(sql.clock_ns, asked.expiry_ms)
         return tuple(route._replace(until_ns=until_ns) for route in routes)
 
     def _release_packet(self, sql: Sql, asked: ReleasePacket) -> bool:

@@ -7,10 +7,10 @@ and no more at a time than it acknowledges: a client that does not read fills no
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from statemachines.drivers.lazy_queue import LazyQueue
 from statemachines.drivers.persistent_sessions.host_request import ReadMessages
 from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
@@ -56,9 +56,9 @@ class Outbox:
         self._say = say
         self._gone = gone
         self._soon = soon
-        self._waiting: deque[Publish | Pubrel] = deque()
+        self._waiting: LazyQueue[Publish | Pubrel] = LazyQueue()
         self._read: dict[str, Payload] = {}
-        self._missing: set[str] = set()
+        self._missing: frozenset[str] = frozenset()
         """Of those that were read last: what is not there."""
         self._welcome = False
         self._closed = False
@@ -93,7 +93,7 @@ class Outbox:
 
     def _go_on(self) -> None:
         while self._welcome and self._waiting and not self._reading and not self._closed:
-            message = self._waiting[0]
+            message = self._waiting.first
             if isinstance(message, Pubrel):
                 self._waiting.popleft()
                 self._say(message)
@@ -136,7 +136,7 @@ class Outbox:
             self._reading = False
             if not self._closed:
                 self._read |= {one: payload for one, payload in found.items() if payload is not None}
-                self._missing = {one for one, payload in found.items() if payload is None}
+                self._missing = frozenset(one for one, payload in found.items() if payload is None)
                 self._go_on()
 
         self._desk.give(ReadMessages(tuple(wanted), UNACKNOWLEDGED_MAX), take)

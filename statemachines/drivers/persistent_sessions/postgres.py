@@ -1,34 +1,45 @@
 """PostgreSQL: sessions in a schema of their own.
 
-A transaction that writes takes the row of `store` first and holds it until it is committed: transactions of all
+A transaction that writes takes its turn first, and has it until it is committed.  Most are alone: those of all
 processes have one order, and one whose connection was lost in its commit is over before the next one looks.
+Transactions that only store messages and rows, or what an owner has taken, share their turn: they wait for those that
+are alone, and not for each other.  A sequence numbers both (PS-510).
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+import psycopg
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, TextClause, text
 
-from statemachines.drivers.clock import Clock
-from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql
+from statemachines.drivers.clock import Clock, steady_ns
+from statemachines.drivers.persistent_sessions.batch_function import list_values
+from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql, TurnNeeded, cut_pieces
+from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
 from statemachines.drivers.persistent_sessions.tables import (
+    ARGUMENTS,
+    FRESH_NS,
     NAMES,
     POSTGRES_STATEMENTS,
     POSTGRES_UPGRADES,
     SCHEMA,
+    TURN,
+    TURN_LOCK,
     VERSION,
     on_postgres,
 )
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S
-from statemachines.drivers.sql.pipeline import Pipeline, open_pipeline
+from statemachines.drivers.sql.pipeline import Pipeline, open_pipeline, wrap_error
 from statemachines.drivers.sql.postgres import CLOCK, Database, Layout
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.store_time import StoreTime, time_of_read
@@ -40,11 +51,13 @@ T = TypeVar("T")
 
 
 class Found(NamedTuple):
-    """The time of a transaction, up to when ages count, and the time of the last commit that it sees."""
+    """The time of a transaction, up to when ages count, the time of the last commit that it sees, and when what lasts
+    begins."""
 
     now_ns: int
     aged_ns: int
     seen_ns: int
+    clock_ns: int
 
 
 Settle = Callable[[Sql, tuple[Any, ...]], Found]
@@ -65,7 +78,7 @@ LAYOUT: Final = Layout(
     lock=0x67707331,
     statements=POSTGRES_STATEMENTS,
     known_by=("store", "session_rows"),
-    needed={KIND: dict.fromkeys(NAMES, ("SELECT", "INSERT", "UPDATE", "DELETE"))},
+    needed={KIND: {**dict.fromkeys(NAMES, ("SELECT", "INSERT", "UPDATE", "DELETE")), TURN: ("SELECT", "UPDATE")}},
     upgrades={version: partial(_upgrade, statements) for version, statements in POSTGRES_UPGRADES.items()},
 )
 
@@ -81,25 +94,47 @@ def _for_driver(statement: str) -> str:
     return re.sub(r"(?<![:\w]):(\w+)", r"%(\1)s", on_postgres(statement).replace("%", "%%"))
 
 
+ALONE: Final = f"SELECT pg_advisory_xact_lock({TURN_LOCK})"
+SHARED: Final = f"SELECT pg_advisory_xact_lock_shared({TURN_LOCK})"
 STAMP: Final = (
-    f"UPDATE @store SET before_ns = time_ns, time_ns = greatest(time_ns + 1, {CLOCK} - ahead_ns)"
-    f" RETURNING time_ns, before_ns, ahead_ns, stopped_ns, {CLOCK}"
+    f"UPDATE @store SET time_ns = greatest(next.number, {CLOCK} - ahead_ns)"
+    f" FROM (SELECT nextval('@{TURN}') AS number) AS next"
+    f" RETURNING time_ns, next.number - 1, ahead_ns, stopped_ns, {CLOCK}"
 )
 CORRECT: Final = "UPDATE @store SET time_ns = :time_ns, ahead_ns = :ahead_ns, stopped_ns = :stopped_ns"
+# Last of all: what was undone has moved nothing.
+PASS_ON: Final = f"SELECT setval('@{TURN}', time_ns) FROM @store"
+NUMBER: Final = f"SELECT nextval('@{TURN}'), ahead_ns, stopped_ns, {CLOCK} FROM @store"
+LAST: Final = f"SELECT last_value FROM @{TURN}"
 TIME: Final = f"SELECT time_ns, ahead_ns, stopped_ns, {CLOCK} FROM @store"
+
+STORE_BATCH: Final = f"SELECT @store_batch({', '.join(['%s'] * len(ARGUMENTS))})"
+
+ROWS_MAX: Final = 64
+"""Rows in one statement."""
+
+
+@cache
+def _of_rows(statement: str, count: int) -> str:
+    many = ManyRows.of(on_postgres(statement).replace("%", "%%"))
+    row = f"({', '.join(['%s'] * len(many.names))})"
+    return f"{many.head}{', '.join([row] * count)}{many.tail}"
 
 
 class PostgresSql:
-    """A transaction on a server, which shows its time when it is asked: it goes out with the first query.  `stamp`, and
-    what is made of it."""
+    """A transaction on a server, which shows its time when it is asked: it goes out with the first query.  `turn`: how
+    it takes its turn (None: it needs none); `stamp`, and what is made of it."""
 
-    def __init__(self, pipeline: Pipeline, stamp: str, clock: dict[str, Any], settle: Settle) -> None:
+    def __init__(self, pipeline: Pipeline, turn: str | None, stamp: str, clock: dict[str, Any], settle: Settle) -> None:
         self._pipeline = pipeline
         self._clock = clock
         self._driver = driver = pipeline.driver
+        if turn is not None:
+            driver.execute(turn)  # of its own: what a statement sees is what there is when it begins
         self._stamp = driver.execute(_for_driver(stamp), clock)
         self._settle = settle
         self._found: Found | None = None
+        self._expected: deque[tuple[str, dict[str, Any], psycopg.Cursor[tuple[Any, ...]]]] = deque()
 
     @property
     def now_ns(self) -> int:
@@ -114,6 +149,10 @@ class PostgresSql:
         return self._time.aged_ns
 
     @property
+    def clock_ns(self) -> int:
+        return self._time.clock_ns
+
+    @property
     def _time(self) -> Found:
         if self._found is None:
             row = self._stamp.fetchone()
@@ -121,7 +160,14 @@ class PostgresSql:
             self._found = self._settle(self, row)
         return self._found
 
+    def expect(self, statement: str, **values: Any) -> None:
+        self._expected.append((statement, values, self._driver.execute(_for_driver(statement), values)))
+
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        for place, (expected, given, cursor) in enumerate(self._expected):
+            if expected == statement and given == values:
+                del self._expected[place]
+                return cursor.fetchall()
         return self._driver.execute(_for_driver(statement), values).fetchall()
 
     def run(self, statement: str, **values: Any) -> None:
@@ -141,10 +187,8 @@ class PostgresSql:
         return PostgresGuestStreams(self._pipeline.connection, self._clock)
 
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        if rows:
-            names = ManyRows.of(statement).names
-            values = [dict(zip(names, row, strict=True)) for row in rows]
-            self._driver.cursor().executemany(_for_driver(statement), values)
+        for piece in cut_pieces(rows, ROWS_MAX):
+            self._driver.execute(_of_rows(statement, len(piece)), list(chain.from_iterable(piece)))
 
 
 def check_power(connection: Connection) -> None:
@@ -158,6 +202,8 @@ def check_power(connection: Connection) -> None:
 
 class PostgresSessions:
     """The database at `url`; raises as `Database` does."""
+
+    shares_turns = True
 
     def __init__(
         self,
@@ -177,49 +223,100 @@ class PostgresSessions:
 
         self._database = Database(url, KIND, LAYOUT, busy_s, clock, agree)
         self.where = self._database.url
+        self._fresh_until_ns = 0
+        """By the steady clock: until then a number that is taken in a shared turn is near the clock."""
 
     @contextmanager
-    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> Iterator[Sql]:
-        """All or nothing, and alone."""
-
-        def settle(sql: Sql, row: tuple[Any, ...]) -> Found:
-            """Nothing more goes out, unless the clock has leapt, or has come back."""
-            time_ns, before_ns, ahead_ns, stopped_ns, clock_ns = row
-            found = stamped = StoreTime(time_ns, ahead_ns, stopped_ns)
-            if watch is not None:
-                found = watch.commit(replace(stamped, time_ns=before_ns), clock_ns)
-            if (found.ahead_ns, found.stopped_ns) == (ahead_ns, stopped_ns):
-                found = stamped
-            else:
-                sql.run(CORRECT, **asdict(found))
-            return Found(found.time_ns, found.age_limit_ns(found.time_ns), found.time_ns)
-
+    def writing(
+        self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
+    ) -> Iterator[Sql]:
+        """All or nothing; alone, or beside others that share their turn."""
+        if may_share and not self._is_fresh():
+            raise TurnNeeded
         with self._database.transaction() as connection, open_pipeline(connection) as pipeline:
-            sql = PostgresSql(pipeline, STAMP, self._database.clock, settle)
+            clock = self._database.clock
+            if may_share:
+                sql = PostgresSql(pipeline, SHARED, NUMBER, clock, self._settle_shared)
+            else:
+                sql = PostgresSql(pipeline, ALONE, STAMP, clock, partial(self._settle, watch))
             yield sql
             _ = sql.now_ns  # whoever watches the clock sees every transaction
+            if not may_share:
+                sql.run(PASS_ON)
+
+    def store_batch(self, batch: StoredBatch) -> int | None:
+        """Store it in a shared turn, in one statement: its number."""
+        if not self._is_fresh():
+            return None
+        with self._database.single() as connection:
+            driver: Any = connection.connection.driver_connection
+            values = (self._database.clock["clock"], *list_values(batch))
+            try:
+                number: int | None = driver.execute(on_postgres(STORE_BATCH), values).fetchone()[0]
+            except psycopg.Error as error:
+                raise wrap_error(connection, error) from error
+        if number is None:
+            self._fresh_until_ns = 0
+        return number
+
+    def _is_fresh(self) -> bool:
+        return steady_ns() < self._fresh_until_ns
+
+    def _settle_shared(self, sql: Sql, row: tuple[Any, ...]) -> Found:
+        """It looks at the clock, and moves nothing."""
+        number, ahead_ns, stopped_ns, clock_ns = row
+        shown_ns = clock_ns - ahead_ns
+        is_behind = bool(stopped_ns) or shown_ns - number > FRESH_NS
+        if is_behind:
+            self._fresh_until_ns = 0
+            raise TurnNeeded
+        self._fresh_until_ns = steady_ns() + FRESH_NS - max(0, shown_ns - number)
+        now_ns = max(number, shown_ns)
+        return Found(number, now_ns, 0, now_ns)
+
+    def _settle(self, watch: TimeWatch | None, sql: Sql, row: tuple[Any, ...]) -> Found:
+        """Nothing more goes out, unless the clock has leapt, or has come back."""
+        time_ns, before_ns, ahead_ns, stopped_ns, clock_ns = row
+        found = stamped = StoreTime(time_ns, ahead_ns, stopped_ns)
+        if watch is not None:
+            found = watch.commit(replace(stamped, time_ns=before_ns), clock_ns)
+        if (found.ahead_ns, found.stopped_ns) == (ahead_ns, stopped_ns):
+            found = stamped
+        else:
+            sql.run(CORRECT, **asdict(found))
+        self._fresh_until_ns = (steady_ns() + FRESH_NS) * (not found.stopped_ns)
+        return Found(found.time_ns, found.age_limit_ns(found.time_ns), found.time_ns, found.time_ns)
 
     @contextmanager
-    def reading(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
+    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> Iterator[Sql]:
         """One state."""
+        last_ns = self._await_turns() if is_complete else 0
 
         def settle(sql: Sql, row: tuple[Any, ...]) -> Found:
             *known, clock_ns = row
             found = StoreTime(*known)
             now_ns = time_of_read(found, clock_ns, None) if watch is None else watch.read(found, clock_ns)
-            return Found(now_ns, found.age_limit_ns(now_ns), found.time_ns)
+            return Found(now_ns, found.age_limit_ns(now_ns), max(last_ns, found.time_ns), now_ns)
 
         with self._database.snapshot() as connection, open_pipeline(connection) as pipeline:
-            sql = PostgresSql(pipeline, TIME, self._database.clock, settle)
+            sql = PostgresSql(pipeline, None, TIME, self._database.clock, settle)
             yield sql
             _ = sql.now_ns  # whoever watches the clock sees every transaction
 
-    def last_commit_ns(self) -> int:
-        """When something was committed last."""
-        with self._database.single() as connection:
-            return int(connection.execute(_ours("SELECT time_ns FROM @store")).scalar_one())
+    def _await_turns(self) -> int:
+        """The last number that was taken, when every transaction that has taken one is over."""
+        with self._database.transaction() as connection, open_pipeline(connection) as pipeline:
+            pipeline.driver.execute(ALONE)
+            found = pipeline.driver.execute(_for_driver(LAST)).fetchone()
+            assert found is not None
+            return int(found[0])
 
-    async def run(self, work: Callable[[], T]) -> T:
+    def last_commit_ns(self) -> int:
+        """The last number that was taken."""
+        with self._database.single() as connection:
+            return int(connection.execute(_ours(LAST)).scalar_one())
+
+    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
         """`work()` in the thread."""
         return await self._database.run(work)
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutCarried, PutMessage, StoreRows
 from statemachines.drivers.persistent_sessions.request_runs import joins
+from statemachines.drivers.persistent_sessions.shared_turn import is_ahead, may_share
 from statemachines.drivers.persistent_sessions.store import Asked, NodeLife, SessionStore, is_read
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
@@ -33,6 +34,9 @@ ROWS_MAX: Final = 5_000
 
 BYTES_MAX: Final = 16 * 2**20
 """Bytes of payload that are stored in one transaction, but for one message that is larger."""
+
+AHEAD_MAX: Final = 4
+"""Batches of messages that are stored one behind the other while rows wait."""
 
 AGAIN_S: Final = (0.02, 1.0)
 """First and longest pause before a batch that failed is given again."""
@@ -53,6 +57,8 @@ class RequestQueue:
         self._batch = 0
         self._waiting: deque[tuple[Asked, Taker]] = deque()
         self._there = asyncio.Event()
+        self._ahead = 0
+        """So many batches in a row were stored ahead of the others."""
 
     def __len__(self) -> int:
         """How many requests wait."""
@@ -97,14 +103,33 @@ class RequestQueue:
         """Carry out whatever comes; raises what no repetition helps against (`Superseded`, `StoreDamaged`)."""
         while True:
             await self._there.wait()
-            batch = self._next_batch()
+            ahead = self._take_ahead()
+            batch = ahead or self._next_batch()
             if not self._waiting:
                 self._there.clear()
             self.asked_ns = self._clock()
-            answers = await self._carry_out([request for request, _ in batch])
+            answers = await self._carry_out([request for request, _ in batch], before=bool(ahead))
             self.asked_ns = None
             for (_, take), answer in zip(batch, answers, strict=True):
                 take(answer)
+
+    def _take_ahead(self) -> list[tuple[Asked, Taker]]:
+        """Messages that are stored before what waits for a flush; rows wait for a few of these batches at most."""
+        if not self._store.stores_ahead or self._ahead == AHEAD_MAX:
+            self._ahead = 0
+            return []
+        ahead: list[tuple[Asked, Taker]] = []
+        others: list[tuple[Asked, Taker]] = []
+        size = 0
+        while self._waiting and len(ahead) + len(others) < BATCH_MAX and may_share(self._waiting[0][0]):
+            size += size_of(self._waiting[0][0])
+            if size > BYTES_MAX and ahead:
+                break
+            one = self._waiting.popleft()
+            (ahead if is_ahead(one[0]) else others).append(one)
+        self._waiting.extendleft(reversed(others))
+        self._ahead = self._ahead + 1 if ahead and others else 0
+        return ahead
 
     def _next_batch(self) -> list[tuple[Asked, Taker]]:
         """What comes next; what is carried out together counts as one statement."""
@@ -120,14 +145,16 @@ class RequestQueue:
             rows += rows_of(batch[-1][0])
         return batch
 
-    async def _carry_out(self, requests: list[Asked]) -> list[Any]:
+    async def _carry_out(self, requests: list[Asked], *, before: bool) -> list[Any]:
         reads = all(map(is_read, requests))
-        if not reads:
+        if not (reads or before):
             self._batch += 1
         pause, said = AGAIN_S[0], ""
         while True:
             try:
-                if reads:
+                if before:
+                    answers = await self._store.store_ahead(self._life, self._batch, requests)
+                elif reads:
                     answers = await self._store.read(self._life, requests)
                 else:
                     answers = await self._store.carry_out(self._life, self._batch, requests)

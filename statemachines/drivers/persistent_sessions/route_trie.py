@@ -7,9 +7,14 @@ not match.  `version` says how much of the store's changes it knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
+
+from statemachines.persistent_sessions.fan_out import choose_routes
+
+REMEMBERED_MAX: Final = 100_000
+"""Routes that are remembered for the topics of messages; beyond it all are forgotten."""
 
 
 class Route(NamedTuple):
@@ -44,13 +49,19 @@ class RouteTrie:
         self.version = 0
         self._plain: dict[str, dict[str, int]] = {}
         self._root = Branch()
+        self._remembered: dict[str, tuple[Route, ...]] = {}
+        """Topic -> its routes, of topics that came since a subscription changed."""
+        self._size = 0
+        """How many routes are remembered."""
 
     def put(self, session: str, topic_filter: str, qos: int, is_single: bool = False) -> None:
         """The session subscribes; a subscription that is there has this `qos` from now on."""
+        self._forget()
         self._sessions(topic_filter)[session] = qos + SINGLE * is_single
 
     def remove(self, session: str, topic_filter: str) -> None:
         """The session does not subscribe any more, if it did."""
+        self._forget()
         if not has_wildcard(topic_filter):
             sessions = self._plain.get(topic_filter, {})
             sessions.pop(session, None)
@@ -75,6 +86,21 @@ class RouteTrie:
         # No wildcard of the first level matches what belongs to the server ("$SYS/...").
         self._walk(self._root, levels, (), found, wild=not topic.startswith("$"))
         return sorted(found)
+
+    def find_routes(self, topic: str) -> tuple[Route, ...]:
+        """The same, with one of the single ones of each session."""
+        known = self._remembered.get(topic)
+        if known is None:
+            known = choose_routes(self.match(topic))
+            if self._size + len(known) >= REMEMBERED_MAX:
+                self._forget()
+            self._size += len(known) + 1
+            self._remembered[topic] = known
+        return known
+
+    def _forget(self) -> None:
+        self._remembered.clear()
+        self._size = 0
 
     def _sessions(self, topic_filter: str) -> dict[str, int]:
         if not has_wildcard(topic_filter):
@@ -127,6 +153,11 @@ def make_route(session: str, topic_filter: str, number: int) -> Route:
 def of_sessions(routes: Iterable[Route]) -> tuple[Route, ...]:
     """The routes without those to the streams of groups."""
     return tuple(filter(attrgetter("session"), routes))
+
+
+def is_for_session(routes: Sequence[Route]) -> bool:
+    """Whether one of the routes is to a session: those to the streams of groups stand behind them."""
+    return bool(routes) and bool(routes[0].session)
 
 
 def has_wildcard(topic_filter: str) -> bool:

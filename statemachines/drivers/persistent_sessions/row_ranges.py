@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.persistent_sessions.publisher_packets import note_stored, read_open_rows
+from statemachines.drivers.persistent_sessions.row_products import RowProduct, put_product
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.drivers.sql.failure import StoreDamaged
@@ -13,10 +14,6 @@ from statemachines.kernel import Answer
 from statemachines.persistent_sessions.fan_out import find_duplicates, rows_once
 from statemachines.persistent_sessions.request import PutRows, RowFenced, RowsDuplicate, RowStored
 
-PUT_ROW: Final = (
-    "INSERT INTO @session_rows VALUES (:session, :writer, :epoch, :number, :tag, :message, :filter, :qos, :token, :n,"
-    " :k, :time_ns, :until_ns)"
-)
 PUT_LAST: Final = (
     "INSERT INTO @epochs VALUES (:session, :writer, :epoch, :last)"
     " ON CONFLICT (session, writer, epoch) DO UPDATE SET last = excluded.last"
@@ -58,7 +55,7 @@ class _RangeWriter:
         self._sql = sql
         self._where = where
         self._once = once
-        self._rows: list[tuple[Any, ...]] = []
+        self._products: dict[tuple[bytes, Any], RowProduct] = {}
         self._places: dict[Key, WriterPlace] = {}
         self._changed: dict[Key, None] = {}
 
@@ -100,11 +97,11 @@ class _RangeWriter:
         note_stored(self._sql, session, once)
         if place.older and not place.last:
             self._sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=asked.epoch)
-        self._rows += [
-            (session, writer, asked.epoch, row.number, UNDELIVERED, row.message.encode(), row.filter.encode(), row.qos,
-             0, 0, 0, self._sql.now_ns, row.until_ns)
-            for row in asked.rows
-        ]  # fmt: skip
+        hands = tuple((row.message, row.filter, row.qos, row.until_ns) for row in asked.rows)
+        product = self._products.get((writer, hands))
+        if product is None:
+            product = self._products[writer, hands] = RowProduct(writer, hands)
+        product.places.append((session, asked.epoch, asked.first_number))
         self._places[key] = place._replace(last=asked.last_number)
         self._changed[key] = None
         return RowStored(self._sql.now_ns)
@@ -129,9 +126,10 @@ class _RangeWriter:
 
     def _write(self) -> None:
         """The rows, and how far each writer has come."""
-        self._sql.put_many(PUT_ROW, self._rows)
+        for product in self._products.values():
+            put_product(self._sql, product)
         self._sql.put_many(PUT_LAST, [(*key, self._places[key].epoch, self._places[key].last) for key in self._changed])
-        self._rows.clear()
+        self._products.clear()
         self._changed.clear()
 
     def _damage(self, what: str) -> StoreDamaged:

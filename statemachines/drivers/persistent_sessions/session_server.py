@@ -60,7 +60,7 @@ from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX,
 from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_rows import FILTERS_MAX
-from statemachines.drivers.persistent_sessions.route_trie import of_sessions
+from statemachines.drivers.persistent_sessions.route_trie import is_for_session, of_sessions
 from statemachines.drivers.persistent_sessions.shared_message_codec import SharedOrigin
 from statemachines.drivers.persistent_sessions.topic import (
     check_filter,
@@ -166,9 +166,16 @@ class Unstored(NamedTuple):
     origin: SharedOrigin | None = None
     """Where it is from, if it is of a group."""
 
-    def origins_of(self, message: str) -> dict[str, SharedOrigin]:
-        """The same under the message's id; nothing: it is of none."""
-        return {} if self.origin is None else {message: self.origin}
+
+class StoredTogether(NamedTuple):
+    """What goes with the rows of messages, by the message's id: as of `StoreRows`."""
+
+    payloads: dict[str, Payload]
+    once: frozenset[str]
+    origins: dict[str, SharedOrigin]
+
+
+NOTHING_TOGETHER: Final[tuple[tuple[str, ...], StoredTogether]] = ((), StoredTogether({}, frozenset(), {}))
 
 
 class ClientConnection:
@@ -251,6 +258,10 @@ class SessionServer:
         """Sessions that subscribe groups, where nothing brings their messages."""
         self._unstored: dict[str, Unstored] = {}
         self._handing: list[RoutedMessage] = []
+        self._targets: dict[tuple[int, int], tuple[Routes, tuple[Handed, ...]]] = {}
+        """Of this turn: routes, by their identity, and QoS -> the routes, and the sessions that they lead to."""
+        self._together = NOTHING_TOGETHER
+        """Messages whose rows were asked for last -> what goes with them."""
         self.session_ended = asyncio.Event()
         """A connection has ended here, or taken a session: a will may be due."""
         self._wills: dict[str, SessionWill] = {}
@@ -421,6 +432,7 @@ class SessionServer:
         """What the host tells its application."""
         match event:
             case Written(message, _):
+                self._together = NOTHING_TOGETHER
                 self._unstored.pop(message).stored()
             case MessageExpired():
                 self.expired += 1
@@ -645,8 +657,8 @@ class SessionServer:
     def _finish_message(self, one: UnfinishedMessage, since_ns: int, stored: Callable[[], None]) -> None:
         known = self._unstored.get(one.message)
         if known is None:
-            handed = [Handed(*route[:4], since_ns) for route in one.routes]
-            self.hand(one.message, Unstored(one.payload, stored, True), handed)
+            handed = [Handed(*route[:4]) for route in one.routes]
+            self.hand(one.message, Unstored(one.payload, stored, True), handed, since_ns)
         else:
             self._unstored[one.message] = known._replace(stored=partial(call_both, known.stored, stored))
 
@@ -724,17 +736,13 @@ class SessionServer:
                 if its is not None:  # else another connection has the session, and repeats what was not answered
                     self._tell(life, Refused(asked.n, NO_RETAINED))
                 return
-            routes = of_sessions(its)
-            if not routes:
+            if not is_for_session(its):
                 # A group's stream may have it, and a filter of its own may match.
                 self._answer(life, visitor, asked, is_matched=bool(its or without))
                 return
             since_ns = visitor.since_ns or 0
-            handed = [
-                Handed(one.session, one.filter, min(one.qos, asked.qos), one.until_ns, since_ns) for one in routes
-            ]
             unstored = Unstored(Payload(asked.topic, asked.payload, head), stored, packet is not None)
-            self.hand(message, unstored, handed)
+            self.hand(message, unstored, self._hand_to(its, asked.qos), since_ns)
 
         self._ask_since(visitor)
         given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
@@ -776,8 +784,8 @@ class SessionServer:
             if not routes:
                 done()
                 return
-            handed = [Handed(one.session, one.filter, min(one.qos, will.qos), one.until_ns, since_ns) for one in routes]
-            self.hand(message, Unstored(payload, done, True), handed)
+            handed = [Handed(one.session, one.filter, min(one.qos, will.qos), one.until_ns) for one in routes]
+            self.hand(message, Unstored(payload, done, True), handed, since_ns)
 
         given = (message, will.topic, will.payload, will.qos, will.expiry_ms, payload.head, will.retain)
         self._desk.give(PutMessage(*given, will=due.connection), take)
@@ -809,17 +817,28 @@ class SessionServer:
         self._published += 1
         return f"{self._host.id}/m{self._published}"
 
-    def hand(self, message: str, unstored: Unstored, handed: Iterable[Handed]) -> None:
+    def hand(self, message: str, unstored: Unstored, handed: Iterable[Handed], since_ns: int = 0) -> None:
         """To the writers of these sessions; the message itself is in the database."""
         self._payloads.put(message, unstored.payload)
         self._unstored[message] = unstored
-        self._handing.append(RoutedMessage(message, tuple(handed)))
+        self._handing.append(RoutedMessage(message, tuple(handed), since_ns))
         if len(self._handing) == 1:
             self._soon(self._hand_over)
+
+    def _hand_to(self, routes: Routes, qos: int) -> tuple[Handed, ...]:
+        """The sessions of these routes; messages of one turn by the same routes share them."""
+        known = self._targets.get((id(routes), qos))
+        if known is None:
+            handed = tuple(
+                Handed(one.session, one.filter, min(one.qos, qos), one.until_ns) for one in of_sessions(routes)
+            )
+            known = self._targets[id(routes), qos] = (routes, handed)
+        return known[1]
 
     def _hand_over(self) -> None:
         """All that were stored together."""
         messages, self._handing = self._handing, []
+        self._targets.clear()
         self._runtime.act(lambda now_ns: self._host.publish(messages, now_ns))
 
     def prepare_request(self, request: Request) -> Request | HostRequest:
@@ -845,16 +864,17 @@ class SessionServer:
         """Rows to be stored, with their messages: we have each until all its rows are."""
         if not isinstance(request, PutRows):
             return request
-        payloads: dict[str, Payload] = {}
-        origins: dict[str, SharedOrigin] = {}
-        once: set[str] = set()
-        for row in request.rows:
-            found = self._unstored.get(row.message)
-            if found is not None:
-                payloads[row.message] = found.payload
-                once |= {row.message} if found.is_once else set()
-                origins |= found.origins_of(row.message)
-        return StoreRows(request, payloads, frozenset(once), origins) if payloads else request
+        messages = tuple(row.message for row in request.rows)
+        if self._together[0] != messages:
+            self._together = messages, self._gather(messages)
+        its = self._together[1]
+        return StoreRows(request, *its) if its.payloads else request
+
+    def _gather(self, messages: Iterable[str]) -> StoredTogether:
+        unstored = {one: self._unstored[one] for one in messages if one in self._unstored}
+        once = frozenset(one for one, found in unstored.items() if found.is_once)
+        origins = {one: found.origin for one, found in unstored.items() if found.origin is not None}
+        return StoredTogether({one: found.payload for one, found in unstored.items()}, once, origins)
 
     def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted, *, is_matched: bool = True) -> None:
         """It is stored, or nobody is there that it is for."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
     from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
     from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 
@@ -20,7 +21,7 @@ PIECE: Final = 200
 class Sql(Protocol):
     """One transaction.  Statements name their values `:name` and their tables `@table`; `now_ns`: its time, greater
     than that of every commit before it where it writes; `seen_ns`: that of the last commit that it sees, its own
-    included; `aged_ns`: up to when ages count."""
+    included; `aged_ns`: up to when ages count; `clock_ns`: what lasts from now on begins then."""
 
     @property
     def now_ns(self) -> int:
@@ -35,6 +36,15 @@ class Sql(Protocol):
     @property
     def aged_ns(self) -> int:
         """Up to when ages count."""
+        ...
+
+    @property
+    def clock_ns(self) -> int:
+        """When what lasts begins."""
+        ...
+
+    def expect(self, statement: str, **values: Any) -> None:
+        """This query comes, and nothing that this transaction writes before changes its rows: it may go out now."""
         ...
 
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
@@ -63,27 +73,46 @@ class SessionDatabase(Protocol):
     """A database, opened; its requests are carried out in a thread of its own."""
 
     where: str
+    shares_turns: bool
+    """Whether transactions may share their turn."""
 
-    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> AbstractContextManager[Sql]:
+    def writing(
+        self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
+    ) -> AbstractContextManager[Sql]:
         """All or nothing, and alone: nobody else's transaction is committed in between.  `watch`: who compares its
-        time with a steady clock (None: nobody); `may_lose`: a later one is flushed before anybody is told."""
+        time with a steady clock (None: nobody); `may_lose`: a later one is flushed before anybody is told;
+        `may_share`: others that may share their turn are committed in between.
+
+        Raises `TurnNeeded` where it may not share its turn, whatever it does; nothing is written.
+        """
         ...
 
-    def reading(self, watch: TimeWatch | None = None) -> AbstractContextManager[Sql]:
-        """Several reads of one state that is committed."""
+    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> AbstractContextManager[Sql]:
+        """Several reads of one state that is committed; `is_complete`: with everything that was stored before they
+        were asked for."""
+        ...
+
+    def store_batch(self, batch: StoredBatch) -> int | None:
+        """Store it in a shared turn, in one statement: its number; None: nothing is written, since something is not as
+        the batch expects, or there is no such statement."""
         ...
 
     def last_commit_ns(self) -> int:
         """When something was committed last: a look that costs little."""
         ...
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """`work()` in the thread; raises `StoreUnavailable`, `OutcomeOpen` or `StoreDamaged`."""
+    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
+        """`work()` in the thread, or at once if it `is_short`; raises `StoreUnavailable`, `OutcomeOpen` or
+        `StoreDamaged`."""
         ...
 
     async def close(self) -> None:
         """No more requests."""
         ...
+
+
+class TurnNeeded(Exception):
+    """A transaction has to be alone."""
 
 
 def one(sql: Sql, statement: str, **values: Any) -> tuple[Any, ...] | None:
@@ -118,11 +147,30 @@ class ManyRows(NamedTuple):
         return cls(f"{head}VALUES ", tuple(one.strip().removeprefix(":") for one in values.split(",")), tail)
 
 
+def cut_pieces(values: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    """64, 32, 16, ... of them, so that there are few statements to prepare."""
+    begin = 0
+    while begin < len(values):
+        count = 1 << (min(most, len(values) - begin).bit_length() - 1)
+        yield values[begin : begin + count]
+        begin += count
+
+
 def all_of(sql: Sql, statement: str, keys: Sequence[Any], **values: Any) -> list[tuple[Any, ...]]:
     """The rows of a query in which `{keys}` stands for many, piece by piece."""
     rows: list[tuple[Any, ...]] = []
-    for begin in range(0, len(keys), PIECE):
-        piece = keys[begin : begin + PIECE]
-        names = {f"key{place}": key for place, key in enumerate(piece)}
-        rows += sql.all(statement.format(keys=", ".join(f":{name}" for name in names)), **names, **values)
+    for query, names in _pieces(statement, keys):
+        rows += sql.all(query, **names, **values)
     return rows
+
+
+def expect_all_of(sql: Sql, statement: str, keys: Sequence[Any], **values: Any) -> None:
+    """`Sql.expect` of the same."""
+    for query, names in _pieces(statement, keys):
+        sql.expect(query, **names, **values)
+
+
+def _pieces(statement: str, keys: Sequence[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for begin in range(0, len(keys), PIECE):
+        names = {f"key{place}": key for place, key in enumerate(keys[begin : begin + PIECE])}
+        yield statement.format(keys=", ".join(f":{name}" for name in names)), names

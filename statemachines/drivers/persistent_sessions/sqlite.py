@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql
+from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql, cut_pieces
 from statemachines.drivers.persistent_sessions.tables import SQLITE
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
@@ -21,6 +21,7 @@ from statemachines.drivers.sql.sqlite import Database
 from statemachines.persistent_sessions.store_time import StoreTime, next_time, time_of_read
 
 if TYPE_CHECKING:
+    from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
     from statemachines.drivers.shared_subscriptions.guest_streams import GuestStreams
 
 T = TypeVar("T")
@@ -59,7 +60,8 @@ def read_lead(connection: sqlite3.Connection, watch: TimeWatch) -> None:
 
 def note_lead(connection: sqlite3.Connection, watch: TimeWatch) -> None:
     """Note it for later processes of this boot."""
-    connection.executemany(NOTE_LEAD, ((watch.boot, one) for one in watch.take_lead()))
+    for lead_ns in watch.take_lead():
+        connection.execute(NOTE_LEAD, (watch.boot, lead_ns))
 
 
 class SqliteSql:
@@ -70,6 +72,13 @@ class SqliteSql:
         self.now_ns = now_ns
         self.seen_ns = seen_ns
         self.aged_ns = aged_ns
+
+    @property
+    def clock_ns(self) -> int:
+        return self.now_ns
+
+    def expect(self, statement: str, **values: Any) -> None:
+        """It takes no time to be asked."""
 
     @classmethod
     def writing(cls, connection: sqlite3.Connection, clock_ns: int, watch: TimeWatch | None) -> SqliteSql:
@@ -113,17 +122,14 @@ class SqliteSql:
         costs more than the row."""
         many = ManyRows.of(_plain(statement))
         most = VALUES_MAX // len(many.names)
-        place = 0
-        while place < len(rows):
-            # 64, 32, 16, ... of them, so that there are few statements to prepare.
-            count = 1 << (min(most, len(rows) - place).bit_length() - 1)
-            values = list(chain.from_iterable(rows[place : place + count]))
-            self._connection.execute(_of_rows(many, count), values)
-            place += count
+        for piece in cut_pieces(rows, most):
+            self._connection.execute(_of_rows(many, len(piece)), list(chain.from_iterable(piece)))
 
 
 class SqliteSessions:
     """The file at `path`; raises as `Database` does."""
+
+    shares_turns = False
 
     def __init__(
         self,
@@ -142,25 +148,31 @@ class SqliteSessions:
         self.where = str(path)
 
     @contextmanager
-    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False) -> Iterator[Sql]:
+    def writing(
+        self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
+    ) -> Iterator[Sql]:
         """All or nothing, and alone."""
         self._database.set_flush(not may_lose)
         with self._database.transaction() as connection:
             yield SqliteSql.writing(connection, self._database.clock_ns(), watch)
 
     @contextmanager
-    def reading(self, watch: TimeWatch | None = None) -> Iterator[Sql]:
+    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> Iterator[Sql]:
         """One state."""
         with self._database.snapshot() as connection:
             yield SqliteSql.reading(connection, self._database.clock_ns(), watch)
+
+    def store_batch(self, batch: StoredBatch) -> int | None:
+        """It has no such statement."""
+        return None
 
     def last_commit_ns(self) -> int:
         """When something was committed last."""
         return int(self._database.connection.execute("SELECT time_ns FROM store").fetchone()[0])
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """`work()` in the thread."""
-        return await self._database.run(work)
+    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
+        """`work()` in the thread, or at once."""
+        return await self._database.run(work, is_short=is_short)
 
     async def close(self) -> None:
         """No more requests."""

@@ -11,10 +11,11 @@ So whoever was cut off in a commit looks, and knows.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote
 
 import msgspec
@@ -45,14 +46,16 @@ from statemachines.drivers.persistent_sessions.operator_requests import READS as
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_runs import RANGES, runs_of
 from statemachines.drivers.persistent_sessions.share_rows import settle_origins
-from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, one
+from statemachines.drivers.persistent_sessions.shared_turn import ExpectedQueries, count_rows, kind_of, may_share
+from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, TurnNeeded, one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
+from statemachines.drivers.persistent_sessions.stored_batch import BatchReader
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
 from statemachines.persistent_sessions.collector_request import ReadRows
-from statemachines.persistent_sessions.request import MarkDelivered, PutRows, RowStored
+from statemachines.persistent_sessions.request import MarkDelivered, PutRows, ReadPending, ReadRow, RowRead, RowStored
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 FORMS: Final = "must be a path, sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
@@ -65,7 +68,14 @@ READS: Final = (*MACHINE_READS, *HOST_READS, *COLLECTOR_READS, *OPERATOR_READS)
 STATELESS: Final = {**LIFE, **COLLECTOR}
 """What is answered from the tables alone."""
 
+PENDING: Final = (ReadPage, ReadPending)
+"""Reads that say up to which time nothing is missing."""
+
+QUICK_MAX: Final = 8
+"""Requests, and rows of each, that are carried out without the worker."""
+
 Asked = Request | HostRequest | OperatorRequest
+T = TypeVar("T")
 
 
 def is_read(request: Asked) -> bool:
@@ -81,6 +91,11 @@ def _is_of_reads(kind: type[Any]) -> bool:
 def is_promise_free(request: Asked) -> bool:
     """Where there are no groups, nobody outside is told that it is stored: its rows come in a later request (D-510)."""
     return isinstance(request, PutMessage) and not (request.retain or request.is_once or request.is_appended)
+
+
+def is_quick(requests: Sequence[Asked]) -> bool:
+    """Few of those that touch few rows, with little payload."""
+    return len(requests) <= QUICK_MAX and all(count_rows(one) <= QUICK_MAX for one in requests)
 
 
 class NodeLife(msgspec.Struct, frozen=True):
@@ -102,6 +117,8 @@ class SessionStore:
         self._machine = MachineRequests(database.where, page)
         self._host = HostRequests(database.where)
         self._tried: tuple[int, list[Any]] = (0, [])
+        self._attempted = 0
+        self._called = 0
         self._tally: BacklogTally | None = None
 
     async def ask(self, request: Request) -> tuple[Answer, ...]:
@@ -116,8 +133,11 @@ class SessionStore:
         """The same for any request: what it is answered with."""
 
         def work() -> Any:
-            opened = self._database.reading if is_read(request) else self._database.writing
-            with opened(self._watch) as sql:
+            if is_read(request):
+                opened = self._database.reading(self._watch, is_complete=isinstance(request, PENDING))
+            else:
+                opened = self._database.writing(self._watch)
+            with opened as sql:
                 answer = self._answer(sql, request)
             self._host.settle()
             return answer
@@ -142,17 +162,31 @@ class SessionStore:
         `Superseded` where a newer life of the node is there, `StoreDamaged` where the database is not the one that it
         was.
         """
-        return await self._database.run(lambda: self._attempt(lambda: self._carry_out(life, batch, requests)))
+        is_short = is_quick(requests)
+        return await self._database.run(lambda: self._carry_out(life, batch, requests), is_short=is_short)
+
+    @property
+    def stores_ahead(self) -> bool:
+        """Whether messages may be stored ahead of rows."""
+        return self._database.shares_turns and self._host.matcher is None
+
+    async def store_ahead(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+        """The same for messages (`is_ahead`), behind batch number `batch`.
+
+        A crash of the database may lose them until a later batch is stored; that one stores again what its rows need.
+        """
+        return await self._database.run(lambda: self._store_ahead(life, batch, requests))
 
     async def read(self, life: NodeLife, requests: Sequence[Asked]) -> list[Any]:
         """The same for requests that change nothing (`is_read`)."""
 
         def work() -> list[Any]:
-            with self._database.reading(self._watch) as sql:
+            is_complete = any(isinstance(one, PENDING) for one in requests)
+            with self._database.reading(self._watch, is_complete=is_complete) as sql:
                 self._check(sql, life)
                 return [self._answer(sql, request) for request in requests]
 
-        return await self._database.run(work)
+        return await self._database.run(work, is_short=is_quick(requests))
 
     def bound_sessions(self, bounds: SessionBounds) -> None:
         """Have what waits for each session added up while a collector reads rows through this store."""
@@ -185,7 +219,7 @@ class SessionStore:
 
     # -- in the worker ------------------------------------------------------------------------------------------
 
-    def _attempt(self, work: Any) -> Any:
+    def _attempt(self, work: Callable[[], T]) -> T:
         try:
             return work()
         except BaseException:
@@ -193,18 +227,61 @@ class SessionStore:
             raise
 
     def _carry_out(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+        """In a turn that others share, where that may be: not again, since an attempt before may still be under way."""
+        is_first, self._attempted = batch != self._attempted, batch
+        if is_first and self.stores_ahead and all(map(may_share, requests)):
+            reader = BatchReader(self._host.match, self._host.trie.version)
+            given = reader.read((life.node, life.number, life.identity), batch, requests)
+            if given is None:
+                with suppress(TurnNeeded):
+                    return self._attempt(lambda: self._carry_out_in_turn(life, batch, requests, is_shared=True))
+            else:
+                self._called = batch
+                number = self._database.store_batch(given)
+                if number is not None:
+                    return reader.answer(requests, number)
+        return self._attempt(lambda: self._carry_out_in_turn(life, batch, requests, is_shared=False))
+
+    def _store_ahead(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+        reader = BatchReader(self._host.match, self._host.trie.version)
+        given = reader.read((life.node, life.number, life.identity), batch + 1, requests)
+        number = None if given is None else self._database.store_batch(given._replace(is_ahead=True))
+        if number is not None:
+            return reader.answer(requests, number)
+        return self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests))
+
+    def _store_ahead_in_turn(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+        with self._database.writing(self._watch) as sql:
+            if self._check(sql, life) != batch:
+                raise self._is_other(f"knows another batch of {life.node} than {batch}")
+            answers = self._answers(sql, requests)
+        self._host.settle()
+        return answers
+
+    def _carry_out_in_turn(self, life: NodeLife, batch: int, requests: Sequence[Asked], is_shared: bool) -> list[Any]:
         may_lose = self._host.matcher is None and all(map(is_promise_free, requests))
-        with self._database.writing(self._watch, may_lose=may_lose) as sql:
+        with self._database.writing(self._watch, may_lose=may_lose, may_share=is_shared) as sql:
+            if is_shared:
+                sql.expect(CHECK, name=life.node.encode())
+                ExpectedQueries(requests).expect(sql)
             committed = self._check(sql, life)
+            if committed == batch == self._called:
+                return [self._answer_again(sql, one) for one in requests]
             if committed == batch and self._tried[0] == batch:
                 return self._tried[1]  # it was carried out, and the answer was lost
             if committed != batch - 1:
                 raise self._is_other(f"knows batch {committed} of {life.node}, which has sent {batch - 1}")
-            answers = self._answers(sql, requests)
+            answers = self._answer_by_kind(sql, requests) if is_shared else self._answers(sql, requests)
             sql.run(WRITE_BATCH, batch=batch, name=life.node.encode())
             self._tried = (batch, answers)
         self._host.settle()
         return answers
+
+    def _answer_by_kind(self, sql: Sql, requests: Sequence[Asked]) -> list[Any]:
+        """Kind by kind: those of one kind are few statements, and no two kinds change what the other reads."""
+        places = sorted(range(len(requests)), key=lambda place: kind_of(requests[place]))
+        answers = dict(zip(places, self._answers(sql, [requests[place] for place in places]), strict=True))
+        return [answers[place] for place in range(len(requests))]
 
     def _answers(self, sql: Sql, requests: Sequence[Asked]) -> list[Any]:
         answers: list[Any] = []
@@ -220,6 +297,14 @@ class SessionStore:
             else:
                 answers.append(self._answer(sql, first))
         return answers
+
+    def _answer_again(self, sql: Sql, request: Asked) -> Any:
+        """A request of a statement whose answer was lost: what it has stored is stored, whatever came since."""
+        if isinstance(request, RANGES):
+            put = request.put if isinstance(request, StoreRows) else request
+            (row,) = self._machine.answer(sql, ReadRow(put.session, put.writer, put.epoch, put.first_number))
+            return (RowStored(cast("RowRead", row).stored_ns),)
+        return self._answer(sql, request)
 
     def _answer(self, sql: Sql, request: Asked) -> Any:
         if isinstance(request, RANGES):
@@ -253,8 +338,12 @@ class SessionStore:
         answers = self._machine.put_ranges(sql, ranges, once)
         payloads: dict[str, Payload] = {}
         qos: dict[str, int] = {}
+        looked_at: dict[str, Payload] = {}
         for asked, absent, answer in zip(run, had, answers, strict=True):
             if isinstance(asked, StoreRows) and isinstance(answer, RowStored):
+                if asked.payloads is looked_at and not asked.origins:
+                    continue  # the same messages for another session
+                looked_at = asked.payloads
                 for row in asked.put.rows:
                     if row.message in asked.payloads and row.message not in absent and row.message not in payloads:
                         payloads[row.message] = asked.payloads[row.message]

@@ -13,7 +13,7 @@ from typing import Final
 
 from statemachines.drivers.sql import sqlite
 
-VERSION: Final = 7
+VERSION: Final = 8
 
 UNDELIVERED: Final = 0
 DELIVERED: Final = 1
@@ -168,11 +168,13 @@ UPGRADES: Final = {
         "ALTER TABLE @store ADD COLUMN retained_bytes NUMBER NOT NULL DEFAULT 0",
         "UPDATE @store SET retained_bytes = (SELECT coalesce(sum(length(payload)), 0) FROM @retained)",
     ),
+    7: (),
 }
 """Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted; 3: connections
 of a client are; 4: markers, routes that are gone and nodes that live have an index, and a clock that leaps is noted;
 5: messages have heads; 6: messages are retained, and subscriptions have options of a front; 7: packet
-ids of publishers and wills are kept, and messages of groups are stored once."""
+ids of publishers and wills are kept, and messages of groups are stored once; 8: on PostgreSQL a sequence numbers
+transactions."""
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
 
@@ -213,6 +215,93 @@ def _made_on_postgres(statement: str) -> str:
     return on_postgres(statement).replace("NUMBER", "bigint").replace("BYTES", "bytea")
 
 
-POSTGRES_STATEMENTS: Final = (f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}", *map(_made_on_postgres, _TABLES))
+TURN: Final = "turn"
+"""The sequence that numbers transactions on PostgreSQL: its last value is the highest store time that was given."""
 
-POSTGRES_UPGRADES: Final = {version: tuple(map(_made_on_postgres, each)) for version, each in UPGRADES.items()}
+TURN_LOCK: Final = 0x67707332
+"""The advisory lock by which transactions of PostgreSQL take their turn."""
+
+FRESH_NS: Final = 200_000_000
+"""So far a number that was taken in a shared turn may lie behind the clock: ages are exact to this."""
+
+IS_EXPECTED: Final = {
+    "its node and its routes": (
+        f"SELECT nextval('@{TURN}'), coalesce(clock, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
+        " * 1000) - store.ahead_ns FROM @store AS store, @nodes AS nodes WHERE nodes.name = node AND nodes.life = life_"
+        " AND nodes.batch = batch_ - 1 AND store.identity = identity_ AND store.stopped_ns = 0"
+        " AND store.routes = coalesce(routes_, store.routes)"
+    ),
+    "its writer": (
+        "SELECT count(*) FROM unnest(sessions_, epochs_, firsts) AS asked (session, epoch, first)"
+        " WHERE (SELECT 1 FROM @sessions AS there WHERE there.session = asked.session) = 1"
+        " AND (SELECT array_agg((found.epoch, found.last)) FROM @epochs AS found WHERE found.session = asked.session"
+        " AND found.writer = node) = ARRAY[(asked.epoch, asked.first - 1)]"
+    ),
+    "its messages": "SELECT count(*) FROM @messages WHERE id = ANY (needed)",
+}
+"""What a batch expects to find -> how that is looked for, as the function names its arguments."""
+
+IS_STORED: Final = (
+    "INSERT INTO @messages (id, topic, payload, qos, time_ns, head) SELECT id, topic, payload, qos, number, head"
+    " FROM unnest(ids, topics, payloads, qualities, heads) AS given (id, topic, payload, qos, head)"
+    " ON CONFLICT DO NOTHING",
+    "INSERT INTO @session_rows SELECT given.session, node, given.epoch, given.place, 0, given.message, given.filter,"
+    " given.qos, 0, 0, 0, number, given.until_ns FROM unnest(row_sessions, row_epochs, numbers, row_messages, filters,"
+    " row_qualities, untils) AS given (session, epoch, place, message, filter, qos, until_ns)",
+    "INSERT INTO @epochs SELECT given.session, node, given.epoch, given.last"
+    " FROM unnest(sessions_, epochs_, lasts) AS given (session, epoch, last)"
+    " ON CONFLICT (session, writer, epoch) DO UPDATE SET last = excluded.last",
+    "UPDATE @nodes SET batch = batch_ WHERE name = node AND NOT is_ahead",
+)
+"""How it is stored."""
+
+ARGUMENTS: Final = (
+    "clock NUMBER", "identity_ BYTES", "node BYTES", "life_ NUMBER", "batch_ NUMBER", "routes_ NUMBER",
+    "ids BYTES[]", "topics BYTES[]", "payloads BYTES[]", "qualities NUMBER[]", "heads BYTES[]", "needed BYTES[]",
+    "sessions_ BYTES[]", "epochs_ NUMBER[]", "firsts NUMBER[]", "lasts NUMBER[]",
+    "row_sessions BYTES[]", "row_epochs NUMBER[]", "numbers NUMBER[]", "row_messages BYTES[]", "filters BYTES[]",
+    "row_qualities NUMBER[]", "untils NUMBER[]", "is_ahead boolean",
+)  # fmt: skip
+
+_NODE, _WRITER, _MESSAGES = IS_EXPECTED.values()
+
+BATCH_FUNCTION: Final = f"""
+CREATE FUNCTION @store_batch({", ".join(ARGUMENTS)}) RETURNS bigint LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    number bigint;
+    shown_ns bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared({TURN_LOCK});
+    {_NODE.replace(" FROM @store", " INTO number, shown_ns FROM @store")};
+    IF number IS NULL OR shown_ns - number > {FRESH_NS}
+        OR ({_WRITER}) <> cardinality(sessions_)
+        OR ({_MESSAGES}) <> cardinality(needed)
+    THEN
+        RETURN NULL;
+    END IF;
+    IF is_ahead THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    {";".join(IS_STORED)};
+    RETURN number;
+END $$
+"""
+
+_TURNS: Final = (
+    f"CREATE SEQUENCE @{TURN} MINVALUE 0",
+    f"SELECT setval('@{TURN}', time_ns) FROM @store",
+    # A node of before takes its turn by this column alone: it fails, and does not write beside those that share one.
+    "ALTER TABLE @store DROP COLUMN before_ns",
+    BATCH_FUNCTION,
+)
+
+POSTGRES_STATEMENTS: Final = (
+    f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
+    *map(_made_on_postgres, (*_TABLES, *_TURNS)),
+)
+
+POSTGRES_UPGRADES: Final = {
+    version: tuple(map(_made_on_postgres, _TURNS if version == VERSION - 1 else each))
+    for version, each in UPGRADES.items()
+}

@@ -92,7 +92,7 @@ async def list_groups(*, store: str | Path) -> list[ListedGroup]:
     Raises `ConfigurationError` where the store is a file that is not there, or cannot be read now."""
     listing = GroupListing()
     async with _open_groups("groups", store) as groups:
-        while listing.request is not None:
+        while not listing.is_over:
             (answer,) = await groups.ask(listing.request)
             listing = listing.take(answer)
     return sorted(listing.found, key=lambda one: one.subscription)

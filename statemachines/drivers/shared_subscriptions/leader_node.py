@@ -57,8 +57,9 @@ GIVE_IT_TIME: Final = (
 
 PARKED: Final = (
     "%s: %s is parked at message %d, which was handed over %d times and not acknowledged; it is given to nobody until"
-    " somebody says `gapless group skip`"
+    " %ssomebody says `gapless group skip`"
 )
+LETTER_AWAITED: Final = {False: "", True: "its dead letter is stored, or "}
 DROPPED: Final = (
     "%s: message %d of %s was handed over %d times and not acknowledged; %s, and the group goes on behind it"
 )
@@ -240,7 +241,8 @@ class LeaderNode:
                 mend = " was restored: restore both to the same moment, or destroy the group and declare it anew"
                 logger.error(what + mend, self.node, quote_for_log(stream), read_to(progress), count)
             case StreamParked(_, stream, progress, count):
-                logger.error(PARKED, self.node, quote_for_log(stream), progress, count)
+                awaited = LETTER_AWAITED[self.configuration.dead_letter_topic != ""]
+                logger.error(PARKED, self.node, quote_for_log(stream), progress, count, awaited)
             case MessageDropped(_, stream, progress, count, _, topic) if topic:
                 logger.warning(LETTERED, self.node, progress, quote_for_log(stream), count, quote_for_log(topic))
             case LetterUnwritten(_, stream, progress, failures, why):

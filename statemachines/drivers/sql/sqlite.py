@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -20,6 +20,7 @@ from statemachines.drivers.clock import Clock
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavailable
 from statemachines.drivers.sql.lock_holder import lock_holder
+from statemachines.drivers.sql.quick_work import QuickWork
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
 
 OURS: Final = 0x67
@@ -111,14 +112,19 @@ class Database:
         except BaseException:
             self._worker.shutdown()
             raise
+        self._quick = QuickWork(self.connection, busy_s)
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """`work()` in the worker thread; raises `StoreUnavailable` or `StoreDamaged`."""
+    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
+        """`work()` in the worker thread, or at once if it `is_short`; raises `StoreUnavailable` or `StoreDamaged`."""
         if self._closed:
             raise LocalProtocolError("store", "closed", "request", "", f"{self.path} was closed; open another store")
         began = time.monotonic()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._worker, self._in_place, work)
+            if is_short and not self._is_power and self._quick.can_run():
+                with contextlib.suppress(sqlite3.OperationalError):  # the worker meets it again, and waits
+                    return self._quick.run(partial(self._in_place, work))
+            given = self._quick.note(partial(self._in_place, work))
+            return await asyncio.get_running_loop().run_in_executor(self._worker, given)
         except sqlite3.OperationalError as error:
             holder = ""
             if _is_busy(error):
@@ -215,9 +221,13 @@ class Database:
 
     def _connect(self) -> sqlite3.Connection:
         if not self._layout.has_prefixes:
-            return sqlite3.connect(self._place, timeout=self._busy_s, isolation_level=None)
+            return sqlite3.connect(self._place, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
         connection = sqlite3.connect(
-            self._place, timeout=self._busy_s, isolation_level=None, factory=PrefixedConnection
+            self._place,
+            timeout=self._busy_s,
+            isolation_level=None,
+            factory=PrefixedConnection,
+            check_same_thread=False,
         )
         connection.prefix = self._layout.prefix
         return connection

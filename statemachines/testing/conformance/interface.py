@@ -31,7 +31,7 @@ from statemachines.kernel import (
     TimerFired,
     name_of,
 )
-from statemachines.testing.conformance.json_values import is_tagged, plain
+from statemachines.testing.conformance.json_values import has_name, plain
 from statemachines.testing.conformance.relation import Output, key_field
 
 INTERFACE: Final = 1
@@ -102,7 +102,7 @@ def _twin_hint(hint: Any) -> Any:
     if origin is list:
         return list[_twin_hint(args[0])]  # type: ignore[misc]
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return twin_of(hint, is_tagged(hint))
+        return twin_of(hint, has_name(hint))
     return hint
 
 

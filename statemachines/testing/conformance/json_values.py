@@ -19,8 +19,7 @@ def plain(value: Any) -> Any:
         fields = {field: plain(getattr(value, field)) for field in value.__struct_fields__}
         for field in _fields_of_pairs(type(value)):
             fields[field] = fields[field] or []
-        is_named = isinstance(value, Event | Request) or is_tagged(type(value))
-        return {"type": name_of(type(value)), **fields} if is_named else fields
+        return {"type": name_of(type(value)), **fields} if has_name(type(value)) else fields
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, bytes):
@@ -33,6 +32,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(one) for one in value]
     return value
+
+
+def has_name(kind: type[Any]) -> bool:
+    """Whether an object of it says which it is."""
+    return issubclass(kind, Event | Request) or is_tagged(kind)
 
 
 def is_tagged(kind: type[Any]) -> bool:

@@ -26,8 +26,10 @@ from statemachines.persistent_sessions.writer_record import (
     READING,
     STORING,
     Hand,
+    HandRange,
     LiveGone,
     LiveKnown,
+    RangeWritten,
     Start,
     WriterRecord,
 )
@@ -50,12 +52,12 @@ RELATION: Final = Relation(repeated=(Repeated("live", "PS-341"), Repeated("live_
 
 ALPHABET: Final = Alphabet(
     takes=(
-        Start, Hand, MarkerWanted, LiveKnown, LiveGone,
+        Start, Hand, HandRange, MarkerWanted, LiveKnown, LiveGone,
         EpochBegun, RowStored, RowFenced, RowUnclear, RowRead,
     ),
     sends=(Live, LiveMarker),
     asks=(BeginEpoch, PutRows, PutMarker, ReadRow),
-    tells=(Written,),
+    tells=(Written, RangeWritten),
 )  # fmt: skip
 
 
@@ -63,7 +65,7 @@ def say_rows(record: WriterRecord) -> Iterator[Event]:
     """What publishers hand over, one after the other, and an owner that is live and wants one marker."""
     yield from (Start(), LiveKnown(OWNERS[1], 1), MarkerWanted(SESSION, OWNERS[1], 1, 1))
     yield Hand("m2", "b", 2, 7) if record.last else Hand("m1", "a/#", 1, 0)
-    yield Hand("m3", "c", 1, 0, more=True)
+    yield HandRange((Hand("m3", "c", 1, 0), Hand("m4", "a/#", 2, 7)))
 
 
 def say_markers(record: WriterRecord) -> Iterator[Event]:

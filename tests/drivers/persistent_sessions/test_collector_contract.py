@@ -12,7 +12,7 @@ from session_moves import MOVES, Player, S, queued
 
 from statemachines.drivers.persistent_sessions.collector_requests import MESSAGES as MESSAGES_READ
 from statemachines.drivers.persistent_sessions.collector_requests import TAGS
-from statemachines.drivers.persistent_sessions.row_ranges import PUT_ROW
+from statemachines.drivers.persistent_sessions.row_products import PUT_ROW
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Ask, Map, Node, Request, Tell
 from statemachines.persistent_sessions import collector_request as requests

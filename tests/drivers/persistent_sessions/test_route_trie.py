@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from statemachines.drivers.persistent_sessions import route_trie
 from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie
 from statemachines.drivers.persistent_sessions.topic import check_private
 from statemachines.drivers.topic import LEVELS_MAX, TOPIC_MAX, check_filter, check_topic
 from statemachines.kernel import ConfigurationError
+from statemachines.persistent_sessions.fan_out import choose_routes
 
 
 def matches(topic_filter, topic):
@@ -88,3 +90,26 @@ def test_the_longest_and_the_deepest_are_taken_and_nothing_beyond(check, longest
     assert check(longest) == longest
     with pytest.raises(ConfigurationError, match="must have at most"):
         check(longest + longest[0])
+
+
+@given(changes=st.lists(CHANGE, max_size=25), topics=st.lists(TOPIC, min_size=1, max_size=3))
+def test_PS_501_the_routes_of_a_topic_are_found_once_until_a_subscription_changes(changes, topics):
+    trie = RouteTrie()
+    for is_there, session, topic_filter, qos in changes:
+        if is_there:
+            trie.put(session, topic_filter, qos, is_single=session == "s1")
+        else:
+            trie.remove(session, topic_filter)
+        for topic in topics:
+            found = trie.find_routes(topic)
+            assert found == choose_routes(trie.match(topic))
+            assert trie.find_routes(topic) is found
+
+
+def test_PS_501_no_more_routes_are_remembered_than_may_be(monkeypatch):
+    monkeypatch.setattr(route_trie, "REMEMBERED_MAX", 10)
+    trie = RouteTrie()
+    trie.put("s", "#", 1)
+    for number in range(100):
+        assert trie.find_routes(f"t/{number}") == (Route("s", "#", 1),)
+        assert len(trie._remembered) <= 5

@@ -7,17 +7,23 @@ import asyncio
 import pytest
 from session_databases import connect
 
-from statemachines.drivers.persistent_sessions.host_request import Beat, PutMessage, ReadMessages, ReadNodes
+from statemachines.drivers.persistent_sessions.host_request import (
+    Beat,
+    PutMessage,
+    ReadMessages,
+    ReadNodes,
+    ReadStoreTime,
+)
 from statemachines.drivers.persistent_sessions.outbox import QOS_0_MAX, READ_MAX, UNACKNOWLEDGED_MAX, Outbox
 from statemachines.drivers.persistent_sessions.payloads import OVERHEAD, Payload, Payloads
-from statemachines.drivers.persistent_sessions.request_queue import BATCH_MAX, ROWS_MAX, RequestQueue
+from statemachines.drivers.persistent_sessions.request_queue import AHEAD_MAX, BATCH_MAX, ROWS_MAX, RequestQueue
 from statemachines.drivers.persistent_sessions.store import NodeLife, open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.kernel import Superseded
 from statemachines.persistent_sessions.client_message import Delivered
-from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.message import Publish, Pubrel, Queued
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
-from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, MarkDelivered, SubscribeLive
+from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, MarkDelivered, PutRows, SubscribeLive
 
 LIFE = NodeLife("a", 1, b"store")
 
@@ -25,8 +31,9 @@ LIFE = NodeLife("a", 1, b"store")
 class Store:
     """It answers each request with itself; `failures` come first."""
 
-    def __init__(self, *failures):
+    def __init__(self, *failures, stores_ahead=False):
         self.failures = list(failures)
+        self.stores_ahead = stores_ahead
         self.batches = []
         self.reads = []
 
@@ -36,6 +43,9 @@ class Store:
         if self.failures:
             raise self.failures.pop(0)
         return list(requests)
+
+    async def store_ahead(self, life, batch, requests):
+        return await self.carry_out(life, ("behind", batch), requests)
 
     async def read(self, life, requests):
         assert life is LIFE
@@ -415,3 +425,48 @@ def test_payloads_that_are_put_twice_take_the_room_of_one():
     for number in (1, 2, 2, 2):
         payloads.put(f"m{number}", Payload("t", b"x" * 10))
     assert [payloads.get(f"m{number}") is not None for number in (1, 2)] == [True, True]
+
+
+def rows(number):
+    return PutRows("s", "w", 1, (Queued(number, f"m{number}", "t", 1),))
+
+
+async def batches_of(*asked):
+    """What a store that stores ahead is given."""
+    store, taken = Store(stores_ahead=True), []
+    desk = RequestQueue(store, LIFE)
+    for request in asked:
+        desk.give(request, taken.append)
+    await served(desk, len(asked), taken)
+    assert sorted(map(repr, taken)) == sorted(map(repr, asked))
+    return store.batches
+
+
+def test_PS_513_messages_are_stored_ahead_of_rows_and_of_nothing_else():
+    """What changes routes keeps its place."""
+    since, late = ReadStoreTime(), begin(1)
+    asked = [rows(1), since, put(1), rows(2), put(2), late, put(3)]
+    assert asyncio.run(batches_of(*asked)) == [
+        (("behind", 0), [since, put(1), put(2)]),
+        (1, [rows(1), rows(2), late, put(3)]),
+    ]
+
+
+def test_PS_513_rows_wait_for_a_few_batches_of_messages():
+    async def main():
+        store, taken = Store(stores_ahead=True), []
+        desk = RequestQueue(store, LIFE)
+
+        def again(number):
+            """Another message comes while each batch is under way."""
+            taken.append(number)
+            if len(taken) < 3 * AHEAD_MAX:
+                desk.give(put(len(taken)), again)
+
+        desk.give(rows(1), taken.append)
+        desk.give(put(0), again)
+        await served(desk, 3 * AHEAD_MAX, taken)
+        return [batch for batch, _ in store.batches]
+
+    found = asyncio.run(main())
+    assert found[: AHEAD_MAX + 1] == [("behind", 0)] * AHEAD_MAX + [1]

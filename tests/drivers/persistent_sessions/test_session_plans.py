@@ -26,6 +26,7 @@ from statemachines.drivers.persistent_sessions import (
     postgres,
     publisher_packets,
     route_rows,
+    row_products,
     row_ranges,
     session_row,
     share_rows,
@@ -105,7 +106,7 @@ from statemachines.persistent_sessions.request import (
     UnsubscribeLive,
 )
 
-ONE_ROW = ("store", "boot")
+ONE_ROW = ("store", "boot", "turn")
 
 BOUNDED = {
     Access("epochs", ("session",)): "of each writer its epoch, and those that are not read to their end yet",
@@ -158,8 +159,8 @@ PAGED = {
 
 MODULES = (
     abandon, collector_requests, declared_groups, group_rows, host_requests, life_requests, machine_requests,
-    operator_requests, publisher_packets, route_rows, row_ranges, session_row, share_rows, sql, state_rows, store,
-    will_rows,
+    operator_requests, publisher_packets, route_rows, row_products, row_ranges, session_row, share_rows, sql,
+    state_rows, store, will_rows,
 )  # fmt: skip
 
 
@@ -177,6 +178,7 @@ async def drive(opened, clock, steady):
     for number in range(1, 5):
         await do(PutMessage(f"m{number}", "a/x", b"x", 1, None if number % 2 else 60_000))
     await share(opened)
+    await fan_out(opened, life)
     await do(PutCarried("s1", token, "$share/g/x", (("g1", Payload("x", b"x")),)))
     for writer in ("n1", "n2"):
         await ask(BeginEpoch("s1", writer))
@@ -202,7 +204,7 @@ async def drive(opened, clock, steady):
     left = SessionState(state.taken, Map({2: packets[2]}), (queued(4),), 2)
     await ask(CommitState("s1", token, change_to(left, state)))
     marks = [MarkDelivered("s1", "n1", 1, number) for number in (1, 2, 3)]
-    await opened.carry_out(life, 1, [*marks, Beat("n1", 10_000)])
+    await opened.carry_out(life, 2, [*marks, Beat("n1", 10_000)])
     await opened.read(life, [ReadNodes(), ReadGroups("s1"), CountWaiting("s1", "a/+", 9)])
     await do(Look("n1", (Watched("s1", token, (("n2", 1, 0),)),)))
     await do(ReadMessages(("m1", "m2"), 1_000))
@@ -228,6 +230,15 @@ async def drive(opened, clock, steady):
     await ask(KeepAlive("c2", "s3", token))
     await opened.accept_clock()
     await ask(collector.ForgetClient("c", 1))
+
+
+async def fan_out(opened, life):
+    """Two messages for so many sessions that one statement has all their rows."""
+    sessions = [f"f{number}" for number in range(row_products.SESSIONS_MIN)]
+    for session in sessions:
+        await connect(opened, session, session)
+        await opened.ask(BeginEpoch(session, "n1"))
+    await opened.carry_out(life, 1, [PutRows(one, "n1", 1, (queued(1), queued(2))) for one in sessions])
 
 
 async def share(opened):
@@ -311,6 +322,7 @@ async def collect(opened):
 def test_PS_289_no_statement_of_the_session_store_reads_what_grows(url, monkeypatch):
     """On both databases, as each says itself that it would find the rows."""
     monkeypatch.setattr(route_rows, "FORGET", 0)  # routes that are gone are forgotten at once
+    monkeypatch.setattr(row_products, "SESSIONS_MIN", 2)
 
     async def body():
         clock, steady = Clock(), Clock()

@@ -620,3 +620,20 @@ def test_MQ_07_the_connect_timeout_is_that_of_the_settings():
     client = MqttClient(settings=replace(SETTINGS, connect_timeout_s=10))
     assert client.wait(9.9) == []
     assert client.wait(0.2) == [MqttConnectionOver(0, False, 0, False)]
+
+
+@pytest.mark.parametrize(("asked", "said"), [(10, None), (60, None), (61, 60), (0, 60)])
+def test_MQ_08_MQ_51_connack_says_the_keep_alive_of_the_server_where_it_is_another(asked, said):
+    client = MqttClient()
+    client.send(ConnectPacket("c", keep_alive=asked))
+    (connack,) = client.feed(MqttSessionOpened("c", False))
+    assert connack.properties.server_keep_alive == said
+
+
+def test_MQ_01_the_end_tells_the_expiry_that_the_server_allows():
+    long = PacketProperties(session_expiry=2_000)
+    for event in (TransportLost(), ServerStopping(0x8B), UnexpectedAnswer()):
+        assert connect(properties=long).feed(event)[-1].expiry_s == 1_000
+    client = MqttClient()
+    client.send(ConnectPacket("c", properties=long))
+    assert client.feed(SessionRefused(0x97))[-1].expiry_s == 1_000

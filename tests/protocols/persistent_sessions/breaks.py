@@ -27,8 +27,10 @@ from statemachines.drivers.persistent_sessions import (
     operator_requests,
     outbox,
     persistent_session,
+    postgres,
     received_message,
     request_queue,
+    row_products,
     session_node,
     session_publisher,
     session_server,
@@ -44,7 +46,9 @@ from statemachines.drivers.persistent_sessions.machine_requests import Small
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.node_roles import NODE
 from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession
+from statemachines.drivers.persistent_sessions.postgres import PostgresSessions
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.session_publisher import SessionPublisher
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
@@ -53,6 +57,7 @@ from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.drivers.sql import postgres_address
+from statemachines.drivers.sql.quick_work import QuickWork
 from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
 from statemachines.kernel.process import begin_nothing
@@ -289,6 +294,8 @@ BREAKS = {
     "PS-287": swap(GroupMembership, "_has_caught_up", lambda self, owner: True),
     "PS-288": swap(group_rows, "_look_ahead", lambda sql, session, topic_filter, most: (0, True)),
     "PS-285": swap(SessionServer, "refuse_group", lambda self, owner, topic_filter, why: None),
+    "PS-500": swap(row_products, "_cut", lambda values, most: [values[:most]]),
+    "PS-501": swap(RouteTrie, "_forget", lambda self: None),
     "PS-289": swap(machine_requests, "MARKERS", machine_requests.MARKERS.replace("AND tag =", "AND 0 + tag =")),
     "PS-291": swap(store_time, "SLACK_NS", 10**18),
     "PS-292": swap(StoreTime, "aged_ns", lambda self, now_ns: now_ns),
@@ -330,6 +337,12 @@ BREAKS = {
     "PS-481": wrap(
         row_merge, "_bound", lambda bound: lambda row, since_ns: bound(row, since_ns) if since_ns is None else 0
     ),
+    "PS-510": swap(postgres, "PASS_ON", "SELECT 1"),
+    "PS-511": swap(postgres, "SHARED", postgres.ALONE),
+    "PS-512": swap(PostgresSessions, "store_batch", lambda self, batch: None),
+    "PS-513": swap(request_queue, "AHEAD_MAX", 10**9),
+    "PS-514": swap(PostgresSessions, "_await_turns", lambda self: 0),
+    "PS-515": swap(QuickWork, "can_run", lambda self: False),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }

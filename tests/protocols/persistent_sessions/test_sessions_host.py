@@ -8,7 +8,7 @@ import time
 import pytest
 from session_cluster import MS, Cluster
 
-from statemachines.drivers.persistent_sessions.host_request import ReadMessages
+from statemachines.drivers.persistent_sessions.host_request import PutMessage, ReadMessages
 from statemachines.kernel import Map, RemoteProtocolError
 from statemachines.persistent_sessions.claims import Claim, Claims
 from statemachines.persistent_sessions.collector_record import RoundEnded
@@ -32,6 +32,7 @@ from statemachines.persistent_sessions.request import (
     CommitState,
     Fence,
     LoadSession,
+    PutRows,
     SessionAbsent,
     StateChange,
     StateCommitted,
@@ -40,6 +41,7 @@ from statemachines.persistent_sessions.request import (
 from statemachines.persistent_sessions.resume_record import NORMAL, TAKING, YIELDING
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
+from statemachines.persistent_sessions.session_host_record import Handed, RoutedMessage
 from statemachines.persistent_sessions.takeover_message import (
     BeginTakeover,
     EndTakeover,
@@ -128,6 +130,24 @@ def test_PS_141_a_message_is_told_to_be_stored_when_its_last_row_is(cluster):
     assert len(cluster.told_of(Written)) == 1
     assert cluster.told_of(Written)[0].message == "m1"
     assert (cluster.got(one), cluster.got(two)) == (["m1", "m1"], ["m1"])
+    assert cluster.hosts["a"].record.unwritten == Map()
+
+
+def test_PS_141_of_messages_that_are_handed_over_together_each_is_told_when_its_last_row_is_stored(cluster):
+    owners = [cluster.connect("a", name) for name in ("one", "two", "three")]
+    for owner in owners:
+        cluster.subscribe("a", owner)
+    cluster.subscribe("a", owners[0], "t/+")
+    sessions = [cluster.life("a", owner).session for owner in owners]
+    handed = tuple(Handed(one, "t/#", 1) for one in sessions)
+    more = (Handed(sessions[0], "t/+", 1), *handed[1:])
+    for message in ("m1", "m2", "m3", "m4"):
+        cluster.do(PutMessage(message, "t/1", b"", 1))
+    together = [RoutedMessage("m1", handed), RoutedMessage("m2", handed), RoutedMessage("m3", (*more, *handed[:1]))]
+    cluster.act("a", cluster.hosts["a"].publish([*together, RoutedMessage("m4", handed[:1])], cluster.now_ns))
+    assert sorted(one.message for one in cluster.told_of(Written)) == ["m1", "m2", "m3", "m4"]
+    assert [cluster.got(owner) for owner in owners] == [["m1", "m2", "m3", "m3", "m4"], *[["m1", "m2", "m3"]] * 2]
+    assert [len(one.rows) for one in cluster.asked_of(PutRows)] == [5, 3, 3]
     assert cluster.hosts["a"].record.unwritten == Map()
 
 

@@ -27,12 +27,15 @@ from statemachines.persistent_sessions.writer_record import (
     RANGE_MAX,
     STORING,
     Hand,
+    HandRange,
     Job,
     LiveGone,
     LiveKnown,
+    RangeWritten,
     Start,
     WriterRecord,
 )
+from statemachines.trace.row import ROW, step_rows
 
 WANTED = MarkerWanted("s", "owner~1", 7, 1)
 
@@ -176,6 +179,11 @@ def test_PS_12_a_writer_works_at_one_thing_at_a_time():
         Node(WRITER, broken, name="w~1", now_ns=0, check=True).feed(LiveGone(1), 0)
 
 
+def together(messages):
+    """They are handed over at once."""
+    return HandRange(tuple(map(Hand, messages)))
+
+
 def with_three(**given):
     """A writer that stores `a`, while `b` and `c` wait."""
     one = idle(**given)
@@ -187,8 +195,7 @@ def with_three(**given):
 def test_PS_400_what_waits_is_one_request_and_told_in_order():
     one = with_three(to="owner~1", token=7)
     assert one.feed(RowStored()) == [live(1, "a"), Written("a", ""), rows(2, "b", "c")]
-    told = [live(2, "b"), Written("b", ""), live(3, "c"), Written("c", "")]
-    assert one.feed(RowStored()) == told
+    assert one.feed(RowStored()) == [live(2, "b"), live(3, "c"), RangeWritten((Hand("b"), Hand("c")))]
     assert (one.status, one.record.last) == ("idle", 3)
     assert one.feed(Hand("d")) == [row(4, "d")]
 
@@ -208,24 +215,31 @@ def test_PS_400_a_range_ends_where_it_is_full_and_before_a_marker():
 def test_PS_491_what_is_handed_over_at_once_is_one_request():
     one = idle()
     one.feed(LiveKnown("owner~1", 7))
-    assert one.feed(Hand("a", more=True)) == []
-    assert one.status == "gathering"
-    assert one.feed(Hand("b", more=True)) == []
-    assert one.feed(Hand("c")) == [rows(1, "a", "b", "c")]
-    assert one.feed(Hand("d", more=True)) == one.feed(Hand("e")) == []
+    assert one.feed(together("abc")) == [rows(1, "a", "b", "c")]
+    assert one.feed(together("de")) == []
     assert one.feed(RowStored())[-1] == rows(4, "d", "e")
 
 
-def test_PS_491_a_marker_that_is_wanted_meanwhile_has_its_turn_behind_what_is_there():
+def test_PS_491_of_what_is_handed_over_at_once_a_range_has_as_many_as_it_may():
     one = idle(range_max=2)
-    for message in "abc":
-        one.feed(Hand(message, more=True))
-    assert one.feed(WANTED) == []
-    assert one.feed(Hand("d")) == [rows(1, "a", "b")]
-    assert one.feed(RowStored())[-1] == row(3, "c")
-    assert one.feed(RowStored())[-1] == PutMarker("s", "w", 1, 4, 7, 1)
-    one.feed(RowStored())
-    assert one.record.job.hands == (Hand("d"),)
+    assert one.feed(together("abcde")) == [rows(1, "a", "b")]
+    assert one.feed(WANTED) == one.feed(together("fg")) == []
+    assert one.feed(RowStored())[-1] == rows(3, "c", "d")
+    assert one.feed(RowStored())[-1] == row(5, "e")
+    assert one.feed(RowStored())[-1] == PutMarker("s", "w", 1, 6, 7, 1)
+    assert one.feed(RowStored())[-1] == rows(6, "f", "g")
+
+
+def test_PS_491_a_trace_has_a_row_for_each_message_that_is_handed_over_at_once():
+    rows_of = []
+    node = Node(WRITER, idle().record, name="w~1/1", now_ns=0, observe=lambda *step: rows_of.extend(step_rows(*step)))
+    node.feed(together("ab"), 0)
+    named = [dict(zip((column.name for column in ROW), one, strict=True)) for one in rows_of]
+    assert [(one["kind"], one["event"], one["key"], one["machine"]) for one in named] == [
+        ("step", "hand_range", None, WRITER.full_name),
+        ("part", "hand", "a", WRITER.full_name),
+        ("part", "hand", "b", WRITER.full_name),
+    ]
 
 
 def test_PS_03_of_markers_that_wait_the_latest_alone_has_its_turn_where_it_came():
@@ -246,7 +260,7 @@ def test_PS_401_an_unclear_range_is_read_back_by_its_first_row_and_counts_as_a_w
     assert one.feed(RowUnclear()) == [ReadRow("s", "w", 1, 2)]
     assert one.feed(RowRead(False)) == [rows(2, "b", "c")]
     one.feed(RowUnclear())
-    assert one.feed(RowRead(True)) == [Written("b", ""), Written("c", "")]
+    assert one.feed(RowRead(True)) == [RangeWritten((Hand("b"), Hand("c")))]
     assert one.record.last == 3
 
 

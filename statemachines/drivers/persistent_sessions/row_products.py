@@ -1,0 +1,94 @@
+"""Row products: the same messages in the same order for many sessions, inserted by few statements.
+
+A message that 1 000 sessions have subscribed is 1 000 rows, which differ in the session, the epoch and the number.  The
+statement names each session once and each message once, and the database multiplies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, Final
+
+from statemachines.drivers.persistent_sessions.sql import Sql
+from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
+
+PUT_ROW: Final = (
+    "INSERT INTO @session_rows VALUES (:session, :writer, :epoch, :number, :tag, :message, :filter, :qos, :token, :n,"
+    " :k, :time_ns, :until_ns)"
+)
+
+SESSIONS_MIN: Final = 8
+"""For fewer sessions each row is named: a statement of its own costs more than it saves."""
+
+SESSIONS_MAX: Final = 128
+HANDS_MAX: Final = 64
+"""So many of each go into one statement: SQLite before 3.32 takes 999 values."""
+
+Hand = tuple[str, str, int, int]
+"""(message, filter, QoS, until_ns)."""
+
+Place = tuple[bytes, int, int]
+"""(session, epoch, number of its first row)."""
+
+
+class RowProduct:
+    """Rows of `writer`: each of the `hands`, in their order, for each of the sessions at `places`."""
+
+    def __init__(self, writer: bytes, hands: tuple[Hand, ...]) -> None:
+        self.writer = writer
+        self.hands = hands
+        self.places: list[Place] = []
+
+
+def put_product(sql: Sql, product: RowProduct) -> None:
+    """Insert all rows of it, stored at the time of the transaction."""
+    hands = [
+        (number, message.encode(), topic_filter.encode(), qos, until_ns)
+        for number, (message, topic_filter, qos, until_ns) in enumerate(product.hands)
+    ]
+    if len(product.places) < SESSIONS_MIN:
+        rows = [
+            (session, product.writer, epoch, first + number, UNDELIVERED, message, topic_filter, qos, 0, 0, 0,
+             sql.now_ns, until_ns)
+            for session, epoch, first in product.places
+            for number, message, topic_filter, qos, until_ns in hands
+        ]  # fmt: skip
+        sql.put_many(PUT_ROW, rows)
+        return
+    fixed = {"writer": product.writer, "time_ns": sql.now_ns}
+    named = [_name_values("h", piece) for piece in _cut(hands, HANDS_MAX)]
+    for places in _cut(product.places, SESSIONS_MAX):
+        values = fixed | _name_values("p", places)
+        for piece in named:
+            sql.run(_statement(len(places), len(piece) // 5), **values, **piece)
+
+
+def _cut(values: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
+    """Pieces of 64, 32, 16, ... of them, so that there are few statements to prepare."""
+    begin = 0
+    while begin < len(values):
+        count = 1 << (min(most, len(values) - begin).bit_length() - 1)
+        yield values[begin : begin + count]
+        begin += count
+
+
+def _name_values(prefix: str, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    return {f"{prefix}{place}": value for place, value in enumerate(value for row in rows for value in row)}
+
+
+@cache
+def _statement(places: int, hands: int) -> str:
+    return (
+        f"WITH places (session, epoch, number) AS (VALUES {_list_names('p', places, 3)}),"
+        f" hands (place, message, filter, qos, until_ns) AS (VALUES {_list_names('h', hands, 5)})"
+        " INSERT INTO @session_rows SELECT places.session, :writer, places.epoch, places.number + hands.place,"
+        f" {UNDELIVERED}, hands.message, hands.filter, hands.qos, 0, 0, 0, :time_ns, hands.until_ns"
+        " FROM places CROSS JOIN hands"
+    )
+
+
+def _list_names(prefix: str, rows: int, columns: int) -> str:
+    """`(:p0, :p1, :p2), (:p3, ...), ...`."""
+    places = range(0, rows * columns, columns)
+    return ", ".join(f"({', '.join(f':{prefix}{begin + one}' for one in range(columns))})" for begin in places)

@@ -1,0 +1,80 @@
+"""The loop of the clock does what SimPy's own does."""
+
+import pytest
+import simpy
+
+from statemachines_sim.clock import Clock
+
+
+def run_both(play, *until):
+    """What the same play notes under SimPy's loop and under ours."""
+    notes = []
+    for env in (simpy.Environment(), Clock()):
+        seen = []
+        play(env, seen)
+        for end in until:
+            env.run(until=end)
+            seen.append(("now", env.now))
+        notes.append(seen)
+    return notes
+
+
+def chain(env, seen):
+    """Events at equal times, events made meanwhile, some at the end itself, and a process of SimPy's."""
+
+    def note(event):
+        seen.append((env.now, event.value))
+        if event.value < 40:
+            for later in (0, 3, 5):
+                env.timeout(later, event.value * 3 + later).callbacks.append(note)
+
+    def walk():
+        for n in range(9):
+            yield env.timeout(2)
+            seen.append((env.now, "walk", n))
+
+    for n in (5, 1, 5, 2):
+        env.timeout(n, n).callbacks.append(note)
+    env.process(walk())
+
+
+def test_events_come_in_the_order_of_simpy_and_none_at_the_end_or_after_it():
+    theirs, ours = run_both(chain, 5, 6, 30)
+    assert ours == theirs
+    assert len(ours) > 50
+
+
+def test_time_passes_to_the_end_without_an_event():
+    env = Clock()
+    env.run(until=7)
+    assert env.now == 7
+
+
+def test_an_event_that_failed_ends_the_run():
+    for env in (simpy.Environment(), Clock()):
+        env.event().fail(ValueError("lost"))
+        with pytest.raises(ValueError, match="lost"):
+            env.run(until=3)
+
+
+def test_a_processed_event_is_over_as_with_simpy():
+    env = Clock()
+    event = env.timeout(1)
+    env.run(until=2)
+    assert event.processed
+
+
+def test_after_an_error_the_run_can_go_on():
+    env, seen = Clock(), []
+
+    def fail(event):
+        raise ValueError(event.value)
+
+    env.timeout(1, "first").callbacks.append(fail)
+    env.timeout(2, "second").callbacks.append(lambda event: seen.append(event.value))
+    with pytest.raises(ValueError, match="first"):
+        env.run(until=3)
+    assert env.now == 1
+    env.run(until=3)
+    assert seen == ["second"]
+    assert env.now == 3
