@@ -23,7 +23,7 @@ from statemachines_sim.world import World
 
 
 @contextmanager
-def write_plainly(self, watch=None, *, may_lose=False):
+def write_plainly(self, watch=None, *, may_lose=False, may_share=False):
     """As it was with statements alone."""
     self.connection.execute("BEGIN")
     try:
@@ -35,7 +35,7 @@ def write_plainly(self, watch=None, *, may_lose=False):
 
 
 @contextmanager
-def read_plainly(self, watch=None):
+def read_plainly(self, watch=None, *, is_complete=False):
     yield SqliteSql.reading(self.connection, self.now_ns, watch)
 
 
