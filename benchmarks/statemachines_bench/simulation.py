@@ -74,7 +74,7 @@ class Court:
         for number in range(UNDER_WAY):
             self.network.send("east", "east~1", "west~1", Ball("east~1", "west~1", number), 0)
         network = self.network
-        return ns_per_event(lambda: run_until(self.env, lambda: network.sent >= messages), messages)
+        return ns_per_event(lambda: run_until(self.env, lambda: network.sent_total >= messages), messages)
 
 
 def naive(messages: int) -> float:
@@ -130,7 +130,7 @@ def whole_runs(seeds: range, monitors: bool) -> float:
             world.run()
 
     spent = ns_per_event(run, 1)
-    return spent / sum(world.network.sent for world in worlds)
+    return spent / sum(world.network.sent_total for world in worlds)
 
 
 def prepare_message(size: Size) -> Pair:

@@ -104,7 +104,7 @@ class Network:
         self._counts[node] = number << 40
 
     @property
-    def sent(self) -> int:
+    def sent_total(self) -> int:
         """So many messages were sent."""
         return sum(self._counts.values()) - self._unsent
 

@@ -345,7 +345,7 @@ class World:
             monitor,
             detail,
             self.watch.tally(),
-            self.network.sent,
+            self.network.sent_total,
             self.network.dropped,
             dict(sorted(self.nemesis.done.items())),
             self.now,

@@ -35,7 +35,7 @@ def write_plainly(self, watch=None, *, may_lose=False, may_share=False):
 
 
 @contextmanager
-def read_plainly(self, watch=None):
+def read_plainly(self, watch=None, *, is_complete=False):
     yield SqliteSql.reading(self.connection, self.now_ns, watch)
 
 
