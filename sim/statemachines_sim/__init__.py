@@ -14,7 +14,7 @@ from statemachines_sim.judge import Violation as Violation
 from statemachines_sim.machine_process import MachineProcess as MachineProcess
 from statemachines_sim.machine_process import machine_role as machine_role
 from statemachines_sim.machine_process import single as single
-from statemachines_sim.process import Process as Process
+from statemachines_sim.node_life import NodeLife as NodeLife
 from statemachines_sim.protocol import OF_PROCESSES as OF_PROCESSES
 from statemachines_sim.protocol import OF_STORES as OF_STORES
 from statemachines_sim.protocol import Device as Device

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from statemachines.kernel import Event, Fsm, Host, Message, Node, Outgoing
-from statemachines_sim.process import Process
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.protocol import Role
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Application = Callable[["MachineProcess", Event], None]
 
 
-class MachineProcess(Process):
+class MachineProcess(NodeLife):
     """One life of a node with `host`; `main`: the party that messages to the node go to; `heard`: what its machines
     have told so far."""
 
@@ -102,7 +102,7 @@ def machine_role(
     """Nodes that run one machine each: `record(life)` is what it begins with, `life` its id ("server-1~1"); `start` is
     fed to it when it begins; the rest as for `Role`."""
 
-    def make(world: World, node: str, number: int) -> Process:
+    def make(world: World, node: str, number: int) -> NodeLife:
         def host(process: MachineProcess) -> Host:
             return single(process, fsm, record(process.life))
 

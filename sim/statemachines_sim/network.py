@@ -26,7 +26,7 @@ from statemachines_sim.slow_link import SlowLink
 from statemachines_sim.units import MS
 
 if TYPE_CHECKING:
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
 
 Route = Callable[[str], Sequence[str]]
 """The nodes that a message to this party or key goes to."""
@@ -74,7 +74,7 @@ class Network:
     beside which a newer one goes by the same name;
     `lasting`: cuts that nothing heals."""
 
-    def __init__(self, env: Clock, net: Net, seed: int, recorder: Recorder, processes: dict[str, Process]) -> None:
+    def __init__(self, env: Clock, net: Net, seed: int, recorder: Recorder, processes: dict[str, NodeLife]) -> None:
         self._env = env
         self._recorder = recorder
         self._keep = recorder.note
@@ -95,7 +95,7 @@ class Network:
         self.cuts: dict[tuple[str, str], int] = {}
         self.lasting: set[tuple[str, str]] = set()
         self.slow: dict[str, SlowLink] = {}
-        self.elders: dict[str, list[Process]] = {}
+        self.elders: dict[str, list[NodeLife]] = {}
         self.dropped = 0
 
     def attach(self, node: str, number: int) -> None:

@@ -28,11 +28,11 @@ from statemachines_sim.units import S as SECOND
 
 if TYPE_CHECKING:
     from statemachines_sim.faults.kind import FaultKind
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
     from statemachines_sim.scenario import Scenario
     from statemachines_sim.world import World
 else:
-    Process = World = Any  # so that `inspect.signature` can read the structs below
+    NodeLife = World = Any  # so that `inspect.signature` can read the structs below
 
 Missing = tuple[str, str]
 """A property that is not true yet, and what is still missing."""
@@ -81,7 +81,7 @@ class Role(msgspec.Struct, frozen=True):
     """
 
     name: str
-    make: Callable[[World, str, int], Process]
+    make: Callable[[World, str, int], NodeLife]
     count: int = 0
     joins_ns: tuple[int, ...] = ()
     faults: tuple[str, ...] = OF_PROCESSES
@@ -121,7 +121,7 @@ class Device(Protocol):
 
     clock: LocalClock | None
 
-    def ask(self, process: Process, party: str, request: Request, reply: Reply) -> None:
+    def ask(self, process: NodeLife, party: str, request: Request, reply: Reply) -> None:
         """`party` of `process` asks now; `reply` takes each answer, when it comes, to the process if it lives."""
         ...
 
@@ -151,7 +151,7 @@ class Watch:
     def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
         """A step of any machine, before its effects; `before`: the status it had."""
 
-    def tell(self, process: Process, party: str, event: Event, now_ns: int) -> None:
+    def tell(self, process: NodeLife, party: str, event: Event, now_ns: int) -> None:
         """A machine told its application something."""
 
     def observe_request(
@@ -166,7 +166,7 @@ class Watch:
     def fault(self, kind: str, node: str, now_ns: int) -> None:
         """A fault begins or ends, or something is done to a node (join, restart, resume)."""
 
-    def observe_death(self, process: Process, now_ns: int) -> None:
+    def observe_death(self, process: NodeLife, now_ns: int) -> None:
         """A process is dead, with all its parties."""
 
     def missing(self, world: World) -> Missing | None:

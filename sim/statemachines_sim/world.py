@@ -30,7 +30,7 @@ from statemachines_sim.fault import Fault, draw
 from statemachines_sim.judge import Judge, Violation
 from statemachines_sim.nemesis import Nemesis
 from statemachines_sim.network import Network
-from statemachines_sim.process import Process
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.protocol import NOTHING, Device, Fixture, Role, SimProtocol, Watch
 from statemachines_sim.recorder import Recorder
 from statemachines_sim.scenario import Scenario
@@ -97,7 +97,7 @@ class World:
         self.watching = monitors or self.watch.always_hears
         heard = self.watch if self.watching else None
         self.recorder = Silent(heard) if not trace else DataRecorder(heard) if data else Recorder(heard)
-        self.processes: dict[str, Process] = {}
+        self.processes: dict[str, NodeLife] = {}
         self.devices: dict[str, Device] = {}
         self.fixtures: dict[str, Fixture] = {}
         self.clocks = Clocks(self)
@@ -232,7 +232,7 @@ class World:
 
     # -- what is done to them -----------------------------------------------------------------------------------
 
-    def living(self, node: str) -> Process | None:
+    def living(self, node: str) -> NodeLife | None:
         """The process of the node, if it lives."""
         process = self.processes.get(node)
         return process if process is not None and process.alive else None
@@ -283,7 +283,7 @@ class World:
                 elder.crash()
 
     @property
-    def earlier_lives(self) -> dict[str, list[Process]]:
+    def earlier_lives(self) -> dict[str, list[NodeLife]]:
         """By node: processes beside which a newer one goes by the same name."""
         return self.network.elders
 

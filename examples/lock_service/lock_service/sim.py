@@ -18,7 +18,7 @@ from statemachines_sim import (
     Fixture,
     Judge,
     MachineProcess,
-    Process,
+    NodeLife,
     Role,
     Scenario,
     SimProtocol,
@@ -88,7 +88,7 @@ class LockWatch(Watch):
         if others:
             self.judge.report_broken("S1", f"{node.name} has the lock, and so does {self._holding[others[0]]}")
 
-    def tell(self, process: Process, party: str, event: Event, now_ns: int) -> None:
+    def tell(self, process: NodeLife, party: str, event: Event, now_ns: int) -> None:
         if isinstance(event, Locked):
             self._counts["locked"] += 1
             self._served.add(process.node)
@@ -109,7 +109,7 @@ class LockWatch(Watch):
         if kind == "heal":
             self._served.clear()
 
-    def observe_death(self, process: Process, now_ns: int) -> None:
+    def observe_death(self, process: NodeLife, now_ns: int) -> None:
         self._holding.pop(process.node, None)
 
     def missing(self, world: World) -> tuple[str, str] | None:

@@ -12,7 +12,7 @@ from statemachines_sim.devices.shared_memory import Parts, SharedMemory
 from statemachines_sim.protocol import Fixture, Reply
 
 if TYPE_CHECKING:
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
     from statemachines_sim.world import World
 
 US = 1_000
@@ -68,7 +68,7 @@ class QueueMemory(SharedMemory):
         super().__init__(world, Memory(own.queue), (low * US, high * US), Copies())
         self.files: dict[str, int] = {}
 
-    def ask(self, process: Process, party: str, request: Request, reply: Reply) -> None:
+    def ask(self, process: NodeLife, party: str, request: Request, reply: Reply) -> None:
         if not isinstance(process, Doomed) or not process.dies_now():
             super().ask(process, party, request, reply)
 

@@ -17,7 +17,7 @@ from statemachines.cursor_recovery.writer import WRITER, Outcome, Write, WriteDo
 from statemachines.kernel import Call, ConfigurationError, Event, Fsm, Host, Message, Node, Outgoing
 from statemachines_sim.cursor_recovery.queue_memory import QueueMemory
 from statemachines_sim.cursor_recovery.section import Section
-from statemachines_sim.process import Process
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.units import MS
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PARTED = b"|"
 
 
-class QueueProcess(Process):
+class QueueProcess(NodeLife):
     """Base of writers and readers."""
 
     machine: Fsm[Any]

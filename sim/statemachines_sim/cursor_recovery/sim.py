@@ -10,7 +10,7 @@ from statemachines_sim.cursor_recovery.queue_process import QueueReader, QueueWr
 from statemachines_sim.cursor_recovery.section import Section, check
 from statemachines_sim.cursor_recovery.watch import PROPERTIES, QueueWatch
 from statemachines_sim.judge import Judge
-from statemachines_sim.process import Process
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.protocol import Fixture, Role, SimProtocol, Tolerance, Watch
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.units import S
@@ -37,10 +37,10 @@ class QueueSim(SimProtocol[Section]):
     def cast(self, own: Section) -> tuple[Role, ...]:
         """A clock that leaps ahead makes its process's cursors look young, and those of others old."""
 
-        def writer(world: World, node: str, number: int) -> Process:
+        def writer(world: World, node: str, number: int) -> NodeLife:
             return QueueWriter(world, node, number, own)
 
-        def reader(world: World, node: str, number: int) -> Process:
+        def reader(world: World, node: str, number: int) -> NodeLife:
             return QueueReader(world, node, number, own)
 
         clock = Tolerance(drift_ppm=100_000, jump_ns=5 * S)

@@ -33,7 +33,7 @@ from statemachines_sim.cursor_recovery.section import Section
 from statemachines_sim.judge import Judge
 
 if TYPE_CHECKING:
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
     from statemachines_sim.world import World
 
 PROPERTIES = (
@@ -169,7 +169,7 @@ class QueueWatch(protocol.Watch):
 
     # -- what is told -----------------------------------------------------------------------------------------------
 
-    def tell(self, process: Process, party: str, event: Event, now_ns: int) -> None:
+    def tell(self, process: NodeLife, party: str, event: Event, now_ns: int) -> None:
         life = process.life
         match event:
             case Reserved(first, last):
@@ -238,7 +238,7 @@ class QueueWatch(protocol.Watch):
 
     # -- the dead -----------------------------------------------------------------------------------------------------
 
-    def observe_death(self, process: Process, now_ns: int) -> None:
+    def observe_death(self, process: NodeLife, now_ns: int) -> None:
         life = process.life
         self.books.writing.pop(life, None)
         if (block := self.books.taken.pop(life, None)) is not None:

@@ -18,10 +18,10 @@ from statemachines_sim.protocol import Fixture, Reply
 from statemachines_sim.units import MS
 
 if TYPE_CHECKING:
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
     from statemachines_sim.world import World
 
-Answers = Callable[["Process", Any], Iterable[Answer]]
+Answers = Callable[["NodeLife", Any], Iterable[Answer]]
 """What a process answers to a query."""
 
 
@@ -58,7 +58,7 @@ class QueryFabric:
         self._timeout_ns = timeout_ns
         self._chance = random.Random(f"{world.seed}/{name}")
 
-    def ask(self, process: Process, party: str, request: Request, reply: Reply) -> None:
+    def ask(self, process: NodeLife, party: str, request: Request, reply: Reply) -> None:
         """The query sets out now."""
         nodes = tuple(self._asked(request))
         query = Query(request, reply, len(nodes))
@@ -75,7 +75,7 @@ class QueryFabric:
         if process is not None:
             process.run(partial(self._answer, query, process, asker))
 
-    def _answer(self, query: Query, process: Process, asker: str) -> None:
+    def _answer(self, query: Query, process: NodeLife, asker: str) -> None:
         if self._is_cut(process.node, asker):
             return
         last = 0

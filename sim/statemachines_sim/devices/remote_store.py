@@ -21,7 +21,7 @@ from statemachines_sim.protocol import OF_STORES, Fixture, Reply, Tolerance
 from statemachines_sim.units import MS
 
 if TYPE_CHECKING:
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
     from statemachines_sim.world import World
 
 CarriedOut = Callable[[str, str, Request, tuple[Answer, ...], int], None]
@@ -81,7 +81,7 @@ class RemoteStore:
         self.faults: list[Fault] = []
         self.down = False
 
-    def ask(self, process: Process, party: str, request: Any, reply: Reply) -> None:
+    def ask(self, process: NodeLife, party: str, request: Any, reply: Reply) -> None:
         """Carry `request` of `party` out half a round trip from now; `reply` gets each answer after the other half."""
         delay = int(MS * (0.2 + self._random()))
         chance = self._random()

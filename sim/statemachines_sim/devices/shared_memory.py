@@ -16,7 +16,7 @@ from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.protocol import Fixture, Reply
 
 if TYPE_CHECKING:
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
     from statemachines_sim.world import World
 
 ACCESS_NS = (100, 2_000)
@@ -54,7 +54,7 @@ class SharedMemory:
         self._chance = random.Random(f"{world.seed}/{service.name}")
         self.state = service.initial()
 
-    def ask(self, process: Process, party: str, request: Request, reply: Reply) -> None:
+    def ask(self, process: NodeLife, party: str, request: Request, reply: Reply) -> None:
         """The access happens a moment later, when the process lives and runs, and is answered at the same instant."""
         parts = self._parts.split(request, self._chance)
         if len(parts) == 1:
@@ -86,7 +86,7 @@ class SharedMemory:
     def heal(self) -> None:
         """Memory does not fail."""
 
-    def _later(self, process: Process, party: str, request: Request, reply: Callable[[Answer], None]) -> None:
+    def _later(self, process: NodeLife, party: str, request: Request, reply: Callable[[Answer], None]) -> None:
         def access() -> None:
             for answer in self.apply(request, party, process.clock):
                 reply(answer)

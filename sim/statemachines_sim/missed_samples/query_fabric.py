@@ -25,7 +25,7 @@ from statemachines_sim.protocol import Fixture
 from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
     from statemachines_sim.world import World
 
 TRANSPORT_NS = 10 * S
@@ -67,7 +67,7 @@ class SampleFabric:
 
     # -- as a device ------------------------------------------------------------------------------------------------
 
-    def ask(self, process: Process, party: str, request: Request, reply: protocol.Reply) -> None:
+    def ask(self, process: NodeLife, party: str, request: Request, reply: protocol.Reply) -> None:
         """The query sets out now."""
         assert isinstance(request, Query)
         if self._judging is not None:

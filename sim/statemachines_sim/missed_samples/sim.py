@@ -16,7 +16,7 @@ from statemachines_sim.missed_samples.section import Section, check
 from statemachines_sim.missed_samples.stranger_process import StrangerProcess
 from statemachines_sim.missed_samples.subscriber_process import SubscriberProcess
 from statemachines_sim.missed_samples.watch import PROPERTIES, SampleWatch
-from statemachines_sim.process import Process
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.protocol import Fixture, Role, SimProtocol, Watch
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.units import MS, S
@@ -44,7 +44,7 @@ class MissedSim(SimProtocol[Section]):
     def cast(self, own: Section) -> tuple[Role, ...]:
         """Publishers talk to subscribers and caches, and caches to subscribers."""
 
-        def of(kind: Callable[[World, str, int, Section], Process]) -> Callable[[World, str, int], Process]:
+        def of(kind: Callable[[World, str, int, Section], NodeLife]) -> Callable[[World, str, int], NodeLife]:
             return lambda world, node, number: kind(world, node, number, own)
 
         late = tuple(int(at * S) for at in own.join_subscribers_s)

@@ -12,7 +12,7 @@ from statemachines_sim.missed_samples.reader import Reader
 from statemachines_sim.missed_samples.section import Section
 
 if TYPE_CHECKING:
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
 
 
 class ToldJudge:
@@ -24,7 +24,7 @@ class ToldJudge:
         self._counts = counts
 
     def tell(
-        self, reader: Reader, process: Process, party: str, told: Deliver | Missed, first: int, last: int, now_ns: int
+        self, reader: Reader, process: NodeLife, party: str, told: Deliver | Missed, first: int, last: int, now_ns: int
     ) -> None:
         """Numbers `first` to `last`, as the publisher counts them, are told."""
         book = reader.books.get(told.source)
@@ -46,7 +46,7 @@ class ToldJudge:
             self._judge_missed(book, first, last, where)
         book.settle(first, last)
 
-    def judge_wait(self, reader: Reader, process: Process, book: Book, now_ns: int) -> None:
+    def judge_wait(self, reader: Reader, process: NodeLife, book: Book, now_ns: int) -> None:
         """LIVE, from when something that was missing has come; who stands still, or holds what is ahead of the first
         query's end, is given that time."""
         waited = book.waiting_ns(now_ns, reader.free_since_ns)

@@ -35,7 +35,7 @@ from statemachines_sim.missed_samples.section import Section
 from statemachines_sim.missed_samples.tell_judge import ToldJudge
 
 if TYPE_CHECKING:
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
     from statemachines_sim.world import World
 
 PROPERTIES = (
@@ -187,7 +187,7 @@ class SampleWatch(protocol.Watch):
 
     # -- what is told -------------------------------------------------------------------------------------------------
 
-    def tell(self, process: Process, party: str, event: Event, now_ns: int) -> None:
+    def tell(self, process: NodeLife, party: str, event: Event, now_ns: int) -> None:
         if not self.judging:
             return  # nobody has said what came
         match event:
@@ -217,7 +217,7 @@ class SampleWatch(protocol.Watch):
         if kind == "resume" and process is not None and process.life in self.readers:
             self.readers[process.life].free_since_ns = now_ns
 
-    def observe_death(self, process: Process, now_ns: int) -> None:
+    def observe_death(self, process: NodeLife, now_ns: int) -> None:
         self.readers.pop(process.life, None)
         self.caches.observe_death(process.life)
         self.owed.observe_death(process.life)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from statemachines_sim.mqtt_connections.mqtt_process import MqttPublisher, MqttSubscriber
 from statemachines_sim.mqtt_connections.section import MqttSection, check
 from statemachines_sim.mqtt_connections.watch import MqttWatch
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.persistent_sessions.database import database
 from statemachines_sim.persistent_sessions.faults import FAULTS
 from statemachines_sim.persistent_sessions.node_process import SessionNodeProcess
 from statemachines_sim.persistent_sessions.sim import CLOCK, OF_CLIENTS
 from statemachines_sim.persistent_sessions.wires import wires
-from statemachines_sim.process import Process
 from statemachines_sim.protocol import Fixture, Role, SimProtocol, Watch
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.units import MS
@@ -38,13 +38,13 @@ class MqttSim(SimProtocol[MqttSection]):
     def cast(self, own: MqttSection) -> tuple[Role, ...]:
         """Clients talk to nodes, nodes to each other and to the database."""
 
-        def node(world: World, name: str, number: int) -> Process:
+        def node(world: World, name: str, number: int) -> NodeLife:
             return SessionNodeProcess(world, name, number, own)
 
-        def subscriber(world: World, name: str, number: int) -> Process:
+        def subscriber(world: World, name: str, number: int) -> NodeLife:
             return MqttSubscriber(world, name, number, own)
 
-        def publisher(world: World, name: str, number: int) -> Process:
+        def publisher(world: World, name: str, number: int) -> NodeLife:
             return MqttPublisher(world, name, number, own)
 
         return (

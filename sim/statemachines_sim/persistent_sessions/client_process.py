@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from statemachines.kernel import Event, Host, Message, Outgoing, incarnation
 from statemachines.persistent_sessions.client_message import Ping
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.persistent_sessions.wires import NODES, wires_of
-from statemachines_sim.process import Process
 from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ CONNECTIONS = 10_000
 """Of one life, at most."""
 
 
-class ClientProcess(Process):
+class ClientProcess(NodeLife):
     """`connection`: over which it talks to `life` of a node ("": none); each has a name of its own.
     `has_session`: a node keeps a session for it."""
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, ReadPage
-from statemachines.drivers.persistent_sessions.store import NodeLife, SessionStore
+from statemachines.drivers.persistent_sessions.store import SessionStore, StoredLife
 from statemachines.kernel import Answer, GaplessError, Request
 from statemachines.persistent_sessions.request import DATABASE, ReadPending
 from statemachines.persistent_sessions.store_time import StoreTime
@@ -40,13 +40,13 @@ class BeginLife(Request, frozen=True):
 class LifeBegun(Answer, frozen=True):
     """To `BeginLife`."""
 
-    life: NodeLife
+    life: StoredLife
 
 
 class Batch(Request, frozen=True):
     """A transaction of a life; `number` of 0: it changes nothing."""
 
-    life: NodeLife
+    life: StoredLife
     number: int
     requests: tuple[Any, ...]
 
@@ -107,7 +107,7 @@ class Statements:
             answers = [self._seen(*one, now_ns) for one in zip(request.requests, answers, strict=True)]
         return BatchDone(tuple(answers))
 
-    def _store_of(self, life: NodeLife) -> SessionStore:
+    def _store_of(self, life: StoredLife) -> SessionStore:
         """Every process has the store open for itself, and what it remembers of it."""
         store = self._stores.get((life.node, life.number))
         if store is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from statemachines.drivers.persistent_sessions.host_request import HostRequest
 from statemachines.drivers.persistent_sessions.request_queue import BATCH_MAX, Taker
-from statemachines.drivers.persistent_sessions.store import Asked, NodeLife, is_read
+from statemachines.drivers.persistent_sessions.store import Asked, StoredLife, is_read
 from statemachines.kernel import Answer, GaplessError, Request
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines_sim.persistent_sessions.database import (
@@ -24,7 +24,7 @@ from statemachines_sim.persistent_sessions.database import (
 from statemachines_sim.units import MS
 
 if TYPE_CHECKING:
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
 
 AGAIN_NS = (20 * MS, 1_000 * MS)
 """First and longest pause before something that failed is asked again."""
@@ -33,17 +33,17 @@ AGAIN_NS = (20 * MS, 1_000 * MS)
 class DatabaseQueue:
     """Of a `process`; `refused(why)`: the database does not know it any more."""
 
-    def __init__(self, process: Process, refused: Callable[[GaplessError], None]) -> None:
+    def __init__(self, process: NodeLife, refused: Callable[[GaplessError], None]) -> None:
         self.asked_ns: int | None = None
         """When the batch was given first that is not answered yet (None: everything is)."""
         self._process = process
         self._refused = refused
-        self._life: NodeLife | None = None
+        self._life: StoredLife | None = None
         self._number = 0
         self._waiting: deque[tuple[Asked, Taker]] = deque()
         self._busy = False
 
-    def begin(self, lease_ms: int, begun: Callable[[NodeLife], None]) -> None:
+    def begin(self, lease_ms: int, begun: Callable[[StoredLife], None]) -> None:
         """Begin a life of the node, before anything else."""
 
         def take(answer: Any) -> None:

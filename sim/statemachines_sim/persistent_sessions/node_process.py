@@ -15,7 +15,7 @@ from statemachines.drivers.persistent_sessions.host_request import Beat, Look, R
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NodeMessage
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
-from statemachines.drivers.persistent_sessions.store import NodeLife
+from statemachines.drivers.persistent_sessions.store import StoredLife
 from statemachines.kernel import (
     Ask,
     Event,
@@ -31,10 +31,10 @@ from statemachines.kernel import (
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.persistent_sessions.database_queue import DatabaseQueue
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.persistent_sessions.wires import wires_of
-from statemachines_sim.process import Process
 from statemachines_sim.units import MS
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ COMMIT_NS = 250 * MS
 SWEEP_NS = 1_000 * MS
 
 
-class SessionNodeProcess(Process):
+class SessionNodeProcess(NodeLife):
     """It has machines as soon as the database knows its life; `forge`: what it sends in place of a message (None: it
     tells the truth)."""
 
@@ -80,7 +80,7 @@ class SessionNodeProcess(Process):
 
     # -- its own work ---------------------------------------------------------------------------------------------
 
-    def _begin(self, life: NodeLife) -> None:
+    def _begin(self, life: StoredLife) -> None:
         own, mine = self.own, self
         runtime: Any = mine  # of which the reception uses `act` alone
         desk: Any = self.desk  # and of this `give`

@@ -17,7 +17,7 @@ from statemachines_sim.units import MS
 
 if TYPE_CHECKING:
     from statemachines_sim.network import Packet
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
     from statemachines_sim.world import World
 
 NAME = "wires"
@@ -51,7 +51,7 @@ class Wires:
         self._drop(packet)
         self.break_up(_wire(packet[3], packet[4]))
 
-    def accepts(self, packet: Packet, process: Process) -> bool:
+    def accepts(self, packet: Packet, process: NodeLife) -> bool:
         """Whether what arrives at the process comes over a connection that is whole, and for the first time."""
         _, _, _, sender, to, msg, *_ = packet
         wire = _wire(sender, to)
@@ -66,7 +66,7 @@ class Wires:
         self._last[path] = msg
         return True
 
-    def reaches(self, process: Process, party: str) -> bool:
+    def reaches(self, process: NodeLife, party: str) -> bool:
         """Whether the process is connected to the node of the party, in the life that the party is of."""
         there = self._world.living(node_of(party))
         return there is not None and there.life == life_of(party) and (process.life, there.node) not in self.broken
@@ -98,7 +98,7 @@ class Wires:
 
     # -- as a device ----------------------------------------------------------------------------------------------
 
-    def ask(self, process: Process, party: str, request: Request, reply: Reply) -> None:
+    def ask(self, process: NodeLife, party: str, request: Request, reply: Reply) -> None:
         raise ConfigurationError("service", NAME, "answers nobody: no machine asks for a connection")
 
     def heal(self) -> None:

@@ -13,7 +13,7 @@ from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
     from statemachines_sim.world import World
 
 NAME = "operator"
@@ -37,7 +37,7 @@ class Operator:
 
     # -- the wall's clocks --------------------------------------------------------------------------------------
 
-    def wall(self, process: Process) -> int:
+    def wall(self, process: NodeLife) -> int:
         """What the wall's clock of the process shows: that which never goes back, and what somebody has set."""
         return self._epoch_ns + process.local_now() + self._ahead.get(process.node, 0)
 
@@ -45,7 +45,7 @@ class Operator:
         """Somebody sets the wall's clock of a node, by so much ahead or (below 0) back; it stays so."""
         self._ahead[node] = self._ahead.get(node, 0) + by_ns
 
-    def is_right(self, process: Process) -> bool:
+    def is_right(self, process: NodeLife) -> bool:
         """Whether its wall's clock has never been anything but right."""
         return process.clock is None and process.node not in self._ahead
 
@@ -65,7 +65,7 @@ class Operator:
 
     # -- as a device ------------------------------------------------------------------------------------------------
 
-    def ask(self, process: Process, party: str, request: Request, reply: Reply) -> None:
+    def ask(self, process: NodeLife, party: str, request: Request, reply: Reply) -> None:
         raise ConfigurationError("service", NAME, "answers nobody: no machine of this protocol asks anything")
 
     def heal(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from statemachines.kernel import Event, Fsm, Host, Message, Node, Outgoing, Send, Tell
 from statemachines.trace.row import event_row
-from statemachines_sim.process import Process
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.sequence_windows.operator import NAME, Operator
 from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.sequence_windows.watch import LossWatch
@@ -22,7 +22,7 @@ POLL_NS = 250 * MS
 """How often a host looks at its window while nothing happens."""
 
 
-class Peer(Process):
+class Peer(NodeLife):
     """`chance`: its own stream of the seed."""
 
     def __init__(self, world: World, node: str, number: int, own: Section) -> None:

@@ -20,7 +20,7 @@ from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.units import MS, S
 
 if TYPE_CHECKING:
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
 
 PROPERTIES = ("ORDER", "REPORT", "NOGAP", "SETTLED", "QUIET")
 COUNTED = ("asked", "brought", "recovered", "given_up")
@@ -60,18 +60,18 @@ class RecoveryWatch:
         longest = (recover.retries + 2) * (recover.timeout_ms + recover.backoff_max_ms) * MS
         self._longest_ns = longest * PPM // (PPM - 200) + SLACK_NS
 
-    def judges(self, process: Process) -> bool:
+    def judges(self, process: NodeLife) -> bool:
         """Whether it recovers."""
         return process.life in self._lives
 
     # -- who takes part ---------------------------------------------------------------------------------------------
 
-    def listen(self, process: Process) -> None:
+    def listen(self, process: NodeLife) -> None:
         """A receiver that recovers begins."""
         self._lives[process.life] = {}
         self._lost[process.life] = 0
 
-    def forget(self, process: Process, subject: str) -> None:
+    def forget(self, process: NodeLife, subject: str) -> None:
         """It has subscribed the subject, or does no more: what was lost and what came stays so."""
         for place, line in self._lives[process.life].items():
             if place[1] == subject:
@@ -80,7 +80,7 @@ class RecoveryWatch:
                 line.late.clear()
                 line.holes.clear()
 
-    def observe_death(self, process: Process) -> None:
+    def observe_death(self, process: NodeLife) -> None:
         self._lives.pop(process.life, None)
 
     def resume(self, node: str) -> None:
@@ -93,7 +93,7 @@ class RecoveryWatch:
         """A message has a number."""
         self._ordinals.setdefault(place, {})[number_of(frame, base)] = ordinal
 
-    def answer(self, process: Process, query: RecoveryQuery, ordinals: Iterable[int]) -> None:
+    def answer(self, process: NodeLife, query: RecoveryQuery, ordinals: Iterable[int]) -> None:
         """NOGAP, first half: a publisher answers with all that it still has to have."""
         known = self._ordinals[process.life, query.subject]
         newest = len(known) - self._own.history
@@ -107,7 +107,7 @@ class RecoveryWatch:
         if life in self._lives:
             self._line(life, (carried.publisher, carried.subject)).lost.add(carried.ordinal)
 
-    def arrive(self, process: Process, carried: Carried) -> None:
+    def arrive(self, process: NodeLife, carried: Carried) -> None:
         """It has come by itself; what was lost since the last that came is waited for."""
         line = self._line(process.life, (carried.publisher, carried.subject))
         before = max(line.arrived, default=-1)
@@ -115,7 +115,7 @@ class RecoveryWatch:
         if before >= 0 and any(before < one < carried.ordinal for one in line.lost):
             line.holes.setdefault(carried.ordinal, self._now())
 
-    def ask(self, process: Process, query: RecoveryQuery) -> None:
+    def ask(self, process: NodeLife, query: RecoveryQuery) -> None:
         """QUIET: what the network has lost, behind something of its frame that has come."""
         self.counts["asked"] += 1
         place = (query.publisher, query.subject)
@@ -127,7 +127,7 @@ class RecoveryWatch:
         came = any(number in known and known[number] in line.arrived for number in range(frame, query.first))
         self._check("QUIET", came, f"{where}: nothing of its frame has come before")
 
-    def bring(self, process: Process, message: Returned, in_time: bool) -> None:
+    def bring(self, process: NodeLife, message: Returned, in_time: bool) -> None:
         """A message of an answer has come; `in_time`: while its query was open, so that nobody had given it up."""
         self.counts["brought"] += 1
         line = self._line(process.life, (message.publisher, message.subject))
@@ -136,14 +136,14 @@ class RecoveryWatch:
                 line.holes = dict.fromkeys(line.holes, self._now())  # an answer that brings something begins anew
             (line.brought if in_time else line.late).add(message.ordinal)
 
-    def lose(self, process: Process, loss: Loss) -> None:
+    def lose(self, process: NodeLife, loss: Loss) -> None:
         """It says so; the message before which it is comes next."""
         self._lost[process.life] += loss.lost
         line = self._line(process.life, (loss.publisher, loss.subject))
         self._check("REPORT", not line.said, f"{process.life} says {loss} beside a loss of {line.said}")
         line.said = loss.lost
 
-    def deliver(self, process: Process, one: Delivery) -> None:
+    def deliver(self, process: NodeLife, one: Delivery) -> None:
         """The application is given a message."""
         place = (one.publisher, one.subject)
         line, ordinal = self._line(process.life, place), self._ordinals[place][one.number]
@@ -163,7 +163,7 @@ class RecoveryWatch:
         line.last, line.said = ordinal, 0
         line.holes = {hole: since for hole, since in line.holes.items() if hole > ordinal}
 
-    def look(self, process: Process) -> None:
+    def look(self, process: NodeLife) -> None:
         """SETTLED: nothing is waited for too long, while answers bring nothing."""
         if process.is_paused:
             return
@@ -173,7 +173,7 @@ class RecoveryWatch:
                 where = f"{process.life} waits for what is before message {hole} of {place} since {late} ns"
                 self._check("SETTLED", late <= self._longest_ns, where)
 
-    def end(self, processes: Iterable[Process]) -> str:
+    def end(self, processes: Iterable[NodeLife]) -> str:
         """Once nothing is on its way: what is still waited for ("": nothing), and whether all counts agree."""
         for process in processes:
             if not self.judges(process):
@@ -184,7 +184,7 @@ class RecoveryWatch:
                     return f"{process.life} waits for what is before messages {sorted(line.holes)} of {place}"
         return ""
 
-    def judge_sum(self, process: Process, counted: int) -> None:
+    def judge_sum(self, process: NodeLife, counted: int) -> None:
         """REPORT: what the receiver has counted is what it has said."""
         said = self._lost.get(process.life, counted)
         self._check("REPORT", said == counted, f"{process.life} counts {counted} lost, and has said {said}")

@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from statemachines_sim.judge import Judge
-from statemachines_sim.process import Process
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.protocol import Fixture, Role, SimProtocol, Tolerance, Watch
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.sequence_windows.application_process import ApplicationProcess
@@ -42,13 +42,13 @@ class LossSim(SimProtocol[Section]):
     def cast(self, own: Section) -> tuple[Role, ...]:
         """Publishers talk to receivers, and are asked by those that recover."""
 
-        def publisher(world: World, node: str, number: int) -> Process:
+        def publisher(world: World, node: str, number: int) -> NodeLife:
             return PublisherProcess(world, node, number, own)
 
-        def receiver(world: World, node: str, number: int) -> Process:
+        def receiver(world: World, node: str, number: int) -> NodeLife:
             return ReceiverProcess(world, node, number, own)
 
-        def application(world: World, node: str, number: int) -> Process:
+        def application(world: World, node: str, number: int) -> NodeLife:
             return (RecoveringProcess if own.recovery else ApplicationProcess)(world, node, number, own)
 
         def times(some: tuple[float, ...]) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from statemachines_sim.sequence_windows.section import LIMITS, Section
 from statemachines_sim.units import S
 
 if TYPE_CHECKING:
-    from statemachines_sim.process import Process
+    from statemachines_sim.node_life import NodeLife
     from statemachines_sim.world import World
 
 PROPERTIES = ("MONO", "ONCE", "EXACT", "NOFALSE", "DETECT", "CROWD", "JOIN", "THROTTLE", "NOTIFY", *OF_RECOVERY)
@@ -83,7 +83,7 @@ class LossWatch(protocol.Watch):
 
     # -- publishers -----------------------------------------------------------------------------------------------
 
-    def speak(self, process: Process) -> None:
+    def speak(self, process: NodeLife) -> None:
         """A publisher begins."""
         own, now_ns = self.own, process.local_now()
         memory = Memory(own.pub_window_bytes, own.pub_window_s * S, OF_PUBLISHER, now_ns)
@@ -92,13 +92,13 @@ class LossWatch(protocol.Watch):
             for subject in own.names:
                 memory.touch(subject)
 
-    def look_at_own_window(self, process: Process) -> None:
+    def look_at_own_window(self, process: NodeLife) -> None:
         """A publisher looks whether its window turns."""
         one = self.speaking[process.life]
         for subject in one.memory.tick(process.local_now()):
             one.forget(subject)
 
-    def publish(self, process: Process, subject: str, told: Stamped) -> int:
+    def publish(self, process: NodeLife, subject: str, told: Stamped) -> int:
         """A message is sent under this number; its ordinal."""
         one = self.speaking[process.life]
         one.memory.touch(subject)
@@ -114,20 +114,20 @@ class LossWatch(protocol.Watch):
 
     # -- receivers --------------------------------------------------------------------------------------------------
 
-    def listen(self, process: Process, subjects: tuple[str, ...]) -> None:
+    def listen(self, process: NodeLife, subjects: tuple[str, ...]) -> None:
         """A receiver begins, with these subjects subscribed."""
         own, now_ns = self.own, process.local_now()
         memory = Memory(own.sub_window_bytes, own.sub_window_s * S, OF_RECEIVER, now_ns)
         self.hearing[process.life] = Hearing(memory, subjects, self._world.now, own.places)
         self.owed[process.life] = Owed()
 
-    def look_at_window(self, process: Process) -> None:
+    def look_at_window(self, process: NodeLife) -> None:
         """A receiver looks whether its window turns."""
         one = self.hearing[process.life]
         for subject in one.memory.tick(process.local_now()):
             one.forget(subject)
 
-    def subscribe(self, process: Process, subject: str, wanted: bool) -> None:
+    def subscribe(self, process: NodeLife, subject: str, wanted: bool) -> None:
         """It subscribes a subject, or (not `wanted`) does no more."""
         one = self.hearing[process.life]
         if wanted:
@@ -137,7 +137,7 @@ class LossWatch(protocol.Watch):
             one.memory.drop(subject)
             one.forget(subject)
 
-    def converge(self, process: Process, at_ns: int) -> None:
+    def converge(self, process: NodeLife, at_ns: int) -> None:
         """It is told of a convergence at this true time."""
         one = self.hearing.get(process.life)
         if one is not None:
@@ -168,7 +168,7 @@ class LossWatch(protocol.Watch):
                 one.lost_at = max(one.lost_at, at_ns)
                 self._counts["lost"] += 1
 
-    def judge_message(self, process: Process, carried: Carried, told: Judged) -> None:
+    def judge_message(self, process: NodeLife, carried: Carried, told: Judged) -> None:
         """A message reached a receiver, which says this of it."""
         one = self.hearing[process.life]
         place = (carried.publisher, carried.subject)
@@ -195,14 +195,14 @@ class LossWatch(protocol.Watch):
         if told.lost and not self.recovery.judges(process):
             self.owed[process.life].lose(carried.subject, told.lost, self._world.now)
 
-    def end_message(self, process: Process, carried: Carried) -> None:
+    def end_message(self, process: NodeLife, carried: Carried) -> None:
         """The receiver has handled a message: something was said of it, and of what it showed."""
         said = self._missing_of_stream.get(process.life)
         where = f"{process.life} says nothing of message {carried.ordinal} of {carried.publisher} on {carried.subject}"
         self._check("DETECT", said is not None and said[1] is carried, where)
         self.owed[process.life].newest = None
 
-    def end_turn(self, process: Process) -> None:
+    def end_turn(self, process: NodeLife) -> None:
         """A receiver that recovers has handled what was no message by itself."""
         self.owed[process.life].newest = None
         self.recovery.look(process)
@@ -261,7 +261,7 @@ class LossWatch(protocol.Watch):
 
     # -- what is told -------------------------------------------------------------------------------------------------
 
-    def tell(self, process: Process, party: str, event: Event, now_ns: int) -> None:
+    def tell(self, process: NodeLife, party: str, event: Event, now_ns: int) -> None:
         match event:
             case Joining(join):
                 self._judge_join(process, join)
@@ -272,7 +272,7 @@ class LossWatch(protocol.Watch):
         if process.life in self.owed:
             self._judge_wait(process)
 
-    def _judge_join(self, process: Process, join: Join) -> None:
+    def _judge_join(self, process: NodeLife, join: Join) -> None:
         """JOIN, where the network has kept what it assumes: since the convergence it has lost nothing on the way here,
         we have been there all the time, and the clock that the stream began by was right."""
         if join is not Join.VERIFIED:
@@ -287,7 +287,7 @@ class LossWatch(protocol.Watch):
             where = f"{process.life}: message {carried.ordinal} of {carried.publisher} {carried.subject}"
             self._check("JOIN", not missing, f"{where} is {join.value}, and {missing} of its stream are missing")
 
-    def _judge_advisory(self, process: Process, told: Advisory) -> None:
+    def _judge_advisory(self, process: NodeLife, told: Advisory) -> None:
         owed, local_ns = self.owed[process.life], process.local_now()
         self._counts["advisories"] += 1
         early = owed.advised_ns >= 0 and local_ns - owed.advised_ns < SECOND_NS
@@ -300,7 +300,7 @@ class LossWatch(protocol.Watch):
         self._judge_wait(process)
         owed.settle(local_ns, self._world.now, found == all_of_it)
 
-    def _judge_wait(self, process: Process) -> None:
+    def _judge_wait(self, process: NodeLife) -> None:
         """NOTIFY: who stands still cannot advise, and does so as soon as it goes on."""
         owed, now_ns = self.owed[process.life], self._world.now
         if owed.since < 0 or process.is_paused:
@@ -315,7 +315,7 @@ class LossWatch(protocol.Watch):
             self._resumed[node] = now_ns
             self.recovery.resume(node)
 
-    def observe_death(self, process: Process, now_ns: int) -> None:
+    def observe_death(self, process: NodeLife, now_ns: int) -> None:
         one = self.hearing.pop(process.life, None)
         self.recovery.observe_death(process)
         self.owed.pop(process.life, None)

@@ -23,7 +23,7 @@ from statemachines.shared_subscriptions.session import SESSION, Acknowledged, De
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines.shared_subscriptions.subscription import Subscription
 from statemachines_sim.forged_message import Forger
-from statemachines_sim.process import Process
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.shared_subscriptions.leader_host import is_leader_host
 from statemachines_sim.shared_subscriptions.section import Section
 from statemachines_sim.units import MS, S
@@ -41,7 +41,7 @@ RESTART_NS = 2 * S
 PRETENDER = "pretender~1/1"
 
 
-class Consumer(Process):
+class Consumer(NodeLife):
     """One consumer; it deals with one batch at a time, `slow` times as slowly as it should; one that is `mute` never
     hears of a grant."""
 

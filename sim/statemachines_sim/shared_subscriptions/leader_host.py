@@ -10,13 +10,13 @@ from statemachines.shared_subscriptions.failed_deliveries import MessageDropped,
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.relay import check_sender
-from statemachines_sim.process import Process
+from statemachines_sim.node_life import NodeLife
 
 if TYPE_CHECKING:
     from statemachines_sim.world import World
 
 
-class LeaderHost(Process):
+class LeaderHost(NodeLife):
     """One leader host."""
 
     host: Registry

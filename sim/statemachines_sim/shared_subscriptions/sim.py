@@ -14,7 +14,7 @@ from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamS
 from statemachines_sim.devices.remote_store import Batches, remote_store
 from statemachines_sim.judge import Judge
 from statemachines_sim.local_clock import PPM
-from statemachines_sim.process import Process
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.protocol import OF_PROCESSES, OF_STORES, Fixture, Role, SimProtocol, Tolerance
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.shared_subscriptions.consumer import Consumer
@@ -72,10 +72,10 @@ class SubscriptionsSim(SimProtocol[Section]):
         tolerated, its lease only ends sooner; of a leader's all leaps together are an error of the rate over a lease
         (the shortest that it reckons for others), within half of `clock_drift`."""
 
-        def leader(world: World, node: str, number: int) -> Process:
+        def leader(world: World, node: str, number: int) -> NodeLife:
             return LeaderHost(world, node, number, own.configuration, own.members.leaders == 1)
 
-        def consumer(world: World, node: str, number: int) -> Process:
+        def consumer(world: World, node: str, number: int) -> NodeLife:
             return Consumer(world, node, number, own)
 
         members = own.members

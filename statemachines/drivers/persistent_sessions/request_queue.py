@@ -18,7 +18,7 @@ from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutCarried, PutMessage, StoreRows
 from statemachines.drivers.persistent_sessions.request_runs import joins
 from statemachines.drivers.persistent_sessions.shared_turn import is_ahead, may_be_passed
-from statemachines.drivers.persistent_sessions.store import Asked, NodeLife, SessionStore, is_read
+from statemachines.drivers.persistent_sessions.store import Asked, SessionStore, StoredLife, is_read
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import Answer
@@ -48,7 +48,7 @@ Taker = Callable[[Any], None]
 class RequestQueue:
     """`store`, and the `life` of the node that asks; `clock` of the node."""
 
-    def __init__(self, store: SessionStore, life: NodeLife, clock: Clock = steady_ns) -> None:
+    def __init__(self, store: SessionStore, life: StoredLife, clock: Clock = steady_ns) -> None:
         self.asked_ns: int | None = None
         """When the batch was given first that the store has not answered yet (None: it has answered everything)."""
         self._store = store

@@ -34,7 +34,7 @@ from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
-from statemachines.drivers.persistent_sessions.store import NodeLife, SessionStore, open_session_store
+from statemachines.drivers.persistent_sessions.store import SessionStore, StoredLife, open_session_store
 from statemachines.drivers.persistent_sessions.will_sender import WillSender
 from statemachines.drivers.port import Feed
 from statemachines.drivers.rate_limited_log import RateLimitedLog
@@ -229,7 +229,7 @@ class SessionNode:
             raise
         return self
 
-    async def _open(self) -> tuple[SessionStore, NodeLife]:
+    async def _open(self) -> tuple[SessionStore, StoredLife]:
         """The store, and a life of this node in it; or neither."""
         store = await asyncio.to_thread(open_session_store, self._where, durability=self._durability)
         try:
@@ -238,7 +238,7 @@ class SessionNode:
             await store.close()
             raise
 
-    async def _begin(self, held: NodeLife) -> None:
+    async def _begin(self, held: StoredLife) -> None:
         life = incarnation(self.name, held.number, chance_bits())
         number = node_number(life)
         if self._trace is not None:

@@ -98,7 +98,7 @@ def is_quick(requests: Sequence[Asked]) -> bool:
     return len(requests) <= QUICK_MAX and all(count_rows(one) <= QUICK_MAX for one in requests)
 
 
-class NodeLife(msgspec.Struct, frozen=True):
+class StoredLife(msgspec.Struct, frozen=True):
     """A life of a node: nobody else has this number in this store; `identity` of the store."""
 
     node: str
@@ -144,18 +144,18 @@ class SessionStore:
 
         return await self._database.run(lambda: self._attempt(work))
 
-    async def begin_life(self, node: str, lease_ms: int) -> NodeLife:
+    async def begin_life(self, node: str, lease_ms: int) -> StoredLife:
         """`node` begins anew: whatever still runs under this name is fenced."""
 
-        def work() -> NodeLife:
+        def work() -> StoredLife:
             with self._database.writing(self._watch) as sql:
                 number = begin_life(sql, node, lease_ms)
                 identity = self._identity(sql)
-            return NodeLife(node, number, identity)
+            return StoredLife(node, number, identity)
 
         return await self._database.run(work)
 
-    async def carry_out(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+    async def carry_out(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """The answers to batch number `batch` of this life, in one transaction: those of a machine as tuples.
 
         A batch that has failed is given again with the same number.  Raises `StoreUnavailable` and `OutcomeOpen`,
@@ -170,14 +170,14 @@ class SessionStore:
         """Whether messages may be stored ahead of rows."""
         return self._database.shares_turns and self._host.matcher is None
 
-    async def store_ahead(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+    async def store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """The same for messages (`is_ahead`), behind batch number `batch`.
 
         A crash of the database may lose them until a later batch is stored; that one stores again what its rows need.
         """
         return await self._database.run(lambda: self._store_ahead(life, batch, requests))
 
-    async def read(self, life: NodeLife, requests: Sequence[Asked]) -> list[Any]:
+    async def read(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
         """The same for requests that change nothing (`is_read`)."""
 
         def work() -> list[Any]:
@@ -226,7 +226,7 @@ class SessionStore:
             self._host.forget()
             raise
 
-    def _carry_out(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+    def _carry_out(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """In a turn that others share, where that may be: not again, since an attempt before may still be under way."""
         is_first, self._attempted = batch != self._attempted, batch
         if is_first and self.stores_ahead and all(map(may_share, requests)):
@@ -242,7 +242,7 @@ class SessionStore:
                     return reader.answer(requests, number)
         return self._attempt(lambda: self._carry_out_in_turn(life, batch, requests, is_shared=False))
 
-    def _store_ahead(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+    def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         reader = BatchReader(self._host.match, self._host.trie.version)
         given = reader.read((life.node, life.number, life.identity), batch + 1, requests)
         number = None if given is None else self._database.store_batch(given._replace(is_ahead=True))
@@ -250,7 +250,7 @@ class SessionStore:
             return reader.answer(requests, number)
         return self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests))
 
-    def _store_ahead_in_turn(self, life: NodeLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+    def _store_ahead_in_turn(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         with self._database.writing(self._watch) as sql:
             if self._check(sql, life) != batch:
                 raise self._is_other(f"knows another batch of {life.node} than {batch}")
@@ -258,7 +258,7 @@ class SessionStore:
         self._host.settle()
         return answers
 
-    def _carry_out_in_turn(self, life: NodeLife, batch: int, requests: Sequence[Asked], is_shared: bool) -> list[Any]:
+    def _carry_out_in_turn(self, life: StoredLife, batch: int, requests: Sequence[Asked], is_shared: bool) -> list[Any]:
         may_lose = self._host.matcher is None and all(map(is_promise_free, requests))
         with self._database.writing(self._watch, may_lose=may_lose, may_share=is_shared) as sql:
             if is_shared:
@@ -353,7 +353,7 @@ class SessionStore:
             Page((answer,), gone=absent) if absent else (answer,) for answer, absent in zip(answers, had, strict=True)
         ]
 
-    def _check(self, sql: Sql, life: NodeLife) -> int:
+    def _check(self, sql: Sql, life: StoredLife) -> int:
         """The last batch of this life, if it is the node's last and this is its store."""
         identity, number, batch = sql.all(CHECK, name=life.node.encode())[0]
         if bytes(identity) != life.identity:

@@ -17,7 +17,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.outbox import QOS_0_MAX, READ_MAX, UNACKNOWLEDGED_MAX, Outbox
 from statemachines.drivers.persistent_sessions.payloads import OVERHEAD, Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import AHEAD_MAX, BATCH_MAX, ROWS_MAX, RequestQueue
-from statemachines.drivers.persistent_sessions.store import NodeLife, open_session_store
+from statemachines.drivers.persistent_sessions.store import StoredLife, open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.kernel import Superseded
 from statemachines.persistent_sessions.client_message import Delivered
@@ -25,7 +25,7 @@ from statemachines.persistent_sessions.message import Publish, Pubrel, Queued
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, MarkDelivered, PutRows, SubscribeLive
 
-LIFE = NodeLife("a", 1, b"store")
+LIFE = StoredLife("a", 1, b"store")
 
 
 class Store:

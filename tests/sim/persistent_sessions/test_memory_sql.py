@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSql
-from statemachines.drivers.persistent_sessions.store import CHECK, WRITE_BATCH, NodeLife, SessionStore
+from statemachines.drivers.persistent_sessions.store import CHECK, WRITE_BATCH, SessionStore, StoredLife
 from statemachines.drivers.persistent_sessions.tables import MARKER
 from statemachines.drivers.persistent_sessions.tables import NAMES as TABLES
 from statemachines_sim.persistent_sessions.memory_database import IDENTITY, MemoryDatabase, run_at_once
@@ -132,7 +132,7 @@ def test_D_452_what_every_batch_asks_for_comes_from_the_values(database, monkeyp
     monkeypatch.setattr(SqliteSql, "run", lambda self, statement, **values: given.append(statement))
     store = SessionStore(database)
     for batch in (1, 2, 3):
-        run_at_once(store.carry_out(NodeLife("a", 3, IDENTITY), batch, ()))
+        run_at_once(store.carry_out(StoredLife("a", 3, IDENTITY), batch, ()))
     assert given == [READ_LIFE]
 
 

@@ -1,4 +1,4 @@
-"""Process: one incarnation of a node: its host, its wake-up, and what happens to it when it pauses or dies.
+"""NodeLife: one incarnation of a node: its host, its wake-up, and what happens to it when it pauses or dies.
 
 While a process is paused, everything that is for it waits.  When it resumes, what ends a right comes first (a host sees
 to it), then it hears what waited, and then the other timers that are due fire, as in a real process that was stopped
@@ -31,7 +31,7 @@ LOOK_AGAIN_NS: Final = S
 """A loop looks at the time at least so often by its own clock, which stands still while its machine sleeps."""
 
 
-class Process(ABC):
+class NodeLife(ABC):
     """Base of the processes; `life` is the incarnation; `clock`: its own, where it is not the true one."""
 
     host: Host
@@ -105,7 +105,7 @@ class Process(ABC):
 
     def _receive_in_turn(self, packet: Packet) -> None:
         self._in_turn = packet
-        Process.receive(self, packet)
+        NodeLife.receive(self, packet)
 
     def perform(self, out: list[Outgoing], now_ns: int) -> None:
         """Send, ask, tell; and see to the next wake-up.  `now_ns` is true time.
