@@ -45,13 +45,18 @@ class ListedGroup(msgspec.Struct, frozen=True):
 
 
 class GroupListing(msgspec.Struct, frozen=True):
-    """`request`: what is to be asked next, unless there is nothing `left`; `key`: a record of the group that is asked
-    for; `found`: the groups so far."""
+    """`after`: the groups up to this key are listed; `key`: a record of the group that is read now ("": the next one is
+    looked for); `found`: the groups so far; there may be more of them `left`."""
 
-    request: Scan | Read = Scan(1, GROUPS, GROUPS, 1)
+    after: str = GROUPS
     key: str = ""
     found: tuple[ListedGroup, ...] = ()
     left: bool = True
+
+    @property
+    def request(self) -> Scan | Read:
+        """What is to be asked next."""
+        return Read(1, list_keys(self.key)) if self.key else Scan(1, GROUPS, self.after, 1)
 
     @property
     def is_over(self) -> bool:
@@ -63,13 +68,12 @@ class GroupListing(msgspec.Struct, frozen=True):
         if isinstance(answer, Scanned):
             if not answer.records:
                 return replace(self, left=False)
-            key = answer.records[0][0]
-            return replace(self, request=Read(1, list_keys(key)), key=key)
+            return replace(self, key=answer.records[0][0])
         if not isinstance(answer, ReadDone):
             raise ConfigurationError("store", "groups", "cannot be read now; try again")
         found = show_group(self.key, answer)
         after = max(self.key, list_keys(self.key)[-1])
-        return GroupListing(Scan(1, GROUPS, after, 1), found=self.found if found is None else (*self.found, found))
+        return GroupListing(after, found=self.found if found is None else (*self.found, found))
 
 
 def list_keys(key: str) -> tuple[str, ...]:

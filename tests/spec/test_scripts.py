@@ -190,8 +190,8 @@ def leases_that_end(one):
             "hand_over of leader-1~1/1 for consumer-[12]~1/1 .3060 ms. is set in",
         ),
         # Who watches a claim looks at it every second, and in these runs only once: that is named first.
-        ("leader-crash", "lease before the end of the grace", "retry of leader-1~2/1 .1000 ms. .* age of the claim of"),
-        ("two-leaders", "end of a claim before its age", "retry of leader-2~1/1 .1000 ms. .* age of the claim of"),
+        ("leader-crash", "lease before the end of the grace", "retry of leader-1~2/1 .500 ms. .* age of the claim of"),
+        ("two-leaders", "end of a claim before its age", "retry of leader-2~1/1 .500 ms. .* age of the claim of"),
     ],
 )
 def test_no_real_run_breaks_a_deadline_order(name, order, words):
