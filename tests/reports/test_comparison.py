@@ -53,10 +53,10 @@ def overlapping(path):
 def traces(tmp_path_factory):
     """The same seed with and without exclusive hand-over; without, two deliver a stream at a time."""
     directory = tmp_path_factory.mktemp("traces")
-    scenario = find_scenario("kicks")
+    scenario = find_scenario("storm")
     campaign(scenario, range(1), out=directory / "on", processes=1)
     campaign(override(scenario, OFF), range(1), out=directory / "off", processes=1, settings=OFF)
-    overlapping(directory / "off" / "trace-kicks-000000.parquet")
+    overlapping(directory / "off" / "trace-storm-000000.parquet")
     return directory / "on", directory / "off"
 
 
@@ -108,7 +108,7 @@ def test_sides_have_short_names_that_tell_them_apart(tmp_path):
 
 
 def test_the_settings_of_a_run_are_in_its_parameters(traces):
-    (parameters,) = pq.read_table(traces[1] / "runs-kicks-000000.parquet").column("parameters").to_pylist()
+    (parameters,) = pq.read_table(traces[1] / "runs-storm-000000.parquet").column("parameters").to_pylist()
     facts = json.loads(parameters)
     assert facts["set"] == list(OFF)
     assert facts["settings"]["configuration"]["exclusive"] is False
