@@ -25,6 +25,10 @@ CONNACK_CODES: Final = frozenset(filter(is_refusal, CODES[p.ConnackPacket][1]))
 RETURN_CODES: Final = {0x84: 1, 0x85: 2, 0x86: 4, 0x87: 5, 0x8A: 5, 0x95: 5}
 """The return code of a CONNACK of 3.1.1 for a reason code; any other is 3, server unavailable."""
 
+PASSING: Final = frozenset({ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_SHUTTING_DOWN})
+"""The node serves nobody now.  A CONNACK that says so ends clients such as `mosquitto_sub`; after a close they connect
+again, maybe to another node."""
+
 
 def _send(record: MqttConnectionRecord, message: Message) -> Effect:
     return Send(record.party, message)
@@ -88,8 +92,8 @@ def _connack(record: MqttConnectionRecord, reason_code: int) -> Effect:
 
 
 def _refuse(record: MqttConnectionRecord, reason_code: int, has_session: bool) -> Done:
-    over = s.MqttConnectionOver(reason_code, has_session, record.expiry_s, False)
-    return record, (_connack(record, reason_code), Tell(over))
+    over = Tell(s.MqttConnectionOver(reason_code, has_session, record.expiry_s, False))
+    return record, (over,) if reason_code in PASSING else (_connack(record, reason_code), over)
 
 
 def refuse(record: MqttConnectionRecord, event: s.SessionRefused, now_ns: int) -> Done:

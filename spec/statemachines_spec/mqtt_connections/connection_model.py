@@ -116,12 +116,10 @@ def _refuse_first(event: Event, settings: MqttSettings) -> ConnectionEnd | None:
 
 def _refuse_session(model: ConnectionModel, event: Event) -> ConnectionEnd | None:
     match event:
-        case s.SessionRefused(code):
+        case s.SessionRefused(0x88) | s.ServerStopping(0x8B) | ConnectLate():
+            return SILENT
+        case s.SessionRefused(code) | s.ServerStopping(code):
             pass
-        case s.ServerStopping():
-            code = 0x80  # 0x8B is no code of CONNACK (3.2.2.2)
-        case ConnectLate():
-            code = 0x88
         case s.MqttSessionTaken():
             return SILENT
         case s.MqttSessionOpened() if 0 < model.largest < CONNACK_MIN:

@@ -122,10 +122,9 @@ SYSTEMS: dict[str, tuple[str, ConnectionBounds]] = {
             connects=((connect(), connect(V3), connect(largest=2), METHOD, *RETAINED_WILL, *LARGE_WILL),),
             packets=(*BROKEN, *ODD, *OTHERS, *LEAVES, *STOPS, *ANSWERS, *FILTERS, *publishes(1)),
             settings=replace(SETTINGS, retain_available=False),
-            refusals=(0x87, 0x97),
+            refusals=(0x87, 0x88, 0x97),
             shows=(("connack", 0x8C), ("connack", 0x9A), ("connack", 1), ("connack", 2), ("connack", 5),
-                   ("connack", 0x95),
-                   ("connack", 0x88), ("disconnect", 0x9A), ("disconnect", 0x8B)),
+                   ("connack", 0x95), ("connack", 0x97), ("disconnect", 0x9A), ("disconnect", 0x8B)),
         ),
     ),
     "publishing": (

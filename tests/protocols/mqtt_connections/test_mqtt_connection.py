@@ -141,7 +141,7 @@ def test_MQ_07_who_is_not_connected_in_time_is_closed():
     assert client.wait(0.1) == [MqttConnectionOver(0, False, 0, False)]
     client = MqttClient()
     client.send(ConnectPacket("c"))
-    assert client.wait(10) == [ConnackPacket(False, 0x88), MqttConnectionOver(0x88, True, 0, False)]
+    assert client.wait(10) == [MqttConnectionOver(0x88, True, 0, False)]
     client = connect()
     assert client.wait(11) == []
 
@@ -174,6 +174,16 @@ def test_MQ_09_a_refusal_is_told_in_the_words_of_the_version(version, code, answ
         ConnackPacket(False, answer),
         MqttConnectionOver(code, False, 0, False),
     ]
+
+
+@pytest.mark.parametrize("version", [MqttVersion.V3_1_1, MqttVersion.V5])
+@pytest.mark.parametrize("event", [SessionRefused(0x88), ServerStopping(0x8B)])
+def test_MQ_09_where_a_node_serves_nobody_for_now_it_closes_and_says_nothing(version, event):
+    """`mosquitto_sub` ends at any CONNACK that refuses."""
+    client = MqttClient(version)
+    client.send(ConnectPacket("c", version))
+    (over,) = client.feed(event)
+    assert isinstance(over, MqttConnectionOver)
 
 
 def test_MQ_10_no_packet_is_fed_while_the_session_is_being_opened():
