@@ -11,7 +11,7 @@ from statemachines.kernel import Node
 from statemachines_bench import Size, judging, stormy, table
 
 LONG = {
-    "analyze-24m-slope", "analyze-24m-spark", "analyze-spark-start",
+    "analyze-24m", "analyze-24m-memory", "analyze-24m-slope", "analyze-24m-spark", "analyze-spark-start",
     "campaign-cursor-recovery", "campaign-missed-samples", "campaign-persistent-sessions", "campaign-scale",
     "campaign-sequence-windows", "conform-lockstep", "dispatch", "dispatch-hand", "explore-spin",
     "failover-leader", "failover-pause", "hypothesis-steps", "idle", "judge-steps-duckdb", "mqtt-connections",
