@@ -172,13 +172,13 @@ class GroupMembership:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def note_end(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             error = None if task.cancelled() else task.exception()
             if error is not None:
                 self._fail(error)
 
-        task.add_done_callback(ended)
+        task.add_done_callback(note_end)
 
     # -- sessions -------------------------------------------------------------------------------------------------
 

@@ -251,7 +251,7 @@ def session_collector(
 
     graces = replace(_graces(retention), round_ms=every)
 
-    def told(event: object) -> None:
+    def print_round(event: object) -> None:
         if isinstance(event, RoundEnded) and (event.rows or event.messages or event.clients):
             done = f"{event.rows} rows and {event.messages} messages deleted, {event.clients} clients forgotten"
             print(done, flush=True)
@@ -261,7 +261,7 @@ def session_collector(
             lambda: asyncio.to_thread(open_session_store, store), who="session-collector"
         )
         try:
-            await run_collector(opened, graces, bounds=SessionBounds(session_messages, session_bytes), told=told)
+            await run_collector(opened, graces, bounds=SessionBounds(session_messages, session_bytes), told=print_round)
         finally:
             await opened.close()
 

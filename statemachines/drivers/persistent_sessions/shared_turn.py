@@ -34,8 +34,7 @@ Asked = Request | HostRequest | OperatorRequest
 def may_share(request: Asked) -> bool:
     """Whether its transaction may share its turn."""
     if isinstance(request, PutMessage):
-        is_more = request.retain or request.is_once or request.is_appended or request.will or request.packet
-        return not is_more
+        return not (request.retain or request.is_once or request.is_appended)
     if isinstance(request, StoreRows):
         return not (request.origins or request.once)
     return isinstance(request, ALWAYS)

@@ -33,12 +33,12 @@ class NodeLife:
             return
         self._holding = asyncio.ensure_future(self._taken.hold())
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def note_end(task: asyncio.Task[None]) -> None:
             error = None if task.cancelled() else task.exception()
             if error is not None:
                 runtime.fail(error)
 
-        self._holding.add_done_callback(ended)
+        self._holding.add_done_callback(note_end)
 
     async def give_back(self) -> None:
         """It ends in good order: whoever takes the name next need not wait."""

@@ -1,0 +1,43 @@
+"""What one statement of PostgreSQL stores, and what is carried out step by step instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from statemachines.drivers.persistent_sessions.host_request import PublisherPacket, PutMessage, StoreRows
+from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.shared_turn import may_share
+from statemachines.drivers.persistent_sessions.stored_batch import BatchReader
+from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.request import PutRows
+
+LIFE = ("n1", 1, b"store")
+
+
+def rows(first, writer="n1", epoch=1):
+    return PutRows("s1", writer, epoch, (Queued(first, f"m{first}", "#", 1),))
+
+
+def read(*requests):
+    return BatchReader(lambda asked: (), 1).read(LIFE, 1, requests)
+
+
+def test_PS_512_ranges_that_follow_each_other_are_one_and_others_are_no_batch():
+    batch = read(rows(1), rows(2))
+    assert [(one.first, one.last) for one in batch.ranges] == [(1, 2)]
+    assert [one.number for one in batch.rows] == [1, 2]
+    for other in (rows(3), rows(1), rows(2, writer="n2"), rows(2, epoch=2)):
+        assert read(rows(1), other) is None
+
+
+def test_PS_512_the_messages_whose_payloads_come_with_rows_must_be_there():
+    stored = StoreRows(rows(1), {"m1": Payload("t", b"x"), "m2": Payload("t", b"y")})
+    assert read(stored).needed == [b"m1"]
+
+
+@pytest.mark.parametrize(
+    "more", [{"retain": True}, {"will": "c/1"}, {"is_appended": True}, {"packet": PublisherPacket("s1", 1, 5)}]
+)
+def test_PS_511_a_message_that_changes_more_than_messages_and_rows_is_stored_alone(more):
+    assert may_share(PutMessage("m1", "t", b"x", 1))
+    assert not may_share(PutMessage("m1", "t", b"x", 1, **more))
