@@ -34,7 +34,7 @@ class HandRange(Call, frozen=True, gc=False):
     hands: Annotated[tuple[Hand, ...], msgspec.Meta(min_length=2)]
 
     @property
-    def parts(self) -> tuple[Hand, ...]:
+    def parts(self) -> tuple[Hand, ...]:  # type: ignore[override]
         """A trace has a row for each."""
         return self.hands
 
