@@ -60,12 +60,13 @@ def list_values(batch: StoredBatch) -> tuple[Any, ...]:
     messages, ranges, rows = (list(zip(*found, strict=True)) for found in (batch.messages, batch.ranges, batch.rows))
     ids, topics, payloads, qualities, heads = messages or [()] * 5
     sessions, epochs, firsts, lasts = ranges or [()] * 4
-    row_sessions, row_epochs, numbers, row_messages, filters, row_qualities, untils = rows or [()] * 7
+    row_sessions, row_epochs, numbers, row_messages, filters, row_qualities, untils, mores = rows or [()] * 8
     return (
         batch.identity, batch.node, batch.life, batch.batch, batch.routes,
         ByteColumn(ids), ByteColumn(topics), ByteColumn(payloads), NumberColumn(qualities), ByteColumn(heads),
         ByteColumn(batch.needed),
         ByteColumn(sessions), NumberColumn(epochs), NumberColumn(firsts), NumberColumn(lasts),
         ByteColumn(row_sessions), NumberColumn(row_epochs), NumberColumn(numbers), ByteColumn(row_messages),
-        ByteColumn(filters), NumberColumn(row_qualities), NumberColumn(untils), batch.is_ahead,
+        ByteColumn(filters), NumberColumn(row_qualities), NumberColumn(untils), ByteColumn(mores),
+        batch.is_ahead,
     )  # fmt: skip

@@ -106,7 +106,7 @@ THERE: Final = "SELECT id FROM @messages WHERE id IN ({keys})"
 ROUTES: Final = "SELECT routes, forgotten FROM @store"
 MESSAGES: Final = "SELECT id, topic, payload, head FROM @messages WHERE id IN ({keys})"
 FOLLOW: Final = (
-    "SELECT epoch, number, message, filter, qos, until_ns FROM @session_rows"
+    "SELECT epoch, number, message, filter, qos, until_ns, more FROM @session_rows"
     f" WHERE session = :session AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number)"
     f" ORDER BY epoch, number LIMIT {LOOK}"
 )
@@ -391,7 +391,7 @@ class HostRequests:
             session=session, node=node,
         )  # fmt: skip
         rows = tuple(
-            (writer, row[0], to_queued(row))
+            (writer, row[0], to_queued(row, more=row[6]))
             for writer, epoch, number in watched.followed
             for row in sql.all(FOLLOW, session=session, writer=writer.encode(), epoch=epoch, number=number)
         )

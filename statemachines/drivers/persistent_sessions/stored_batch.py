@@ -20,6 +20,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 )
 from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
 from statemachines.drivers.persistent_sessions.route_trie import of_sessions
+from statemachines.drivers.persistent_sessions.row_products import encode_hand
 from statemachines.kernel import Request
 from statemachines.persistent_sessions.request import PutRows, RowStored
 
@@ -55,6 +56,7 @@ class BatchRow(NamedTuple):
     filter: bytes
     qos: int
     until_ns: int
+    more: bytes
 
 
 class StoredBatch(NamedTuple):
@@ -135,10 +137,7 @@ class BatchReader:
         first = BatchRange(session, put.epoch, put.first_number, put.first_number - 1)
         before = self._ranges.get(session, first)
         self._ranges[session] = before._replace(last=put.last_number)
-        self._rows += [
-            BatchRow(session, put.epoch, row.number, row.message.encode(), row.filter.encode(), row.qos, row.until_ns)
-            for row in put.rows
-        ]
+        self._rows += [BatchRow(session, put.epoch, row.number, *encode_hand(row)) for row in put.rows]
         return (self._node, before.epoch, before.last + 1) == (put.writer, put.epoch, put.first_number)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from statemachines.drivers.sql import sqlite
 
-VERSION: Final = 8
+VERSION: Final = 9
 
 UNDELIVERED: Final = 0
 DELIVERED: Final = 1
@@ -116,11 +116,12 @@ _TABLES: Final = (
     # Of a writer and session: its epochs, of which the greatest is its own, and the number of the last row under each.
     "CREATE TABLE @epochs (session BYTES NOT NULL, writer BYTES NOT NULL, epoch NUMBER NOT NULL, last NUMBER NOT NULL,"
     " PRIMARY KEY (session, writer, epoch))",
-    # A marker has the number 0, and `token`, `n` and `k` of its own.
+    # A marker has the number 0, and `token`, `n` and `k` of its own.  `more`: as of `Queued`, in MessagePack (NULL, or
+    # empty: no more).
     "CREATE TABLE @session_rows (session BYTES NOT NULL, writer BYTES NOT NULL, epoch NUMBER NOT NULL,"
     " number NUMBER NOT NULL, tag NUMBER NOT NULL, message BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL,"
     " token NUMBER NOT NULL, n NUMBER NOT NULL, k NUMBER NOT NULL, time_ns NUMBER NOT NULL,"
-    " until_ns NUMBER NOT NULL DEFAULT 0, PRIMARY KEY (session, writer, epoch, number, tag))",
+    " until_ns NUMBER NOT NULL DEFAULT 0, more BYTES, PRIMARY KEY (session, writer, epoch, number, tag))",
     # Who refers to a message, for the collector.
     f"CREATE INDEX rows_by_message ON @session_rows (message) WHERE tag = {UNDELIVERED}",
     "CREATE INDEX packets_by_message ON @packets (message)",
@@ -169,12 +170,13 @@ UPGRADES: Final = {
         "UPDATE @store SET retained_bytes = (SELECT coalesce(sum(length(payload)), 0) FROM @retained)",
     ),
     7: (),
+    8: ("ALTER TABLE @session_rows ADD COLUMN more BYTES",),
 }
 """Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted; 3: connections
 of a client are; 4: markers, routes that are gone and nodes that live have an index, and a clock that leaps is noted;
 5: messages have heads; 6: messages are retained, and subscriptions have options of a front; 7: packet
 ids of publishers and wills are kept, and messages of groups are stored once; 8: on PostgreSQL a sequence numbers
-transactions."""
+transactions; 9: a row has all filters that a message matches."""
 
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
 
@@ -246,8 +248,9 @@ IS_STORED: Final = (
     " FROM unnest(ids, topics, payloads, qualities, heads) AS given (id, topic, payload, qos, head)"
     " ON CONFLICT DO NOTHING",
     "INSERT INTO @session_rows SELECT given.session, node, given.epoch, given.place, 0, given.message, given.filter,"
-    " given.qos, 0, 0, 0, number, given.until_ns FROM unnest(row_sessions, row_epochs, numbers, row_messages, filters,"
-    " row_qualities, untils) AS given (session, epoch, place, message, filter, qos, until_ns)",
+    " given.qos, 0, 0, 0, number, given.until_ns, given.more FROM unnest(row_sessions, row_epochs, numbers,"
+    " row_messages, filters, row_qualities, untils, mores)"
+    " AS given (session, epoch, place, message, filter, qos, until_ns, more)",
     "INSERT INTO @epochs SELECT given.session, node, given.epoch, given.last"
     " FROM unnest(sessions_, epochs_, lasts) AS given (session, epoch, last)"
     " ON CONFLICT (session, writer, epoch) DO UPDATE SET last = excluded.last",
@@ -260,7 +263,7 @@ ARGUMENTS: Final = (
     "ids BYTES[]", "topics BYTES[]", "payloads BYTES[]", "qualities NUMBER[]", "heads BYTES[]", "needed BYTES[]",
     "sessions_ BYTES[]", "epochs_ NUMBER[]", "firsts NUMBER[]", "lasts NUMBER[]",
     "row_sessions BYTES[]", "row_epochs NUMBER[]", "numbers NUMBER[]", "row_messages BYTES[]", "filters BYTES[]",
-    "row_qualities NUMBER[]", "untils NUMBER[]", "is_ahead boolean",
+    "row_qualities NUMBER[]", "untils NUMBER[]", "mores BYTES[]", "is_ahead boolean",
 )  # fmt: skip
 
 _NODE, _WRITER, _MESSAGES = IS_EXPECTED.values()
@@ -301,7 +304,10 @@ POSTGRES_STATEMENTS: Final = (
     *map(_made_on_postgres, (*_TABLES, *_TURNS)),
 )
 
+_ON_POSTGRES: Final = {7: _TURNS, 8: ("DROP FUNCTION @store_batch", BATCH_FUNCTION)}
+"""Version -> what makes the next one of it there beside."""
+
 POSTGRES_UPGRADES: Final = {
-    version: tuple(map(_made_on_postgres, _TURNS if version == VERSION - 1 else each))
+    version: tuple(map(_made_on_postgres, (*each, *_ON_POSTGRES.get(version, ()))))
     for version, each in UPGRADES.items()
 }

@@ -150,7 +150,7 @@ def test_a_program_of_before_refuses_a_newer_database_by_name(url):
         pass
 
     run(url, nothing)
-    with pytest.raises(ConfigurationError, match="version 8, and this gapless reads version 1; use the gapless that"):
+    with pytest.raises(ConfigurationError, match="version 9, and this gapless reads version 1; use the gapless that"):
         open_as_before(url)
 
 
