@@ -200,7 +200,7 @@ class Written:
             one = self.puts.get(at)
             if one is not None and one.qos and not (at not in self.marked and one.is_over(loaded_ns)):
                 what = f"{_shown(at)} ({one.message}) was taken and never sent, {_shown(self._last_sent)} was"
-                self._look(GAP, at > self._last_sent, one.row, what)
+                self._look(GAP, at >= self._last_sent, one.row, what)
 
     def strangers(self) -> set[Position]:
         """What was taken, and no log says who stored it."""

@@ -217,7 +217,7 @@ def _made_on_postgres(statement: str) -> str:
     return on_postgres(statement).replace("NUMBER", "bigint").replace("BYTES", "bytea")
 
 
-TURN: Final = "turn"
+TURN: Final = "turns"
 """The sequence that numbers transactions on PostgreSQL: its last value is the highest store time that was given."""
 
 TURN_LOCK: Final = 0x67707332
@@ -304,7 +304,10 @@ POSTGRES_STATEMENTS: Final = (
     *map(_made_on_postgres, (*_TABLES, *_TURNS)),
 )
 
-_ON_POSTGRES: Final = {7: _TURNS, 8: ("DROP FUNCTION @store_batch", BATCH_FUNCTION)}
+_RENAMED_TURN: Final = f"ALTER SEQUENCE IF EXISTS @turn RENAME TO {TURN}"
+# A node of before asks for it by its old name: it fails, and does not deliver a row without its other filters.
+
+_ON_POSTGRES: Final = {7: _TURNS, 8: (_RENAMED_TURN, "DROP FUNCTION @store_batch", BATCH_FUNCTION)}
 """Version -> what makes the next one of it there beside."""
 
 POSTGRES_UPGRADES: Final = {

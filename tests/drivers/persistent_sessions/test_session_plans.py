@@ -106,7 +106,7 @@ from statemachines.persistent_sessions.request import (
     UnsubscribeLive,
 )
 
-ONE_ROW = ("store", "boot", "turn")
+ONE_ROW = ("store", "boot", "turns")
 
 BOUNDED = {
     Access("epochs", ("session",)): "of each writer its epoch, and those that are not read to their end yet",

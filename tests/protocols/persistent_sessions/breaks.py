@@ -81,7 +81,7 @@ from statemachines.persistent_sessions.client_message import Subscribed
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
-from statemachines.persistent_sessions.message import Puback
+from statemachines.persistent_sessions.message import Puback, unfold_row
 from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST
 from statemachines.persistent_sessions.session_host_record import Handed
@@ -251,6 +251,8 @@ BREAKS = {
     # A node together.
     "PS-149": swap(SESSION_HOST, "begin", begin_nothing),
     # A node and its clients.
+    "PS-550": swap(delivery_actions, "unfold_row", lambda row: unfold_row(row)[:1]),
+    "PS-551": swap(machine_requests, "limit_copies", lambda rows, most: rows),
     "PS-150": wrap(RequestQueue, "_carry_out", goes_on_after),
     "PS-151": swap(publish_requests, "check_topic", lambda topic: topic),
     "PS-167": swap(SessionServer, "_take_acknowledged", each_alone),
