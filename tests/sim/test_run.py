@@ -44,10 +44,11 @@ def test_without_faults_every_message_is_delivered_exactly_once():
     assert (outcome.tally, outcome.faults) == (ALL_ONCE, {})
 
 
-def test_a_quick_resubscribe_loses_nothing_and_delivers_nothing_twice():
+@pytest.mark.parametrize("seeds", mark_long((range(2), range(2, 6)), "range(2, 6)"))
+def test_a_quick_resubscribe_loses_nothing_and_delivers_nothing_twice(seeds):
     """Ten times, 5 ms apart, under load: old borrowers finish while the next one of the same filter already reads."""
     seen = 0
-    for seed in range(6):
+    for seed in seeds:
         world = World(find_scenario("resubscribes"), seed)
         outcome = world.run()
         assert outcome.is_held, outcome
@@ -55,7 +56,7 @@ def test_a_quick_resubscribe_loses_nothing_and_delivers_nothing_twice():
         steps = [(row[3], row[5], row[7]) for row in world.rows if row[2].endswith("/borrower")]
         assert len({party for party, _, _ in steps}) >= 33, "three consumers, eleven borrowers each"
         seen += beside(steps)
-    assert seen >= 6
+    assert seen >= len(seeds)
 
 
 def beside(steps):
@@ -69,12 +70,13 @@ def beside(steps):
     return count
 
 
-def test_storm_is_a_storm():
+@pytest.mark.parametrize("seed", mark_long(range(5), "1", "2", "3"))
+def test_storm_is_a_storm(seed):
     """What the demo promises of each of its runs."""
-    for outcome in campaign(find_scenario("storm"), range(5), processes=1):
-        assert outcome.tally["delivered"] >= 2_000
-        assert sum(outcome.faults.values()) >= 10
-        assert len(outcome.faults) >= 3
+    (outcome,) = campaign(find_scenario("storm"), [seed], processes=1)
+    assert outcome.tally["delivered"] >= 2_000
+    assert sum(outcome.faults.values()) >= 10
+    assert len(outcome.faults) >= 3
 
 
 def test_the_same_seed_is_the_same_run():
