@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 
 import pytest
 from long_cases import mark_long
@@ -83,31 +80,6 @@ def test_the_same_seed_is_the_same_run():
     one, two = World(find_scenario("storm"), 3), World(find_scenario("storm"), 3)
     assert one.run() == two.run()
     assert one.rows == two.rows
-
-
-PROGRAM = """
-import hashlib
-from msgspec.structs import replace
-from statemachines_sim.scenario import find_scenario
-from statemachines_sim.world import World
-swarm = find_scenario("swarm")
-everything = replace(swarm, swarm=replace(swarm.swarm, share=1.0))
-for scenario in (find_scenario("storm"), everything):
-    world = World(scenario, 7, data=True)
-    world.run()
-    print(hashlib.sha256(repr(world.rows).encode()).hexdigest())
-"""
-
-
-def test_a_run_does_not_depend_on_the_hash_seed():
-    digests = set()
-    for hash_seed in ("0", "1", "4242"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
-        )
-        digests.add(done.stdout)
-    assert len(digests) == 1
 
 
 def test_monitors_and_data_do_not_change_the_run():
