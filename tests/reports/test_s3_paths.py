@@ -52,7 +52,7 @@ def trace(tmp_path_factory, store):
     """A folder with a trace; the store has it, too."""
     folder = tmp_path_factory.mktemp("sim")
     scenario = find_scenario("cursor_recovery/undisturbed")
-    short = replace(scenario, phases=replace(scenario.phases, safety_s=0.2))
+    short = replace(scenario, phases=replace(scenario.phases, safety_s=1.0))
     campaign(short, range(2), out=folder, processes=1)
     system = S3FileSystem(
         access_key="a", secret_key="b", region="us-east-1", endpoint_override=store, allow_bucket_creation=True
@@ -89,7 +89,7 @@ def test_the_command_reads_an_address(trace, tmp_path):
 
 
 def test_D_600_a_campaign_and_its_analysis_are_in_the_store_as_on_this_machine(trace, tmp_path):
-    arguments = ["cursor_recovery/undisturbed", "--seeds", "2", "--set", "phases.safety_s=0.2", "--processes", "1"]
+    arguments = ["cursor_recovery/undisturbed", "--seeds", "2", "--set", "phases.safety_s=1", "--processes", "1"]
     for place in (str(tmp_path), "s3://bucket/made"):
         assert cli.run(["campaign", *arguments, "--trace", f"{place}/sim"]) == cli.Exit.HELD
         command = ["analyze", f"{place}/sim", "--out", f"{place}/out", "--engine", "local"]
