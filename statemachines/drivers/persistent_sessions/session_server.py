@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.identity import Identity
@@ -19,6 +21,7 @@ from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
 from statemachines.drivers.persistent_sessions.front_message import (
+    PUBLISHER,
     FrontConnect,
     FrontPublish,
     FrontSubscribe,
@@ -26,6 +29,7 @@ from statemachines.drivers.persistent_sessions.front_message import (
     OptionsWanted,
     PacketReleased,
     PublishUnmatched,
+    RetainedPublisher,
     RetainHandling,
     SessionWill,
     WillDropped,
@@ -146,6 +150,8 @@ WISHES_MAX: Final = CHANGES_MAX + PUBLISHER_MAX
 """What one client wants, and waits for permission: it has no more under way than that."""
 
 NOT_ALLOWED: Final = "is not allowed: no permission of this client covers it"
+
+PUBLISHER_MARK: Final = PUBLISHER.encode()
 
 NO_RETAINED: Final = "as many messages are retained as may be, or bytes of them"
 
@@ -398,13 +404,24 @@ class SessionServer:
         if visitor is None:
             return
         rights = visitor.rights
-        if isinstance(message, Delivered) and message.filter in rights.denied:
+        if isinstance(message, Delivered) and (message.filter in rights.denied or self._is_revoked(message)):
             self._withhold(life, visitor, message)
         elif isinstance(message, Pubrel) and message.packet in rights.withheld:
             rights.withheld.discard(message.packet)
             self._acknowledge(life, visitor, Pubcomp(message.packet))
         elif not visitor.say(message) and message.packet:
             self._give_up(life)
+
+    def _is_revoked(self, message: Delivered) -> bool:
+        """Whether it was retained, and who published it may not any more (PS-526)."""
+        head = message.head
+        if head is None or self.authority.is_open or PUBLISHER_MARK not in head:
+            return False
+        found = dict(decode_head(head).headers).get(PUBLISHER)
+        if found is None:
+            return False
+        known = msgspec.json.decode(found, type=RetainedPublisher)
+        return not self.authority.still_allows(known.identity, "publish", known.client, message.topic)
 
     def _withhold(self, life: str, visitor: ClientConnection, message: Delivered) -> None:
         """It counts as acknowledged, and the client never sees it (PS-455)."""
@@ -746,7 +763,8 @@ class SessionServer:
 
         self._ask_since(visitor)
         given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
-        self._desk.give(PutMessage(*given, packet, without), take)
+        publisher = visitor.rights.publisher if retain else b""
+        self._desk.give(PutMessage(*given, packet, without, publisher=publisher), take)
 
     def _ask_since(self, visitor: ClientConnection) -> None:
         """What it has published at other nodes was stored before it publishes here: the time is answered first."""
@@ -788,7 +806,8 @@ class SessionServer:
             self.hand(message, Unstored(payload, done, True), handed, since_ns)
 
         given = (message, will.topic, will.payload, will.qos, will.expiry_ms, payload.head, will.retain)
-        self._desk.give(PutMessage(*given, will=due.connection), take)
+        publisher = b"" if self.authority.is_open else msgspec.json.encode(RetainedPublisher(will.identity, due.client))
+        self._desk.give(PutMessage(*given, will=due.connection, publisher=publisher), take)
 
     def _drop_will(self, life: str, visitor: ClientConnection, asked: WillDropped) -> None:
         """It may be stored already, or on its way."""
