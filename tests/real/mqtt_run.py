@@ -119,6 +119,7 @@ class PahoPublisher:
             self._client.tls_set_context(files.make_context())
         self._client.reconnect_delay_set(0.05, 0.2)
         self._client.on_publish = self._answered
+        self._client.on_disconnect = lambda *given: self.note_fault()
 
     def _answered(self, client, userdata, mid, code, properties):
         with self._lock:
@@ -128,6 +129,11 @@ class PahoPublisher:
         with self._lock:
             self.count += 1
             self._numbers[self._client.publish("p/1", str(self.count), qos=1).mid] = self.count
+
+    @property
+    def is_connected(self):
+        """Whether it sends in order: what paho is given before CONNACK it sends before what it repeats."""
+        return self._client.is_connected()
 
     def note_fault(self):
         """What is not answered now may be sent again."""
@@ -223,6 +229,7 @@ async def play(folder, store, client, seed, faults, *, kinds=("kill",), files=No
             await place.heal()
             await place.start(nodes, *options)
             met += came or await until(lambda: len(subscriber.presents) > connections)  # noqa: B023
+            await until(lambda: publisher.is_connected)
             place, spare = spare, place
         for _ in range(10):
             publisher.publish()
