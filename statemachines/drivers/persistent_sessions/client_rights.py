@@ -21,6 +21,8 @@ from statemachines.drivers.persistent_sessions.front_message import RetainedPubl
 ALLOWED_MAX: Final = 1_000
 """What is remembered as allowed, of one client."""
 
+NOT_ALLOWED: Final = "is not allowed: no permission of this client covers it"
+
 Act = Callable[[], None]
 
 
