@@ -99,6 +99,8 @@ class PutMessage(HostRequest, frozen=True):
     """(session, filter): subscriptions that do not get it."""
     will: str = ""
     """It is the will of this connection, which is deleted ("": none).  Answered with None: somebody has sent it."""
+    publisher: bytes = b""
+    """Of a message to be retained: who publishes it, as JSON of `RetainedPublisher` (empty: anybody may)."""
     is_appended: bool = False
     """Append it to the stream of its topic, whether or not a group is there for it."""
 

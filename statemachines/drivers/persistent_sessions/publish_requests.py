@@ -116,7 +116,8 @@ class PublishRequests:
 
         self._ask_since(visitor)
         given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
-        self._desk.give(PutMessage(*given, packet, without), take)
+        publisher = visitor.rights.publisher if retain else b""
+        self._desk.give(PutMessage(*given, packet, without, publisher=publisher), take)
 
     def _ask_since(self, visitor: ClientConnection) -> None:
         """What it has published at other nodes was stored before it publishes here: the time is answered first."""

@@ -12,18 +12,23 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.identity import Identity
+from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
 from statemachines.drivers.persistent_sessions.client_connection import ClientConnection, Say
 from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED, ClientRights
 from statemachines.drivers.persistent_sessions.front_message import (
+    PUBLISHER,
     FrontConnect,
     FrontPublish,
     FrontSubscribe,
     OptionsWanted,
     PacketReleased,
+    RetainedPublisher,
     SessionWill,
     WillDropped,
 )
@@ -94,6 +99,8 @@ if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
 
 logger = logging.getLogger("gapless")
+
+PUBLISHER_MARK: Final = PUBLISHER.encode()
 
 SILENT_NS: Final = 15_000_000_000
 """A client that has said nothing for so long is gone."""
@@ -280,13 +287,27 @@ class SessionServer:
         if visitor is None:
             return
         rights = visitor.rights
-        if isinstance(message, Delivered) and message.filter in rights.denied:
+        if isinstance(message, Delivered) and (message.filter in rights.denied or self._is_revoked(message)):
             self._withhold(life, visitor, message)
         elif isinstance(message, Pubrel) and message.packet in rights.withheld:
             rights.withheld.discard(message.packet)
             self._acknowledge(life, visitor, Pubcomp(message.packet))
         elif not visitor.say(message) and message.packet:
             self._give_up(life)
+
+    def _is_revoked(self, message: Delivered) -> bool:
+        """Whether it was retained, and who published it may not any more (PS-526)."""
+        head = message.head
+        if head is None or self.authority.is_open or PUBLISHER_MARK not in head:
+            return False
+        found = dict(decode_head(head).headers).get(PUBLISHER)
+        if found is None:
+            return False
+        try:
+            known = msgspec.json.decode(found, type=RetainedPublisher)
+        except msgspec.DecodeError:  # a header that an application has called so
+            return False
+        return not self.authority.still_allows(known.identity, "publish", known.client, message.topic)
 
     def _withhold(self, life: str, visitor: ClientConnection, message: Delivered) -> None:
         """It counts as acknowledged, and the client never sees it (PS-455)."""

@@ -143,9 +143,9 @@ class UnstoredMessages:
         given = (message, payload.topic, payload.data, 1, None, payload.head)
         self._desk.give(PutMessage(*given, is_appended=True), hand_on)
 
-    def publish_will(self, due: DueWill, since_ns: int, done: Callable[[], None]) -> None:
+    def publish_will(self, due: DueWill, since_ns: int, publisher: bytes, done: Callable[[], None]) -> None:
         """Publish it behind all that was stored before `since_ns`, unless another node has; `done` is called when its
-        rows are stored."""
+        rows are stored; `publisher` as `PutMessage` has it."""
         message, will = self.new_message(), due.will
         payload = Payload(will.topic, will.payload, will.head or None)
 
@@ -158,7 +158,7 @@ class UnstoredMessages:
             self.hand(message, Unstored(payload, done, True), handed, since_ns)
 
         given = (message, will.topic, will.payload, will.qos, will.expiry_ms, payload.head, will.retain)
-        self._desk.give(PutMessage(*given, will=due.connection), take)
+        self._desk.give(PutMessage(*given, will=due.connection, publisher=publisher), take)
 
     def finish(self, messages: Sequence[UnfinishedMessage], done: Callable[[], None]) -> None:
         """Store the rows that are missing of these messages (PS-475); `done` is called when they are there."""

@@ -330,6 +330,8 @@ BREAKS = {
     "PS-476": swap(host_requests, "is_current", lambda sql, asked: True),
     "PS-477": swap(host_requests, "read_unfinished", lambda sql, age_ms: ()),
     "PS-478": swap(life_requests, "settle_wills", lambda sql, session: None),
+    "PS-525": swap(life_requests, "is_connected", lambda sql, found: True),
+    "PS-526": swap(SessionServer, "_is_revoked", lambda self, message: False),
     "PS-521": wrap(SessionServer, "hand", hand_unbound),
     "PS-524": swap(sqlite, "read_lead", lambda connection, watch: None),
     "PS-523": swap(metrics_endpoint, "CONNECTIONS_MAX", 2**20),
