@@ -115,7 +115,7 @@ class PutMessage(HostRequest, frozen=True):
     @property
     def has_rows_alone(self) -> bool:
         """Where there are no groups, nothing is kept of it but rows of sessions, which come in a later request."""
-        return not (self.retain or self.is_once or self.is_appended)
+        return not (self.retain or self.will or self.is_appended) and self.packet is None
 
 
 class OpenWithWill(HostRequest, frozen=True):

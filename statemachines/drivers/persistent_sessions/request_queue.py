@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutCarried, PutMessage, StoreRows
-from statemachines.drivers.persistent_sessions.request_runs import joins
+from statemachines.drivers.persistent_sessions.request_runs import follows, joins
 from statemachines.drivers.persistent_sessions.shared_turn import is_ahead, may_be_passed
 from statemachines.drivers.persistent_sessions.store import Asked, SessionStore, StoredLife, is_read
 from statemachines.drivers.port import Feed
@@ -91,7 +93,7 @@ class RequestQueue:
         """The service of the machines: the answers are fed to the party; `answers_of` what the database gives back."""
         if isinstance(request, MarkDelivered):
             self._has_marked = True
-            self._give_late(request, _leave)  # there may be a hundred thousand
+            self._give_mark(request)
             return
 
         def take(found: Any) -> None:
@@ -107,6 +109,14 @@ class RequestQueue:
         """Ask; `take` hears the answer, behind those to whatever was asked before."""
         self._waiting.append((request, take, False))
         self._there.set()
+
+    def _give_mark(self, request: MarkDelivered) -> None:
+        """There may be a hundred thousand: one behind another becomes one with it."""
+        before = self._waiting[-1][0] if self._late and self._waiting else None
+        if isinstance(before, MarkDelivered) and follows(before, request) and request.until - before.number < ROWS_MAX:
+            self._waiting[-1] = (replace(before, last=request.until), _leave, True)
+        else:
+            self._give_late(request, _leave)
 
     def _give_late(self, request: Asked, take: Taker) -> None:
         """Ask for what can wait: it goes with what is asked next."""

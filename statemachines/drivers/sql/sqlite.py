@@ -123,8 +123,10 @@ class Database:
         began = time.monotonic()
         try:
             if is_short and not self._is_power and self._quick.can_run():
-                with contextlib.suppress(sqlite3.OperationalError):  # the worker meets it again, and waits
+                try:
                     return self._quick.run(partial(self._in_place, work))
+                except sqlite3.OperationalError:
+                    pass  # the worker meets it again, and waits
             given = self._quick.note(partial(self._in_place, work))
             return await asyncio.get_running_loop().run_in_executor(self._worker, given)
         except sqlite3.OperationalError as error:
