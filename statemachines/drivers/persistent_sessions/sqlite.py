@@ -122,9 +122,11 @@ class SqliteSql:
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Many rows in one statement: between two of them the interpreter is handed to the event loop and back, which
         costs more than the row."""
+        if not rows:
+            return
         many = ManyRows.of(_plain(statement))
         most = VALUES_MAX // len(many.names)
-        for piece in cut_pieces(rows, most):
+        for piece in [rows] if len(rows) == 1 else cut_pieces(rows, most):
             self._connection.execute(_of_rows(many, len(piece)), list(chain.from_iterable(piece)))
 
 
