@@ -114,6 +114,11 @@ class PutMessage(HostRequest, frozen=True):
         """It comes to each subscription once."""
         return self.packet is not None or bool(self.will)
 
+    @property
+    def has_rows_alone(self) -> bool:
+        """Where there are no groups, nothing is kept of it but rows of sessions, which come in a later request."""
+        return not (self.retain or self.will or self.is_appended) and self.packet is None
+
 
 class OpenWithWill(HostRequest, frozen=True):
     """Open the session, and keep the will of its connection.  Answered as `OpenSession` is."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote
@@ -89,8 +89,9 @@ def _is_of_reads(kind: type[Any]) -> bool:
 
 
 def is_promise_free(request: Asked) -> bool:
-    """Where there are no groups, nobody outside is told that it is stored: its rows come in a later request (D-510)."""
-    return isinstance(request, PutMessage) and not (request.retain or request.is_once or request.is_appended)
+    """Where there are no groups, nobody outside is told that it is stored: rows come in a later request (D-510), and
+    marks say what is committed already."""
+    return isinstance(request, MarkDelivered) or (isinstance(request, PutMessage) and request.has_rows_alone)
 
 
 def is_quick(requests: Sequence[Asked]) -> bool:
@@ -163,18 +164,21 @@ class SessionStore:
         was.
         """
         is_short = is_quick(requests)
-        return await self._database.run(lambda: self._carry_out(life, batch, requests), is_short=is_short)
+        return await self._database.run(partial(self._carry_out, life, batch, requests), is_short=is_short)
 
     @property
     def stores_ahead(self) -> bool:
-        """Whether messages may be stored ahead of rows."""
-        return self._database.shares_turns and self._host.matcher is None
+        """Whether messages may be taken ahead of rows."""
+        return self._host.matcher is None
 
     async def store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """The same for messages (`is_ahead`), behind batch number `batch`.
 
         A crash of the database may lose them until a later batch is stored; that one stores again what its rows need.
+        In a file they are stored with their rows, and only their routes are read here (D-680).
         """
+        if not self._database.shares_turns:
+            return await self._database.run(partial(self._look_ahead, life, requests), is_short=is_quick(requests))
         return await self._database.run(lambda: self._store_ahead(life, batch, requests))
 
     async def read(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
@@ -229,7 +233,7 @@ class SessionStore:
     def _carry_out(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """In a turn that others share, where that may be: not again, since an attempt before may still be under way."""
         is_first, self._attempted = batch != self._attempted, batch
-        if is_first and self.stores_ahead and all(map(may_share, requests)):
+        if is_first and self._database.shares_turns and self.stores_ahead and all(map(may_share, requests)):
             reader = BatchReader(self._host.match, self._host.trie.version)
             given = reader.read((life.node, life.number, life.identity), batch, requests)
             if given is None:
@@ -240,7 +244,7 @@ class SessionStore:
                 number = self._database.store_batch(given)
                 if number is not None:
                     return reader.answer(requests, number)
-        return self._attempt(lambda: self._carry_out_in_turn(life, batch, requests, is_shared=False))
+        return self._attempt(partial(self._carry_out_in_turn, life, batch, requests, is_shared=False))
 
     def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         reader = BatchReader(self._host.match, self._host.trie.version)
@@ -249,6 +253,17 @@ class SessionStore:
         if number is not None:
             return reader.answer(requests, number)
         return self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests))
+
+    def _look_ahead(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
+        """Routes of messages, and the time."""
+        with self._database.reading(self._watch) as sql:
+            self._check(sql, life)
+            self._host.catch_up(sql)
+            answers = [
+                self._host.match(one) if isinstance(one, PutMessage) else self._answer(sql, one) for one in requests
+            ]
+        self._host.settle()
+        return answers
 
     def _store_ahead_in_turn(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         with self._database.writing(self._watch) as sql:

@@ -9,11 +9,12 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from statemachines.drivers.clock import Clock
@@ -95,6 +96,7 @@ class Database:
     ) -> None:
         self.path = path
         self._place = path.absolute()  # wherever the process goes
+        self._place_text = str(self._place)
         self._layout = layout
         self._stamp = f"UPDATE {layout.prefix}store SET time_ns = ?"
         self._last = f"SELECT time_ns FROM {layout.prefix}store"
@@ -121,8 +123,10 @@ class Database:
         began = time.monotonic()
         try:
             if is_short and not self._is_power and self._quick.can_run():
-                with contextlib.suppress(sqlite3.OperationalError):  # the worker meets it again, and waits
+                try:
                     return self._quick.run(partial(self._in_place, work))
+                except sqlite3.OperationalError:
+                    pass  # the worker meets it again, and waits
             given = self._quick.note(partial(self._in_place, work))
             return await asyncio.get_running_loop().run_in_executor(self._worker, given)
         except sqlite3.OperationalError as error:
@@ -148,20 +152,19 @@ class Database:
     def _in_place(self, work: Callable[[], T]) -> T:
         """`work()`, if the file is still the one that was opened: what is written to one that was removed is lost with
         the last process that has it open, while others begin a new one."""
-        if _identity(self._place) != self._opened:
+        if _identity(self._place_text) != self._opened:
             what = "was removed, or another file was put in its place, while it was open"
             raise StoreDamaged(f"{self.path}: {what}; stop every node that has it open, and put the file back")
         return work()
 
     # -- transactions, in the worker ----------------------------------------------------------------------------
 
-    @contextmanager
-    def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """All or nothing, and no other process's transaction in between."""
-        with _transaction(self.connection, begin):
-            if begin != "BEGIN":  # reads wait for nobody
-                self._locked_since = math.inf
-            yield self.connection
+        return Transaction(self.connection, "BEGIN IMMEDIATE", self._note_unlocked)
+
+    def _note_unlocked(self) -> None:
+        self._locked_since = math.inf
 
     def set_flush(self, is_flushed: bool) -> None:
         """Between transactions: the next ones wait for fsync at their end, if commits are to survive a power failure;
@@ -173,7 +176,7 @@ class Database:
 
     def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
         """Several reads of one state."""
-        return self.transaction("BEGIN")
+        return Transaction(self.connection, "BEGIN")  # reads wait for nobody
 
     def clock_ns(self) -> int:
         """What the clock shows."""
@@ -216,7 +219,7 @@ class Database:
         except BaseException:
             connection.close()
             raise
-        self._opened = _identity(self._place)
+        self._opened = _identity(self._place_text)
         return connection
 
     def _connect(self) -> sqlite3.Connection:
@@ -242,7 +245,7 @@ class Database:
         deadline = time.monotonic() + max(self._busy_s, OPEN_S)
         while True:
             try:
-                with _transaction(connection, "BEGIN"):
+                with Transaction(connection, "BEGIN"):
                     self._check(connection)  # before anything is done to a file that may not be ours
                 self._prepare(connection)
                 return
@@ -258,7 +261,7 @@ class Database:
             raise self._refuse(f"has no write-ahead log there ({mode}); give a path on a local disk")
         connection.execute("PRAGMA synchronous = NORMAL")
         # To write also where nothing is to be made: it fails where we may not.
-        with _transaction(connection, "BEGIN IMMEDIATE"):
+        with Transaction(connection, "BEGIN IMMEDIATE"):
             version = self._check(connection)
             if version == 0 or (self._layout.is_guest and not has_table(connection, f"{self._layout.prefix}store")):
                 for statement in self._layout.statements:
@@ -329,19 +332,35 @@ def has_table(connection: sqlite3.Connection, table: str) -> bool:
     return found.fetchone() is not None
 
 
-@contextmanager
-def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
-    connection.execute(begin)
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:  # a full disk has rolled it back already
-            connection.execute("ROLLBACK")
-        raise
+class Transaction:
+    """A transaction on a connection, from `begin` to its commit, or its end by an error; `begun` hears that it has
+    begun."""
+
+    __slots__ = ("_begin", "_begun", "_connection")
+
+    def __init__(self, connection: sqlite3.Connection, begin: str, begun: Callable[[], None] | None = None) -> None:
+        self._connection = connection
+        self._begin = begin
+        self._begun = begun
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._connection.execute(self._begin)
+        if self._begun is not None:
+            self._begun()
+        return self._connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:  # a full disk has rolled it back already
+                self._connection.execute("ROLLBACK")
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     """Which file a path names; None: none.  Raises `StoreUnavailable` where nobody can say."""
     try:
         found = os.stat(path)

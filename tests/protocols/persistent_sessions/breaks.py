@@ -350,6 +350,8 @@ BREAKS = {
     "PS-513": swap(request_queue, "AHEAD_MAX", 10**9),
     "PS-514": swap(PostgresSessions, "_await_turns", lambda self: 0),
     "PS-515": swap(QuickWork, "can_run", lambda self: False),
+    "PS-530": swap(RequestQueue, "_give_late", RequestQueue.give),
+    "PS-531": swap(SessionStore, "_look_ahead", lambda self, life, asked: self._store_ahead_in_turn(life, 1, asked)),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }
