@@ -166,6 +166,10 @@ class SqliteSessions:
         """It has no such statement."""
         return None
 
+    def check_routes(self, batch: StoredBatch) -> int | None:
+        """Nor such a one."""
+        return None
+
     def last_commit_ns(self) -> int:
         """When something was committed last."""
         return int(self._database.connection.execute("SELECT time_ns FROM store").fetchone()[0])

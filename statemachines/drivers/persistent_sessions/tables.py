@@ -245,28 +245,37 @@ IS_STORED: Final = (
     "INSERT INTO @messages (id, topic, payload, qos, time_ns, head) SELECT id, topic, payload, qos, number, head"
     " FROM unnest(ids, topics, payloads, qualities, heads) AS given (id, topic, payload, qos, head)"
     " ON CONFLICT DO NOTHING",
-    "INSERT INTO @session_rows SELECT given.session, node, given.epoch, given.place, 0, given.message, given.filter,"
-    " given.qos, 0, 0, 0, number, given.until_ns FROM unnest(row_sessions, row_epochs, numbers, row_messages, filters,"
-    " row_qualities, untils) AS given (session, epoch, place, message, filter, qos, until_ns)",
+    "INSERT INTO @session_rows SELECT given.session, node, given.epoch, given.first + hand.place, 0, hand.message,"
+    " hand.filter, hand.qos, 0, 0, 0, number, hand.until_ns"
+    " FROM unnest(sessions_, epochs_, firsts, kinds) AS given (session, epoch, first, kind)"
+    " JOIN unnest(hand_kinds, places, of_messages, filters, hand_qualities, untils)"
+    " AS hand (kind, place, message, filter, qos, until_ns) ON hand.kind = given.kind",
     "INSERT INTO @epochs SELECT given.session, node, given.epoch, given.last"
     " FROM unnest(sessions_, epochs_, lasts) AS given (session, epoch, last)"
     " ON CONFLICT (session, writer, epoch) DO UPDATE SET last = excluded.last",
-    "UPDATE @nodes SET batch = batch_ WHERE name = node AND NOT is_ahead",
+    "UPDATE @nodes SET batch = batch_ WHERE name = node",
 )
 """How it is stored."""
 
 ARGUMENTS: Final = (
     "clock NUMBER", "identity_ BYTES", "node BYTES", "life_ NUMBER", "batch_ NUMBER", "routes_ NUMBER",
     "ids BYTES[]", "topics BYTES[]", "payloads BYTES[]", "qualities NUMBER[]", "heads BYTES[]", "needed BYTES[]",
-    "sessions_ BYTES[]", "epochs_ NUMBER[]", "firsts NUMBER[]", "lasts NUMBER[]",
-    "row_sessions BYTES[]", "row_epochs NUMBER[]", "numbers NUMBER[]", "row_messages BYTES[]", "filters BYTES[]",
-    "row_qualities NUMBER[]", "untils NUMBER[]", "is_ahead boolean",
+    "sessions_ BYTES[]", "epochs_ NUMBER[]", "firsts NUMBER[]", "lasts NUMBER[]", "kinds NUMBER[]",
+    "hand_kinds NUMBER[]", "places NUMBER[]", "of_messages BYTES[]", "filters BYTES[]", "hand_qualities NUMBER[]",
+    "untils NUMBER[]",
 )  # fmt: skip
+
+PLANNED_ONCE: Final = (
+    "SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_nestloop = off SET jit = off"
+)
+"""Planning cost as much as storing.  A plan that is made while tables are empty serves when they are full, so what is
+fast for few rows alone is forbidden; by that a plan counts as dear, and is not worth compiling for that (D-712)."""
 
 _NODE, _WRITER, _MESSAGES = IS_EXPECTED.values()
 
 BATCH_FUNCTION: Final = f"""
-CREATE FUNCTION @store_batch({", ".join(ARGUMENTS)}) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION @store_batch({", ".join(ARGUMENTS)}) RETURNS bigint LANGUAGE plpgsql
+{PLANNED_ONCE} AS $$
 #variable_conflict use_column
 DECLARE
     number bigint;
@@ -279,9 +288,6 @@ BEGIN
         OR ({_MESSAGES}) <> cardinality(needed)
     THEN
         RETURN NULL;
-    END IF;
-    IF is_ahead THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     {";".join(IS_STORED)};
     RETURN number;

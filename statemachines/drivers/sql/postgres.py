@@ -142,6 +142,7 @@ class Database:
         self._agree = agree
         self._closed = False
         self._pooled = False
+        self._held: Connection | None = None
         self._engine = connect(address, busy_s)
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._frozen = self._engine.execution_options(isolation_level="REPEATABLE READ")
@@ -169,22 +170,28 @@ class Database:
         """Close the connection and end the thread; a second time does nothing."""
         if not self._closed:
             self._closed = True
-            closing = asyncio.get_running_loop().run_in_executor(self._worker, self._engine.dispose)
+            closing = asyncio.get_running_loop().run_in_executor(self._worker, self._dispose)
             self._worker.shutdown(wait=False)  # whether or not somebody waits for it to be done
             await closing
             self._worker.shutdown()  # nothing is left to do: at most the thread's last instructions are waited for
 
     # -- in the worker ------------------------------------------------------------------------------------------
 
+    def _dispose(self) -> None:
+        self._let_go()
+        self._engine.dispose()
+
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """All or nothing; each statement sees what was committed before it.  An exception undoes it."""
+        self._let_go()
         with self._engine.begin() as connection:
             yield connection
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """Several reads of one state."""
+        self._let_go()
         with self._frozen.begin() as connection:
             yield connection
 
@@ -192,8 +199,23 @@ class Database:
     def single(self) -> Iterator[Connection]:
         """Statements that need no transaction: each sees one state, and is one round trip.  (Behind a pooler only a
         transaction has its limits.)"""
-        with self._engine.begin() if self._pooled else self._single.connect() as connection:
-            yield connection
+        if self._pooled:
+            with self._engine.begin() as connection:
+                yield connection
+            return
+        if self._held is None:
+            self._held = self._single.connect()
+        try:
+            yield self._held
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        """The connection that `single` keeps: taking it anew costs more than a short statement."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
 
     @property
     def clock(self) -> dict[str, Any]:

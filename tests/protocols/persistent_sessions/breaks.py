@@ -37,6 +37,7 @@ from statemachines.drivers.persistent_sessions import (
     share_rows,
     sqlite,
     state_rows,
+    stored_batch,
 )
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
@@ -342,6 +343,7 @@ BREAKS = {
     "PS-512": swap(PostgresSessions, "store_batch", lambda self, batch: None),
     "PS-513": swap(request_queue, "AHEAD_MAX", 10**9),
     "PS-514": swap(PostgresSessions, "_await_turns", lambda self: 0),
+    "PS-540": swap(stored_batch.BatchReader, "_multiply", lambda self: ([], [])),
     "PS-515": swap(QuickWork, "can_run", lambda self: False),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
