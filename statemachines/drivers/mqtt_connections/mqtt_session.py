@@ -24,6 +24,7 @@ from statemachines.drivers.mqtt_connections.message_properties import (
     write_will_head,
 )
 from statemachines.drivers.password_file import PasswordFile
+from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.front_message import (
     FRONT_INSTANCE,
     FrontConnect,
@@ -38,9 +39,9 @@ from statemachines.drivers.persistent_sessions.front_message import (
     WillDropped,
 )
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
+from statemachines.drivers.persistent_sessions.publish_requests import NO_RETAINED
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
-from statemachines.drivers.persistent_sessions.session_server import NO_RETAINED, NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
 from statemachines.kernel import ConfigurationError, Event, Message
 from statemachines.mqtt_codec.codec_error import ProtocolViolation, ReasonCode

@@ -18,6 +18,8 @@ from statemachines.drivers.permission_file import Action
 ALLOWED_MAX: Final = 1_000
 """What is remembered as allowed, of one client."""
 
+NOT_ALLOWED: Final = "is not allowed: no permission of this client covers it"
+
 Act = Callable[[], None]
 
 

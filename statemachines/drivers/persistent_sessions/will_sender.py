@@ -66,5 +66,5 @@ class WillSender:
             await self._desk.ask(DropWill(due.connection))
             return
         stored = asyncio.Event()
-        self._server.publish_will(due, since_ns, stored.set)
+        self._server.messages.publish_will(due, since_ns, stored.set)
         await stored.wait()

@@ -51,7 +51,7 @@ def test_PS_430_a_client_gets_what_the_publisher_gave_though_the_node_has_to_rea
                     ]
                     for one in found:
                         one.acknowledge()
-                    node.reception._payloads = Payloads(bytes_max=0)
+                    node.reception.messages.payloads = Payloads(bytes_max=0)
 
     run(main())
 

@@ -28,6 +28,7 @@ from statemachines.drivers.persistent_sessions import (
     outbox,
     persistent_session,
     postgres,
+    publish_requests,
     received_message,
     request_queue,
     row_products,
@@ -38,6 +39,7 @@ from statemachines.drivers.persistent_sessions import (
     sqlite,
     state_rows,
     stored_batch,
+    subscription_requests,
 )
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
@@ -56,6 +58,7 @@ from statemachines.drivers.persistent_sessions.session_row import SessionRow
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessages
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.drivers.sql import postgres_address
 from statemachines.drivers.sql.quick_work import QuickWork
@@ -232,7 +235,7 @@ BREAKS = {
     "PS-201": swap(session_node, "awaited", lambda attempt, **given: attempt()),
     "PS-210": swap(in_flight, "time_left", lambda queued, now_ns: None),
     "PS-430": swap(received_message, "decode_head", lambda encoded: EMPTY),
-    "PS-431": swap(session_server, "decode_head", lambda encoded: EMPTY),
+    "PS-431": swap(publish_requests, "decode_head", lambda encoded: EMPTY),
     "PS-432": swap(session_publisher, "encode_head", lambda head: encode_head(head) or b""),
     "PS-433": swap(sqlite, "SQLITE", sqlite.SQLITE._replace(upgrades={})),
     "PS-434": swap(persistent_session, "size_of", lambda message: 0),
@@ -250,7 +253,7 @@ BREAKS = {
     "PS-149": swap(SESSION_HOST, "begin", begin_nothing),
     # A node and its clients.
     "PS-150": wrap(RequestQueue, "_carry_out", goes_on_after),
-    "PS-151": swap(session_server, "check_topic", lambda topic: topic),
+    "PS-151": swap(publish_requests, "check_topic", lambda topic: topic),
     "PS-167": swap(SessionServer, "_take_acknowledged", each_alone),
     "PS-168": swap(state_rows, "_is_changed", lambda known, one: known != one),
     "PS-169": swap(host_requests, "READ", 10**9),
@@ -268,7 +271,7 @@ BREAKS = {
     "PS-158": swap(SessionNode, "_is_node", lambda self, party: True),
     "PS-159": swap(SessionServer, "_forget", lambda self, life: None),
     "PS-190": swap(SessionServer, "_give_up", SessionServer._forget),
-    "PS-162": swap(SessionServer, "with_message", lambda self, request: request),
+    "PS-162": swap(UnstoredMessages, "with_message", lambda self, request: request),
     "PS-164": swap(claims, "is_true", lambda said, found: True),
     "PS-166": swap(LoopWatchdog, "turned", lambda self: None),
     "PS-165": swap(session_node, "NODE", structs.replace(NODE, proved=())),
@@ -289,7 +292,7 @@ BREAKS = {
     "PS-471": swap(abandon, "return_messages", lambda sql, session: None),
     "PS-472": swap(host_requests, "declare_group", lambda sql, asked, is_known: ""),
     "PS-266": swap(host_requests, "is_owned", lambda sql, session, token: True),
-    "PS-267": swap(session_server, "Refused", lambda n, why: Subscribed(n)),
+    "PS-267": swap(subscription_requests, "Refused", lambda n, why: Subscribed(n)),
     "PS-268": swap(GroupMembership, "_without_large", lambda self, some: some[:1] + some[2:]),
     "PS-269": swap(SharedSession, "is_taken_back", lambda self, subscription: False),
     "PS-287": swap(GroupMembership, "_has_caught_up", lambda self, owner: True),
