@@ -26,10 +26,10 @@ from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql, TurnNee
 from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
 from statemachines.drivers.persistent_sessions.tables import (
     ARGUMENTS,
+    FENCE,
     FRESH_NS,
     NAMES,
     POSTGRES_STATEMENTS,
-    POSTGRES_UPGRADES,
     SCHEMA,
     TURN,
     TURN_LOCK,
@@ -66,12 +66,6 @@ Settle = Callable[[Sql, tuple[Any, ...]], Found]
 KIND: Final = "session store"
 
 
-def _upgrade(statements: tuple[str, ...], connection: Connection) -> tuple[str, ...]:
-    for statement in statements:
-        connection.execute(text(statement))
-    return ()
-
-
 LAYOUT: Final = Layout(
     schema=SCHEMA,
     version=VERSION,
@@ -79,7 +73,8 @@ LAYOUT: Final = Layout(
     statements=POSTGRES_STATEMENTS,
     known_by=("store", "session_rows"),
     needed={KIND: {**dict.fromkeys(NAMES, ("SELECT", "INSERT", "UPDATE", "DELETE")), TURN: ("SELECT", "UPDATE")}},
-    upgrades={version: partial(_upgrade, statements) for version, statements in POSTGRES_UPGRADES.items()},
+    users=f"SELECT name FROM {SCHEMA}.nodes WHERE until_ns > {CLOCK} ORDER BY name",
+    fence=on_postgres(FENCE),
 )
 
 
