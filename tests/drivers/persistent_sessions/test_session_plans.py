@@ -75,6 +75,7 @@ from statemachines.drivers.persistent_sessions.operator_request import (
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.shared_message_codec import SharedOrigin
 from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.persistent_sessions.tables import on_postgres
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import collector_request as collector
 from statemachines.persistent_sessions.in_flight_record import TAKEN, InFlightRecord
@@ -176,6 +177,7 @@ async def drive(opened, clock, steady):
         await do(PutMessage(f"m{number}", "a/x", b"x", 1, None if number % 2 else 60_000))
     await share(opened)
     await fan_out(opened, life)
+    await opened.store_ahead(life, 1, [PutMessage("m9", "a/x", b"x", 1)])
     await do(PutCarried("s1", token, "$share/g/x", (("g1", Payload("x", b"x")),)))
     for writer in ("n1", "n2"):
         await ask(BeginEpoch("s1", writer))
@@ -335,3 +337,4 @@ def test_PS_289_no_statement_of_the_session_store_reads_what_grows(url, monkeypa
     database = sqlite if url.startswith("sqlite") else postgres
     assert plans.never_asked(*MODULES, database) == []
     assert plans.unbounded(ONE_ROW, BOUNDED, PAGED) == {}
+    assert (on_postgres(postgres.CHECK_ROUTES) in plans.plans) == (database is postgres)

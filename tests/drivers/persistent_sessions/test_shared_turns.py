@@ -348,7 +348,7 @@ def test_PS_513_a_message_that_was_matched_is_stored_where_its_rows_take_other_w
 
 
 def test_PS_289_the_statements_of_the_function_find_rows_by_a_key(postgres_url):
-    """None of them reads a whole table: what the planner says where that is as dear as can be."""
+    """None of them reads a whole table: what the planner says with the settings of the function."""
     asyncio.run(open_session_store(postgres_url).close())
     kinds = dict(argument.split() for argument in (*ARGUMENTS, "number NUMBER"))
     words = re.compile(rf"(?<![.\w])({'|'.join(kinds)})(?![\w.])")
@@ -364,7 +364,10 @@ def test_PS_289_the_statements_of_the_function_find_rows_by_a_key(postgres_url):
 
     scans = set()
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("SET enable_seqscan = off")
+        ((settings,),) = connection.execute("SELECT proconfig FROM pg_proc WHERE proname = 'store_batch'").fetchall()
+        assert {"enable_seqscan=off", "plan_cache_mode=force_generic_plan"} <= set(settings)
+        for setting in settings:
+            connection.execute(f"SET {setting}")
         for statement in (*IS_EXPECTED.values(), *IS_STORED):
             plan = connection.execute(f"EXPLAIN {bind(on_postgres(statement))}").fetchall()
             scans |= {line.split(" on ")[1].split(" ")[0] for (line,) in plan if "Seq Scan" in line}
