@@ -237,6 +237,11 @@ class SessionStore:
             raise
 
     def _carry_out(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+        answers = self._find_way(life, batch, requests)
+        self._forget_unstored(requests)
+        return answers
+
+    def _find_way(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """In a turn that others share, where that may be: not again, since an attempt before may still be under way."""
         is_first, self._attempted = batch != self._attempted, batch
         if is_first and self.stores_ahead and all(map(may_share, requests)):
@@ -249,7 +254,6 @@ class SessionStore:
                 self._called = batch
                 number = self._database.store_batch(given)
                 if number is not None:
-                    self._forget_unstored(requests)
                     return reader.answer(requests, number)
         return self._attempt(lambda: self._carry_out_in_turn(life, batch, requests, is_shared=False))
 
@@ -306,7 +310,6 @@ class SessionStore:
             answers = self._answer_by_kind(sql, requests) if is_shared else self._answers(sql, requests)
             sql.run(WRITE_BATCH, batch=batch, name=life.node.encode())
             self._tried = (batch, answers)
-        self._forget_unstored(requests)
         self._host.settle()
         return answers
 

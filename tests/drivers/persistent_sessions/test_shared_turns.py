@@ -347,6 +347,32 @@ def test_PS_513_a_message_that_was_matched_is_stored_where_its_rows_take_other_w
     assert (b"m20", b"a/b", b"x", 2 if is_kept else 1) in run_sql(postgres_url, MESSAGES)
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_PS_513_a_message_that_was_matched_is_there_whatever_became_of_its_batch(postgres_url, monkeypatch, is_stored):
+    """The connection broke before the batch was stored, or behind it."""
+    at_once = postgres.PostgresSessions.store_batch
+
+    def lose(database, batch):
+        if is_stored:
+            assert at_once(database, batch) is not None
+        raise OutcomeOpen("the connection broke")
+
+    async def body(nodes):
+        store, life = nodes.stores["n1"], nodes.lives["n1"]
+        await store.store_ahead(life, nodes.batches["n1"], [PutMessage("m20", "a/b", b"x", 2)])
+        with monkeypatch.context() as patch:
+            patch.setattr(postgres.PostgresSessions, "store_batch", lose)
+            with pytest.raises(OutcomeOpen):
+                await nodes.carry_out("n1", rows(20, 20, first_number=1))
+        nodes.batches["n1"] -= 1
+        await nodes.carry_out("n1", rows(20, 20, first_number=1))
+        return len(store._unstored)
+
+    assert play(postgres_url, body) == 0
+    assert (b"m20", b"a/b", b"x", 2) in run_sql(postgres_url, MESSAGES)
+    assert [row[-1] for row in run_sql(postgres_url, SESSION_ROWS)] == [b"m20"]
+
+
 def test_PS_289_the_statements_of_the_function_find_rows_by_a_key(postgres_url):
     """None of them reads a whole table: what the planner says with the settings of the function."""
     asyncio.run(open_session_store(postgres_url).close())
