@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql, cut_pieces
-from statemachines.drivers.persistent_sessions.tables import SQLITE
+from statemachines.drivers.persistent_sessions.tables import SQLITE, name_columns
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S
@@ -35,7 +35,7 @@ VALUES_MAX: Final = 999
 
 @cache
 def _plain(statement: str) -> str:
-    return statement.replace("@", "")
+    return name_columns(statement).replace("@", "")
 
 
 @cache
@@ -195,6 +195,10 @@ class SqliteSessions:
 
     def store_batch(self, batch: StoredBatch) -> int | None:
         """It has no such statement."""
+        return None
+
+    def check_routes(self, batch: StoredBatch) -> int | None:
+        """Nor such a one."""
         return None
 
     def last_commit_ns(self) -> int:

@@ -35,7 +35,12 @@ from statemachines.drivers.persistent_sessions.host_request import (
     StoreRows,
 )
 from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
-from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life, put_missing
+from statemachines.drivers.persistent_sessions.host_requests import (
+    HostRequests,
+    begin_life,
+    put_missing,
+    store_messages,
+)
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
 from statemachines.drivers.persistent_sessions.life_requests import open_with_will
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
@@ -70,6 +75,9 @@ STATELESS: Final = {**LIFE, **COLLECTOR}
 
 PENDING: Final = (ReadPage, ReadPending)
 """Reads that say up to which time nothing is missing."""
+
+UNSTORED_MAX: Final = 4_096
+"""Messages that were matched and whose rows have not come."""
 
 QUICK_MAX: Final = 8
 """Requests, and rows of each, that are carried out without the worker."""
@@ -121,6 +129,8 @@ class SessionStore:
         self._attempted = 0
         self._called = 0
         self._tally: BacklogTally | None = None
+        self._unstored: dict[str, PutMessage] = {}
+        """Messages that were matched, and whose rows come later."""
 
     async def ask(self, request: Request) -> tuple[Answer, ...]:
         """The answers to a request of a machine, in a transaction of its own, for no node.
@@ -174,8 +184,8 @@ class SessionStore:
     async def store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """The same for messages (`is_ahead`), behind batch number `batch`.
 
-        A crash of the database may lose them until a later batch is stored; that one stores again what its rows need.
-        In a file they are stored with their rows, and only their routes are read here (D-680).
+        They are matched, and stored with the first of their rows: nobody is told of them before.  In a file the rows
+        bring what is missing (D-681).
         """
         if not self._database.shares_turns:
             return await self._database.run(partial(self._look_ahead, life, requests), is_short=is_quick(requests))
@@ -231,10 +241,15 @@ class SessionStore:
             raise
 
     def _carry_out(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+        answers = self._find_way(life, batch, requests)
+        self._forget_unstored(requests)
+        return answers
+
+    def _find_way(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """In a turn that others share, where that may be: not again, since an attempt before may still be under way."""
         is_first, self._attempted = batch != self._attempted, batch
         if is_first and self._database.shares_turns and self.stores_ahead and all(map(may_share, requests)):
-            reader = BatchReader(self._host.match, self._host.trie.version)
+            reader = BatchReader(self._host.match, self._host.trie.version, self._unstored)
             given = reader.read((life.node, life.number, life.identity), batch, requests)
             if given is None:
                 with suppress(TurnNeeded):
@@ -246,11 +261,31 @@ class SessionStore:
                     return reader.answer(requests, number)
         return self._attempt(partial(self._carry_out_in_turn, life, batch, requests, is_shared=False))
 
+    def _find_unstored(self, requests: Sequence[Asked]) -> list[PutMessage]:
+        """Messages that rows of these requests refer to, and that were only matched."""
+        if not self._unstored:
+            return []
+        puts = [one.put if isinstance(one, StoreRows) else one for one in requests if isinstance(one, RANGES)]
+        named = dict.fromkeys(row.message for put in puts for row in put.rows)
+        return [self._unstored[one] for one in named if one in self._unstored]
+
+    def _forget_unstored(self, requests: Sequence[Asked]) -> None:
+        for message in self._find_unstored(requests):
+            del self._unstored[message.id]
+
+    def _keep_unstored(self, requests: Sequence[Asked], wanted: set[str]) -> None:
+        """Until their rows come.  Those of a session that ends meanwhile do not; the oldest ones make room, and would
+        be stored again with their rows."""
+        self._unstored.update((one.id, one) for one in requests if isinstance(one, PutMessage) and one.id in wanted)
+        while len(self._unstored) > UNSTORED_MAX:
+            del self._unstored[next(iter(self._unstored))]
+
     def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         reader = BatchReader(self._host.match, self._host.trie.version)
-        given = reader.read((life.node, life.number, life.identity), batch + 1, requests)
-        number = None if given is None else self._database.store_batch(given._replace(is_ahead=True))
-        if number is not None:
+        given = reader.read((life.node, life.number, life.identity), batch, requests)
+        number = None if given is None else self._database.check_routes(given)
+        if given is not None and number is not None:
+            self._keep_unstored(requests, {one.id.decode() for one in given.messages})
             return reader.answer(requests, number)
         return self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests))
 
@@ -286,6 +321,7 @@ class SessionStore:
                 return self._tried[1]  # it was carried out, and the answer was lost
             if committed != batch - 1:
                 raise self._is_other(f"knows batch {committed} of {life.node}, which has sent {batch - 1}")
+            store_messages(sql, self._find_unstored(requests))
             answers = self._answer_by_kind(sql, requests) if is_shared else self._answers(sql, requests)
             sql.run(WRITE_BATCH, batch=batch, name=life.node.encode())
             self._tried = (batch, answers)

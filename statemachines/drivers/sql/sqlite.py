@@ -9,7 +9,7 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cache, partial
@@ -22,10 +22,14 @@ from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavailable
 from statemachines.drivers.sql.lock_holder import lock_holder
 from statemachines.drivers.sql.quick_work import QuickWork
+from statemachines.drivers.sql.store_version import NO_UPGRADES, StoreVersion, Upgrades, say_users
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
 
 OURS: Final = 0x67
 """The first byte of the application_id of every database of this package."""
+
+HALF: Final = 16
+"""SQLite keeps one number for the version of a file (`user_version`): the oldest reader stands so many bits higher."""
 
 OPEN_S: Final = 10.0
 """How long opening waits at least: several processes may make the file at once, and one of them is first."""
@@ -37,15 +41,17 @@ T = TypeVar("T")
 
 class Layout(NamedTuple):
     """What a file holds: `title`, in words; `application`, SQLite's application_id of such files, whose first byte is
-    `OURS`; `version` of the tables; `statements`
-    that make them; `upgrades`: version -> what makes the next one of it, and says what a log should.  One of the tables
+    `OURS`; `version` of the tables; `statements` that make them; `upgrades` to this version; `users`: a query of
+    the names of nodes that may run, by a clock; `fence`: what ends one that stood still meanwhile.  One of the tables
     is `store`, of one row, whose column `time_ns` is the time of the last commit."""
 
     title: str
     application: int
     version: int
     statements: tuple[str, ...]
-    upgrades: Mapping[int, Callable[[sqlite3.Connection], tuple[str, ...]]] = {}
+    upgrades: Upgrades = NO_UPGRADES
+    users: str = ""
+    fence: str = ""
     prefix: str = ""
     """How the names of its tables begin, where a statement says `@`."""
     has_prefixes: bool = False
@@ -262,43 +268,46 @@ class Database:
         connection.execute("PRAGMA synchronous = NORMAL")
         # To write also where nothing is to be made: it fails where we may not.
         with Transaction(connection, "BEGIN IMMEDIATE"):
-            version = self._check(connection)
-            if version == 0 or (self._layout.is_guest and not has_table(connection, f"{self._layout.prefix}store")):
+            found = self._check(connection)
+            if found is None or (self._layout.is_guest and not has_table(connection, f"{self._layout.prefix}store")):
                 for statement in self._layout.statements:
                     connection.execute(statement)
-            said: Sequence[str] = ()
             if not self._layout.is_guest:
                 connection.execute(f"PRAGMA application_id = {self._layout.application}")
-                said = self._upgrade(connection, version) if version else ()
-                connection.execute(f"PRAGMA user_version = {self._layout.version}")
+                version = self._upgrade(connection, found) if found else StoreVersion(self._layout.version, 1)
+                connection.execute(f"PRAGMA user_version = {version.oldest_reader << HALF | version.version}")
             self._agree(connection)
-        for line in said:
-            logger.warning("%s: %s", self.path, line)
 
-    def _upgrade(self, connection: sqlite3.Connection, version: int) -> list[str]:
-        """Step by step to our version, within the transaction that opens the file; what is to be said of it."""
-        said: list[str] = []
-        for each in range(version, self._layout.version):
-            said += self._layout.upgrades[each](connection)
-        return said
+    def _upgrade(self, connection: sqlite3.Connection, found: StoreVersion) -> StoreVersion:
+        """Step by step to our version, within the transaction that opens the file."""
+        layout = self._layout
+        if found.needs_stop(layout.version, layout.upgrades) and layout.users:
+            users = [bytes(name).decode() for (name,) in connection.execute(layout.users, (self._clock(),))]
+            if users:
+                raise self._refuse(say_users(users, found, layout.version))
+            connection.execute(layout.fence)
+        for version in found.list_steps(layout.version):
+            for statement in layout.upgrades[version].statements:
+                connection.execute(statement)
+        return found.upgrade(layout.version, layout.upgrades)
 
-    def _check(self, connection: sqlite3.Connection) -> int:
-        """The version of the file, 0 for an empty one."""
+    def _check(self, connection: sqlite3.Connection) -> StoreVersion | None:
+        """The version of the file; None: it is empty."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if (application, version, tables) == (0, 0, 0) and not self._layout.is_guest:
-            return 0
+            return None
         if application >> 24 == OURS and application != self._layout.application:
             what = "is a store of another protocol"
             raise self._refuse(f"{what}, and this needs one of {self._layout.title}; give it a database of its own")
         if application != self._layout.application:
             raise self._refuse("is a database of another program; give a path of its own, which is made anew")
-        if not self._layout.is_guest and version != self._layout.version and version not in self._layout.upgrades:
-            reads = f"this gapless reads version {self._layout.version}"
-            rule = f"is of version {version}, and {reads}; use the gapless that made it"
-            raise self._refuse(f"{rule}, or give another path")
-        return int(version)
+        found = StoreVersion(version & (1 << HALF) - 1, version >> HALF)
+        fault = "" if self._layout.is_guest else found.find_fault(self._layout.version, self._layout.upgrades)
+        if fault:
+            raise self._refuse(fault)
+        return found
 
     def _holder(self) -> str:
         """Who has it locked, and since when we have found it so; "" where that cannot be told."""

@@ -1,4 +1,4 @@
-"""Records that cannot be read are named in the log and left alone."""
+"""Records of groups that cannot be read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
-from statemachines.shared_subscriptions.group_store import Claim, Commit, Read, Scan, StoreFailed
+from statemachines.shared_subscriptions.group_store import Claim, Commit, Properties, Read, Scan, StoreFailed
 from statemachines.shared_subscriptions.names import record_key
 
-CLAIM = Claim("leader-1~1/1", 3)
+CLAIM, PROPERTIES = Claim("leader-1~1/1", 3), Properties(0, 1_000, 2_000, 15_000)
 
 
 def spoil(database, key, value=b"\xc1"):

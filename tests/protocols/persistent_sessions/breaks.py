@@ -38,6 +38,7 @@ from statemachines.drivers.persistent_sessions import (
     share_rows,
     sqlite,
     state_rows,
+    stored_batch,
     subscription_requests,
 )
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally
@@ -59,7 +60,7 @@ from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessages
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
-from statemachines.drivers.sql import postgres_address
+from statemachines.drivers.sql import postgres_address, store_version
 from statemachines.drivers.sql.quick_work import QuickWork
 from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
@@ -236,7 +237,6 @@ BREAKS = {
     "PS-430": swap(received_message, "decode_head", lambda encoded: EMPTY),
     "PS-431": swap(publish_requests, "decode_head", lambda encoded: EMPTY),
     "PS-432": swap(session_publisher, "encode_head", lambda head: encode_head(head) or b""),
-    "PS-433": swap(sqlite, "SQLITE", sqlite.SQLITE._replace(upgrades={})),
     "PS-434": swap(persistent_session, "size_of", lambda message: 0),
     "PS-211": swap(host_requests, "over_at", lambda now_ns, expiry_ms: 0),
     "PS-240": wrap(collector_actions, "message_garbage", as_if_nothing_expired),
@@ -349,6 +349,10 @@ BREAKS = {
     "PS-512": swap(PostgresSessions, "store_batch", lambda self, batch: None),
     "PS-513": swap(request_queue, "AHEAD_MAX", 10**9),
     "PS-514": swap(PostgresSessions, "_await_turns", lambda self: 0),
+    "PS-541": swap(store_version.StoreVersion, "find_fault", lambda self, ours, upgrades: ""),
+    "PS-542": swap(sqlite, "_plain", lambda statement: statement.replace("@", "")),
+    "PS-543": swap(store_version.StoreVersion, "needs_stop", lambda self, ours, upgrades: False),
+    "PS-540": swap(stored_batch.BatchReader, "_multiply", lambda self: ([], [])),
     "PS-515": swap(QuickWork, "can_run", lambda self: False),
     "PS-530": swap(RequestQueue, "_give_late", RequestQueue.give),
     "PS-531": swap(SessionStore, "_look_ahead", lambda self, life, asked: self._store_ahead_in_turn(life, 1, asked)),

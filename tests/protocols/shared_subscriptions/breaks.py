@@ -30,7 +30,6 @@ from statemachines.drivers.shared_subscriptions.sqlite import stream_store as sq
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
 from statemachines.drivers.sql import postgres_address
-from statemachines.drivers.sql.sqlite import Database
 from statemachines.drivers.tcp import Connection
 from statemachines.kernel import STAY, Feed, Node, ProcessRunner, SetTimer, in_order, keys_in_order
 from statemachines.shared_subscriptions import (
@@ -278,11 +277,6 @@ def lengths_left_out(key):
     return lambda group, topic_filter, name: f"{group}/{topic_filter}:{name}"
 
 
-def any_version(check):
-    """A database of any version is taken for one of ours."""
-    return lambda self, connection: connection.execute("PRAGMA user_version").fetchone()[0]
-
-
 def unreadable_ends_it(read_all):
     """A page with a record that cannot be read has failed."""
     return lambda self, found: [(key, self.read(key, value, time_ns)) for key, value, time_ns in found]
@@ -387,7 +381,6 @@ BREAKS = {
     "SS-380": swap(deliveries, "decode_head", lambda encoded: EMPTY),
     "SS-381": swap(sqlite_streams, "ADD", "INSERT INTO messages VALUES (?, ?, x'90')"),
     "SS-382": swap(message_head, "check_head", lambda head: head),
-    "SS-383": wrap(Database, "_check", any_version),
     "SS-384": swap(RebalanceCallbacks, "is_settled", True),
     "SS-385": swap(RebalanceCallbacks, "_note_end", lambda self, before, owner, stream: None),
     "SS-386": swap(rebalance_callbacks, "CUT_OFF", rebalance_callbacks.BLOCKED),
@@ -398,7 +391,6 @@ BREAKS = {
     "SS-212": swap(stream_store, "check_filter", lambda topic_filter, subscription: None),
     "SS-213": wrap(group_store, "record_key", lengths_left_out),
     "SS-214": swap(names, "check_text", lambda key, value, most: None),
-    "SS-219": wrap(Database, "_check", any_version),
     "SS-227": swap(SqliteGroupStore, "_identify", lambda self, connection: None),
     "SS-236": swap(greeting, "check_store", lambda ours, theirs: None),
     "SS-225": wrap(RecordCodec, "read_all", unreadable_ends_it),

@@ -10,18 +10,19 @@ from typing import Final
 
 from statemachines.drivers.sql.postgres import Layout
 
-VERSION: Final = 4
+VERSION: Final = 1
 
 CHANCE: Final = "replace(CAST(gen_random_uuid() AS text), '-', '')"
 """A new identity."""
 
 STATEMENTS: Final = (
     "CREATE SCHEMA IF NOT EXISTS gapless",
-    # One row.  `time_ns`: the time of the last commit; `shards` is 0 until a stream store has said how many there are;
-    # `generation` is appended to, all before `oldest` are gone; `identity` tells it from every other store.
+    # One row.  `version`, `oldest_reader`: a `StoreVersion`; `time_ns`: the time of the last commit; `shards` is 0
+    # until a stream store has said how many there are; `generation` is appended to, all before `oldest` are gone;
+    # `identity` tells it from every other store.
     "CREATE TABLE gapless.store (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL,"
-    " time_ns bigint NOT NULL, shards integer NOT NULL, generation integer NOT NULL, oldest integer NOT NULL,"
-    " identity text NOT NULL)",
+    " oldest_reader integer NOT NULL DEFAULT 1, time_ns bigint NOT NULL, shards integer NOT NULL,"
+    " generation integer NOT NULL, oldest integer NOT NULL, identity text NOT NULL)",
     "CREATE TABLE gapless.group_records (key bytea PRIMARY KEY, value bytea NOT NULL, time_ns bigint NOT NULL)",
     "CREATE TABLE gapless.streams (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id bytea NOT NULL UNIQUE,"
     " topic bytea NOT NULL, shard integer NOT NULL, generation integer NOT NULL, count bigint NOT NULL,"

@@ -29,10 +29,11 @@ STATEMENTS: Final = (
     "CREATE TABLE @messages (place INTEGER PRIMARY KEY, payload BLOB NOT NULL, head BLOB)",
 )
 
+
 LAYOUT: Final = Layout(
     title="groups and streams",
     application=0x67617031,
-    version=5,
+    version=1,
     statements=STATEMENTS,
     has_prefixes=True,
 )
