@@ -7,7 +7,7 @@ then a command says what ends it.  There is nothing to clean up yet.
 
 from __future__ import annotations
 
-import signal
+import _signal as signal  # type: ignore[import-not-found]  # the module around it imports enum, and Ctrl-C may come meanwhile
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # where Ctrl-C is ignored, it stays so
     signal.signal(signal.SIGINT, signal.SIG_DFL)
