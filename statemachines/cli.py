@@ -20,6 +20,7 @@ from statemachines.commands.exits import Exit
 from statemachines.commands.lazy import ProtocolCommands
 from statemachines.interrupts import INTERRUPTED, end_on_sigterm, leave_threads
 from statemachines.kernel import GaplessError, InvariantViolated, Superseded
+from statemachines.plain_text import plain_lines
 
 EXTRAS: Final = {
     "simpy": "sim",
@@ -127,10 +128,6 @@ def _refuse_usage(error: Any) -> int:
 
 
 def _fail(text: str, code: Exit) -> int:
-    from statemachines.drivers.plain_text import (
-        plain_lines,  # brings the drivers, which a list of commands does not need
-    )
-
     print(f"error: {plain_lines(text)}", file=sys.stderr)
     return code
 

@@ -23,7 +23,7 @@ INTERRUPTED: Final = 130
 def end_early() -> None:
     """Until `begin_work`, Ctrl-C ends this process with one line and the exit code 130, wherever it is: it imports what
     it needs, and has begun nothing.  Where Ctrl-C is ignored, it stays so."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _leave)
 
 

@@ -1,10 +1,11 @@
 """How many Python functions a node calls for one message of an MQTT session: publish, store, deliver, acknowledge.
 
     .venv/bin/python tools/count_calls.py            # 1 and 20 messages under way
-    .venv/bin/python tools/count_calls.py --files    # by file, too
+    .venv/bin/python tools/count_calls.py --files    # by file, too; --functions: by function
 
 It counts the calls of all threads of the node (the thread of its store, too) by `sys.setprofile`.  The clients are a
-process of their own.  Calls without any message (pings, looks) are counted first and subtracted.
+process of their own.  Calls without any message (pings, looks) are counted first and subtracted.  How much the
+collector deletes meanwhile depends on the time that it has: on a busy machine it is more for each message.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from types import CodeType
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -43,34 +46,35 @@ with MqttSocket(int(sys.argv[1]), "reader") as reader, MqttSocket(int(sys.argv[1
 
 
 class CallCounter:
-    """Counts calls of Python functions in this and all later threads, by file, while it `is_on`."""
+    """Counts calls of Python functions in this and all later threads, by their code, while it `is_on`."""
 
     def __init__(self) -> None:
         self.is_on = False
-        self.files: Counter[str] = Counter()
+        self.found: Counter[CodeType] = Counter()
         threading.setprofile(self.note)
         sys.setprofile(self.note)
 
     def note(self, frame: Any, event: str, argument: object) -> None:
         """One event of the interpreter."""
         if self.is_on and event == "call":
-            self.files[frame.f_code.co_filename] += 1
+            self.found[frame.f_code] += 1
 
-    def take(self) -> Counter[str]:
+    def take(self) -> Counter[CodeType]:
         """What was counted since the last time."""
-        found, self.files = self.files, Counter()
+        found, self.found = self.found, Counter()
         return found
 
 
-async def count_calls(rounds: int, under_way: int) -> Counter[str]:
-    """Calls by file for `rounds * under_way` messages."""
+async def count_calls(rounds: int, under_way: int, *, collects: bool = True) -> Counter[CodeType]:
+    """Calls by function for `rounds * under_way` messages."""
     from statemachines.drivers.mqtt_connections import MqttNode
     from statemachines.drivers.persistent_sessions import SessionNode
+    from statemachines.drivers.persistent_sessions.collect import GRACES
 
     counter = CallCounter()
     with tempfile.TemporaryDirectory() as folder:
         async with (
-            SessionNode(Path(folder) / "s.db", name="n") as node,
+            SessionNode(Path(folder) / "s.db", name="n", graces=GRACES if collects else None) as node,
             MqttNode(node, listen=("127.0.0.1", 0)) as mqtt,
         ):
             words = (str(mqtt.address[1]), str(rounds), str(under_way))
@@ -86,12 +90,12 @@ async def count_calls(rounds: int, under_way: int) -> Counter[str]:
             await child.wait()
     sys.setprofile(None)
     threading.setprofile(None)  # type: ignore[arg-type]
-    for file, count in idle.items():
-        busy[file] -= int(count * seconds / 2)
+    for code, count in idle.items():
+        busy[code] -= int(count * seconds / 2)
     return busy
 
 
-async def measure_span(counter: CallCounter, work: Any) -> tuple[Counter[str], float]:
+async def measure_span(counter: CallCounter, work: Any) -> tuple[Counter[CodeType], float]:
     """What is called while this is awaited, and for how many seconds that was."""
     counter.take()
     began, counter.is_on = time.monotonic(), True
@@ -100,23 +104,43 @@ async def measure_span(counter: CallCounter, work: Any) -> tuple[Counter[str], f
     return counter.take(), time.monotonic() - began
 
 
+def sum_by(found: Counter[CodeType], name: Callable[[CodeType], str]) -> Counter[str]:
+    """The calls by whatever name a function is given."""
+    summed: Counter[str] = Counter()
+    for code, count in found.items():
+        summed[name(code)] += count
+    return summed
+
+
+def file_of(code: CodeType) -> str:
+    """The file of a function, from the root of the repository where it is of ours."""
+    path = Path(code.co_filename)
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT / "statemachines") else path.name
+
+
+def function_of(code: CodeType) -> str:
+    """The name of a function behind its file."""
+    return f"{file_of(code)}:{code.co_qualname}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=1_000)
     parser.add_argument("--files", action="store_true", help="list the files")
+    parser.add_argument("--functions", action="store_true", help="list the functions")
+    parser.add_argument("--without-collector", action="store_true", help="nothing of what was delivered is deleted")
     given = parser.parse_args()
     for under_way in (1, 20):
         rounds = max(1, given.messages // under_way)
-        found = asyncio.run(count_calls(rounds, under_way))
+        found = asyncio.run(count_calls(rounds, under_way, collects=not given.without_collector))
         messages = rounds * under_way
-        ours = sum(count for file, count in found.items() if "statemachines" in file)
+        ours = sum(count for code, count in found.items() if file_of(code).startswith("statemachines"))
         print(
             f"{under_way} under way: {found.total() / messages:.0f} calls a message, {ours / messages:.0f} of them ours"
         )
-        if given.files:
-            for file, count in found.most_common(40):
-                name = Path(file).relative_to(ROOT) if file.startswith(str(ROOT)) else Path(file).name
-                print(f"  {count / messages:6.1f}  {name}")
+        for is_wanted, name, most in ((given.files, file_of, 40), (given.functions, function_of, 200)):
+            for one, count in sum_by(found, name).most_common(most if is_wanted else 0):
+                print(f"  {count / messages:6.1f}  {one}")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 GROUPS = ("01-*", "02-*", "03-*", "04-*", "05-*", "07-*", "11-*", "12-*")
-TEST_S = 120
+TEST_S = 600
 PARALLEL = 2
 
 
@@ -33,36 +33,81 @@ PARALLEL = 2
 
 
 def read_configuration(arguments: list[str]) -> dict[str, str]:
-    """Keys of mosquitto, the last of each."""
+    """Keys of mosquitto, the last of each; `port` has all ports."""
     keys: dict[str, str] = {"allow_anonymous": "true"}
+    ports: list[str] = []
     given = iter(arguments)
     for one in given:
         if one == "-p":
-            keys["port"] = next(given)
+            ports.append(next(given))
         elif one == "-c":
             del keys["allow_anonymous"]
             for line in Path(next(given)).read_text().splitlines():
                 key, _, value = line.strip().partition(" ")
                 if key in ("listener", "port"):
                     keys.setdefault("has_listener", "")
-                if key == "listener":
-                    keys.setdefault("port", value.split()[0])
+                    ports.append(value.split()[0])
                 elif key and not key.startswith("#"):
                     keys[key] = value.strip()
             if "has_listener" in keys and "allow_anonymous" not in keys:
                 keys["allow_anonymous"] = "false"
-    return keys
+    return keys | {"port": " ".join(ports or ["1883"])}
+
+
+def write_permissions(acl: Path, permissions: Path) -> Path:
+    """mosquitto's access list as a file of ours.  Its users are everybody here: a name without a password is none."""
+    lines = ["* connect *"]
+    for line in acl.read_text().splitlines():
+        kind, _, rest = line.strip().partition(" ")
+        access, _, topic = rest.partition(" ")
+        if kind == "topic":
+            lines += [f"* subscribe {topic}"] * ("read" in access) + [f"* publish {topic}"] * ("write" in access)
+    permissions.write_text("\n".join(lines) + "\n")
+    return permissions
+
+
+def keep_property_order() -> None:
+    """Properties of a message leave as they came: their order is free (2.2.2.2), and the tests compare bytes."""
+    from statemachines.mqtt_codec import packet_form, packet_property
+    from statemachines.mqtt_codec.byte_field import ByteReader, write_varint
+
+    codec: Any = packet_form
+    read, write, orders = codec.read_properties, codec.write_properties, dict[Any, list[bytes]]()
+
+    def split(raw: bytes) -> list[bytes]:
+        reader, found = ByteReader(raw), []
+        reader.read_varint()
+        while reader.at < reader.end:
+            begin = reader.at
+            packet_property._FORMS[packet_property._NAMES[reader.read_byte()]].read(reader)
+            found.append(raw[begin : reader.at])
+        return found
+
+    def read_and_note(reader: ByteReader, kind: Any) -> Any:
+        begin = reader.at
+        properties = read(reader, kind)
+        parts = [one for one in split(reader.data[begin : reader.at]) if one[0] != 0x18]  # no delay of a will
+        orders[tuple(sorted(parts))] = parts
+        return properties
+
+    def write_as_noted(properties: Any, kind: Any) -> bytes:
+        parts = split(write(properties, kind))
+        data = b"".join(orders.get(tuple(sorted(parts)), parts) if kind.name == "PUBLISH" else parts)
+        return write_varint(len(data)) + data
+
+    codec.read_properties, codec.write_properties = read_and_note, write_as_noted
 
 
 def start_broker(arguments: list[str]) -> None:
     """Run our node until a signal ends it.  It listens before its modules are there: a test waits 2 s for that."""
     keys = read_configuration(arguments)
-    server = socket.create_server(("localhost", int(keys.get("port", "1883"))), backlog=100)
+    servers = [socket.create_server(("localhost", int(one)), backlog=100) for one in keys["port"].split()]
     from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
     from statemachines.drivers.password_file import PasswordFile
+    from statemachines.drivers.permission_file import PermissionFile
     from statemachines.drivers.persistent_sessions.group_host import GroupHost
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
-    from statemachines.drivers.signals import run_until_signal
+    from statemachines.drivers.signals import on_hangup, run_until_signal
     from statemachines.mqtt_codec import packet_property
     from statemachines.mqtt_codec.decoder import PACKET_MAX
     from statemachines.mqtt_connections.connection_record import MqttSettings
@@ -72,11 +117,13 @@ def start_broker(arguments: list[str]) -> None:
     for name in [one for one in forms if one not in ("topic_alias_maximum",)]:
         forms[name] = forms.pop(name)
     forms["receive_maximum"] = forms.pop("receive_maximum")
+    keep_property_order()
 
     start_server = asyncio.start_server
 
     async def start_here(serve: Any, host: str, port: int, **options: Any) -> Any:
-        return await start_server(serve, sock=server, ssl=options.get("ssl"))
+        first, *_ = [await start_server(serve, sock=one, ssl=options.get("ssl")) for one in servers]
+        return first
 
     asyncio.start_server = start_here  # type: ignore[assignment]
     settings = MqttSettings(
@@ -88,21 +135,25 @@ def start_broker(arguments: list[str]) -> None:
         expiry_max_s=2**32 - 1,
         expiry_3_s=2**32 - 1,
         retain_available=keys.get("retain_available") != "false",
+        assigns_client_ids=keys.get("allow_zero_length_clientid") != "false",
     )
     if "password_file" in keys:
         Path(keys["password_file"]).chmod(0o600)  # the tests write it for everybody, which we refuse
     users = None if "password_file" not in keys else PasswordFile(keys["password_file"])
     anonymous = keys.get("allow_anonymous") != "false"
     folder = tempfile.mkdtemp()
+    acl, rights = Path(keys.get("acl_file", "")), Path(folder) / "permissions"
+    permissions = PermissionFile(write_permissions(acl, rights)) if "acl_file" in keys else None
     store = keys.get("persistence_file") if keys.get("persistence") == "true" else None
 
     async def work() -> None:
         where = Path(store or f"{folder}/s.db")
         listen = ("127.0.0.1", 1)
         async with GroupHost(where) as host:
-            node = SessionNode(where, name="a", groups=host.groups)
+            node = SessionNode(where, name="a", groups=host.groups, authorize=permissions)
             front = MqttNode(node, settings=settings, users=users, listen=listen, allows_anonymous=anonymous)
             async with node, front:
+                on_hangup(lambda: (write_permissions(acl, rights), node.authority.reload()))
                 await node.wait_for_failure()
 
     try:

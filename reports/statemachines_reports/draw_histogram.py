@@ -50,4 +50,4 @@ def duration(value_ns: float) -> str:
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if value_ns >= size:
             return f"{value_ns / size:.3g} {unit}"
-    return f"{value_ns:.0f} ns"
+    return f"{value_ns:.0f} ns" if value_ns else "0 s"

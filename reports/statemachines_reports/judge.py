@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from statemachines import catalogue, registry
-from statemachines.kernel import Protocol, name_of, node_of
+from statemachines.kernel import Protocol, node_of
 from statemachines_reports.absent_logs import find_lacking_logs, find_silent_nodes, find_speakers
 from statemachines_reports.columns import STEPS, Columns, Segment, Steps
 from statemachines_reports.lookup import Lookup
@@ -306,8 +306,3 @@ def count_of(run: np.ndarray, code: np.ndarray, names: list[tuple[str, str]]) ->
     for value in np.flatnonzero(found).tolist():
         kind, event = names[value % len(names)]
         yield Count(int(numbers[value // len(names)]), kind, event, int(found[value]))
-
-
-def view_name(kind: type[msgspec.Struct]) -> str:
-    """The view that values of this type stand in."""
-    return name_of(kind)

@@ -9,8 +9,8 @@ from typing import Any
 import jinja2
 import msgspec
 
-from statemachines.drivers.plain_text import plain_lines
 from statemachines.kernel import Fsm
+from statemachines.plain_text import plain_lines
 from statemachines.whole_file import write_whole
 from statemachines_reports import draw_bars, draw_histogram, draw_machine
 from statemachines_reports.comparison import Comparison

@@ -11,8 +11,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from statemachines.drivers.plain_text import plain_json
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json
 from statemachines.spark.spark_settings import NO_SETTINGS, SparkSettings
 from statemachines.trace.parquet import describe_table
 from statemachines.whole_file import check_folder, make_folder, store_path, whole_file, write_whole

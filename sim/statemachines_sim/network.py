@@ -56,17 +56,17 @@ def draws(net: Net, seed: int) -> Iterator[Iterable[tuple[int, int]]]:
         yield zip((delay + held_back).tolist(), third.tolist(), strict=True)
 
 
-class Arrival:
-    """A packet arrives: an event with what SimPy's loop reads of one.  When it has, the same object is scheduled for
-    another packet: to make a timeout for each costs a third of all that SimPy takes for it."""
+class Receivers(dict[str, Callable[[Packet], None]]):
+    """`receivers[node]`: what takes a packet that arrives there.  It is looked for at the first packet, and again when
+    the node has lost its place here, as it does whenever a life of it begins or ends."""
 
-    __slots__ = ("_ok", "callbacks", "packet")
+    def __init__(self, find: Callable[[str], Callable[[Packet], None]]) -> None:
+        super().__init__()
+        self._find = find
 
-    packet: Packet
-    callbacks: list[Callable[[Any], None]] | None
-
-    def __init__(self) -> None:
-        self._ok = True
+    def __missing__(self, node: str) -> Callable[[Packet], None]:
+        found = self[node] = self._find(node)
+        return found
 
 
 class Network:
@@ -79,10 +79,9 @@ class Network:
         self._recorder = recorder
         self._keep = recorder.note
         self._processes = processes
-        self._callbacks: list[Callable[[Any], None]] = [self._arrive]
+        env.receivers = self._receivers = Receivers(self._find_receiver)
         self._draws = chain.from_iterable(draws(net, seed))
         self._counts: dict[str, int] = {}
-        self._spent: list[Arrival] = []
         self._unsent = 0
         self._nodes = NodesByParty()
         self._faults: list[tuple[Fault, OfNetwork]] = []
@@ -102,6 +101,11 @@ class Network:
         """A process starts: its messages are numbered from `number` << 40."""
         self._unsent += (number << 40) - self._counts.get(node, 0)
         self._counts[node] = number << 40
+        self.forget_receiver(node)
+
+    def forget_receiver(self, node: str) -> None:
+        """A life of the node begins or ends: who takes its packets is looked for anew."""
+        self._receivers.pop(node, None)
 
     @property
     def sent_count(self) -> int:
@@ -163,11 +167,8 @@ class Network:
         if share < self._reach or self.cuts:
             for later in self._delays(packet, delay, share):
                 self._go(packet, later)
-        else:  # most messages: `_go` and SimPy's `schedule` without a call
-            arrival = self._spent.pop() if self._spent else Arrival()
-            arrival.packet = packet
-            arrival.callbacks = self._callbacks
-            heappush(env._queue, (env._now + delay, NORMAL, next(env._eid), arrival))  # type: ignore[misc]
+        else:  # most messages: `_go` without a call
+            heappush(env._queue, (env._now + delay, NORMAL, next(env._eid), packet))  # type: ignore[misc]
 
     def _delays(self, packet: Packet, delay: int, share: int) -> tuple[int, ...]:
         """After what delays a packet arrives where there are cuts, or in whose share there may be a fault."""
@@ -178,10 +179,7 @@ class Network:
 
     def _go(self, packet: Packet, delay: int) -> None:
         """It arrives after `delay`."""
-        arrival = self._spent.pop() if self._spent else Arrival()
-        arrival.packet = packet
-        arrival.callbacks = self._callbacks
-        self._env.schedule(arrival, NORMAL, delay)  # type: ignore[arg-type]
+        self._env.schedule(packet, NORMAL, delay)  # type: ignore[arg-type]
 
     def _send_by_rules(self, node: str, party: str, to: str, message: Message, now_ns: int) -> None:
         """In place of `send`, which stays flat: by rules, along routes, first in first out."""
@@ -237,7 +235,7 @@ class Network:
 
     def _packets(self) -> Iterator[Packet]:
         scheduled: Iterable[tuple[Any, ...]] = self._env._queue
-        return (event.packet for *_, event in scheduled if isinstance(event, Arrival))
+        return (event for *_, event in scheduled if type(event) is tuple)
 
     def drop(self, packet: Packet) -> None:
         """The message never arrives."""
@@ -263,16 +261,11 @@ class Network:
             self._note("duplicate", packet)
         return delays
 
-    def _arrive(self, arrival: Arrival) -> None:
-        packet = arrival.packet
-        self._spent.append(arrival)
-        process = self._processes.get(packet[7])
-        if self.elders and packet[7] in self.elders:
-            self._arrive_at_life(packet)
-        elif process is None or not process.alive:
-            self.drop(packet)
-        else:
-            process.receive(packet)
+    def _find_receiver(self, node: str) -> Callable[[Packet], None]:
+        process = self._processes.get(node)
+        if node in self.elders:
+            return self._arrive_at_life
+        return self.drop if process is None or not process.alive else process.receive
 
     def _arrive_at_life(self, packet: Packet) -> None:
         """What is for the newest of several processes under one name reaches it.  What is for another reaches that one

@@ -83,12 +83,11 @@ class NodeLife(ABC):
         that refuses messages refuses it then."""
         if (self._waiting is not None or self._event_ns) and self._put_off(packet):
             return
-        _, _, _, sender, to, msg, message, _ = packet
-        recorder, keep_parts, clock = self._recorder, self._keep_parts, self.clock
+        recorder, clock = self._recorder, self.clock
         now_ns = self._env._now
-        keep_parts((DELIVER, now_ns, packet))
-        recorder.msg = msg
-        out = self.handle(sender, to, message, now_ns if clock is None else clock.local(now_ns))
+        self._keep_parts((DELIVER, now_ns, packet))
+        recorder.msg = packet[5]
+        out = self.handle(packet[3], packet[4], packet[6], now_ns if clock is None else clock.local(now_ns))
         recorder.msg = -1
         self.perform(out, now_ns)
 
@@ -206,6 +205,7 @@ class NodeLife(ABC):
     def crash(self) -> None:
         """Die with everything it knew."""
         self.alive = False
+        self.world.network.forget_receiver(self.node)
         self._waiting = None
         self.world.watch.observe_death(self, self._env.now)
 

@@ -82,18 +82,19 @@ class Recorder:
         """The observer of every node."""
         if self.true_clock is not None:
             now_ns = self.true_clock.now
-        name, fsm, after, msg = node.name, node.fsm, step.record.status, self.msg
+        msg = self.msg
         if msg >= 0:
             keep_parts = self.note_parts
-            keep_parts((STEP, now_ns, name, fsm, before, after, step.row, msg, event))
+            keep_parts((STEP, now_ns, node.name, node.fsm, before, step.record.status, step.row, msg, event))
         else:
+            name, dest = node.name, step.record.status._value_
             make, host = self._steps[type(event)], self._nodes_by_party[name]
-            self.note(make(now_ns, host, fsm.full_name, name, before._value_, after._value_, step.row, msg, event))
+            self.note(make(now_ns, host, node.fsm.full_name, name, before._value_, dest, step.row, msg, event))
         if step.children:
-            host = self._nodes_by_party[name]
+            host = self._nodes_by_party[node.name]
             for child in step.children:
-                self.note(child_row(now_ns, host, name, child, self._data))
-        if getattr(event, "parts", None) is not None:
+                self.note(child_row(now_ns, host, node.name, child, self._data))
+        if event.parts:
             for row in part_rows(node, event, now_ns, self._data):
                 self.note(row)
         watch_step = self._watch_step

@@ -266,6 +266,7 @@ class World:
     def lose_disk(self, node: str) -> None:
         """Its disk is gone, and with it the number of its lives: nobody may come back under its name."""
         del self.processes[node]
+        self.network.forget_receiver(node)
         self._buried.append(node)
 
     def start_duplicate(self, node: str) -> None:
@@ -281,6 +282,7 @@ class World:
         for elder in self.earlier_lives.pop(node, ()):
             if elder.alive:
                 elder.crash()
+        self.network.forget_receiver(node)
 
     @property
     def earlier_lives(self) -> dict[str, list[NodeLife]]:

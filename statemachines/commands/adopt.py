@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from statemachines.commands.exits import Exit
-from statemachines.drivers.plain_text import plain_json, plain_lines
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json, plain_lines
 
 if TYPE_CHECKING:
     from statemachines.adoption import AdoptedMachine, Verdict

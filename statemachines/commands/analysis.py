@@ -11,9 +11,9 @@ import typer
 
 from statemachines.commands.exits import Exit
 from statemachines.commands.following import follow_one
-from statemachines.drivers.plain_text import plain_json, plain_line
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json, plain_line
 from statemachines.spark.spark_settings import SparkSettings, read_settings
 from statemachines.whole_file import local_path, store_path
 

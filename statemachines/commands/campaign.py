@@ -23,9 +23,9 @@ from statemachines.commands.simulation import (
     keep_failure,
     show_scenarios,
 )
-from statemachines.drivers.plain_text import plain_json
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json
 from statemachines.spark.spark_settings import SparkSettings, read_settings
 from statemachines.whole_file import check_folder, store_path
 

@@ -8,7 +8,7 @@ import typer
 
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
-from statemachines.drivers.plain_text import plain_json
+from statemachines.plain_text import plain_json
 
 if TYPE_CHECKING:
     from statemachines_spec.certificate_set import Recheck

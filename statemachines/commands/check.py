@@ -13,9 +13,9 @@ from statemachines import catalogue, registry
 from statemachines.commands.certificates import recheck_certificates
 from statemachines.commands.exits import Exit
 from statemachines.commands.scripts import CounterexampleFiles
-from statemachines.drivers.plain_text import plain_json
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json
 
 if TYPE_CHECKING:
     from statemachines_spec.coverage import Reached

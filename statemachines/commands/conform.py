@@ -10,10 +10,10 @@ import typer
 from statemachines import catalogue, registry
 from statemachines.commands.exits import Exit
 from statemachines.drivers.options import DiallingCa, SecretFile, TlsCert, TlsKey, read_credentials
-from statemachines.drivers.plain_text import plain_json
 from statemachines.drivers.tcp import parse_address
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json
 
 OUT = Path("out/conform")
 

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from statemachines.commands.exits import Exit
-from statemachines.drivers.plain_text import plain_json
 from statemachines.drivers.tcp import Address
 from statemachines.input_file import decode_input, read_input
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json
 from statemachines.testing.conformance import wire_report
 from statemachines.testing.conformance.campaign import Outcome
 from statemachines.testing.conformance.role import ConformanceRole

@@ -9,9 +9,9 @@ import typer
 
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
-from statemachines.drivers.plain_text import plain_json, plain_line
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json, plain_line
 
 if TYPE_CHECKING:
     from statemachines_reports.damage.damage_kind import DamageTally

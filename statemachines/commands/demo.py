@@ -10,9 +10,9 @@ import typer
 
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
-from statemachines.drivers.plain_text import plain_json
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json
 
 LIST = "list"
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from statemachines.drivers.plain_text import plain_line
 from statemachines.interrupts import begin_work
+from statemachines.plain_text import plain_line
 
 
 class ExportFormat(Enum):

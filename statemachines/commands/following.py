@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from statemachines.commands.exits import Exit
-from statemachines.drivers.plain_text import plain_json, plain_line
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json, plain_line
 from statemachines.spark.spark_settings import SparkSettings
 
 if TYPE_CHECKING:

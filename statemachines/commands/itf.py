@@ -10,9 +10,9 @@ import typer
 from statemachines import catalogue, registry
 from statemachines.commands.exits import Exit
 from statemachines.commands.scripts import CounterexampleFiles
-from statemachines.drivers.plain_text import plain_json
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError, Fsm
+from statemachines.plain_text import plain_json
 from statemachines.trace.itf import ItfTrace, read_itf
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import msgspec
 import typer
 
 from statemachines.commands.exits import Exit
-from statemachines.drivers.plain_text import plain_json, plain_line
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json, plain_line
 
 if TYPE_CHECKING:
     from statemachines_reports.foreign_log import LogVerdict

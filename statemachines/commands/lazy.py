@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from functools import cache
 from importlib import import_module
@@ -17,6 +18,9 @@ COMPLETION: Final = ("install_completion", "show_completion")
 """What typer gives an app of its own, and not a part of one."""
 
 
+OPEN_FILES_MIN: Final = 64
+"""With fewer open files an event loop or a database fails to begin, each in words of its own."""
+
 OTHER_OPTIONS: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 """Of a command that is given options that it does not declare."""
 
@@ -26,7 +30,11 @@ class ProtocolCommands(TyperGroup):
     the list of all imports none."""
 
     def invoke(self, ctx: Any) -> Any:
-        """A command that is interrupted ends with a word."""
+        """A command that is interrupted ends with a word; one that may open too few files does not begin."""
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if allowed != resource.RLIM_INFINITY and allowed < OPEN_FILES_MIN:
+            rule = f"must be {OPEN_FILES_MIN} or more; allow more open files (ulimit -n), and run it again"
+            raise ConfigurationError("ulimit -n", allowed, rule)
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

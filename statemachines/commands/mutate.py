@@ -12,9 +12,9 @@ import typer
 from statemachines import catalogue
 from statemachines.commands.exits import Exit
 from statemachines.commands.progress import bar
-from statemachines.drivers.plain_text import plain_json
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json
 from statemachines.whole_file import check_folder
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import typer
 
 from statemachines import registry
 from statemachines.commands.exits import Exit
-from statemachines.drivers.plain_text import plain_json
+from statemachines.plain_text import plain_json
 
 if TYPE_CHECKING:
     from statemachines_sim.replay_result import Replayed

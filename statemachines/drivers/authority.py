@@ -99,6 +99,11 @@ class Authority:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def still_allows(self, identity: Identity, action: Action, client_id: str, topic: str) -> bool:
+        """Whether a file allows it now; a hook is not asked about what it has allowed."""
+        source = self._source
+        return not isinstance(source, PermissionFile) or source.is_allowed(identity, action, client_id, topic)
+
     def reload(self) -> bool:
         """Read the file again, and ask again what was allowed; of a hook, ask again.  False: the file is bad, and
         nothing changes."""

@@ -33,7 +33,7 @@ class LoopWatchdog:
 
     def plan(self, at_ns: int) -> None:
         """The loop is to come by at this moment; a plan that is overdue stays, since the loop has not turned since."""
-        if at_ns != self._planned_ns and self._overdue_ns() <= 0:
+        if self._planned_ns is None or (at_ns != self._planned_ns and self._overdue_ns() <= 0):
             self._planned_ns = at_ns
 
     def note_turn(self) -> None:

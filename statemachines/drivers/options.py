@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from statemachines.drivers.credentials import Credentials
 from statemachines.kernel import ConfigurationError
+
+if TYPE_CHECKING:
+    from statemachines.drivers.credentials import Credentials
 
 SECRET_VARIABLE: Final = "GAPLESS_SECRET"
 
@@ -80,6 +82,8 @@ def read_credentials(
 ) -> Credentials:
     """The credentials in these files, checked; secrets may also stand in the environment, that of nodes of `role` alone
     as GAPLESS_ROLE_SECRET."""
+    from statemachines.drivers.credentials import Credentials  # brings ssl, which no help needs
+
     role_secret = None
     if role:
         variable, option = f"GAPLESS_{role.upper()}_SECRET", f"--{role}-secret-file"

@@ -53,7 +53,7 @@ PASSWORD_MAX: Final = 1_024
 
 VERIFIED_AT_ONCE: Final = 2
 WAITING_MAX: Final = 64
-"""Passwords that wait to be verified; beyond, a client is refused at once."""
+"""Passwords that wait to be verified; beyond, none is verified."""
 
 
 class PasswordHash(msgspec.Struct, frozen=True):
@@ -99,10 +99,15 @@ class PasswordFile:
         logger.info("%s was read again", self._path)
         return True
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether so many passwords wait that the next one is not verified."""
+        return self._waiting >= WAITING_MAX
+
     async def check_password(self, user: str | None, password: bytes | None) -> bool:
         """Whether it is the password of this user (None: none was given)."""
         given = password or b""
-        if len(given) > PASSWORD_MAX or self._waiting >= WAITING_MAX:
+        if len(given) > PASSWORD_MAX or self.is_busy:
             return False
         kept = None if user is None else self._users.get(user)
         self._waiting += 1

@@ -223,7 +223,13 @@ class Runtime:
     def _rearm(self) -> None:
         """One handle on the loop, for the earliest deadline; it may be that the loop's clock stands still while ours
         goes on (a machine that sleeps), so it never waits for long."""
-        deadline = None if self._hears else self._host.deadline()
+        if not self._hears and (self._host.moved or self._wake is None):
+            self._host.moved = False
+            self._set_wake(self._host.deadline())
+        if self._standing is not None and self._wake is not None:
+            self._standing.plan(self._comes_by_ns)
+
+    def _set_wake(self, deadline: int | None) -> None:
         if deadline is not None and (self._wake is None or self._wake_at != deadline):
             if self._wake is not None:
                 self._wake.cancel()
@@ -232,8 +238,6 @@ class Runtime:
             self._wake_at = deadline
             self._wake = asyncio.get_running_loop().call_later(delay_s, self._fire)
             self._comes_by_ns = now_ns + round(delay_s * 1e9)
-        if self._standing is not None and self._wake is not None:
-            self._standing.plan(self._comes_by_ns)
 
     def _turned(self) -> None:
         if self._standing is not None:

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any, Final, TypeVar
 
-from statemachines.drivers.plain_text import PlainFormatter
 from statemachines.interrupts import INTERRUPTED, end_here, leave_threads
+from statemachines.plain_text import PlainFormatter
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 

@@ -46,6 +46,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """Something that happened: the input of a step."""
 
     columns: ClassVar[TraceColumns] = TraceColumns()
+    parts: ClassVar[tuple[Event, ...]] = ()
+    """Of an event that carries several: these, of which a trace has a row each."""
 
 
 class Message(Event, frozen=True, gc=False, tag=snake, array_like=True):

@@ -149,11 +149,13 @@ class Fsm(Generic[R]):
             raise self._unknown(record, event) from None
         for guard, action, number, move, delegates in cell:
             if guard is None or guard(record, event):
-                effects: Effects = ()
                 children: tuple[ChildStep, ...] = ()
+                effects: Effects
                 if delegates:
                     record, effects, children = action(record, event, now_ns)
-                elif action is not None:
+                elif action is None:
+                    effects = ()
+                else:
                     record, effects = action(record, event, now_ns)
                 if move is not None:
                     record, effects = move(record, effects, now_ns)
@@ -174,10 +176,12 @@ class Fsm(Generic[R]):
             raise self._unknown(record, event) from None
         for guard, action, row, move, delegates in cell:
             if guard is None or guard(record, event):
-                effects: Effects = ()
+                effects: Effects
                 if delegates:
                     record, effects, _ = action(record, event, now_ns)
-                elif action is not None:
+                elif action is None:
+                    effects = ()
+                else:
                     record, effects = action(record, event, now_ns)
                 if move is not None:
                     record, effects = move(record, effects, now_ns)

@@ -14,7 +14,7 @@ performed waits its turn in the driver's queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
@@ -98,24 +98,23 @@ class Node(Generic[R]):
         self._heap: list[tuple[int, str, str]] = []
         self._first: list[tuple[int, str, str]] = []
         self._soon: list[tuple[int, str, str]] = []
-        for effect in fsm.start(record, now_ns):
-            self._keep(effect, [], now_ns)
+        self._keep_timers(fsm.start(record, now_ns), now_ns)
 
     def feed(self, event: Event, now_ns: int) -> list[Effect]:
         """Fire what comes before any event, then take the step; the effects of all of it, in order."""
         first = self._first
         if not self._owed and not self._soon and not (first and first[0][0] <= now_ns):
-            return self.take(event, now_ns)
+            return list(self.take(event, now_ns))
         effects = self.fire_first(now_ns)
         if self.stopped and effects:
             return effects  # a due timer stopped the machine: the event came too late, as to a dead process
         try:
-            return effects + self.take(event, now_ns)
+            return [*effects, *self.take(event, now_ns)]
         except ProtocolError:
             self._owed = effects  # the event is refused; what fired before it has happened all the same
             raise
 
-    def take(self, event: Event, now_ns: int) -> list[Effect]:
+    def take(self, event: Event, now_ns: int) -> Sequence[Effect]:
         """The step alone, for a host that has fired what comes before it; its effects, in order."""
         if self.stopped:
             raise LocalProtocolError(
@@ -123,18 +122,17 @@ class Node(Generic[R]):
             )
         before = self.record
         step = self.fsm.step(before, event, now_ns)
-        self.record = step.record
+        self.record = record = step.record
         if self._observe is not None:
             self._observe(self, event, before.status, step, now_ns)  # type: ignore[attr-defined]
         if self._check:
             self._check_touched(event, step.row)
-        effects: list[Effect] = []
-        for effect in step.effects:
-            if type(effect) is Send:  # most are
-                effects.append(effect)
-            else:
-                self._keep(effect, effects, now_ns)
-        if step.record.status in self.fsm.final:  # type: ignore[attr-defined]
+        effects: Sequence[Effect] = step.effects
+        for effect in effects:
+            if type(effect) is not Send:  # most are
+                effects = self._keep_timers(effects, now_ns)
+                break
+        if record.status in self.fsm.final:  # type: ignore[attr-defined]
             self._stop()
         return effects
 
@@ -172,7 +170,7 @@ class Node(Generic[R]):
             heappop(self._heap)  # another place of it goes when it comes up
         self.moved = True
         del self._armed[timer, key]
-        return self.take(self._timers[timer](key), now_ns)
+        return list(self.take(self._timers[timer](key), now_ns))
 
     def deadline(self) -> int | None:
         """When the earliest timer is due, in nanoseconds; None: never; 0: `fire` has effects to give at once."""
@@ -276,18 +274,21 @@ class Node(Generic[R]):
                 heappush(heap, (actual, timer, key))
         return None
 
-    def _keep(self, effect: Effect, effects: list[Effect], now_ns: int) -> None:
-        """A timer stays here; with everything else the driver is to deal."""
-        kind = type(effect)
-        if kind is SetTimer:
-            self._arm(effect, now_ns)  # type: ignore[arg-type]
-        elif kind is CancelTimer:
-            self.moved = True
-            self._armed.pop((effect.timer, effect.key), None)  # type: ignore[union-attr]
-        else:
-            if kind is Stop:
-                self._stop()
-            effects.append(effect)
+    def _keep_timers(self, effects: Iterable[Effect], now_ns: int) -> list[Effect]:
+        """Timers stay here; with everything else the driver is to deal."""
+        out: list[Effect] = []
+        for effect in effects:
+            kind = type(effect)
+            if kind is SetTimer:
+                self._arm(effect, now_ns)  # type: ignore[arg-type]
+            elif kind is CancelTimer:
+                self.moved = True
+                self._armed.pop((effect.timer, effect.key), None)  # type: ignore[union-attr]
+            else:
+                if kind is Stop:
+                    self._stop()
+                out.append(effect)
+        return out
 
     def _arm(self, effect: SetTimer, now_ns: int) -> None:
         self.moved = True

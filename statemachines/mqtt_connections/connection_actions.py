@@ -23,7 +23,7 @@ CONNACK_CODES: Final = frozenset(filter(is_refusal, CODES[p.ConnackPacket][1]))
 """Those that refuse."""
 
 RETURN_CODES: Final = {0x84: 1, 0x85: 2, 0x86: 4, 0x87: 5, 0x8A: 5, 0x95: 5}
-"""The return code of a CONNACK of 3.1.1 for a reason code; any other is 3, server unavailable."""
+"""The return code of a CONNACK of 3.1.1 for a reason code; for any other there is none, and no CONNACK."""
 
 PASSING: Final = frozenset({ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_SHUTTING_DOWN})
 """The node serves nobody now.  A CONNACK that says so ends clients such as `mosquitto_sub`; after a close they connect
@@ -84,16 +84,21 @@ def accept(record: MqttConnectionRecord, event: s.MqttSessionOpened, now_ns: int
     return record, (_send(record, connack), *_wait(record, now_ns))
 
 
-def _connack(record: MqttConnectionRecord, reason_code: int) -> Effect:
-    code = reason_code if reason_code in CONNACK_CODES else int(ReasonCode.UNSPECIFIED_ERROR)
+def _find_refusal(record: MqttConnectionRecord, reason_code: int) -> int | None:
+    """What CONNACK says; None: the connection is closed without one."""
+    if reason_code in PASSING:
+        return None
     if record.version is V3:
-        code = RETURN_CODES.get(code, 3)
-    return _send(record, c.ConnackMessage(p.ConnackPacket(False, code)))
+        return RETURN_CODES.get(reason_code)
+    return reason_code if reason_code in CONNACK_CODES else int(ReasonCode.UNSPECIFIED_ERROR)
 
 
 def _refuse(record: MqttConnectionRecord, reason_code: int, has_session: bool) -> Done:
     over = Tell(s.MqttConnectionOver(reason_code, has_session, record.expiry_s, False))
-    return record, (over,) if reason_code in PASSING else (_connack(record, reason_code), over)
+    code = _find_refusal(record, reason_code)
+    if code is None:
+        return record, (over,)
+    return record, (_send(record, c.ConnackMessage(p.ConnackPacket(False, code))), over)
 
 
 def refuse(record: MqttConnectionRecord, event: s.SessionRefused, now_ns: int) -> Done:

@@ -77,6 +77,8 @@ class MqttSettings(msgspec.Struct, frozen=True, gc=False):
     """From the first byte to CONNACK."""
     retain_available: bool = True
     shared_available: bool = True
+    assigns_client_ids: bool = True
+    """A client with an empty id gets one; else it is refused."""
 
     def __post_init__(self) -> None:
         for field, (least, most) in BOUNDS.items():

@@ -26,6 +26,7 @@ from statemachines.persistent_sessions.message import (
     Queued,
     is_over,
     time_left,
+    unfold_row,
 )
 from statemachines.persistent_sessions.request import (
     DATABASE,
@@ -164,13 +165,13 @@ def step_packets(record: DeliveryRecord, several: Iterable[InFlightRecord], even
 
 
 def take_rows(record: DeliveryRecord, event: Take) -> DeliveryRecord:
-    """The rows are in the state; one whose message retention has removed counts as lost."""
+    """The rows are in the state, each copy for itself; one whose message retention has removed counts as lost."""
     state = record.state
-    there = tuple(replace(row, stored_ns=0) if row.stored_ns else row for row in event.rows if row.message)
+    there = [row for row in event.rows if row.message]
     state = replace(
         state,
         taken=state.taken.set(event.writer, (event.epoch, event.rows[-1].number)),
-        queued=(*state.queued, *there),
+        queued=(*state.queued, *(one for row in there for one in unfold_row(row))),
     )
     lost = record.lost + len(event.rows) - len(there)
     return replace(record, state=state, marks=(*record.marks, event), lost=lost)

@@ -16,9 +16,10 @@ Instant = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Queued(msgspec.Struct, frozen=True, gc=False):
-    """A message for a session under its number; `message` is its id ("": retention has removed it), `filter` the
-    subscription that it matches.  From `until_ns` on it is over (0: it does not expire).  `stored_ns`: when its row was
-    committed, later than that of every row that was committed before (0: unknown)."""
+    """A message for a session under its number; `message` is its id ("": retention has removed it), `filter` a
+    subscription that it matches, and `more` the others by which it comes under this number.  From `until_ns` on it is
+    over (0: it does not expire).  `stored_ns`: when its row was committed, later than that of every row that was
+    committed before (0: unknown)."""
 
     number: Count
     message: str
@@ -26,6 +27,17 @@ class Queued(msgspec.Struct, frozen=True, gc=False):
     qos: Qos = 1
     until_ns: Instant = 0
     stored_ns: Instant = 0
+    more: tuple[str, ...] = ()
+
+    @property
+    def copies(self) -> int:
+        """How often the message comes: once for each subscription."""
+        return 1 + len(self.more)
+
+
+def unfold_row(row: Queued) -> tuple[Queued, ...]:
+    """Its copies, each by one subscription, as a session state has them: `stored_ns` is of the row alone."""
+    return tuple(Queued(row.number, row.message, one, row.qos, row.until_ns) for one in (row.filter, *row.more))
 
 
 def is_over(queued: Queued, now_ns: int) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -24,6 +25,7 @@ from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host_parties import WRITERS, Done, Record
 from statemachines.persistent_sessions.session_host_record import (
     ForgetIdle,
+    Handed,
     HandMessages,
     LookForOwner,
     RoutedMessage,
@@ -37,8 +39,11 @@ from statemachines.persistent_sessions.writer_record import (
     WriterRecord,
 )
 
-Terms = tuple[str, int, int]
-"""(filter, QoS, until_ns): by which a session gets a message."""
+Terms = tuple[str, int, int, tuple[str, ...]]
+"""(filter, QoS, until_ns, other filters): by which a session gets a message in one row."""
+
+FILTER_BYTES_MAX: Final = 65_536
+"""Of the filters that one row lists: a row fits into a frame."""
 
 # -- messages and writers -------------------------------------------------------------------------------------------
 
@@ -48,12 +53,16 @@ def hand_over(record: Record, event: HandMessages, now_ns: int) -> Done:
     each message alone."""
     begun: list[Effect] = []
     hands: dict[str, tuple[Hand, ...]] = {}
+    left: dict[str, int] = {}
     for alike in group_alike(event.messages):
-        for session, its in hands_of(alike).items():
+        found = hands_of(alike)
+        rows = sum(map(len, found.values())) // len(alike)
+        if rows > 1:
+            left.update((one.id, rows - 1) for one in alike)
+        for session, its in found.items():
             record, party, began = with_writer(record, session)
             begun += began
             hands[party] = hands.get(party, ()) + its
-    left = {one.id: len(one.handed) - 1 for one in event.messages if len(one.handed) > 1}
     fed = (Feed(party, its[0] if len(its) == 1 else HandRange(its)) for party, its in hands.items())
     record = replace(record, unwritten=record.unwritten.update(left))
     return record, (*begun, *fed, *make_room(record))
@@ -66,13 +75,43 @@ def group_alike(messages: Iterable[RoutedMessage]) -> Iterator[tuple[RoutedMessa
 
 def hands_of(alike: Sequence[RoutedMessage]) -> dict[str, tuple[Hand, ...]]:
     """What each session gets of messages that are for the same subscriptions: sessions that get the same share it."""
-    terms: dict[str, tuple[Terms, ...]] = {}
+    routes: dict[str, list[Handed]] = {}
     for one in alike[0].handed:
-        terms[one.session] = (*terms.get(one.session, ()), (one.filter, one.qos, one.until_ns))
+        routes.setdefault(one.session, []).append(one)
+    terms = {session: fold_routes(its) for session, its in routes.items()}
     made = {
-        its: tuple(Hand(one.id, *each, one.since_ns) for one in alike for each in its) for its in set(terms.values())
+        its: tuple(
+            Hand(one.id, topic_filter, qos, until_ns, one.since_ns, more)
+            for one in alike
+            for topic_filter, qos, until_ns, more in its
+        )
+        for its in set(terms.values())
     }
     return {session: made[its] for session, its in terms.items()}
+
+
+def fold_routes(routes: Sequence[Handed]) -> tuple[Terms, ...]:
+    """One row for all subscriptions of a session that have the same quality, as far as their filters have room in
+    one."""
+    if len(routes) == 1:
+        return ((routes[0].filter, routes[0].qos, routes[0].until_ns, ()),)
+    rows: list[Terms] = []
+    for (qos, until_ns), alike in groupby(sorted(routes, key=quality_of), quality_of):
+        filters: list[str] = []
+        size = 0
+        for one in alike:
+            size += len(one.filter.encode())
+            if filters and size > FILTER_BYTES_MAX:
+                rows.append((filters[0], qos, until_ns, tuple(filters[1:])))
+                filters, size = [], len(one.filter.encode())
+            filters.append(one.filter)
+        rows.append((filters[0], qos, until_ns, tuple(filters[1:])))
+    return tuple(rows)
+
+
+def quality_of(route: Handed) -> tuple[int, int]:
+    """What the copies of one row have in common."""
+    return route.qos, route.until_ns
 
 
 def is_not_last(record: Record, event: Written) -> bool:

@@ -64,12 +64,17 @@ class TakeoverRefused(Message, frozen=True, gc=False):
 
 
 def limit_rows(found: tuple[EpochRows, ...], limit: int) -> tuple[EpochRows, ...]:
-    """The first `limit` rows, without what can be no row: numbers and epochs that no database counts to."""
+    """The first rows, of `limit` copies, without what can be no row: numbers and epochs that no database counts to."""
     kept: list[EpochRows] = []
     for one in found:
         can_be = 0 < one.epoch < BEYOND
-        rows = tuple(row for row in one.rows if can_be and 0 < row.number < BEYOND)[:limit]
-        limit -= len(rows)
+        rows = []
+        for row in one.rows if can_be else ():
+            if 0 < row.number < BEYOND:
+                limit -= row.copies
+                if limit < 0:
+                    break
+                rows.append(row)
         if rows:
-            kept.append(EpochRows(one.writer, one.epoch, rows))
+            kept.append(EpochRows(one.writer, one.epoch, tuple(rows)))
     return tuple(kept)

@@ -100,7 +100,7 @@ def number_rows(record: WriterRecord, stored_ns: int = 0) -> tuple[Queued, ...]:
     """The messages under way, with the next numbers."""
     assert record.job is not None
     return tuple(
-        Queued(number, hand.message, hand.filter, hand.qos, hand.until_ns, stored_ns)
+        Queued(number, hand.message, hand.filter, hand.qos, hand.until_ns, stored_ns, hand.more)
         for number, hand in enumerate(record.job.hands, record.last + 1)
     )
 

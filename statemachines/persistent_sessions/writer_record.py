@@ -17,15 +17,21 @@ class Start(Call, frozen=True, gc=False):
 
 class Hand(Call, frozen=True, gc=False):
     """A publisher's connection hands over a message that matches a subscription of the session; `since_ns` as of
-    `Live`."""
+    `Live`; `more` as of `Queued`."""
 
-    columns: ClassVar = TraceColumns(key="message", grant="qos", first="since_ns", last="until_ns")
+    columns: ClassVar = TraceColumns(key="message", term="copies", grant="qos", first="since_ns", last="until_ns")
 
     message: str
     filter: str = ""
     qos: int = 1
     until_ns: int = 0
     since_ns: int = 0
+    more: tuple[str, ...] = ()
+
+    @property
+    def copies(self) -> int:
+        """How often the message comes."""
+        return 1 + len(self.more)
 
 
 class HandRange(Call, frozen=True, gc=False):
@@ -34,7 +40,7 @@ class HandRange(Call, frozen=True, gc=False):
     hands: Annotated[tuple[Hand, ...], msgspec.Meta(min_length=2)]
 
     @property
-    def parts(self) -> tuple[Hand, ...]:
+    def parts(self) -> tuple[Hand, ...]:  # type: ignore[override]
         """A trace has a row for each."""
         return self.hands
 

@@ -64,8 +64,8 @@ def gather_rows(found: Iterable[Place]) -> tuple[EpochRows, ...]:
 
 
 def count_held_rows(record: ResumeRecord) -> int:
-    """How many rows it keeps while it yields."""
-    return sum(len(one.rows) for one in record.pending)
+    """How many rows it keeps while it yields, by their copies."""
+    return sum(row.copies for one in record.pending for row in one.rows)
 
 
 # -- guards ---------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def has_claimed(record: ResumeRecord, event: BeginTakeover | EndTakeover) -> boo
 
 
 def has_room(record: ResumeRecord, event: Live) -> bool:
-    return count_held_rows(record) < record.times.handover
+    return count_held_rows(record) + event.queued.copies <= record.times.handover
 
 
 # -- actions --------------------------------------------------------------------------------------------------------

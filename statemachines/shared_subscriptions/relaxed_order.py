@@ -133,6 +133,8 @@ def set_turn(reading: Reading, offset: int, turn: object) -> Reading:
 
 def find_turn(reading: Reading, *turns: object) -> int | None:
     """The first message that was given back and has one of these turns."""
+    if not reading.returned:
+        return None
     return next((offset for offset, one in in_order(reading.returned) if one.turn in turns), None)
 
 

@@ -355,14 +355,18 @@ def fetch(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[Session
 def ask_next(record: SessionRecord, name: str, most: int, slices: dict[str, Slice]) -> SessionRecord:
     """Add slices for the next readings of a queue, until there are `most`; what has no right to it is passed by."""
     readings, queue = record.readings, getattr(record, name)
-    while queue and len(slices) < most:
-        key, queue = queue.pop()
+    if not queue:
+        return record
+    items, head, tail = queue.items, queue.head, queue.tail
+    while head != tail and len(slices) < most:  # `queue.pop()` without a queue for each
+        key = items[head]
+        items, head = items.delete(head), head + 1
         reading = readings.get(key)
         if reading is not None and may_fetch(record, reading):
             slices[key] = slice_of(record, reading)
         elif reading is not None:
             readings = readings.set(key, replace(reading, queued=False))
-    return replace(record, readings=readings, **{name: queue})
+    return replace(record, readings=readings, **{name: Fifo(items, head, tail)})
 
 
 def pass_by(record: SessionRecord, event: PollTimer, now_ns: int) -> tuple[SessionRecord, Effects]:
@@ -386,10 +390,10 @@ def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[Session
     readings, to_fetch, idle, to_take = record.readings, record.to_fetch, record.idle, record.to_take
     effects: Effects = ()
     for key, batch in zip(record.asked, event.batches, strict=True):
-        reading = readings.get(key)
-        if reading is None:
+        known = readings.get(key)
+        if known is None:
             continue
-        came = False
+        reading, came = known, False
         if continues(record, reading, batch):
             came = batch.last >= batch.first
             reading = count_batch(reading, batch)
@@ -403,7 +407,10 @@ def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[Session
             waiting = reading.waiting  # it has its turn when that is over
         if waiting and not reading.waiting:
             to_take = to_take.push(key)
-        readings = readings.set(key, replace(reading, queued=queued, waiting=waiting))
+        if queued != reading.queued or waiting != reading.waiting:
+            reading = replace(reading, queued=queued, waiting=waiting)
+        if reading is not known:
+            readings = readings.set(key, reading)
     if to_fetch or idle:
         effects = (SetTimer("poll", now_ns if to_fetch else now_ns + record.poll_ns), *effects)
     record = replace(record, readings=readings, to_fetch=to_fetch, idle=idle, to_take=to_take, asked=())
@@ -417,6 +424,8 @@ def take_in(record: SessionRecord, event: Fetched, now_ns: int) -> tuple[Session
 def count_batch(reading: Reading, batch: Batch) -> Reading:
     """With what came: the next messages, or one that was given back."""
     if batch.first == reading.fetched:
+        if batch.last + 1 == batch.first and batch.ended == reading.ended:
+            return reading
         return replace(reading, fetched=batch.last + 1, ended=batch.ended)
     return set_turn(reading, batch.first, FETCHED) if batch.last >= batch.first else reading
 

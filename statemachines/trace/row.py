@@ -265,10 +265,7 @@ def step_rows(
 def part_rows(node: Node[Any] | TracedParty, event: Event, now_ns: int, data: bool = False) -> list[TraceRow]:
     """Behind the row of a step: a row of each part of an event that carries several (`parts`)."""
     name, machine = node.name, node.fsm.full_name
-    return [
-        event_row(now_ns, node_of(name), name, "part", one, machine=machine, data=data)
-        for one in getattr(event, "parts", ())
-    ]
+    return [event_row(now_ns, node_of(name), name, "part", one, machine=machine, data=data) for one in event.parts]
 
 
 def child_row(now_ns: int, host: str, party: str, child: ChildStep, data: bool = False) -> TraceRow:

@@ -1,8 +1,6 @@
 """Names and prose keep to the rules of the house; what does not yet is counted, and the count only falls."""
 
-import ast
 import importlib.util
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -43,28 +41,3 @@ def test_the_counts_see_what_they_are_there_for(tmp_path, monkeypatch):
 def test_a_riddle_is_one(riddle):
     assert VOICE.RIDDLE.match(riddle)
     assert not VOICE.RIDDLE.match("A client reconnects.")
-
-
-def test_every_name_of_the_rename_map_is_gone():
-    """The map was applied: nothing of the tree is defined under an old name of it."""
-    table = tomllib.loads((ROOT / "tools/renames.toml").read_text())
-    modules = {"/".join(name.split(".")) + ".py" for name in table["modules"]}
-    paths = {str(path.relative_to(ROOT)) for path in VOICE.list_product()}
-    roots = ("", "sim/", "spec/", "reports/")
-    assert [path for path in paths for root in roots if path.removeprefix(root) in modules] == []
-    for old in table["renames"]:
-        parts = old.split(".")
-        for cut in range(len(parts) - 1, 0, -1):
-            found = [root + "/".join(parts[:cut]) + ".py" for root in roots]
-            path = next((one for one in found if one in paths), None)
-            if path is not None:
-                assert not is_defined(VOICE.parse(ROOT / path), parts[cut:]), old
-                break
-
-
-def is_defined(tree, names):
-    """Whether a module, or a class of it, has a function or a class of this name."""
-    for one in tree.body:
-        if isinstance(one, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and one.name == names[0]:
-            return len(names) == 1 or is_defined(one, names[1:])
-    return False

@@ -223,6 +223,8 @@ def test_a_locale_without_letters_and_few_open_files(tmp_path):
         f"{gapless} simulate list": (0, ""),
         f"{gapless} simulate quiet --set {FEW} --trace t\u00f6": (2, "PYTHONUTF8"),
         f"ulimit -n 12; {gapless} campaign quiet --seeds 60": (2, "allow more open files"),
+        f"ulimit -n 9; {gapless} node leader --store s.db": (2, "allow more open files"),
+        f"ulimit -n 5; {gapless} node zenoh-router": (2, "allow more open files"),
     }
     running = [
         subprocess.Popen(

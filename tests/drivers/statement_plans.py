@@ -20,8 +20,8 @@ import psycopg
 EXPLAINED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 """How statements begin that read rows."""
 
-NO_ROWS = ("_upgrade", "check_power")
-"""Functions that are not looked at: an upgrade reads everything, once, and settings are no rows."""
+NO_ROWS = ("check_power",)
+"""Functions that are not looked at: settings are no rows."""
 
 CALLS = ("execute", "executemany", "all", "run", "put_many")
 """Methods that take a statement ..."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import trustme
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -16,6 +18,7 @@ from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.member import ExpiryTimer
 from statemachines.shared_subscriptions.message import Grant
 from statemachines.testing.pool import Pool
+from statemachines.testing.process_harness import free_port
 from statemachines.testing.strategies import of
 from statemachines_spec import FsmActor, Network, System
 from statemachines_spec.explorer.fsm_actor import RUNNING
@@ -77,3 +80,33 @@ def test_every_strategy_on_the_page_draws():
     drawn = re.findall(r"^@given\((.*)\) +#", code, re.M)
     assert len(drawn) == 3
     assert [one for one in drawn if not isinstance(eval(one, dict(names)), st.SearchStrategy)] == []
+
+
+def test_a_consumer_takes_part_over_tls_with_the_secret(tmp_path):
+    """The commands of stores.md, on a port that is free, with certificates for it."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "host.pem"))
+    issued.private_key_pem.write_to_path(str(tmp_path / "host.key"))
+    (tmp_path / "host.key").chmod(0o600)
+    (text,) = re.findall(r"```sh\n(.*?)```", (DOCS / "stores.md").read_text(encoding="utf-8"), re.S)
+    secret, leader, consumer = text.replace(".venv/bin/", f"{Path(sys.executable).parent}/").splitlines()
+    address = f"127.0.0.1:{free_port()}"
+    subprocess.run(["sh", "-c", secret], cwd=tmp_path, check=True)
+    (tmp_path / "input.txt").write_text("hello\n")
+    publish = f"{Path(sys.executable).parent}/gapless node publisher --store messages.db --input input.txt"
+    subprocess.run(["sh", "-c", publish], cwd=tmp_path, check=True)
+    pipes = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    begun = [
+        subprocess.Popen(
+            ["sh", "-c", f"exec timeout 90 {command}"], env={**os.environ, "PYTHONUNBUFFERED": "1"}, **pipes
+        )
+        for command in (f"{leader} --listen {address}", f"{consumer} --leader {address} --start beginning")
+    ]
+    try:
+        assert begun[1].stdout.readline().endswith("hello\n")
+    finally:
+        for process in begun:
+            process.terminate()
+            process.communicate()

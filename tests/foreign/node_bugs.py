@@ -82,9 +82,10 @@ SESSION = {
         "statemachines.drivers.persistent_sessions.session_server", "        self._tell(life, Farewell(why))\n", "",
     ),
     "a publisher is answered twice": (
-        "statemachines.drivers.persistent_sessions.session_server",
-        "        self._tell(life, PublishStored(asked.n))\n",
-        "        self._tell(life, PublishStored(asked.n))\n        self._tell(life, PublishStored(asked.n))\n",
+        "statemachines.drivers.persistent_sessions.publish_requests",
+        "        self._tell(life, PublishUnmatched(asked.n) if is_told else PublishStored(asked.n))\n",
+        "        for _ in range(2):\n"
+        "            self._tell(life, PublishUnmatched(asked.n) if is_told else PublishStored(asked.n))\n",
     ),
 }  # fmt: skip
 

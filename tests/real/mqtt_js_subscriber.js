@@ -1,19 +1,19 @@
 // Subscribes with MQTT.js and prints a line of JSON for each connection and each message.
-//   node mqtt_js_subscriber.js MODULE CLIENT_ID PORT KEEP_ALIVE_S
+//   node mqtt_js_subscriber.js MODULE CLIENT_ID PORT KEEP_ALIVE_S LEVEL   (LEVEL: 4 or 5)
 "use strict";
-const [module_, clientId, port, keepalive] = process.argv.slice(2);
+const [module_, clientId, port, keepalive, level] = process.argv.slice(2);
 const mqtt = require(module_);
 
 const client = mqtt.connect({
   host: "127.0.0.1",
   port: Number(port),
-  protocolVersion: 5,
+  protocolVersion: Number(level),
   clientId,
   clean: false,
   keepalive: Number(keepalive),
   reconnectPeriod: 100,
   resubscribe: false,
-  properties: { sessionExpiryInterval: 3600 },
+  properties: level === "5" ? { sessionExpiryInterval: 3600 } : undefined,
 });
 client.on("connect", (connack) => {
   console.log(JSON.stringify({ present: connack.sessionPresent }));

@@ -161,12 +161,13 @@ class AiomqttSubscriber:
 class MqttJsSubscriber:
     """MQTT.js, which `MQTT_JS` runs; its package is in `modules`."""
 
-    def __init__(self, modules):
+    def __init__(self, modules, version):
         self.receipts, self.presents = [], []
         self._modules = modules
+        self._level = "5" if version == 5 else "4"
 
     async def start(self, port):
-        command = ["node", str(MQTT_JS), str(self._modules), CLIENT_ID, str(port), str(KEEP_ALIVE_S)]
+        command = ["node", str(MQTT_JS), str(self._modules), CLIENT_ID, str(port), str(KEEP_ALIVE_S), self._level]
         self.child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
         self._task = asyncio.ensure_future(self._read())
 
@@ -194,11 +195,14 @@ def install_mqtt_js(folder):
 
 def make_subscriber(client, folder, files=None):
     """One of `CLIENTS`."""
-    if client == "mqttjs5":
-        return MqttJsSubscriber(install_mqtt_js(folder / "npm"))
+    if client in FETCHED:
+        return MqttJsSubscriber(install_mqtt_js(folder / "npm"), int(client[-1]))
     return KINDS[client[:-1]](int(client[-1]), files)
 
 
 KINDS = {"mosquitto": MosquittoSubscriber, "paho": PahoSubscriber, "aiomqtt": AiomqttSubscriber}
 CLIENTS = ("mosquitto3", "mosquitto5", "paho3", "paho5", "aiomqtt5")
-"""Those that are installed; MQTT.js (`mqttjs5`) is fetched."""
+"""Those that are installed."""
+
+FETCHED = ("mqttjs3", "mqttjs5")
+"""MQTT.js, which npm fetches."""

@@ -37,11 +37,11 @@ def write_certificates(folder):
     return found, ("--tls-ca", ca, "--tls-cert", cert, "--tls-key", key)
 
 
-def run(folder, client, faults, on_postgres, by_certificate):
+def run(folder, client, faults, on_postgres, by_certificate, names="ab"):
     files, options = write_certificates(folder) if by_certificate else (None, ())
     with PostgresServer() if on_postgres else nullcontext() as server:
         store = str(folder / "s.db") if server is None else server.database("sessions")
-        played = play(folder, store, client, 5, len(faults), kinds=faults, files=files, options=options)
+        played = play(folder, store, client, 5, len(faults), kinds=faults, files=files, options=options, names=names)
         wrong, met, count, _ = asyncio.run(played)
     assert wrong == []
     assert met == len(faults)
@@ -60,10 +60,19 @@ def test_a_client_that_keeps_its_process_misses_nothing_when_its_node_is_killed(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("client", ["mqttjs5", "aiomqtt5", "paho5"])
-def test_twenty_kills_and_stops(tmp_path, client):
-    """MQTT.js comes from npm."""
-    run(tmp_path, client, ("kill", "stop") * 10, client == "aiomqtt5", client == "paho5")
+@pytest.mark.parametrize(
+    ("client", "on_postgres", "by_certificate", "names"),
+    [
+        ("mqttjs5", False, False, "ab"),
+        ("mqttjs5", True, False, "a"),
+        ("mqttjs3", True, False, "ab"),
+        ("aiomqtt5", True, False, "ab"),
+        ("paho5", False, True, "ab"),
+    ],
+)
+def test_twenty_kills_and_stops(tmp_path, client, on_postgres, by_certificate, names):
+    """MQTT.js comes from npm; a single node comes back while its clients wait."""
+    run(tmp_path, client, ("kill", "stop") * 10, on_postgres, by_certificate, names)
 
 
 def test_the_judge_sees_what_is_missing_moved_doubled_and_a_session_that_is_gone():

@@ -189,7 +189,7 @@ async def sequence_windows(folder):
     """A forwarder loses and repeats messages of two publishers; one is killed, and comes back."""
     from statemachines.demo.sequence_windows.forwarder import Forwarder
     from statemachines.drivers.sequence_windows.multicast import Group, MulticastReceiver, MulticastSender
-    from statemachines.drivers.sequence_windows.nodes import SubscriberNode, publisher_of
+    from statemachines.drivers.sequence_windows.node_parts import SubscriberNode, publisher_of
     from statemachines.sequence_windows.windows import Windows
 
     pid = os.getpid()

@@ -1,7 +1,6 @@
 """Traces of protocols that are not ours: judged by what they register, and as far as may be where they are missing.
 
-What registers a protocol runs in a process of its own, or registers it no more in the end: Spark starts slowly, so all
-tests share one.
+What registers a protocol registers it no more in the end: processes and Spark start slowly, so all tests share one.
 """
 
 from __future__ import annotations
@@ -9,16 +8,16 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from lock_protocol import LOCK, Leave, LockRecord, Take, Written
 
 from statemachines import cli, registry
-from statemachines.trace.parquet import TraceWriter
+from statemachines.kernel import Node
+from statemachines.trace import event_row, fault_row, fingerprint, step_rows
+from statemachines.trace.parquet import Run, TraceWriter
 from statemachines_reports.judge import NEUTRAL_CHECKS
 from statemachines_reports.session import Session
 from statemachines_sim.campaign import run_row
@@ -27,46 +26,36 @@ from statemachines_sim.world import World
 
 HERE = Path(__file__).parent
 
-MAKE = """
-import json, sys
-from pathlib import Path
-from lock_protocol import LOCK, LockRecord, Leave, Take, Written
-from statemachines.kernel import Node
-from statemachines.trace import event_row, fault_row, fingerprint, step_rows
-from statemachines.trace.parquet import Run, TraceWriter
-
-out, wrong, fenced = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "fenced"
-rows = []
-node = Node(LOCK, LockRecord("a~1"), name="a~1", now_ns=0,
-            observe=lambda *step: rows.extend(step_rows(*step)))
-for now, token in enumerate((1, 2, 1 if wrong == "token" else 3)):
-    node.feed(Take("door", token), now)
-    rows.append(event_row(now, "a", "a~1", "tell", Written("door", token), machine=LOCK.full_name))
-    node.feed(Leave(), now)
-rows.append(fault_row(9, "a", "crash"))
-if wrong == "row":
-    rows[0] = (*rows[0][:8], 1, *rows[0][9:])
-tables = {"mine": fingerprint((LOCK,))}
-with TraceWriter(out, "mine") as writer:
-    writer.add(Run(500, "locks", 0, json.dumps({"fenced": fenced}), "held", "{}", json.dumps(tables)), rows)
-"""
-
-
-def python(*arguments):
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
-    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, cwd=HERE)
-
 
 def made(out, wrong="nothing", fenced="fenced"):
-    done = python("-c", MAKE, str(out), wrong, fenced)
-    assert done.returncode == 0, done.stderr
+    """A trace of the other protocol: three holders, one after another."""
+    rows = []
+    node = Node(LOCK, LockRecord("a~1"), name="a~1", now_ns=0, observe=lambda *step: rows.extend(step_rows(*step)))
+    for now, token in enumerate((1, 2, 1 if wrong == "token" else 3)):
+        node.feed(Take("door", token), now)
+        rows.append(event_row(now, "a", "a~1", "tell", Written("door", token), machine=LOCK.full_name))
+        node.feed(Leave(), now)
+    rows.append(fault_row(9, "a", "crash"))
+    if wrong == "row":
+        rows[0] = (*rows[0][:8], 1, *rows[0][9:])
+    tables = {"mine": fingerprint((LOCK,))}
+    with TraceWriter(out, "mine") as writer:
+        writer.add(
+            Run(500, "locks", 0, json.dumps({"fenced": fenced == "fenced"}), "held", "{}", json.dumps(tables)), rows
+        )
     return out
 
 
 def analyzed(trace, out, *options):
-    done = python("-m", "statemachines", "analyze", str(trace), "--out", str(out), *options)
+    """Exit code, what was said, and the summary; the protocol is registered for this one."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            code = cli.run(["analyze", str(trace), "--out", str(out), *options])
+    finally:
+        registry._REGISTERED.pop("mine", None)
     summary = json.loads((out / "summary.json").read_text()) if (out / "summary.json").exists() else None
-    return done, summary
+    return code, said.getvalue(), summary
 
 
 def checks(summary):
@@ -108,8 +97,8 @@ def without_spark(both, tmp_path_factory):
     found = {}
     for at, more in enumerate([(), ("--protocol", "lock_protocol:PROTOCOL")]):
         out = tmp_path_factory.mktemp("plain")
-        done, _ = analyzed(both, out, "--no-spark", *more)
-        found[bool(at)] = done.returncode, done.stderr, out
+        code, said, _ = analyzed(both, out, "--no-spark", *more)
+        found[bool(at)] = code, said, out
     return found
 
 
@@ -154,8 +143,8 @@ def test_two_protocols_in_one_directory_are_judged_side_by_side(judged, spark):
 
 def test_a_check_of_ones_own_finds_what_it_is_for(tmp_path):
     trace = made(tmp_path / "trace", "token")
-    done, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:PROTOCOL")
-    assert done.returncode == cli.Exit.VIOLATED
+    code, _, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:PROTOCOL")
+    assert code == cli.Exit.VIOLATED
     (found,) = (line for line in summary["findings"] if line["check"] == "fencing")
     assert (found["run"], found["promised"], found["detail"]) == (500, True, "token 1 after a newer one")
     assert checks(summary)["rows"]["held"]
@@ -163,16 +152,16 @@ def test_a_check_of_ones_own_finds_what_it_is_for(tmp_path):
 
 def test_what_a_run_does_not_promise_is_no_failure(tmp_path):
     trace = made(tmp_path / "trace", "token", "unfenced")
-    done, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:PROTOCOL")
-    assert done.returncode == cli.Exit.HELD, done.stderr
+    code, said, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:PROTOCOL")
+    assert code == cli.Exit.HELD, said
     found = checks(summary)["fencing"]
     assert (found["wrong"], found["waived"], found["verdict"]) == (0, 1, "not promised by this configuration")
 
 
 def test_a_protocol_without_a_report_has_one_all_the_same(tmp_path):
     trace = made(tmp_path / "trace", "row")
-    done, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:BARE")
-    assert done.returncode == cli.Exit.VIOLATED
+    code, _, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:BARE")
+    assert code == cli.Exit.VIOLATED
     assert list(checks(summary)) == [*NEUTRAL_CHECKS, "monitors"]
     assert checks(summary)["rows"]["wrong"] == 1
     assert summary["findings"][0]["detail"] == "lock a~1: take in free to held by row 1: no such step"
@@ -203,8 +192,8 @@ def test_what_is_wrong_besides_counts_more_than_what_is_missing(tmp_path):
     table = pq.read_table(trace / "runs-mine.parquet")
     outcome = table.column_names.index("outcome")
     pq.write_table(table.set_column(outcome, "outcome", [["fencing: broken"]]), trace / "runs-mine.parquet")
-    done, summary = analyzed(trace, tmp_path / "out", "--no-spark")
-    assert done.returncode == cli.Exit.VIOLATED
+    code, _, summary = analyzed(trace, tmp_path / "out", "--no-spark")
+    assert code == cli.Exit.VIOLATED
     assert checks(summary)["monitors"]["wrong"] == 1
 
 
@@ -213,13 +202,13 @@ def test_another_version_of_a_protocol_is_named_with_both_fingerprints(tmp_path)
     table = pq.read_table(trace / "runs-mine.parquet")
     place = table.column_names.index("fingerprints")
     pq.write_table(table.set_column(place, "fingerprints", [['{"mine": "0000"}']]), trace / "runs-mine.parquet")
-    done, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:PROTOCOL")
-    assert (done.returncode, summary) == (cli.Exit.USAGE, None)
-    assert "made with tables 0000 of mine, these are " in done.stderr
-    assert done.stderr.count("\n") <= 2
+    code, said, summary = analyzed(trace, tmp_path / "out", "--no-spark", "--protocol", "lock_protocol:PROTOCOL")
+    assert (code, summary) == (cli.Exit.USAGE, None)
+    assert "made with tables 0000 of mine, these are " in said
+    assert said.count("\n") <= 2
 
 
 def test_a_protocol_that_is_not_there_is_named(tmp_path):
-    done, _ = analyzed(tmp_path, tmp_path / "out", "--no-spark", "--protocol", "nowhere:PROTOCOL")
-    assert done.returncode == cli.Exit.USAGE
-    assert "no module 'nowhere'" in done.stderr
+    code, said, _ = analyzed(tmp_path, tmp_path / "out", "--no-spark", "--protocol", "nowhere:PROTOCOL")
+    assert code == cli.Exit.USAGE
+    assert "no module 'nowhere'" in said

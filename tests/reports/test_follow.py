@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import time
 from itertools import chain
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -15,6 +17,7 @@ import pytest
 from lock_protocol import LOCK, Leave, LockRecord, Take
 
 from statemachines.cli import Exit, run
+from statemachines.commands.following import print_batch
 from statemachines.kernel import ConfigurationError, GaplessError, Node
 from statemachines.spark.spark_settings import SparkSettings
 from statemachines.testing.spark_cluster import START_S, kill_session
@@ -34,6 +37,7 @@ from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
+PAGE = Path(__file__).parents[2] / "docs/follow.md"
 ONE_BY_ONE = SparkSettings("local[1]", {FILES_PER_BATCH: "1"})
 AT_ONCE = FollowTimes(lateness_s=0)
 
@@ -198,11 +202,15 @@ def write_run(folder, number, given):
         writer.add(run_row(scenario, outcome, number), world.rows)
 
 
-def test_a_driver_that_is_killed_goes_on_where_it_was(spark, worlds, tmp_path):
-    """One file comes before the kill; one while nobody looks; one that is wrong after that."""
+def test_a_driver_that_is_killed_goes_on_where_it_was(spark, worlds, tmp_path, capsys):
+    """One file comes before the kill; one while nobody looks; one that is wrong after that.  The driver is the command
+    of the page, and prints what that shows."""
+    (console,) = re.findall(r"```console\n\$ gapless (.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    words, *shown = console.splitlines()
     folder, out = tmp_path / "trace", tmp_path / "out"
     write_run(folder, 0, worlds[0])
-    command = [sys.executable, "-m", "statemachines", "analyze", "--follow", str(folder), "--out", str(out)]
+    places = {"out/sim": str(folder), "out/followed": str(out)}
+    command = [sys.executable, "-m", "statemachines", *(places.get(word, word) for word in words.split())]
     driver = subprocess.Popen(
         [*command, "--master", "local[1]"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
@@ -214,7 +222,8 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(spark, worlds, tmp_path):
             time.sleep(0.05)
     finally:
         kill_session(driver.pid)
-        driver.communicate()
+        said, _ = driver.communicate()
+    assert said.decode().splitlines() in ([], ["batch 0: 1 files, 0 violations"])  # it is noted before it is printed
     write_run(folder, 1, worlds[1])
     scenario, world, outcome = worlds[2]
     rows = list(world.rows)
@@ -233,6 +242,12 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(spark, worlds, tmp_path):
     assert sorted(name for batch in done.batches for name in batch.files) == [f"trace-{n}.parquet" for n in range(3)]
     assert {(one.where, one.seq) for one in seen[-1].findings if one.check == "rows"} == {("run 2", step)}
     assert count_wrong(done.batches)["rows"] == 1
+    capsys.readouterr()
+    print_batch(seen[0], json=False)
+    print_batch(seen[-1], json=False)
+    begins = [re.sub(r"\d+", "N", line).partition(" row ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert begins[:2] == [re.sub(r"\d+", "N", line) for line in shown[:2]]
+    assert "  rows: run N" in begins, "as the third line of the page, of another check"
     assert (done.is_ended, done.is_stopped, done.analysis.is_held) == (True, False, False)
     analyze(folder, tmp_path / "batch", spark=False)
     assert tables(out) == tables(tmp_path / "batch")

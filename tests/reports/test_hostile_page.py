@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from statemachines.drivers.plain_text import plain_json
+from statemachines.plain_text import plain_json
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 
 import pytest
 from long_cases import mark_long
@@ -44,10 +41,11 @@ def test_without_faults_every_message_is_delivered_exactly_once():
     assert (outcome.tally, outcome.faults) == (ALL_ONCE, {})
 
 
-def test_a_quick_resubscribe_loses_nothing_and_delivers_nothing_twice():
+@pytest.mark.parametrize("seeds", mark_long((range(2), range(2, 6)), "range(2, 6)"))
+def test_a_quick_resubscribe_loses_nothing_and_delivers_nothing_twice(seeds):
     """Ten times, 5 ms apart, under load: old borrowers finish while the next one of the same filter already reads."""
     seen = 0
-    for seed in range(6):
+    for seed in seeds:
         world = World(find_scenario("resubscribes"), seed)
         outcome = world.run()
         assert outcome.is_held, outcome
@@ -55,7 +53,7 @@ def test_a_quick_resubscribe_loses_nothing_and_delivers_nothing_twice():
         steps = [(row[3], row[5], row[7]) for row in world.rows if row[2].endswith("/borrower")]
         assert len({party for party, _, _ in steps}) >= 33, "three consumers, eleven borrowers each"
         seen += beside(steps)
-    assert seen >= 6
+    assert seen >= len(seeds)
 
 
 def beside(steps):
@@ -69,43 +67,19 @@ def beside(steps):
     return count
 
 
-def test_storm_is_a_storm():
+@pytest.mark.parametrize("seed", mark_long(range(5), "1", "2", "3"))
+def test_storm_is_a_storm(seed):
     """What the demo promises of each of its runs."""
-    for outcome in campaign(find_scenario("storm"), range(5), processes=1):
-        assert outcome.tally["delivered"] >= 2_000
-        assert sum(outcome.faults.values()) >= 10
-        assert len(outcome.faults) >= 3
+    (outcome,) = campaign(find_scenario("storm"), [seed], processes=1)
+    assert outcome.tally["delivered"] >= 2_000
+    assert sum(outcome.faults.values()) >= 10
+    assert len(outcome.faults) >= 3
 
 
 def test_the_same_seed_is_the_same_run():
     one, two = World(find_scenario("storm"), 3), World(find_scenario("storm"), 3)
     assert one.run() == two.run()
     assert one.rows == two.rows
-
-
-PROGRAM = """
-import hashlib
-from msgspec.structs import replace
-from statemachines_sim.scenario import find_scenario
-from statemachines_sim.world import World
-swarm = find_scenario("swarm")
-everything = replace(swarm, swarm=replace(swarm.swarm, share=1.0))
-for scenario in (find_scenario("storm"), everything):
-    world = World(scenario, 7, data=True)
-    world.run()
-    print(hashlib.sha256(repr(world.rows).encode()).hexdigest())
-"""
-
-
-def test_a_run_does_not_depend_on_the_hash_seed():
-    digests = set()
-    for hash_seed in ("0", "1", "4242"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
-        )
-        digests.add(done.stdout)
-    assert len(digests) == 1
 
 
 def test_monitors_and_data_do_not_change_the_run():

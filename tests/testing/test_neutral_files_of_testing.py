@@ -15,9 +15,6 @@ PROTOCOLS = tuple(one.name for one in registry.protocols())
 MACHINES = {one.full_name(machine) for one in registry.protocols() for machine in one.machines}
 ROOMS = ("statemachines/testing", "statemachines/demo", "tests/testing", "tests/demo")
 ALONE = ("statemachines/commands/demo.py", "statemachines/diagrams.py", "statemachines/show.py", "tests/clauses.py")
-HOMES = tuple(
-    {place.partition(":")[0].rpartition(".")[0] for one in registry.protocols() for place in one.machines.values()}
-)
 FILES = sorted(
     [file for room in ROOMS for file in (HOME / room).rglob("*.py") if not {*file.parts}.intersection(PROTOCOLS)]
     + [HOME / file for file in ALONE]

@@ -123,11 +123,6 @@ class _Faults:
         place = int(np.searchsorted(rows, begin))
         return place < len(rows) and int(rows[place]) < end
 
-    def has_after(self, node: int, begin: int) -> bool:
-        """Whether one hit the node after this row."""
-        rows = self._rows.get(node)
-        return rows is not None and len(rows) > 0 and int(rows[-1]) > begin
-
 
 def _is_excused(columns: Columns, sends: np.ndarray) -> np.ndarray:
     """Whether a fault hit the node of the receiver later in the run: what had come there, and waited, died with it."""

@@ -161,7 +161,9 @@ class Histories:
         before = writing.before
         for number, one in zip(numbers, handed, strict=False):
             message = one.message if puts else cells.key
-            put = Put((epoch, number), message, one.qos, row, epoch < written.epoch, one.until_ns, one.since_ns)
+            put = Put(
+                (epoch, number), message, one.qos, row, epoch < written.epoch, one.until_ns, one.since_ns, one.copies
+            )
             written.ask(put, before)
             writing.session.put(written, put)
             puts.append(put)
@@ -354,7 +356,7 @@ class Histories:
 
 
 def _handed_in(cells: Cells) -> HandedMessage:
-    return HandedMessage(cells.row, cells.key, cells.grant, cells.last, cells.first)
+    return HandedMessage(cells.row, cells.key, cells.grant, cells.last, cells.first, max(1, cells.term))
 
 
 def _is_stored(cells: Cells) -> bool:

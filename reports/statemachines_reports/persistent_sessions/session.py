@@ -29,8 +29,6 @@ class Session:
         self._begun = 0
         """The highest token of whom an owner of before has yielded to, as that one was told."""
         self._puts: dict[Kind, list[tuple[Written, Put]]] = {}
-        self._sent: dict[Kind, set[tuple[str, Position]]] = {}
-        """Of each message the rows that were sent or passed over: writer and position."""
         self._packets: dict[int, str] = {}
         self._senders: dict[tuple[str, int], int] = {}
         """(message, packet) -> the highest token under which an owner has sent it so."""
@@ -157,7 +155,7 @@ class Session:
             self._findings.look(AGED, not put.is_over(owner.committed_ns), row, late)
         committed = put.at in written.marked or written.taken.get(put.at, owner.party) != owner.party
         self._look(committed, row, f"{owner.party} sends {message}, and has not committed that it has taken it")
-        written.send(row, owner.party, put.at)
+        written.send(row, owner.party, put)
         for other in self.writers.values() if put.since_ns else ():
             if other is not written:
                 other.check_older(row, owner.party, put.since_ns, message)
@@ -178,11 +176,10 @@ class Session:
     def _next_put(self, kind: Kind) -> tuple[Written, Put] | None:
         """The row that is sent, of those of a message: the first that an owner has taken with its message.  Of others
         the message may have been deleted, because it was too old."""
-        sent = self._sent.setdefault(kind, set())
-        left = [one for one in self._puts[kind] if (one[0].writer, one[1].at) not in sent]
+        left = [one for one in self._puts[kind] if one[1].left]
         found = next((one for one in left if one[0].has_message(one[1].at)), left[0] if left else None)
         if found is not None:
-            sent.add((found[0].writer, found[1].at))
+            found[1].left -= 1
         return found
 
     # -- the end ----------------------------------------------------------------------------------------------------

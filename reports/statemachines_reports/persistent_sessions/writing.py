@@ -13,13 +13,15 @@ CALM: Final = "calm"
 
 
 class HandedMessage(NamedTuple):
-    """A message that a writer is handed, in this row; its publisher is at this node since `since_ns`."""
+    """A message that a writer is handed, in this row; its publisher is at this node since `since_ns`; it comes in
+    so many `copies`."""
 
     row: int
     message: str
     qos: int
     until_ns: int
     since_ns: int = 0
+    copies: int = 1
 
 
 class Handed(NamedTuple):

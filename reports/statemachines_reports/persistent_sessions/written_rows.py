@@ -15,12 +15,33 @@ Position = tuple[int, int]
 class Put:
     """What a writer asks to store `at` a position, in a `row` of the segment; `stale`: the epoch was known to be raised
     by then; `stored`: the row in which the writer was told that it is (-1: not so far), at `stored_ns` of the database;
-    its publisher is at this node since `since_ns` (0: unknown)."""
+    its publisher is at this node since `since_ns` (0: unknown); it comes in so many `copies`, of which so many are
+    `left`, that were neither sent nor passed over."""
 
-    __slots__ = ("at", "message", "qos", "row", "since_ns", "stale", "stored", "stored_ns", "until_ns")
+    __slots__ = (
+        "at",
+        "copies",
+        "left",
+        "message",
+        "qos",
+        "row",
+        "since_ns",
+        "stale",
+        "stored",
+        "stored_ns",
+        "until_ns",
+    )
 
     def __init__(
-        self, at: Position, message: str, qos: int, row: int, stale: bool, until_ns: int = 0, since_ns: int = 0
+        self,
+        at: Position,
+        message: str,
+        qos: int,
+        row: int,
+        stale: bool,
+        until_ns: int = 0,
+        since_ns: int = 0,
+        copies: int = 1,
     ) -> None:
         self.at = at
         self.message = message
@@ -31,6 +52,8 @@ class Put:
         self.until_ns = max(until_ns, 0)
         self.since_ns = max(since_ns, 0)
         self.stored_ns = 0
+        self.copies = max(1, copies)
+        self.left = self.copies
 
     def is_over(self, time_ns: int) -> bool:
         """At this time of the database."""
@@ -133,13 +156,15 @@ class Written:
         self._look(TWICE, at not in self.marked, row, f"{_shown(at)} is committed a second time, by {owner}")
         self.marked.setdefault(at, token)
 
-    def send(self, row: int, owner: str, at: Position) -> None:
-        """An owner sends a message to the client for the first time."""
+    def send(self, row: int, owner: str, put: Put) -> None:
+        """An owner sends a copy of a message to the client for the first time."""
+        at = put.at
         behind = f"{_shown(at)} is sent by {owner} behind {_shown(self._last_sent)}"
-        self._look(ORDER, at > self._last_sent, row, behind)
+        self._look(ORDER, at > self._last_sent or (at == self._last_sent and put.copies > 1), row, behind)
         self._last_sent = max(self._last_sent, at)
-        self.sent.add(at)
-        self.unsent.pop(at, None)
+        if not put.left:
+            self.sent.add(at)
+            self.unsent.pop(at, None)
 
     def check_older(self, row: int, owner: str, before_ns: int, what: str) -> None:
         """An owner sends a row of another writer, whose publisher may have stored something here before that time."""
@@ -152,8 +177,9 @@ class Written:
         """An owner leaves a message out, since it was over when that was to be committed."""
         what = f"{_shown(put.at)} is passed over by {owner} at {time_ns}, and is over at {put.until_ns or 'no time'}"
         self._look(AGED, put.is_over(time_ns), row, what)
-        self.aged.add(put.at)
-        self.unsent.pop(put.at, None)
+        if not put.left:
+            self.aged.add(put.at)
+            self.unsent.pop(put.at, None)
 
     def check_resumed(self, row: int, owner: str, since: int) -> None:
         """An owner comes to normal operation: what was stored before row `since`, when it loaded the state, is
@@ -174,7 +200,7 @@ class Written:
             one = self.puts.get(at)
             if one is not None and one.qos and not (at not in self.marked and one.is_over(loaded_ns)):
                 what = f"{_shown(at)} ({one.message}) was taken and never sent, {_shown(self._last_sent)} was"
-                self._look(GAP, at > self._last_sent, one.row, what)
+                self._look(GAP, at >= self._last_sent, one.row, what)
 
     def strangers(self) -> set[Position]:
         """What was taken, and no log says who stored it."""

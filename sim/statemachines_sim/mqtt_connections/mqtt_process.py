@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from statemachines.drivers.mqtt_connections.mqtt_session import FOREVER_S
 from statemachines.kernel import Event, Message, Outgoing
@@ -32,6 +35,7 @@ from statemachines.mqtt_codec import (
     encode,
 )
 from statemachines.mqtt_codec.packet import MqttVersion
+from statemachines.mqtt_codec.packet_property import NO_PROPERTIES
 from statemachines.mqtt_connections.client_packet import wrap_packet
 from statemachines.mqtt_connections.connection_record import MqttSettings
 from statemachines.mqtt_connections.session_event import MqttConnectionOver, TransportLost
@@ -60,19 +64,18 @@ if TYPE_CHECKING:
     from statemachines_sim.world import World
 
 KEEP_ALIVE_S: Final = 10
-SETTINGS: Final = MqttSettings(expiry_max_s=FOREVER_S)
-PACKET_IDS: Final = 65_535
 V5: Final = MqttVersion.V5
 
 
 class MqttProcess(ClientProcess):
-    """`end`: of its connection (None: it has none); `older`: ends of connections that it has given up, and whose node
-    does not know that yet, by name."""
+    """`version` that it speaks; `end`: of its connection (None: it has none); `older`: ends of connections that it has
+    given up, and whose node does not know that yet, by name."""
 
     own: MqttSection
 
     def __init__(self, world: World, node: str, number: int, own: MqttSection) -> None:
         super().__init__(world, node, number, own)
+        self.version = MqttVersion(own.levels[int(node.rpartition("-")[2]) % len(own.levels)])
         self.end: ConnectionEnd | None = None
         self.older: dict[str, ConnectionEnd] = {}
         self._clients: dict[str, Decoder] = {}
@@ -88,7 +91,7 @@ class MqttProcess(ClientProcess):
             self._real_network.send(node, party, to, message, now_ns)
             return
         packet: Any = message
-        for one in self._clients[party].feed(encode(packet.packet, V5)):
+        for one in self._clients[party].feed(encode(packet.packet, self.version)):
             if party == self.connection:
                 self.take_packet(one)
 
@@ -149,22 +152,26 @@ class MqttProcess(ClientProcess):
         """A connection, and CONNECT over it."""
         name, server = self.connection, self.server
         world = self.world
+        expiry_s = FOREVER_S if expiry_ms < 0 else expiry_ms // 1_000
+        settings = MqttSettings(expiry_max_s=FOREVER_S, expiry_3_s=expiry_s)
         machine = ConnectionEnd.make_machine(
-            name, SETTINGS, now_ns=self.local_now(), observe=self._observe, check=world.judging
+            name, settings, now_ns=self.local_now(), observe=self._observe, check=world.judging
         )
         self.host.add(machine)
-        self._clients[name] = Decoder(V5)
+        self._clients[name] = Decoder(self.version)
         self.end = ConnectionEnd(machine, self._feed, partial(self._bring, name, server))
-        expiry_s = FOREVER_S if expiry_ms < 0 else expiry_ms // 1_000
-        properties = PacketProperties(session_expiry=expiry_s, receive_maximum=receive_maximum)
-        self.give_packet(ConnectPacket(client, V5, clean, KEEP_ALIVE_S, properties=properties))
+        properties = NO_PROPERTIES
+        if self.version is V5:
+            properties = PacketProperties(session_expiry=expiry_s, receive_maximum=receive_maximum)
+        self.give_packet(ConnectPacket(client, self.version, clean, KEEP_ALIVE_S, properties=properties))
 
     def give_packet(self, packet: Any) -> None:
         """The client sends it."""
         end = self.end
         if end is None or not (end.is_connected or isinstance(packet, ConnectPacket)):
             return
-        (one,) = Decoder(None if isinstance(packet, ConnectPacket) else V5).feed(encode(packet, V5))
+        level = None if isinstance(packet, ConnectPacket) else self.version
+        (one,) = Decoder(level).feed(encode(packet, self.version))
         end.feed(wrap_packet(one))
 
     def _bring(self, name: str, server: str, message: Message) -> bool:
@@ -190,7 +197,14 @@ class MqttProcess(ClientProcess):
             case ConnectWanted(client, clean, expiry_ms, receive_maximum):
                 self.connect(client, clean, expiry_ms, receive_maximum)
             case _:
-                self.give_packet(pack_message(message))
+                packet = pack_message(message, self.find_packet_id(message))
+                if self.version is not V5 and isinstance(packet, DisconnectPacket | PublishPacket):
+                    packet = replace(packet, properties=NO_PROPERTIES)
+                self.give_packet(packet)
+
+    def find_packet_id(self, message: Message) -> int:
+        """Under which it is published; 0: it has none."""
+        return 0
 
     @abstractmethod
     def hear_client(self, message: Message) -> None:
@@ -208,8 +222,8 @@ class MqttProcess(ClientProcess):
         return (self.end.farewell if self.end is not None else "") or "lost"
 
 
-def pack_message(message: Message) -> Any:
-    """The packet that says it."""
+def pack_message(message: Message, packet_id: int = 0) -> Any:
+    """The packet that says it; `packet_id` of a PUBLISH."""
     match message:
         case SubscribeWanted(n, topic_filter, qos):
             return SubscribePacket(n, (TopicSubscription(topic_filter, qos),))
@@ -224,9 +238,9 @@ def pack_message(message: Message) -> Any:
             return PubrecPacket(packet)
         case Pubcomp(packet):
             return PubcompPacket(packet)
-        case PublishWanted(n, topic, payload, qos, expiry_ms):
+        case PublishWanted(_, topic, payload, qos, expiry_ms):
             expiry = PacketProperties(message_expiry=None if expiry_ms is None else -(-expiry_ms // 1_000))
-            return PublishPacket(topic, payload, qos, packet_id=n % PACKET_IDS + 1 if qos else 0, properties=expiry)
+            return PublishPacket(topic, payload, qos, packet_id=packet_id, properties=expiry)
     raise TypeError(f"no client of MQTT says {message!r}")
 
 
@@ -251,7 +265,10 @@ class MqttSubscriber(MqttProcess, SubscriberProcess):
     def take_packet(self, packet: Any) -> None:
         match packet:
             case ConnackPacket(session_present=present, reason_code=0):
+                is_clean = self._clean
                 self.hear_client(Welcome(self._welcome_session, present))
+                if is_clean and self.version is not V5:  # it ends with its connection
+                    self.watch.leaving(self, True)
             case PublishPacket():
                 (topic_filter,) = self.wanted
                 given = (packet.topic, packet.payload, topic_filter, packet.qos, packet.dup)
@@ -270,31 +287,88 @@ class MqttSubscriber(MqttProcess, SubscriberProcess):
 
 
 class MqttPublisher(MqttProcess, PublisherProcess):
-    """A publisher, which begins clean at each connection; of QoS 2 it hears when its packet id is free."""
+    """A publisher; of QoS 2 it hears when its packet id is free, and of QoS 0 nothing.  It begins clean at each
+    connection, or (`keep`) in each life.  Then a message of QoS 2 keeps its name and its packet id, and one of QoS 1 is
+    another message when it is published again."""
 
     has_session = True
 
-    def handle_open(self) -> None:
+    def __init__(self, world: World, node: str, number: int, own: MqttSection) -> None:
+        super().__init__(world, node, number, own)
         self._numbers: dict[int, int] = {}
-        self.connect(self.node, True, 0, 10)
+        """Packet id in use -> number of its message."""
+        self._names: dict[int, str] = {}
+        """Of messages of QoS 2 of this session."""
+        self._received: set[int] = set()
+        """Those of them that PUBREC has come for."""
+        self._is_known = False
+
+    def handle_open(self) -> None:
+        is_kept = self.own.keep and self._is_known
+        self.connect(self.node, not is_kept, -1 if self.own.keep else 0, 10)
 
     def say(self, message: Message) -> None:
-        if isinstance(message, PublishWanted):
-            self._numbers[message.n % PACKET_IDS + 1] = message.n
         super().say(message)
+        if isinstance(message, PublishWanted) and not message.qos:
+            self.unanswered.pop(message.n)
+
+    def find_packet_id(self, message: Message) -> int:
+        return self._id_of(message.n) if isinstance(message, PublishWanted) and message.qos else 0
+
+    def _id_of(self, number: int) -> int:
+        """The one that it has, or the lowest that is free: ids are soon used again."""
+        known = next((one for one, of in self._numbers.items() if of == number), 0)
+        packet_id = known or next(one for one in count(1) if one not in self._numbers)
+        self._numbers[packet_id] = number
+        return packet_id
 
     def take_packet(self, packet: Any) -> None:
         match packet:
-            case ConnackPacket(reason_code=0):
-                PublisherProcess.handle_open(self)
+            case ConnackPacket(session_present=present, reason_code=0):
+                self._begin(present)
             case PubackPacket() | PubrecPacket() if packet.reason_code >= 0x80:
                 self.hear_client(Refused(self._numbers[packet.packet_id], f"{packet.reason_code}"))
             case PubackPacket(packet_id=packet_id) | PubcompPacket(packet_id=packet_id):
-                self.hear_client(PublishStored(self._numbers[packet_id]))
+                number = self._numbers.pop(packet_id)
+                self.hear_client(PublishStored(number))
+                self._received.discard(number)
+                self._names.pop(number, None)
             case PubrecPacket(packet_id=packet_id):
+                self._received.add(self._numbers[packet_id])
                 self.give_packet(PubrelPacket(packet_id))
             case _:
                 super().take_packet(packet)
+
+    def _begin(self, present: bool) -> None:
+        """Everything that is not answered, in its order, again or for the first time."""
+        self.watch.check("FORGOTTEN", present or not (self.own.keep and self._is_known), f"{self.node} has no session")
+        self._is_known = True
+        if not present:
+            self._numbers.clear()
+            self._names.clear()
+            self._received.clear()
+        PublisherProcess.handle_open(self)
+
+    def _hand_over(self, number: int) -> None:
+        item, name = self.unanswered[number], self._names.get(number)
+        if name is not None:
+            watch: Any = self.watch
+            watch.observe_repeat()
+        if number in self._received:
+            self.give_packet(PubrelPacket(self._id_of(number)))
+        elif name is not None:
+            self.give_packet(PublishPacket(item.topic, name.encode(), 2, dup=True, packet_id=self._id_of(number)))
+        elif self.end is not None and self.end.is_connected:
+            if item.qos == 2 and self.own.keep:
+                self._names[number] = f"{self.connection}/2:{number}"
+            elif not item.qos:
+                self._names[number] = f"{self.connection}/0:{number}"
+            super()._hand_over(number)
+            if not item.qos:
+                del self._names[number]
+
+    def _name(self, number: int) -> str:
+        return self._names.get(number) or super()._name(number)
 
     def hear_client(self, message: Message) -> None:
         PublisherProcess.hear(self, message)

@@ -4,15 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from statemachines_sim.persistent_sessions.books import matches
 from statemachines_sim.persistent_sessions.watch import SessionWatch
 
 if TYPE_CHECKING:
+    from statemachines.persistent_sessions.client_message import Delivered
+    from statemachines_sim.judge import Judge
+    from statemachines_sim.mqtt_connections.section import MqttSection
     from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
 
 
 class MqttWatch(SessionWatch):
     """MQTT has no number of an attempt.  The CONNECT of a client that died may arrive behind that of its next life,
-    and takes the session; the client connects once more (D-654)."""
+    and takes the session; the client connects once more (D-654).  A message of QoS 0 is in no row: it comes once at
+    most, in the order of its publisher and topic, to who subscribes it."""
+
+    def __init__(self, own: MqttSection, judge: Judge) -> None:
+        super().__init__(own, judge)
+        self._counts |= {"qos_0": 0, "repeated": 0}
+        self._last: dict[tuple[str, str, str], int] = {}
+        """(client, topic, publisher) -> number of the message of QoS 0 that came last."""
+
+    def observe_repeat(self) -> None:
+        """A publisher goes on with a message of QoS 2 where it was."""
+        self._counts["repeated"] += 1
 
     def observe_end(self, client: SubscriberProcess, why: str) -> None:
         """Nothing is promised of why."""
+
+    def observe_delivery(self, client: SubscriberProcess, message: Delivered) -> None:
+        name = message.payload.decode()
+        publisher, _, number = name.rpartition(":")
+        if not publisher.endswith("/0"):
+            super().observe_delivery(client, message)
+            return
+        self._counts["qos_0"] += 1
+        topic, _ = self._handed.get(name, ("", 0))
+        is_right = topic == message.topic and matches(topic, message.filter) and not message.packet
+        self.check("STRANGER", is_right, f"{client.node} is given {name} of {message.topic}")
+        which = (client.node, topic, publisher)
+        last = self._last.get(which, 0)
+        self.check("TWICE", int(number) > last, f"{client.node} is given {name} after number {last}")
+        self._last[which] = int(number)

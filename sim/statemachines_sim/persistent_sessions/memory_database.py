@@ -73,6 +73,10 @@ class MemoryDatabase:
         """It has no such statement."""
         return None
 
+    def check_routes(self, batch: StoredBatch) -> int | None:
+        """Nor such a one."""
+        return None
+
     def last_commit_ns(self) -> int:
         """When something was committed last."""
         return self.book.read_time().time_ns

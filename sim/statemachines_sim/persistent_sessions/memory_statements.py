@@ -33,7 +33,7 @@ Tables = Mapping[str, MemoryTable]
 """By their names, all of them loaded."""
 
 LAYOUTS: Final = (
-    TableLayout("session_rows", 13, 5, message=5, is_indexed=lambda row: row[4] == UNDELIVERED),
+    TableLayout("session_rows", 14, 5, message=5, is_indexed=lambda row: row[4] == UNDELIVERED),
     TableLayout("taken", 4, 2),
     TableLayout("packets", 9, 2, message=5),
     TableLayout("queued", 7, 2, message=3),
@@ -120,7 +120,7 @@ def read_following(tables: Tables, values: Values, *, is_pending: bool = False) 
         shown: tuple[Any, ...] = (None, None, None)
         if message is not None and len(message[1]) + len(message[2]) + len(message[5] or b"") <= small:
             shown = (message[1], message[2], message[5])
-        found.append((key[2], key[3], row[5], row[6], row[7], row[12], *shown, int(message is None), row[11]))
+        found.append((key[2], key[3], row[5], row[6], row[7], row[12], *shown, int(message is None), row[11], row[13]))
     return found
 
 
@@ -136,7 +136,7 @@ def mark_rows(tables: Tables, values: Values) -> int:
             break
         if key[4] == UNDELIVERED and (*key[:4], DELIVERED) not in table.rows:
             row = table.rows[key]
-            marked.append((*key[:4], DELIVERED, *row[5:8], 0, 0, 0, values["time_ns"], row[12]))
+            marked.append((*key[:4], DELIVERED, *row[5:8], 0, 0, 0, values["time_ns"], row[12], None))
     for row in marked:
         table.put(row)
     return len(marked)
@@ -170,7 +170,7 @@ def follow_rows(tables: Tables, values: Values) -> list[TableRow]:
     rows = tables["session_rows"].rows
     place = (values["epoch"], values["number"])
     keys = (key for key in keys_of_writer(tables, values, *place) if key[4] == UNDELIVERED and key[2:4] > place)
-    return [(*key[2:4], *rows[key][5:8], rows[key][12]) for key in islice(keys, host.LOOK)]
+    return [(*key[2:4], *rows[key][5:8], *rows[key][12:]) for key in islice(keys, host.LOOK)]
 
 
 def read_place(tables: Tables, values: Values) -> list[TableRow]:

@@ -45,7 +45,7 @@ class PublisherProcess(ClientProcess):
         self._rest()
 
     def handle_open(self) -> None:
-        for number in self.unanswered:
+        for number in list(self.unanswered):
             self._hand_over(number)
         if self.own.moves_ms[1]:
             self.after(self.chance.randint(*self.own.moves_ms) * MS, partial(self._move, self.connection))

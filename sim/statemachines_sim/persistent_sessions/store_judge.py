@@ -17,7 +17,7 @@ from statemachines.persistent_sessions.collector_request import (
     Tag,
 )
 from statemachines.persistent_sessions.life_request import LeaveSession, OpenSession, SessionLeft, SessionOpen
-from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.message import Queued, unfold_row
 from statemachines.persistent_sessions.request import (
     CommitState,
     Fence,
@@ -107,8 +107,9 @@ class StoreJudge:
         book = self.sessions.get(asked.session)
         if not isinstance(answer, RowStored) or book is None or book.ended:
             return
-        for queued in asked.rows:
-            self._put_row(book, asked, queued)
+        for row in asked.rows:
+            for queued in unfold_row(row):
+                self._put_row(book, asked, queued)
 
     def _put_row(self, book: SessionBook, asked: PutRows, queued: Queued) -> None:
         self._look_at_message(queued.message)

@@ -70,6 +70,17 @@ def leave_with_will(record: Any, event: Any, now_ns: int) -> Any:
     return record, (Tell(replace(over.event, sends_will=True)),)
 
 
+def accept_without_ids(record: Any, event: Any, now_ns: int) -> Any:
+    """The packet ids that the client has not released are forgotten."""
+    return connection_actions.accept(record, replace(event, received=()), now_ns)
+
+
+def publish_twice(record: Any, event: Any, now_ns: int) -> Any:
+    """A message of QoS 0 is told twice."""
+    record, effects = connection_actions.publish_once(record, event, now_ns)
+    return record, (effects[0], *effects)
+
+
 def stay_when_taken(row: AnyRow) -> list[AnyRow]:
     """Another connection takes the session, and this one goes on."""
     if not isinstance(row, Row) or row.on is not MqttSessionTaken or action_of(row) != "close_taken":
@@ -95,6 +106,10 @@ BUGS = (
         change_rows(M, "complete", do=keep_earlier_ids)),
     Bug("refusal-is-said", "3.1.1 gets an acknowledgement with a reason code", "MQ-27", "the version",
         drop_row("close_refused")),
+    Bug("received-forgotten", "a connection does not know the packet ids of the one before", "MQ-31", "the ids in use",
+        change_rows(M, "accept", do=accept_without_ids)),
+    Bug("qos-0-twice", "a message of QoS 0 is told twice", "MQ-24", "the message",
+        change_rows(M, "publish_once", do=publish_twice)),
     Bug("leaves-with-will", "the will of a client that leaves in peace is sent", "MQ-52", "the reason code",
         change_rows(M, "leave", do=leave_with_will)),
 )  # fmt: skip

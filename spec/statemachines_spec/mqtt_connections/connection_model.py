@@ -102,7 +102,7 @@ def _refuse_first(event: Event, settings: MqttSettings) -> ConnectionEnd | None:
         case c.ConnectMessage(packet) if packet.properties.authentication_method is not None:
             return ConnectionEnd("connack", 0x8C)
         case c.ConnectMessage(packet) if packet.will and packet.will.retain and not settings.retain_available:
-            return ConnectionEnd("connack", 3 if packet.version is V3 else 0x9A)
+            return SILENT if packet.version is V3 else ConnectionEnd("connack", 0x9A)
         case c.ConnectMessage(packet) if packet.will and 0 < settings.max_payload < len(packet.will.payload):
             return ConnectionEnd("connack", 5 if packet.version is V3 else 0x95)
         case c.ConnectMessage():
@@ -127,7 +127,7 @@ def _refuse_session(model: ConnectionModel, event: Event) -> ConnectionEnd | Non
         case _:
             return None
     if model.version is V3:
-        code = {0x87: 5}.get(code, 3)
+        return ConnectionEnd("connack", 5) if code == 0x87 else SILENT
     return ConnectionEnd("connack", code)
 
 

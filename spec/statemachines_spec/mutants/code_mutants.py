@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -73,11 +72,6 @@ def code_mutants(reach: Reach) -> Iterator[Mutant]:
             if key not in seen and place not in defaults:  # which were evaluated once, and are no part of its code
                 seen.add(key)
                 yield _mutant(function, file, node, number, place, change)
-
-
-def code_count(mutants: list[Mutant]) -> Counter[str]:
-    """How many of each kind."""
-    return Counter(one.kind for one in mutants)
 
 
 def _mutant(

@@ -23,7 +23,7 @@ from statemachines.persistent_sessions.delivery_record import Change
 from statemachines.persistent_sessions.in_flight import IN_FLIGHT, Resend
 from statemachines.persistent_sessions.in_flight_record import DONE as SETTLED
 from statemachines.persistent_sessions.in_flight_record import SENT
-from statemachines.persistent_sessions.message import Live, Pubrec, Pubrel, is_over
+from statemachines.persistent_sessions.message import Live, Pubrec, Pubrel, is_over, unfold_row
 from statemachines.persistent_sessions.request import (
     DATABASE,
     MarkDelivered,
@@ -444,6 +444,8 @@ BUGS = (
         on(P, Resend, SENT, to=SETTLED, when=lambda record, event: is_over(record.queued, event.time_ns))),
     Bug("expiry-not-kept", "a writer forgets when a message is over", "PS-211", "its moment",
         wrap_call(writer_actions, "number_rows", without_until)),
+    Bug("first-copy-alone", "of a row the copy of its first filter is taken alone", "PS-550", "the other copies",
+        replace_call(delivery_actions, "unfold_row", lambda row: unfold_row(row)[:1])),
     Bug("positions-not-kept", "the state does not hold up to where it has taken", "PS-42", "the last number",
         wrap_call(delivery_actions, "take_rows", positions_not_kept)),
     Bug("taken-meanwhile-lost", "what is taken while a commit is open is forgotten", "PS-43", "the inbox",

@@ -26,12 +26,13 @@ from statemachines.persistent_sessions.message import (
     Pubrel,
     Queued,
     Written,
+    unfold_row,
 )
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.writer_record import RangeWritten
 from statemachines_spec.explorer.actor import Envelope, Observer, Reaction, Restart, Watch
 from statemachines_spec.explorer.property import View
-from statemachines_spec.persistent_sessions.database import DatabaseLocal
+from statemachines_spec.persistent_sessions.database import DatabaseLocal, StoredRows
 from statemachines_spec.persistent_sessions.publisher import PUBLISHER
 
 CLIENT = "client"
@@ -219,13 +220,14 @@ class Client(Observer):
     # -- the judge ----------------------------------------------------------------------------------------------
 
     def _judged(self, local: ClientLocal, event: Publish) -> ClientLocal:
-        at = next((at for at, stored in enumerate(local.stored) if event.message in stored), -1)
+        name = name_copy(event)
+        at = next((at for at, stored in enumerate(local.stored) if name in stored), -1)
         if at < 0:
             return _broken(local, SessionViolation.STRANGER)
         if event.qos == 2 and event.packet in local.open:
             return local if event.dup else _broken(local, SessionViolation.TWICE)
-        place, got = local.stored[at].index(event.message), local.got[at]
-        if event.qos and (event.message, event.packet) not in local.committed:
+        place, got = local.stored[at].index(name), local.got[at]
+        if event.qos and (name, event.packet) not in local.committed:
             local = _broken(local, SessionViolation.UNCOMMITTED)
         if event.message in local.over:
             return _broken(local, SessionViolation.AGED)
@@ -305,9 +307,19 @@ def _first_run(due: tuple[Puback | Pubrec | Pubcomp, ...]) -> tuple[Puback | Pub
 
 
 def _held(local: DatabaseLocal) -> Changed:
-    stored = tuple(tuple(one.queued.message for one in shelf.entries if one.queued) for shelf in local.shelves)
+    stored = tuple(tuple(map(name_copy, list_copies(shelf))) for shelf in local.shelves)
     packets = local.state.packets.values()
-    return Changed(stored, tuple(sorted((one.queued.message, one.packet) for one in packets)))
+    return Changed(stored, tuple(sorted((name_copy(one.queued), one.packet) for one in packets)))
+
+
+def list_copies(shelf: StoredRows) -> list[Queued]:
+    """What must come of its rows, in this order."""
+    return [copy for one in shelf.entries if one.queued for copy in unfold_row(one.queued)]
+
+
+def name_copy(copy: Queued | Publish) -> str:
+    """One copy of a message; the first is named as the message."""
+    return copy.message if copy.filter in ("", "t") else f"{copy.message} by {copy.filter}"
 
 
 def _in_flight(local: DatabaseLocal) -> set[str]:

@@ -43,8 +43,10 @@ class Publisher(Actor):
         together: bool = False,
         qos: int = 1,
         untils: Mapping[str, int] | None = None,
+        filters: int = 1,
     ) -> None:
         super().__init__(PUBLISHER)
+        self.more = tuple(f"t{n}" for n in range(2, filters + 1))
         self.messages = messages
         self.jumbled = jumbled
         self.together = together
@@ -68,7 +70,7 @@ class Publisher(Actor):
         if isinstance(event, Written):
             return Reaction(local)
         messages = (event.message, event.also) if event.also else (event.message,)
-        hands = tuple(Hand(one, "t", self.qos, self.untils.get(one, 0)) for one in messages)
+        hands = tuple(Hand(one, "t", self.qos, self.untils.get(one, 0), more=self.more) for one in messages)
         call = Envelope(self.name, event.writer, HandRange(hands) if event.also else hands[0])
         return Reaction(replace(local, handed=tuple(sorted((*local.handed, *messages)))), (), (call,))
 

@@ -63,7 +63,7 @@ class SessionSetting(msgspec.Struct, frozen=True, kw_only=True):
     writer is over (0: never), in turn; the clock of the database goes on until all are.  `range_max` rows of a writer
     are stored in one request.  `course`: one publisher sends to these writers, by their places, one message after the
     other, each when the one before it is answered, or its writer has died.  `opens`: rows have their number before they
-    are committed.
+    are committed.  Each message matches so many `filters` of the session.
     """
 
     messages: tuple[int, ...] = (2, 1)
@@ -103,6 +103,7 @@ class SessionSetting(msgspec.Struct, frozen=True, kw_only=True):
     beside: bool = False
     course: tuple[int, ...] = ()
     opens: bool = False
+    filters: int = 1
 
     @property
     def writers(self) -> tuple[str, ...]:
@@ -186,6 +187,20 @@ SYSTEMS: dict[str, tuple[str, SessionSetting]] = {
     "range-and-fence": (
         "the same, and the writer is fenced: what it has asked for is stored anew, all of it",
         SessionSetting(messages=(3,), range_max=2, lag=0, unclear=1, silences=1, markers=2, slow=(PutRows, ReadRow)),
+    ),
+    "overlapping": (
+        "a message matches two filters and is one row: its owner dies between the copies, its writer amid the row",
+        SessionSetting(
+            messages=(2,),
+            filters=2,
+            lag=0,
+            window=1,
+            later=True,
+            owner_lives=2,
+            writer_lives=2,
+            markers=2,
+            slow=(CommitState, PutRows),
+        ),
     ),
     "buffer": (
         "no more than one live message may be kept",
@@ -427,7 +442,14 @@ def build(
     publisher = (
         MovingPublisher(course)
         if course
-        else Publisher(ids, jumbled=setting.jumbled, together=setting.together, qos=setting.qos, untils=untils)
+        else Publisher(
+            ids,
+            jumbled=setting.jumbled,
+            together=setting.together,
+            qos=setting.qos,
+            untils=untils,
+            filters=setting.filters,
+        )
     )
     return System(
         name,

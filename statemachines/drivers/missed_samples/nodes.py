@@ -1,4 +1,7 @@
-"""The roles of `gapless node` over zenoh: a router, a cache, a publisher that reads lines, a subscriber that prints."""
+"""The roles of `gapless node` over zenoh: a router, a cache, a publisher that reads lines, a subscriber that prints.
+
+A role imports its machines and zenoh when it runs: its help needs neither.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +13,21 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import zenoh
 
 from statemachines.drivers import options
-from statemachines.drivers.lives import begin_life
-from statemachines.drivers.missed_samples.cache import declare_reliability_cache
-from statemachines.drivers.missed_samples.publisher import PROTOCOL, declare_reliable_publisher
-from statemachines.drivers.missed_samples.received_sample import ReceivedSample
-from statemachines.drivers.missed_samples.session import zenoh_session
-from statemachines.drivers.missed_samples.subscriber import declare_reliable_subscriber
-from statemachines.drivers.plain_text import plain_json
 from statemachines.drivers.signals import run_until_signal
 from statemachines.missed_samples.keys import BadKey, check_expression, check_key
-from statemachines.missed_samples.message import Missed
 from statemachines.missed_samples.publisher import Beats
-from statemachines.missed_samples.recovery import Recovery
-from statemachines.missed_samples.subscriber_record import History
+from statemachines.plain_text import plain_json
 
+if TYPE_CHECKING:
+    from statemachines.drivers.missed_samples.received_sample import ReceivedSample
+    from statemachines.missed_samples.message import Missed
+
+PROTOCOL = "missed_samples"
 LINES_MAX = 1_000
 ROUTER = "tcp/127.0.0.1:7447"
 
@@ -97,6 +95,7 @@ Depth = Annotated[int, typer.Option(min=1, help="So many samples are kept of eac
 
 def router(listen: ListenAt = None, connect: ConnectTo = None) -> None:
     """Run a router of zenoh, until a signal: other sessions connect to it, and it passes on what they say."""
+    from statemachines.drivers.missed_samples.session import zenoh_session
 
     async def work() -> None:
         where = listen or [ROUTER]
@@ -123,6 +122,8 @@ def cache(
 
     It answers for publishers that are dead or out of reach, too.  Its counts are printed at the end.
     """
+    from statemachines.drivers.lives import begin_life
+    from statemachines.drivers.missed_samples.cache import declare_reliability_cache
 
     async def work() -> None:
         with closing(begin_life(name, state, trace, number, PROTOCOL)) as life:
@@ -164,6 +165,9 @@ def publisher(
     Each start is another publisher, unless --source and --next say which it goes on as.  A signal before the input has
     ended ends it with the exit code 130; how many lines were published is printed.
     """
+    from statemachines.drivers.lives import begin_life
+    from statemachines.drivers.missed_samples.publisher import declare_reliable_publisher
+
     published, ended = 0, False
 
     async def work() -> None:
@@ -210,6 +214,10 @@ def subscriber(
 
     It asks the caches for what it has missed: those of publishers of ours or of zenoh's, and caches of their own.
     """
+    from statemachines.drivers.lives import begin_life
+    from statemachines.drivers.missed_samples.subscriber import declare_reliable_subscriber
+    from statemachines.missed_samples.recovery import Recovery
+    from statemachines.missed_samples.subscriber_record import History
 
     async def work() -> None:
         with closing(begin_life(name, state, trace, number, PROTOCOL)) as life:
@@ -238,6 +246,8 @@ def _run(work: Coroutine[Any, Any, None], unfinished: Callable[[], str] = lambda
 
 
 def _session(mode: Mode | None, listen: list[str] | None, connect: list[str] | None) -> Any:
+    from statemachines.drivers.missed_samples.session import zenoh_session
+
     mode = mode or (Mode.PEER if listen else Mode.CLIENT)
     return zenoh_session(mode.value, listen=listen or [], connect=connect or ([] if listen else [ROUTER]))
 
@@ -267,6 +277,8 @@ async def _lines(path: Path) -> AsyncIterator[bytes]:
 
 
 def _print_sample(sample: ReceivedSample) -> None:
+    import zenoh
+
     line: dict[str, Any] = {"key": sample.key_expr, "from": sample.source, "number": sample.number}
     if sample.kind == zenoh.SampleKind.DELETE:
         line["deleted"] = True

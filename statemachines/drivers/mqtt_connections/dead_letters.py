@@ -50,4 +50,4 @@ class DeadLetters:
         stream = f"/{message.topic}"
         letter = DeadLetter(group, topic_filter, stream, UNKNOWN_OFFSET, 1, f"refused with 0x{reason_code:02X}")
         head = add_headers(message.head, letter.as_headers())
-        self._node.reception.append(Payload(self._topic, message.payload, head), take)
+        self._node.reception.messages.append(Payload(self._topic, message.payload, head), take)

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from statemachines.drivers.message_head import (
-    HEAD_MAX,
     HEADERS_MAX,
     NAME_MAX,
     Header,
@@ -19,7 +18,7 @@ from statemachines.drivers.message_head import (
     decode_head,
     encode_head,
 )
-from statemachines.drivers.persistent_sessions.front_message import FROM_STORE
+from statemachines.drivers.persistent_sessions.front_message import FROM_STORE, PUBLISHER
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec import PacketError, PublishPacket
 from statemachines.mqtt_codec.byte_field import ByteReader
@@ -38,9 +37,7 @@ PROPERTIES: Final = "mqtt.properties"
 """The header of all properties that are no headers."""
 RETAIN: Final = "mqtt.retain"
 """The header of a message that was published to be retained."""
-OURS: Final = frozenset((PROPERTIES, RETAIN, FROM_STORE))
-RESERVED: Final = 64
-"""Bytes of a head that are kept free for the mark of a retained message."""
+OURS: Final = frozenset((PROPERTIES, RETAIN, FROM_STORE, PUBLISHER))
 
 
 class SubscriptionOptions(NamedTuple):
@@ -84,10 +81,7 @@ def write_head(packet: PublishPacket) -> bytes:
             headers.append((PROPERTIES, write_properties(properties, PacketType.PUBLISH)))
     if packet.retain:
         headers.append((RETAIN, b""))
-    head = encode_head(MessageHead(tuple(headers))) or b""
-    if len(head) > HEAD_MAX - RESERVED:
-        raise ConfigurationError("properties", f"{len(head)} bytes", f"at most {HEAD_MAX - RESERVED} are kept")
-    return head
+    return encode_head(MessageHead(tuple(headers))) or b""
 
 
 def write_will_head(will: WillMessage) -> bytes:

@@ -7,6 +7,7 @@ and requests, until the node has answered them.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -24,6 +25,7 @@ from statemachines.drivers.mqtt_connections.message_properties import (
     write_will_head,
 )
 from statemachines.drivers.password_file import PasswordFile
+from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.front_message import (
     FRONT_INSTANCE,
     FrontConnect,
@@ -38,9 +40,9 @@ from statemachines.drivers.persistent_sessions.front_message import (
     WillDropped,
 )
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
+from statemachines.drivers.persistent_sessions.publish_requests import NO_RETAINED
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
-from statemachines.drivers.persistent_sessions.session_server import NO_RETAINED, NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
 from statemachines.kernel import ConfigurationError, Event, Message
 from statemachines.mqtt_codec.codec_error import ProtocolViolation, ReasonCode
@@ -85,6 +87,15 @@ REFUSALS: Final = {
     "no_store": (ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_SHUTTING_DOWN),
 }
 """Why a session ends -> what CONNACK says, and DISCONNECT.  Any other is 0x88 and 0x80."""
+
+NO_CLIENT_ID: Final = {
+    MqttVersion.V3_1_1: ReasonCode.CLIENT_ID_INVALID,
+    MqttVersion.V5: ReasonCode.UNSPECIFIED_ERROR,
+}
+"""How an empty client id is refused: MQTT 5 leaves the code free (3.1.3.1), and mosquitto says this one."""
+
+BRIDGE_STATE: Final = re.compile(r"\$SYS/broker/connection/[^/]+/state")
+"""Where a bridge of mosquitto tells whether it is connected."""
 
 TOO_LARGE: Final = ReasonCode.PACKET_TOO_LARGE
 
@@ -207,13 +218,19 @@ class MqttSession:
     # -- the session ----------------------------------------------------------------------------------------------
 
     def _open(self, event: s.SessionWanted) -> None:
-        if self._allows_anonymous and (event.user_name is None or self._users is None):
+        record = self._stream.record
+        if not event.client_id and not record.settings.assigns_client_ids:
+            self._stream.feed(s.SessionRefused(NO_CLIENT_ID[record.version]))
+        elif self._allows_anonymous and (event.user_name is None or self._users is None):
             self._connect(event)
         else:
             self._task = asyncio.ensure_future(self._check_user(event))
 
     async def _check_user(self, event: s.SessionWanted) -> None:
-        """A wrong password is answered late: nobody tries many."""
+        """A wrong password is answered late: nobody tries many.  One that is not verified is not wrong (MQ-174)."""
+        if self._users is not None and self._users.is_busy:
+            await self._refuse_late(ReasonCode.SERVER_UNAVAILABLE)
+            return
         if self._users is not None and await self._users.check_password(event.user_name, event.password):
             self._connect(event)
             return
@@ -234,7 +251,7 @@ class MqttSession:
         if self._takeovers.is_reached(self._client_id, steady_ns()):
             self._task = asyncio.ensure_future(self._refuse_late(ReasonCode.QUOTA_EXCEEDED))
             return
-        if event.will is not None and not is_topic(event.will.topic):
+        if event.will is not None and (not is_topic(event.will.topic) or is_server_topic(event.will.topic)):
             self._stream.feed(s.SessionRefused(ReasonCode.TOPIC_NAME_INVALID))
             return
         names = frozenset() if event.user_name is None or self._users is None else frozenset({event.user_name})
@@ -292,9 +309,11 @@ class MqttSession:
     def _publish(self, event: s.MessagePublished) -> None:
         packet = event.packet
         if not is_topic(packet.topic):
-            self._answer_publish(packet.packet_id, ReasonCode.TOPIC_NAME_INVALID)
+            is_share = packet.topic.startswith("$share/")
+            code = ReasonCode.NOT_AUTHORIZED if is_share else ReasonCode.TOPIC_NAME_INVALID
+            self._answer_publish(packet.packet_id, code)
             return
-        if packet.topic.startswith("$SYS/"):  # it is the server's; 3.1.1 acknowledges what it does not take (3.3.5)
+        if is_server_topic(packet.topic):  # 3.1.1 acknowledges what it does not take (3.3.5)
             is_5 = self._stream.record.version is MqttVersion.V5
             self._answer_publish(packet.packet_id, ReasonCode.NOT_AUTHORIZED if is_5 else ReasonCode.SUCCESS)
             return
@@ -516,6 +535,11 @@ def is_topic(topic: str) -> bool:
     except ConfigurationError:
         return False
     return True
+
+
+def is_server_topic(topic: str) -> bool:
+    """Whether clients do not publish there (4.7.2)."""
+    return topic.startswith("$SYS/") and BRIDGE_STATE.fullmatch(topic) is None
 
 
 def build_will(will: WillMessage, identity: Identity) -> SessionWill:

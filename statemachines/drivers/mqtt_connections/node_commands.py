@@ -111,6 +111,10 @@ def mqtt(
     connect_timeout: Annotated[
         int, typer.Option("--connect-timeout-s", min=1, max=3_600, help="A connection must be accepted within it.")
     ] = 10,
+    assigns_client_ids: Annotated[
+        bool,
+        typer.Option("--client-ids/--no-client-ids", help="Clients with an empty id get one; else they are refused."),
+    ] = True,
     lease: Lease = 5_000,
     look: Look = 1_000,
     marker: Marker = 3_000,
@@ -193,6 +197,7 @@ def mqtt(
             expiry_max_s=expiry_max,
             expiry_3_s=expiry_3,
             connect_timeout_s=connect_timeout,
+            assigns_client_ids=assigns_client_ids,
         ),
         users=known,
         tls=credentials.listening(),

@@ -27,5 +27,5 @@ def abandon(sql: Sql, session: bytes) -> None:
     sql.run(
         PUT_ROW,
         session=session, writer=b"", epoch=0, number=0, tag=ABANDONED, message=b"", filter=b"", qos=0, token=0, n=0,
-        k=0, time_ns=sql.now_ns, until_ns=0,
+        k=0, time_ns=sql.now_ns, until_ns=0, more=b"",
     )  # fmt: skip

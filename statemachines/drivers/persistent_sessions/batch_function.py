@@ -13,7 +13,7 @@ from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
 
 NULL: Final = struct.pack("!i", -1)
 HEAD: Final = struct.Struct("!iiIii")
-NUMBER: Final = struct.Struct("!iq")
+LENGTH: Final = struct.Struct("!i")
 
 
 class Column(list[Any]):
@@ -37,7 +37,7 @@ class ByteDumper(Dumper):
     def dump(self, obj: Column) -> bytes:
         parts = [HEAD.pack(1, 1, 17, len(obj), 1)]
         for one in obj:
-            parts += (NULL,) if one is None else (struct.pack("!i", len(one)), one)
+            parts += (NULL,) if one is None else (LENGTH.pack(len(one)), one)
         return b"".join(parts)
 
 
@@ -48,7 +48,9 @@ class NumberDumper(Dumper):
     oid = 1016  # bigint[]
 
     def dump(self, obj: Column) -> bytes:
-        return b"".join((HEAD.pack(1, 0, 20, len(obj), 1), *(NUMBER.pack(8, one) for one in obj)))
+        values = [8] * (2 * len(obj))
+        values[1::2] = obj
+        return HEAD.pack(1, 0, 20, len(obj), 1) + struct.pack("!" + "iq" * len(obj), *values)
 
 
 psycopg.adapters.register_dumper(ByteColumn, ByteDumper)
@@ -57,15 +59,15 @@ psycopg.adapters.register_dumper(NumberColumn, NumberDumper)
 
 def list_values(batch: StoredBatch) -> tuple[Any, ...]:
     """The arguments of the function, behind the clock."""
-    messages, ranges, rows = (list(zip(*found, strict=True)) for found in (batch.messages, batch.ranges, batch.rows))
+    messages, ranges, hands = (list(zip(*found, strict=True)) for found in (batch.messages, batch.ranges, batch.hands))
     ids, topics, payloads, qualities, heads = messages or [()] * 5
-    sessions, epochs, firsts, lasts = ranges or [()] * 4
-    row_sessions, row_epochs, numbers, row_messages, filters, row_qualities, untils = rows or [()] * 7
+    sessions, epochs, firsts, lasts, kinds = ranges or [()] * 5
+    hand_kinds, places, of_messages, filters, hand_qualities, untils, mores = hands or [()] * 7
     return (
         batch.identity, batch.node, batch.life, batch.batch, batch.routes,
         ByteColumn(ids), ByteColumn(topics), ByteColumn(payloads), NumberColumn(qualities), ByteColumn(heads),
         ByteColumn(batch.needed),
-        ByteColumn(sessions), NumberColumn(epochs), NumberColumn(firsts), NumberColumn(lasts),
-        ByteColumn(row_sessions), NumberColumn(row_epochs), NumberColumn(numbers), ByteColumn(row_messages),
-        ByteColumn(filters), NumberColumn(row_qualities), NumberColumn(untils), batch.is_ahead,
+        ByteColumn(sessions), NumberColumn(epochs), NumberColumn(firsts), NumberColumn(lasts), NumberColumn(kinds),
+        NumberColumn(hand_kinds), NumberColumn(places), ByteColumn(of_messages), ByteColumn(filters),
+        NumberColumn(hand_qualities), NumberColumn(untils), ByteColumn(mores),
     )  # fmt: skip

@@ -10,13 +10,18 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
+import msgspec
+
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.lazy_queue import LazyQueue
 from statemachines.drivers.permission_file import Action
+from statemachines.drivers.persistent_sessions.front_message import RetainedPublisher
 
 ALLOWED_MAX: Final = 1_000
 """What is remembered as allowed, of one client."""
+
+NOT_ALLOWED: Final = "is not allowed: no permission of this client covers it"
 
 Act = Callable[[], None]
 
@@ -59,6 +64,13 @@ class ClientRights:
     def is_limited(self) -> bool:
         """Whether anything of it may be refused, beside its client id."""
         return self._identity is not None and not self._authority.is_open
+
+    @property
+    def publisher(self) -> bytes:
+        """Who publishes what it publishes, for a retained message (empty: nothing of it may be refused)."""
+        if self._identity is None or not self.is_limited:
+            return b""
+        return msgspec.json.encode(RetainedPublisher(self._identity, self.client))
 
     @property
     def wishes(self) -> int:

@@ -22,6 +22,12 @@ from statemachines.persistent_sessions.client_message import (
 FROM_STORE: Final = "mqtt.retained"
 """The header of a message that a subscriber gets since it was retained."""
 
+PUBLISHER: Final = "mqtt.publisher"
+"""The header of a retained message that says who published it (`RetainedPublisher`)."""
+
+PUBLISHER_BYTES_MAX: Final = 4_096
+"""Of that header; a message with a longer one is not retained."""
+
 
 FRONT_INSTANCE: Final = "front:"
 """How the instance of a client begins that connects by a front."""
@@ -47,6 +53,13 @@ class SessionWill(msgspec.Struct, frozen=True, gc=False):
     head: bytes
     delay_ms: int
     identity: Identity
+
+
+class RetainedPublisher(msgspec.Struct, frozen=True, gc=False):
+    """Who published a retained message, where permissions are limited."""
+
+    identity: Identity
+    client: str
 
 
 class FrontConnect(ConnectWanted, frozen=True, gc=False):

@@ -32,13 +32,14 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
-from statemachines.drivers.persistent_sessions.session_server import SessionServer, Unstored
+from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.shared_message_codec import (
     SharedOrigin,
     SharedTerms,
     name_group,
     split_terms,
 )
+from statemachines.drivers.persistent_sessions.unstored_messages import Unstored
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.persistent_sessions.backlog import Place, backlog_of, is_taken
@@ -388,7 +389,7 @@ class GroupMembership:
 
     async def _store(self, carrying: Carrying, piece: Batch) -> bool:
         """As rows of the session; returns when they are there."""
-        found = [(self._reception.new_message(), *one) for one in self._split(carrying, piece)]
+        found = [(self._reception.messages.new_message(), *one) for one in self._split(carrying, piece)]
         messages = tuple((message, payload) for message, payload, _, _ in found)
         qos = await self._desk.ask(PutCarried(carrying.session, carrying.token, carrying.filter, messages))
         if qos is None:
@@ -405,7 +406,7 @@ class GroupMembership:
         for message, payload, terms, origin in found:
             handed = [Handed(carrying.session, carrying.filter, min(qos, terms.qos), terms.until_ns)]
             unstored = Unstored(payload, partial(stored, message), origin=origin)
-            self._reception.hand(message, unstored, handed)
+            self._reception.messages.hand(message, unstored, handed)
         if messages:
             await all_stored.wait()
         self.carried += len(messages)

@@ -99,6 +99,8 @@ class PutMessage(HostRequest, frozen=True):
     """(session, filter): subscriptions that do not get it."""
     will: str = ""
     """It is the will of this connection, which is deleted ("": none).  Answered with None: somebody has sent it."""
+    publisher: bytes = b""
+    """Of a message to be retained: who publishes it, as JSON of `RetainedPublisher` (empty: anybody may)."""
     is_appended: bool = False
     """Append it to the stream of its topic, whether or not a group is there for it."""
 
@@ -111,6 +113,11 @@ class PutMessage(HostRequest, frozen=True):
     def is_once(self) -> bool:
         """It comes to each subscription once."""
         return self.packet is not None or bool(self.will)
+
+    @property
+    def has_rows_alone(self) -> bool:
+        """Where there are no groups, nothing is kept of it but rows of sessions, which come in a later request."""
+        return not (self.retain or self.will or self.is_appended) and self.packet is None
 
 
 class OpenWithWill(HostRequest, frozen=True):

@@ -106,7 +106,7 @@ THERE: Final = "SELECT id FROM @messages WHERE id IN ({keys})"
 ROUTES: Final = "SELECT routes, forgotten FROM @store"
 MESSAGES: Final = "SELECT id, topic, payload, head FROM @messages WHERE id IN ({keys})"
 FOLLOW: Final = (
-    "SELECT epoch, number, message, filter, qos, until_ns FROM @session_rows"
+    "SELECT epoch, number, message, filter, qos, until_ns, more FROM @session_rows"
     f" WHERE session = :session AND writer = :writer AND tag = {UNDELIVERED} AND (epoch, number) > (:epoch, :number)"
     f" ORDER BY epoch, number LIMIT {LOOK}"
 )
@@ -250,7 +250,7 @@ class HostRequests:
         sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
         found = [(one, self._find_routes(sql, one, sharing)) for one in messages]
         stored = [(one, its) for one, its in found if isinstance(its, tuple) and is_for_session(its)]
-        put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one, _ in stored])
+        store_messages(sql, [one for one, _ in stored])
         put_fan_out(sql, [(one, of_sessions(its)) for one, its in stored if one.is_once])
         if sharing is not None:
             sharing.write()
@@ -391,7 +391,7 @@ class HostRequests:
             session=session, node=node,
         )  # fmt: skip
         rows = tuple(
-            (writer, row[0], to_queued(row))
+            (writer, row[0], to_queued(row, more=row[6]))
             for writer, epoch, number in watched.followed
             for row in sql.all(FOLLOW, session=session, writer=writer.encode(), epoch=epoch, number=number)
         )
@@ -420,6 +420,11 @@ def put_missing(sql: Sql, payloads: Mapping[str, Payload], qos: Mapping[str, int
     """Store those of these messages that are not there; the others are not sent to the database again."""
     there = {message.decode() for (message,) in all_of(sql, THERE, [one.encode() for one in payloads])}
     put_messages(sql, [(one, payload, qos[one]) for one, payload in payloads.items() if one not in there])
+
+
+def store_messages(sql: Sql, messages: Sequence[PutMessage]) -> None:
+    """Those that are not there."""
+    put_messages(sql, [(one.id, Payload(one.topic, one.payload, one.head), one.qos) for one in messages])
 
 
 def put_messages(sql: Sql, messages: Sequence[tuple[str, Payload, int]]) -> None:

@@ -67,8 +67,12 @@ def end_superseded(sql: Sql, client: bytes) -> None:
     """The connection of the client ends here, also if nobody opens its session: its will is due after its delay."""
     before = session_of(sql, client)
     if before is not None:
-        is_there = before.connection and not has_ended(sql, before.connection)
-        end_wills(sql, before.session, before.expiry_ms, sql.now_ns if is_there else before.seen_ns)
+        end_wills(sql, before.session, before.expiry_ms, sql.now_ns if is_connected(sql, before) else before.seen_ns)
+
+
+def is_connected(sql: Sql, found: SessionRow) -> bool:
+    """Whether its connection has not ended, as far as the store knows."""
+    return bool(found.connection) and not has_ended(sql, found.connection)
 
 
 def _is_held(sql: Sql, holder: bytes, until_ns: int, asker: bytes) -> bool:
@@ -115,10 +119,10 @@ def open_session(sql: Sql, asked: OpenSession) -> Answer:
             return StoreFull(kept)
     if before is None or before.session != session:
         sql.run("UPDATE @store SET sessions = sessions + 1")
+    if before is not None and (before.session == session or not is_connected(sql, before)):
+        settle_wills(sql, before.session)
     if before is not None and before.session != session:
         abandon(sql, before.session)
-    elif before is not None:
-        settle_wills(sql, session)
     sql.run(
         PUT_SESSION,
         session=session, client=client, token=asked.token, connection=asked.owner.encode(), nobody=b"",

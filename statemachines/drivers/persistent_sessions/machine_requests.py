@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.host_request import Page, ReadPage
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
-from statemachines.drivers.persistent_sessions.row_products import PUT_ROW
+from statemachines.drivers.persistent_sessions.row_products import PUT_ROW, decode_more
 from statemachines.drivers.persistent_sessions.row_ranges import LEAVE_EPOCHS, put_ranges
 from statemachines.drivers.persistent_sessions.session_row import session_of
 from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
@@ -60,7 +60,7 @@ READS: Final = (ReadPending, ReadRow, FindOwner, ConfirmRows)
 
 MARK: Final = (
     f"INSERT INTO @session_rows SELECT session, writer, epoch, number, {DELIVERED}, message, filter, qos, 0, 0, 0,"
-    " :time_ns, until_ns FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
+    " :time_ns, until_ns, NULL FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch"
     f" AND number BETWEEN :first AND :last AND tag = {UNDELIVERED} ON CONFLICT DO NOTHING"
 )
 # A payload that is too large is left where it is: the database need not even look at it.
@@ -70,13 +70,14 @@ SMALL: Final = (
 ROWS: Final = (
     "SELECT found.epoch, found.number, found.message, found.filter, found.qos, found.until_ns,"
     f" {SMALL} messages.topic END, {SMALL} messages.payload END, {SMALL} messages.head END,"
-    " messages.id IS NULL, found.time_ns"
+    " messages.id IS NULL, found.time_ns, found.more"
     " FROM @session_rows AS found LEFT JOIN @messages AS messages ON messages.id = found.message"
     " WHERE found.session = :session AND found.writer = :writer AND found.tag = 0"
     " AND (found.epoch, found.number) > (:epoch, :number) AND found.epoch < :below"
 )
 TIME_OF_ROW: Final = 10
-"""The place of the time in a row of `ROWS`."""
+MORE_OF_ROW: Final = 11
+"""The place of that in a row of `ROWS`."""
 _IS_DONE: Final = has_row(
     "SELECT 1 FROM @session_rows AS done WHERE done.session = found.session AND done.writer = found.writer"
     f" AND done.epoch = found.epoch AND done.number = found.number AND done.tag = {DELIVERED}"
@@ -242,8 +243,10 @@ class MachineRequests:
         )  # fmt: skip
         if small is not None:
             small.keep(rows)
-        found = _by_epoch(writer, rows, sql.all(MARKERS, session=session, writer=writer), sql.aged_ns)
-        return found, sql.seen_ns + 1 if len(rows) < page else rows[-1][TIME_OF_ROW]
+        kept = limit_copies(rows, page)
+        found = _by_epoch(writer, kept, sql.all(MARKERS, session=session, writer=writer), sql.aged_ns)
+        is_all = len(kept) == len(rows) < page
+        return found, sql.seen_ns + 1 if is_all else kept[-1][TIME_OF_ROW]
 
     def _subscribe(self, sql: Sql, asked: SubscribeLive) -> Answer:
         """Every node reads routes in the transaction that stores a message: what is committed is known everywhere."""
@@ -288,10 +291,11 @@ class MachineRequests:
         )  # fmt: skip
         if small is not None:
             small.keep(rows[:count])
-        found = _by_epoch(writer, rows[:count], (), sql.aged_ns)
-        is_all = not asked.below and len(rows) <= count  # an epoch that was raised elsewhere may have rows
-        complete_ns = sql.seen_ns + 1 if is_all else rows[-1][TIME_OF_ROW] if rows else 0
-        return FencedRows(asked.writer, below, asked.n, found, len(rows) > count, complete_ns)
+        kept = limit_copies(rows[:count], count)
+        found = _by_epoch(writer, kept, (), sql.aged_ns)
+        is_all = not asked.below and len(kept) == len(rows)  # an epoch that was raised elsewhere may have rows
+        complete_ns = sql.seen_ns + 1 if is_all else kept[-1][TIME_OF_ROW] if kept else 0
+        return FencedRows(asked.writer, below, asked.n, found, len(kept) < len(rows), complete_ns)
 
     def _confirm(self, sql: Sql, asked: ConfirmRows) -> Answer:
         session = asked.session.encode()
@@ -339,7 +343,7 @@ def put_marker(sql: Sql, session: bytes, writer: bytes, epoch: int, k: int, mark
     sql.run(
         PUT_ROW,
         session=session, writer=writer, epoch=epoch, number=0, tag=MARKER, message=b"", filter=b"", qos=0,
-        token=token, n=n, k=k, time_ns=sql.now_ns, until_ns=0,
+        token=token, n=n, k=k, time_ns=sql.now_ns, until_ns=0, more=b"",
     )  # fmt: skip
 
 
@@ -356,14 +360,23 @@ def _by_epoch(writer: bytes, rows: list[tuple[Any, ...]], markers: Any, now_ns: 
     )
 
 
-def to_queued(row: tuple[Any, ...], stored_ns: int = 0) -> Queued:
+def to_queued(row: tuple[Any, ...], stored_ns: int = 0, more: bytes = b"") -> Queued:
     """A row (epoch, number, message, filter, qos, until_ns, ...)."""
-    return Queued(row[1], row[2].decode(), row[3].decode(), row[4], row[5], stored_ns)
+    return Queued(row[1], row[2].decode(), row[3].decode(), row[4], row[5], stored_ns, decode_more(more))
+
+
+def limit_copies(rows: list[tuple[Any, ...]], most: int) -> list[tuple[Any, ...]]:
+    """The first of these rows of `ROWS`, as many as have so many copies, and one if there is any."""
+    for place, row in enumerate(rows):
+        most -= 1 + len(decode_more(row[MORE_OF_ROW]))
+        if most < 0:
+            return rows[: max(1, place)]
+    return rows
 
 
 def _as_read(row: tuple[Any, ...], now_ns: int) -> Queued:
     """A row of `ROWS`; it says whether its message is there."""
-    queued = to_queued(row, row[TIME_OF_ROW])
+    queued = to_queued(row, row[TIME_OF_ROW], row[MORE_OF_ROW])
     return without_message(queued, now_ns) if row[9] else queued
 
 

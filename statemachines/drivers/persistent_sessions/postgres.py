@@ -26,10 +26,10 @@ from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql, TurnNee
 from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
 from statemachines.drivers.persistent_sessions.tables import (
     ARGUMENTS,
+    FENCE,
     FRESH_NS,
     NAMES,
     POSTGRES_STATEMENTS,
-    POSTGRES_UPGRADES,
     SCHEMA,
     TURN,
     TURN_LOCK,
@@ -66,12 +66,6 @@ Settle = Callable[[Sql, tuple[Any, ...]], Found]
 KIND: Final = "session store"
 
 
-def _upgrade(statements: tuple[str, ...], connection: Connection) -> tuple[str, ...]:
-    for statement in statements:
-        connection.execute(text(statement))
-    return ()
-
-
 LAYOUT: Final = Layout(
     schema=SCHEMA,
     version=VERSION,
@@ -79,7 +73,8 @@ LAYOUT: Final = Layout(
     statements=POSTGRES_STATEMENTS,
     known_by=("store", "session_rows"),
     needed={KIND: {**dict.fromkeys(NAMES, ("SELECT", "INSERT", "UPDATE", "DELETE")), TURN: ("SELECT", "UPDATE")}},
-    upgrades={version: partial(_upgrade, statements) for version, statements in POSTGRES_UPGRADES.items()},
+    users=f"SELECT name FROM {SCHEMA}.nodes WHERE until_ns > {CLOCK} ORDER BY name",
+    fence=on_postgres(FENCE),
 )
 
 
@@ -108,6 +103,11 @@ NUMBER: Final = f"SELECT nextval('@{TURN}'), ahead_ns, stopped_ns, {CLOCK} FROM 
 LAST: Final = f"SELECT last_value FROM @{TURN}"
 TIME: Final = f"SELECT time_ns, ahead_ns, stopped_ns, {CLOCK} FROM @store"
 
+CHECK_ROUTES: Final = (
+    f"SELECT turn.last_value + 1 FROM @store AS store, @nodes AS nodes, @{TURN} AS turn WHERE nodes.name = %s"
+    " AND nodes.life = %s AND nodes.batch = %s AND store.identity = %s"
+    " AND store.routes = coalesce(CAST(%s AS bigint), store.routes)"
+)
 STORE_BATCH: Final = f"SELECT @store_batch({', '.join(['%s'] * len(ARGUMENTS))})"
 
 ROWS_MAX: Final = 64
@@ -248,16 +248,24 @@ class PostgresSessions:
         """Store it in a shared turn, in one statement: its number."""
         if not self._is_fresh():
             return None
-        with self._database.single() as connection:
-            driver: Any = connection.connection.driver_connection
-            values = (self._database.clock["clock"], *list_values(batch))
-            try:
-                number: int | None = driver.execute(on_postgres(STORE_BATCH), values).fetchone()[0]
-            except psycopg.Error as error:
-                raise wrap_error(connection, error) from error
+        number = self._ask_number(STORE_BATCH, (self._database.clock["clock"], *list_values(batch)))
         if number is None:
             self._fresh_until_ns = 0
         return number
+
+    def check_routes(self, batch: StoredBatch) -> int | None:
+        """Whether its node, its routes and the batch before it are those of the database."""
+        return self._ask_number(CHECK_ROUTES, (batch.node, batch.life, batch.batch, batch.identity, batch.routes))
+
+    def _ask_number(self, statement: str, values: tuple[Any, ...]) -> int | None:
+        """Of a statement that is a transaction; None: it finds none."""
+        with self._database.single() as connection:
+            driver: Any = connection.connection.driver_connection
+            try:
+                found: tuple[int | None] | None = driver.execute(on_postgres(statement), values).fetchone()
+            except psycopg.Error as error:
+                raise wrap_error(connection, error) from error
+        return None if found is None else found[0]
 
     def _is_fresh(self) -> bool:
         return steady_ns() < self._fresh_until_ns

@@ -23,7 +23,7 @@ from statemachines.drivers.persistent_sessions.payloads import to_payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of
 from statemachines.persistent_sessions.fan_out import OpenRow
-from statemachines.persistent_sessions.message import Queued
+from statemachines.persistent_sessions.message import Queued, unfold_row
 from statemachines.persistent_sessions.times import MS
 
 UNFINISHED_MAX: Final = 100
@@ -91,7 +91,8 @@ def read_open_rows(sql: Sql, session: bytes, rows: Sequence[Queued]) -> set[Open
 def note_stored(sql: Sql, session: bytes, rows: Iterable[Queued]) -> None:
     """These rows are stored in this transaction."""
     for row in rows:
-        sql.run(STORED, message=row.message.encode(), session=session, filter=row.filter.encode())
+        for one in unfold_row(row):
+            sql.run(STORED, message=one.message.encode(), session=session, filter=one.filter.encode())
 
 
 def read_packets(sql: Sql, session: bytes) -> PacketsFound:

@@ -14,14 +14,17 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutCarried, PutMessage, StoreRows
-from statemachines.drivers.persistent_sessions.request_runs import joins
+from statemachines.drivers.persistent_sessions.request_runs import follows, joins
 from statemachines.drivers.persistent_sessions.shared_turn import is_ahead, may_be_passed
 from statemachines.drivers.persistent_sessions.store import Asked, SessionStore, StoredLife, is_read
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import Answer
+from statemachines.persistent_sessions.collector_request import DeleteMessage, DeleteRow
 from statemachines.persistent_sessions.request import MarkDelivered, PutRows
 
 logger = logging.getLogger("gapless")
@@ -38,11 +41,18 @@ BYTES_MAX: Final = 16 * 2**20
 AHEAD_MAX: Final = 4
 """Batches of messages that are stored one behind the other while rows wait."""
 
+LATE_S: Final = 0.05
+"""So long marks of what was delivered wait for a transaction that is made for something else; and deletions, while
+something is delivered."""
+
 AGAIN_S: Final = (0.02, 1.0)
 """First and longest pause before a batch that failed is given again."""
 
 Taker = Callable[[Any], None]
 """Hears what a request is answered with."""
+
+Given = tuple[Asked, Taker, bool]
+"""A request, who hears its answer, and whether it is late: made with others, when these are made."""
 
 
 class RequestQueue:
@@ -55,10 +65,18 @@ class RequestQueue:
         self._life = life
         self._clock = clock
         self._batch = 0
-        self._waiting: deque[tuple[Asked, Taker]] = deque()
+        self._waiting: deque[Given] = deque()
         self._there = asyncio.Event()
         self._ahead = 0
         """So many batches in a row were stored ahead of the others."""
+        self._late = 0
+        """So many of those that wait are late."""
+        self._alarm: asyncio.TimerHandle | None = None
+        """Runs while something is delivered."""
+        self._has_marked = False
+        """Since the alarm was set."""
+        self._is_due = False
+        """What is late has waited for long enough."""
 
     def __len__(self) -> int:
         """How many requests wait."""
@@ -74,23 +92,54 @@ class RequestQueue:
     ) -> None:
         """The service of the machines: the answers are fed to the party; `answers_of` what the database gives back."""
         if isinstance(request, MarkDelivered):
-            self.give(request, _leave)  # there may be a hundred thousand
+            self._has_marked = True
+            self._give_mark(request)
             return
 
         def take(found: Any) -> None:
             for answer in answers_of(found):
                 feed(party, answer)
 
-        self.give(request, take)
+        if self._alarm is not None and isinstance(request, DeleteRow | DeleteMessage):
+            self._give_late(request, take)
+        else:
+            self.give(request, take)
 
     def give(self, request: Asked, take: Taker) -> None:
         """Ask; `take` hears the answer, behind those to whatever was asked before."""
-        self._waiting.append((request, take))
+        self._waiting.append((request, take, False))
         self._there.set()
+
+    def _give_mark(self, request: MarkDelivered) -> None:
+        """There may be a hundred thousand: one behind another becomes one with it."""
+        before = self._waiting[-1][0] if self._late and self._waiting else None
+        if isinstance(before, MarkDelivered) and follows(before, request) and request.until - before.number < ROWS_MAX:
+            self._waiting[-1] = (replace(before, last=request.until), _leave, True)
+        else:
+            self._give_late(request, _leave)
+
+    def _give_late(self, request: Asked, take: Taker) -> None:
+        """Ask for what can wait: it goes with what is asked next."""
+        self._waiting.append((request, take, True))
+        self._late += 1
+        if self._alarm is None:
+            self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        self._has_marked = False
+        self._alarm = asyncio.get_running_loop().call_later(LATE_S, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if self._has_marked:
+            self._set_alarm()
+        self._is_due = bool(self._late)
+        if self._is_due:
+            self._there.set()
 
     def give_first(self, request: HostRequest, take: Taker) -> None:
         """The same, ahead of whatever waits."""
-        self._waiting.appendleft((request, take))
+        self._waiting.appendleft((request, take, False))
         self._there.set()
 
     async def ask(self, request: HostRequest) -> Any:
@@ -105,25 +154,27 @@ class RequestQueue:
             await self._there.wait()
             ahead = self._take_ahead()
             batch = ahead or self._next_batch()
-            if not self._waiting:
+            self._is_due = self._is_due and bool(ahead)
+            can_wait = self._alarm is not None and not self._is_due
+            if not self._waiting or (can_wait and len(self._waiting) == self._late):
                 self._there.clear()
             self.asked_ns = self._clock()
-            answers = await self._carry_out([request for request, _ in batch], before=bool(ahead))
+            answers = await self._carry_out([one[0] for one in batch], before=bool(ahead))
             self.asked_ns = None
-            for (_, take), answer in zip(batch, answers, strict=True):
+            for (_, take, _), answer in zip(batch, answers, strict=True):
                 take(answer)
 
-    def _take_ahead(self) -> list[tuple[Asked, Taker]]:
-        """Messages that are stored before what waits for a flush; rows wait for a few of these batches at most."""
+    def _take_ahead(self) -> list[Given]:
+        """Messages that need not wait for what waits for a flush; rows wait for a few of these batches at most."""
         if not self._store.stores_ahead or self._ahead == AHEAD_MAX:
             self._ahead = 0
             return []
-        ahead: list[tuple[Asked, Taker]] = []
-        others: list[tuple[Asked, Taker]] = []
+        ahead: list[Given] = []
+        others: list[Given] = []
         size = 0
         while self._waiting and len(ahead) + len(others) < BATCH_MAX:
-            first = self._waiting[0][0]
-            if not (is_ahead(first) or may_be_passed(first)):
+            first, _, is_late = self._waiting[0]
+            if not (is_late or is_ahead(first) or may_be_passed(first)):
                 break
             size += size_of(first)
             if size > BYTES_MAX and ahead:
@@ -134,19 +185,24 @@ class RequestQueue:
         self._ahead = self._ahead + 1 if ahead and others else 0
         return ahead
 
-    def _next_batch(self) -> list[tuple[Asked, Taker]]:
+    def _next_batch(self) -> list[Given]:
         """What comes next; what is carried out together counts as one statement."""
         waiting = self._waiting
-        batch = [waiting.popleft()]
+        batch = [self._take_first()]
         statements, rows, size = 1, rows_of(batch[0][0]), size_of(batch[0][0])
         while waiting and rows < ROWS_MAX:
             statements += not joins(batch[-1][0], waiting[0][0])
             size += size_of(waiting[0][0])
             if statements > BATCH_MAX or size > BYTES_MAX:
                 break
-            batch.append(waiting.popleft())
+            batch.append(self._take_first())
             rows += rows_of(batch[-1][0])
         return batch
+
+    def _take_first(self) -> Given:
+        first = self._waiting.popleft()
+        self._late -= first[2]
+        return first
 
     async def _carry_out(self, requests: list[Asked], *, before: bool) -> list[Any]:
         reads = all(map(is_read, requests))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec.structs import replace
-
-from statemachines.drivers.message_head import MessageHead, decode_head, encode_head
-from statemachines.drivers.persistent_sessions.front_message import FROM_STORE
+from statemachines.drivers.message_head import add_headers
+from statemachines.drivers.persistent_sessions.front_message import FROM_STORE, PUBLISHER, PUBLISHER_BYTES_MAX
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, RetainedMessage
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, has_wildcard
@@ -54,7 +52,8 @@ def put_retained(sql: Sql, asked: PutMessage) -> None:
     if not has_room(sql, asked):
         return
     until_ns = 0 if asked.expiry_ms is None else sql.now_ns + asked.expiry_ms * MS
-    sql.run(PUT, topic=topic, payload=asked.payload, qos=asked.qos, until_ns=until_ns, head=asked.head)
+    head = add_headers(asked.head, {PUBLISHER: asked.publisher}) if asked.publisher else asked.head
+    sql.run(PUT, topic=topic, payload=asked.payload, qos=asked.qos, until_ns=until_ns, head=head)
     sql.run(COUNT, number=int(known is None), size=len(asked.payload) - (known or 0))
 
 
@@ -69,6 +68,8 @@ def has_room(sql: Sql, asked: PutMessage) -> bool:
 
 
 def _fits(sql: Sql, asked: PutMessage) -> bool:
+    if len(asked.publisher) > PUBLISHER_BYTES_MAX:
+        return False
     ((number, size),) = sql.all("SELECT retained, retained_bytes FROM @store")
     known = _size_of(sql, asked.topic.encode())
     grows = len(asked.payload) - (known or 0)
@@ -97,19 +98,12 @@ def find_retained(sql: Sql, topic_filter: str) -> list[RetainedMessage]:
         for topic, payload, head, qos, until_ns in all_of(
             sql, MESSAGES, topics[begin : begin + PIECE], now_ns=sql.now_ns
         ):
-            marked = mark_head(None if head is None else bytes(head))
+            marked = add_headers(None if head is None else bytes(head), {FROM_STORE: b""})
             found.append(RetainedMessage(Payload(topic.decode(), bytes(payload), marked), qos, until_ns))
             size += len(payload)
         if size >= FOUND_BYTES_MAX:
             break
     return found
-
-
-def mark_head(head: bytes | None) -> bytes | None:
-    """The head with the mark that the message was retained."""
-    known = decode_head(head)
-    headers = (*known.headers, (FROM_STORE, b""))
-    return encode_head(replace(known, headers=headers) if head else MessageHead(headers))
 
 
 def _range_of(topic_filter: str) -> tuple[bytes, bytes]:

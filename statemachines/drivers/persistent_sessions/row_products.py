@@ -10,12 +10,15 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
+import msgspec
+
 from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
+from statemachines.persistent_sessions.message import Queued
 
 PUT_ROW: Final = (
     "INSERT INTO @session_rows VALUES (:session, :writer, :epoch, :number, :tag, :message, :filter, :qos, :token, :n,"
-    " :k, :time_ns, :until_ns)"
+    " :k, :time_ns, :until_ns, :more)"
 )
 
 SESSIONS_MIN: Final = 8
@@ -25,11 +28,26 @@ SESSIONS_MAX: Final = 128
 HANDS_MAX: Final = 64
 """So many of each go into one statement: SQLite before 3.32 takes 999 values."""
 
-Hand = tuple[str, str, int, int]
-"""(message, filter, QoS, until_ns)."""
+Hand = tuple[bytes, bytes, int, int, bytes]
+"""(message, filter, QoS, until_ns, more), as a row has them."""
 
 Place = tuple[bytes, int, int]
 """(session, epoch, number of its first row)."""
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(tuple[str, ...])
+
+
+def encode_hand(row: Queued) -> Hand:
+    """What is the same for all sessions that get it."""
+    more = _encoder.encode(row.more) if row.more else b""
+    return row.message.encode(), row.filter.encode(), row.qos, row.until_ns, more
+
+
+def decode_more(more: bytes | None) -> tuple[str, ...]:
+    """The other filters of a row."""
+    return _decoder.decode(more) if more else ()
 
 
 class RowProduct:
@@ -43,16 +61,13 @@ class RowProduct:
 
 def put_product(sql: Sql, product: RowProduct) -> None:
     """Insert all rows of it, stored at the time of the transaction."""
-    hands = [
-        (number, message.encode(), topic_filter.encode(), qos, until_ns)
-        for number, (message, topic_filter, qos, until_ns) in enumerate(product.hands)
-    ]
+    hands = [(number, *hand) for number, hand in enumerate(product.hands)]
     if len(product.starts) < SESSIONS_MIN:
         rows = [
             (session, product.writer, epoch, first + number, UNDELIVERED, message, topic_filter, qos, 0, 0, 0,
-             sql.now_ns, until_ns)
+             sql.now_ns, until_ns, more)
             for session, epoch, first in product.starts
-            for number, message, topic_filter, qos, until_ns in hands
+            for number, message, topic_filter, qos, until_ns, more in hands
         ]  # fmt: skip
         sql.put_many(PUT_ROW, rows)
         return
@@ -61,7 +76,7 @@ def put_product(sql: Sql, product: RowProduct) -> None:
     for places in _cut(product.starts, SESSIONS_MAX):
         values = fixed | _name_values("p", places)
         for piece in named:
-            sql.run(_statement(len(places), len(piece) // 5), **values, **piece)
+            sql.run(_statement(len(places), len(piece) // 6), **values, **piece)
 
 
 def _cut(values: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
@@ -81,9 +96,9 @@ def _name_values(prefix: str, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]
 def _statement(places: int, hands: int) -> str:
     return (
         f"WITH places (session, epoch, number) AS (VALUES {_list_names('p', places, 3)}),"
-        f" hands (place, message, filter, qos, until_ns) AS (VALUES {_list_names('h', hands, 5)})"
+        f" hands (place, message, filter, qos, until_ns, more) AS (VALUES {_list_names('h', hands, 6)})"
         " INSERT INTO @session_rows SELECT places.session, :writer, places.epoch, places.number + hands.place,"
-        f" {UNDELIVERED}, hands.message, hands.filter, hands.qos, 0, 0, 0, :time_ns, hands.until_ns"
+        f" {UNDELIVERED}, hands.message, hands.filter, hands.qos, 0, 0, 0, :time_ns, hands.until_ns, hands.more"
         " FROM places CROSS JOIN hands"
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.persistent_sessions.publisher_packets import note_stored, read_open_rows
-from statemachines.drivers.persistent_sessions.row_products import RowProduct, put_product
+from statemachines.drivers.persistent_sessions.row_products import RowProduct, encode_hand, put_product
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.drivers.sql.failure import StoreDamaged
@@ -97,7 +97,7 @@ class _RangeWriter:
         note_stored(self._sql, session, once)
         if place.older and not place.last:
             self._sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=asked.epoch)
-        hands = tuple((row.message, row.filter, row.qos, row.until_ns) for row in asked.rows)
+        hands = tuple(map(encode_hand, asked.rows))
         product = self._products.get((writer, hands))
         if product is None:
             product = self._products[writer, hands] = RowProduct(writer, hands)

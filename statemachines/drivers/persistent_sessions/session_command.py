@@ -19,9 +19,9 @@ from statemachines.drivers.persistent_sessions.operator_request import (
     SessionDetail,
     SessionSummary,
 )
-from statemachines.drivers.plain_text import plain_json, plain_line
 from statemachines.drivers.signals import log_plainly, run_without_waiting
 from statemachines.kernel import ConfigurationError
+from statemachines.plain_text import plain_json, plain_line
 
 if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.store import SessionStore

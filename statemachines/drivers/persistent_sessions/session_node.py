@@ -399,7 +399,7 @@ class SessionNode:
             await asyncio.sleep(self._look_ms / 1_000)
             found = await self._desk.ask(ReadUnfinished(UNFINISHED_LEASES * self._lease_ms))
             done = asyncio.Event()
-            self._reception.finish(found, done.set)
+            self._reception.messages.finish(found, done.set)
             await done.wait()
 
     async def _commit(self) -> None:

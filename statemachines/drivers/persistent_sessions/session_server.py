@@ -10,66 +10,48 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
-from statemachines.drivers.persistent_sessions.client_rights import ClientRights
+from statemachines.drivers.persistent_sessions.client_connection import ClientConnection, Say
+from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED, ClientRights
 from statemachines.drivers.persistent_sessions.front_message import (
+    PUBLISHER,
     FrontConnect,
     FrontPublish,
     FrontSubscribe,
-    OptionsFound,
     OptionsWanted,
     PacketReleased,
-    PublishUnmatched,
-    RetainHandling,
+    RetainedPublisher,
     SessionWill,
     WillDropped,
 )
 from statemachines.drivers.persistent_sessions.host_request import (
     DropWill,
-    DueWill,
-    FrontSubscribed,
     HostRequest,
     OpenWithWill,
-    PacketsFound,
     Page,
-    PublisherPacket,
-    PutMessage,
     ReadFilters,
     ReadGroups,
-    ReadOptions,
-    ReadPackets,
     ReadPage,
-    ReadStoreTime,
-    ReleasePacket,
-    RetainedFull,
-    Routes,
-    StoreRows,
-    Subscribe,
-    SubscribeFront,
-    UnfinishedMessage,
-    Unsubscribe,
 )
 from statemachines.drivers.persistent_sessions.node_roles import ClientMessage
 from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX, Outbox, Soon, at_once
-from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
+from statemachines.drivers.persistent_sessions.publish_requests import PublishRequests
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
-from statemachines.drivers.persistent_sessions.route_rows import FILTERS_MAX
-from statemachines.drivers.persistent_sessions.route_trie import is_for_session, of_sessions
-from statemachines.drivers.persistent_sessions.shared_message_codec import SharedOrigin
+from statemachines.drivers.persistent_sessions.subscription_requests import SubscriptionRequests
 from statemachines.drivers.persistent_sessions.topic import (
-    check_filter,
     check_name,
-    check_private,
-    check_topic,
     is_shared,
     unknown_group,
 )
+from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessages
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime
 from statemachines.kernel import (
@@ -90,16 +72,13 @@ from statemachines.persistent_sessions.client_message import (
     LeaveWanted,
     Ping,
     Pong,
-    PublishStored,
     PublishWanted,
     PublishWithHead,
-    Refused,
-    Subscribed,
     SubscribeWanted,
     UnsubscribeWanted,
     Welcome,
 )
-from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, LifeRecord, SessionClosed
+from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, SessionClosed
 from statemachines.persistent_sessions.life_request import OpenSession
 from statemachines.persistent_sessions.message import (
     MessageExpired,
@@ -110,11 +89,10 @@ from statemachines.persistent_sessions.message import (
     Pubrel,
     Written,
 )
-from statemachines.persistent_sessions.request import Fence, PutRows, ReadPending
+from statemachines.persistent_sessions.request import Fence, ReadPending
 from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner, owner_of
-from statemachines.persistent_sessions.session_host_record import Handed, RoutedMessage
 from statemachines.persistent_sessions.times import MS
 
 if TYPE_CHECKING:
@@ -122,94 +100,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("gapless")
 
-PUBLISHES_MAX: Final = 100_000
-"""Messages of publishers that are on their way into the database, of all publishers together."""
-
-PUBLISHED_BYTES_MAX: Final = 256 * 2**20
-"""The same, in bytes of payload."""
-
-PUBLISHER_MAX: Final = 1_000
-"""Messages of one publisher that are on their way into the database: so long others wait behind it."""
-
-PUBLISHER_BYTES_MAX: Final = 4 * 2**20
-"""The same, in bytes of payload; one message may be larger."""
-
-WHY_NOT_CHANGED: Final = {
-    False: "another connection has the session",
-    None: f"the session has {FILTERS_MAX} filters, and may not have more; unsubscribe one",
-}
-
-CHANGES_MAX: Final = 100
-"""Subscriptions and their ends of one client that are on their way into the database."""
-
-WISHES_MAX: Final = CHANGES_MAX + PUBLISHER_MAX
-"""What one client wants, and waits for permission: it has no more under way than that."""
-
-NOT_ALLOWED: Final = "is not allowed: no permission of this client covers it"
-
-NO_RETAINED: Final = "as many messages are retained as may be, or bytes of them"
+PUBLISHER_MARK: Final = PUBLISHER.encode()
 
 SILENT_NS: Final = 15_000_000_000
 """A client that has said nothing for so long is gone."""
-
-Say = Callable[[Message], bool]
-"""Brings a message to a client; False: there was no room for it."""
-
-
-class Unstored(NamedTuple):
-    """A message whose rows are not all stored; `stored` hears when they are; `is_once`: it comes to each subscription
-    once."""
-
-    payload: Payload
-    stored: Callable[[], None]
-    is_once: bool = False
-    origin: SharedOrigin | None = None
-    """Where it is from, if it is of a group."""
-
-
-class StoredTogether(NamedTuple):
-    """What goes with the rows of messages, by the message's id: as of `StoreRows`."""
-
-    payloads: dict[str, Payload]
-    once: frozenset[str]
-    origins: dict[str, SharedOrigin]
-
-
-NOTHING_TOGETHER: Final[tuple[tuple[str, ...], StoredTogether]] = ((), StoredTogether({}, frozenset(), {}))
-
-
-class ClientConnection:
-    """A client: `say` to it; when it was `heard_ns` last; `owner` of its session ("": none), and who brings it that
-    session's messages; `rights`: what it may do; `changes` of its subscriptions, and messages it is `publishing` (and
-    their `bytes`), that are under way; what it has `acknowledged` in this turn of the loop; `since_ns`: when it has
-    published first, by the store's time (None: it has not; 0: that is being asked for)."""
-
-    __slots__ = (
-        "acknowledged", "bytes", "changes", "courier", "heard_ns", "owner", "publishing", "rights", "say", "since_ns",
-    )  # fmt: skip
-
-    def __init__(self, say: Say, heard_ns: int, rights: ClientRights) -> None:
-        self.say = say
-        self.rights = rights
-        self.heard_ns = heard_ns
-        self.owner = ""
-        self.changes = 0
-        self.publishing = 0
-        self.bytes = 0
-        self.courier: Outbox | None = None
-        self.since_ns: int | None = None
-        self.acknowledged: list[Acknowledgement] = []
-
-
-def size_of(asked: PublishWanted) -> int:
-    """Bytes of its payload and head."""
-    return len(asked.payload) + (len(asked.head) if isinstance(asked, PublishWithHead) else 0)
-
-
-def call_both(one: Callable[[], None], other: Callable[[], None]) -> None:
-    """One after the other."""
-    one()
-    other()
 
 
 class SessionServer:
@@ -248,20 +142,12 @@ class SessionServer:
         self._clock = clock
         self._lease_ns = lease_ms * MS
         self._soon = soon
-        self._payloads = Payloads()
-        self._publishing = 0
-        self._publishing_bytes = 0
-        self._published = 0
+        self.messages = UnstoredMessages(host, runtime, desk, soon)
+        """On their way into the database."""
         self.carrier: GroupMembership | None = None
         """What brings messages of groups into sessions (None: nothing does)."""
         self._without_groups = RateLimitedLog(clock)
         """Sessions that subscribe groups, where nothing brings their messages."""
-        self._unstored: dict[str, Unstored] = {}
-        self._handing: list[RoutedMessage] = []
-        self._targets: dict[tuple[int, int], tuple[Routes, tuple[Handed, ...]]] = {}
-        """Of this turn: routes, by their identity, and QoS -> the routes, and the sessions that they lead to."""
-        self._together = NOTHING_TOGETHER
-        """Messages whose rows were asked for last -> what goes with them."""
         self.session_ended = asyncio.Event()
         """A connection has ended here, or taken a session: a will may be due."""
         self._wills: dict[str, SessionWill] = {}
@@ -272,18 +158,21 @@ class SessionServer:
         """Clients that were given up, and whose connections are still there."""
         self._closing: list[Say] | None = None
         """Who is to be told that the node ends; None: it does not."""
+        self.publishes = PublishRequests(host, desk, self.messages, self._tell)
+        """What clients publish."""
+        subscriptions = SubscriptionRequests(host, desk, self.messages, self._tell, lambda: self.carrier)
         self._kinds: dict[type[Message], Callable[[str, ClientConnection, Any], None]] = {
             ConnectWanted: self._connect,
             FrontConnect: self._connect,
             WillDropped: self._drop_will,
-            SubscribeWanted: self._subscribe,
-            FrontSubscribe: self._subscribe,
-            OptionsWanted: self._find_options,
-            FrontPublish: self._publish,
-            PacketReleased: self._release,
-            UnsubscribeWanted: self._unsubscribe,
-            PublishWanted: self._publish,
-            PublishWithHead: self._publish,
+            SubscribeWanted: subscriptions.subscribe,
+            FrontSubscribe: subscriptions.subscribe,
+            OptionsWanted: subscriptions.find_options,
+            FrontPublish: self.publishes.publish,
+            PacketReleased: self.publishes.release,
+            UnsubscribeWanted: subscriptions.unsubscribe,
+            PublishWanted: self.publishes.publish,
+            PublishWithHead: self.publishes.publish,
             LeaveWanted: self._leave,
             Ping: self._ping,
             Puback: self._acknowledge,
@@ -398,13 +287,27 @@ class SessionServer:
         if visitor is None:
             return
         rights = visitor.rights
-        if isinstance(message, Delivered) and message.filter in rights.denied:
+        if isinstance(message, Delivered) and (message.filter in rights.denied or self._is_revoked(message)):
             self._withhold(life, visitor, message)
         elif isinstance(message, Pubrel) and message.packet in rights.withheld:
             rights.withheld.discard(message.packet)
             self._acknowledge(life, visitor, Pubcomp(message.packet))
         elif not visitor.say(message) and message.packet:
             self._give_up(life)
+
+    def _is_revoked(self, message: Delivered) -> bool:
+        """Whether it was retained, and who published it may not any more (PS-526)."""
+        head = message.head
+        if head is None or self.authority.is_open or PUBLISHER_MARK not in head:
+            return False
+        found = dict(decode_head(head).headers).get(PUBLISHER)
+        if found is None:
+            return False
+        try:
+            known = msgspec.json.decode(found, type=RetainedPublisher)
+        except msgspec.DecodeError:  # a header that an application has called so
+            return False
+        return not self.authority.still_allows(known.identity, "publish", known.client, message.topic)
 
     def _withhold(self, life: str, visitor: ClientConnection, message: Delivered) -> None:
         """It counts as acknowledged, and the client never sees it (PS-455)."""
@@ -432,8 +335,7 @@ class SessionServer:
         """What the host tells its application."""
         match event:
             case Written(message, _):
-                self._together = NOTHING_TOGETHER
-                self._unstored.pop(message).stored()
+                self.messages.settle(message)
             case MessageExpired():
                 self.expired += 1
             case Accepted(session, present):
@@ -573,7 +475,7 @@ class SessionServer:
             self._wills[owner] = asked.will
         visitor.courier = Outbox(
             self._desk,
-            self._payloads,
+            self.messages.payloads,
             lambda message: self._deliver(life, message),
             lambda message: self._miss(owner, message),
             self._soon,
@@ -583,263 +485,11 @@ class SessionServer:
             lambda now_ns: self._host.connect(asked.client, asked.receive_maximum, now_ns=now_ns, **given)
         )
 
-    def _subscribe(self, life: str, visitor: ClientConnection, asked: SubscribeWanted) -> None:
-        def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
-            request = Subscribe(at.session, at.token, check_filter(asked.filter), asked.qos)
-            if self.carrier is not None and is_shared(asked.filter):
-                if isinstance(asked, FrontSubscribe):  # of a group no retained message comes
-                    given = (request.session, request.token, request.filter, request.qos, asked.options)
-                    request = SubscribeFront(*given, RetainHandling.NEVER)
-                self.carrier.subscribe(visitor.owner, request, take, lambda why: refuse(at, why))
-            else:
-                check_private(asked.filter)
-                if isinstance(asked, FrontSubscribe):
-                    self._subscribe_front(request, asked, take)
-                else:
-                    self._desk.give(request, take)
-
-        def refuse(at: LifeRecord, why: str) -> None:
-            visitor.changes -= 1
-            self._tell(life, Refused(asked.n, why))
-
-        def act() -> None:
-            visitor.rights.subscribe(asked.filter)
-            self._change_routes(life, visitor, asked, give)
-
-        if visitor.rights.wishes >= WISHES_MAX:
-            self._tell(life, Refused(asked.n, "busy"))
-            return
-        refused = Refused(asked.n, f"the filter {NOT_ALLOWED}")
-        visitor.rights.ask("subscribe", asked.filter, act, lambda: self._tell(life, refused))
-
-    def _subscribe_front(self, asked: Subscribe, wanted: FrontSubscribe, take: Callable[[bool | None], None]) -> None:
-        def take_all(found: FrontSubscribed) -> None:
-            take(found.done)
-            for one in found.retained:
-                handed = Handed(asked.session, asked.filter, one.qos, one.until_ns)
-                self.hand(one.message, Unstored(one.payload, lambda: None, True), [handed])
-
-        given = (asked.session, asked.token, asked.filter, asked.qos)
-        self._desk.give(SubscribeFront(*given, wanted.options, wanted.handling, self.new_message()), take_all)
-
-    def _find_options(self, life: str, visitor: ClientConnection, asked: OptionsWanted) -> None:
-        node = self._host.nodes.get(life_of_owner(visitor.owner))
-        if node is None:
-            self._tell(life, Refused(asked.n, "no session is connected here"))
-            return
-        filters: dict[str, int] = {}
-
-        def take(found: PacketsFound) -> None:
-            answer = OptionsFound(asked.n, filters, found.packets)
-            self.finish(found.unfinished, lambda: self._tell(life, answer))
-
-        self._desk.give(ReadOptions(node.record.session), filters.update)
-        self._desk.give(ReadPackets(node.record.session), take)
-
-    def finish(self, messages: Sequence[UnfinishedMessage], done: Callable[[], None]) -> None:
-        """Store the rows that are missing of these messages (PS-475); `done` is called when they are there."""
-        names = {one.message for one in messages}
-
-        def stored(name: str) -> None:
-            names.discard(name)
-            if not names:
-                done()
-
-        def finish_all(since_ns: int) -> None:
-            for one in messages:
-                self._finish_message(one, since_ns, partial(stored, one.message))
-
-        if names:
-            self._desk.give(ReadStoreTime(), finish_all)
-        else:
-            done()
-
-    def _finish_message(self, one: UnfinishedMessage, since_ns: int, stored: Callable[[], None]) -> None:
-        known = self._unstored.get(one.message)
-        if known is None:
-            handed = [Handed(*route[:4]) for route in one.routes]
-            self.hand(one.message, Unstored(one.payload, stored, True), handed, since_ns)
-        else:
-            self._unstored[one.message] = known._replace(stored=partial(call_both, known.stored, stored))
-
-    def _unsubscribe(self, life: str, visitor: ClientConnection, asked: UnsubscribeWanted) -> None:
-        def give(at: LifeRecord, take: Callable[[bool | None], None]) -> None:
-            if self.carrier is not None:
-                self.carrier.leave(visitor.owner, asked.filter)
-            self._desk.give(Unsubscribe(at.session, at.token, check_filter(asked.filter)), take)
-            visitor.rights.unsubscribe(asked.filter)
-
-        if visitor.rights.wishes >= WISHES_MAX:
-            self._tell(life, Refused(asked.n, "busy"))
-            return
-        visitor.rights.do_in_turn(lambda: self._change_routes(life, visitor, asked, give))
-
-    def _change_routes(
-        self,
-        life: str,
-        visitor: ClientConnection,
-        asked: SubscribeWanted | UnsubscribeWanted,
-        give: Callable[[LifeRecord, Callable[[bool | None], None]], None],
-    ) -> None:
-        node = self._host.nodes.get(life_of_owner(visitor.owner))
-        if node is None or node.record.status is not CONNECTED:
-            self._tell(life, Refused(asked.n, "no session is connected here"))
-            return
-        if visitor.changes >= CHANGES_MAX:
-            self._tell(life, Refused(asked.n, "busy"))
-            return
-
-        def take(done: bool | None) -> None:
-            visitor.changes -= 1
-            self._tell(life, Subscribed(asked.n) if done else Refused(asked.n, WHY_NOT_CHANGED[done]))
-
-        visitor.changes += 1
-        try:
-            give(node.record, take)
-        except ConfigurationError as error:
-            visitor.changes -= 1
-            self._tell(life, Refused(asked.n, str(error)))
-
-    def _publish(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
-        try:
-            check_topic(asked.topic)
-            if isinstance(asked, PublishWithHead) and asked.head:
-                decode_head(asked.head)
-        except ConfigurationError as error:
-            self._tell(life, Refused(asked.n, str(error)))
-            return
-        size, n = size_of(asked), asked.n
-        if not self._has_room(visitor, size):
-            self._tell(life, Refused(n, "busy"))
-            return
-        self._count(visitor, 1, size)
-
-        def refuse() -> None:
-            self._count(visitor, -1, -size)
-            self._tell(life, Refused(n, f"the topic {NOT_ALLOWED}"))
-
-        visitor.rights.ask("publish", asked.topic, lambda: self._store(life, visitor, asked), refuse)
-
-    def _store(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
-        message = self.new_message()
-        head = (asked.head or None) if isinstance(asked, PublishWithHead) else None
-        retain = isinstance(asked, FrontPublish) and asked.retain
-        packet = self._packet_of(visitor, asked.packet) if isinstance(asked, FrontPublish) else None
-        without = self._not_local(visitor, asked.not_by if isinstance(asked, FrontPublish) else frozenset())
-
-        def stored() -> None:
-            self._answer(life, visitor, asked)
-
-        def take(its: Routes | RetainedFull | None) -> None:
-            if not isinstance(its, tuple):
-                self._count(visitor, -1, -size_of(asked))
-                if its is not None:  # else another connection has the session, and repeats what was not answered
-                    self._tell(life, Refused(asked.n, NO_RETAINED))
-                return
-            if not is_for_session(its):
-                # A group's stream may have it, and a filter of its own may match.
-                self._answer(life, visitor, asked, is_matched=bool(its or without))
-                return
-            since_ns = visitor.since_ns or 0
-            unstored = Unstored(Payload(asked.topic, asked.payload, head), stored, packet is not None)
-            self.hand(message, unstored, self._hand_to(its, asked.qos), since_ns)
-
-        self._ask_since(visitor)
-        given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
-        self._desk.give(PutMessage(*given, packet, without), take)
-
-    def _ask_since(self, visitor: ClientConnection) -> None:
-        """What it has published at other nodes was stored before it publishes here: the time is answered first."""
-
-        def take(since_ns: int) -> None:
-            visitor.since_ns = since_ns
-
-        if visitor.since_ns is None:
-            visitor.since_ns = 0
-            self._desk.give(ReadStoreTime(), take)
-
-    def append(self, payload: Payload, take: Callable[[], None]) -> None:
-        """Append a message of the node's own to the stream of its topic, and store it for sessions; `take` hears when
-        that is done."""
-        message = self.new_message()
-
-        def hand_on(routes: Routes) -> None:
-            targets = [Handed(one.session, one.filter, min(one.qos, 1)) for one in of_sessions(routes)]
-            if targets:
-                self.hand(message, Unstored(payload, take), targets)
-            else:
-                take()
-
-        given = (message, payload.topic, payload.data, 1, None, payload.head)
-        self._desk.give(PutMessage(*given, is_appended=True), hand_on)
-
-    def publish_will(self, due: DueWill, since_ns: int, done: Callable[[], None]) -> None:
-        """Publish it behind all that was stored before `since_ns`, unless another node has; `done` is called when its
-        rows are stored."""
-        message, will = self.new_message(), due.will
-        payload = Payload(will.topic, will.payload, will.head or None)
-
-        def take(found: Routes | None) -> None:
-            routes = of_sessions(found or ())
-            if not routes:
-                done()
-                return
-            handed = [Handed(one.session, one.filter, min(one.qos, will.qos), one.until_ns) for one in routes]
-            self.hand(message, Unstored(payload, done, True), handed, since_ns)
-
-        given = (message, will.topic, will.payload, will.qos, will.expiry_ms, payload.head, will.retain)
-        self._desk.give(PutMessage(*given, will=due.connection), take)
-
     def _drop_will(self, life: str, visitor: ClientConnection, asked: WillDropped) -> None:
         """It may be stored already, or on its way."""
         owner = visitor.owner
         self._wills.pop(owner, None)
         visitor.rights.do_in_turn(lambda: self._desk.give(DropWill(owner), lambda answer: None))
-
-    def _packet_of(self, visitor: ClientConnection, number: int) -> PublisherPacket | None:
-        """The packet id, under the token of the session; None: there is none."""
-        node = self._host.nodes.get(life_of_owner(visitor.owner)) if number else None
-        return None if node is None else PublisherPacket(node.record.session, node.record.token, number)
-
-    def _release(self, life: str, visitor: ClientConnection, asked: PacketReleased) -> None:
-        """The client is answered when that is durable; one whose session another has is not."""
-        released = self._packet_of(visitor, asked.packet)
-        if released is not None:
-            self._desk.give(ReleasePacket(released), lambda is_done: self._tell(life, asked) if is_done else None)
-
-    def _not_local(self, visitor: ClientConnection, filters: frozenset[str]) -> frozenset[tuple[str, str]]:
-        """The subscriptions by which the session of this client is not to have its own message."""
-        node = self._host.nodes.get(life_of_owner(visitor.owner)) if filters else None
-        return frozenset() if node is None else frozenset((node.record.session, one) for one in filters)
-
-    def new_message(self) -> str:
-        """The id of the next message that is stored here."""
-        self._published += 1
-        return f"{self._host.id}/m{self._published}"
-
-    def hand(self, message: str, unstored: Unstored, handed: Iterable[Handed], since_ns: int = 0) -> None:
-        """To the writers of these sessions; the message itself is in the database."""
-        self._payloads.put(message, unstored.payload)
-        self._unstored[message] = unstored
-        self._handing.append(RoutedMessage(message, tuple(handed), since_ns))
-        if len(self._handing) == 1:
-            self._soon(self._hand_over)
-
-    def _hand_to(self, routes: Routes, qos: int) -> tuple[Handed, ...]:
-        """The sessions of these routes; messages of one turn by the same routes share them."""
-        known = self._targets.get((id(routes), qos))
-        if known is None:
-            handed = tuple(
-                Handed(one.session, one.filter, min(one.qos, qos), one.until_ns) for one in of_sessions(routes)
-            )
-            known = self._targets[id(routes), qos] = (routes, handed)
-        return known[1]
-
-    def _hand_over(self) -> None:
-        """All that were stored together."""
-        messages, self._handing = self._handing, []
-        self._targets.clear()
-        self._runtime.act(lambda now_ns: self._host.publish(messages, now_ns))
 
     def prepare_request(self, request: Request) -> Request | HostRequest:
         """As the database is asked: rows go with their messages, and rows come with payloads that will be wanted."""
@@ -848,53 +498,17 @@ class SessionServer:
         if isinstance(request, OpenSession):
             will = self._wills.pop(request.owner, None)
             return request if will is None else OpenWithWill(request, will)
-        return self.with_message(request)
+        return self.messages.with_message(request)
 
     def answers_of(self, found: tuple[Answer, ...] | Page) -> tuple[Answer, ...]:
         """What a machine is answered; payloads that have come with it are kept."""
         if not isinstance(found, Page):
             return found
         for message, payload in found.payloads.items():
-            self._payloads.put(message, payload)
+            self.messages.payloads.put(message, payload)
         for message in found.gone:
-            self._payloads.drop(message)
+            self.messages.payloads.drop(message)
         return found.answers
-
-    def with_message(self, request: Request) -> Request | StoreRows:
-        """Rows to be stored, with their messages: we have each until all its rows are."""
-        if not isinstance(request, PutRows):
-            return request
-        messages = tuple(row.message for row in request.rows)
-        if self._together[0] != messages:
-            self._together = messages, self._gather(messages)
-        its = self._together[1]
-        return StoreRows(request, *its) if its.payloads else request
-
-    def _gather(self, messages: Iterable[str]) -> StoredTogether:
-        unstored = {one: self._unstored[one] for one in messages if one in self._unstored}
-        once = frozenset(one for one, found in unstored.items() if found.is_once)
-        origins = {one: found.origin for one, found in unstored.items() if found.origin is not None}
-        return StoredTogether({one: found.payload for one, found in unstored.items()}, once, origins)
-
-    def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted, *, is_matched: bool = True) -> None:
-        """It is stored, or nobody is there that it is for."""
-        self._count(visitor, -1, -size_of(asked))
-        is_told = isinstance(asked, FrontPublish) and not is_matched
-        self._tell(life, PublishUnmatched(asked.n) if is_told else PublishStored(asked.n))
-
-    def _has_room(self, visitor: ClientConnection, size: int) -> bool:
-        """Whether a payload may be on its way as well: of this publisher, and of all."""
-        if visitor.publishing >= PUBLISHER_MAX or self._publishing >= PUBLISHES_MAX:
-            return False
-        if visitor.publishing and visitor.bytes + size > PUBLISHER_BYTES_MAX:
-            return False
-        return self._publishing_bytes + size <= PUBLISHED_BYTES_MAX
-
-    def _count(self, visitor: ClientConnection, messages: int, size: int) -> None:
-        visitor.publishing += messages
-        visitor.bytes += size
-        self._publishing += messages
-        self._publishing_bytes += size
 
     def _leave(self, life: str, visitor: ClientConnection, asked: LeaveWanted) -> None:
         visitor.rights.do_in_turn(partial(self._end_session, visitor, asked))

@@ -97,6 +97,11 @@ class SessionDatabase(Protocol):
         the batch expects, or there is no such statement."""
         ...
 
+    def check_routes(self, batch: StoredBatch) -> int | None:
+        """Whether the node, its routes and its last batch are as `batch` says: a number above that of every row that is
+        acknowledged; None: they are not.  It writes nothing."""
+        ...
+
     def last_commit_ns(self) -> int:
         """When something was committed last: a look that costs little."""
         ...

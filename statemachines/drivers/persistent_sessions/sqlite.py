@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql, cut_pieces
-from statemachines.drivers.persistent_sessions.tables import SQLITE
+from statemachines.drivers.persistent_sessions.tables import SQLITE, name_columns
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S
@@ -33,7 +35,7 @@ VALUES_MAX: Final = 999
 
 @cache
 def _plain(statement: str) -> str:
-    return statement.replace("@", "")
+    return name_columns(statement).replace("@", "")
 
 
 @cache
@@ -120,10 +122,43 @@ class SqliteSql:
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Many rows in one statement: between two of them the interpreter is handed to the event loop and back, which
         costs more than the row."""
+        if not rows:
+            return
         many = ManyRows.of(_plain(statement))
         most = VALUES_MAX // len(many.names)
-        for piece in cut_pieces(rows, most):
+        for piece in [rows] if len(rows) == 1 else cut_pieces(rows, most):
             self._connection.execute(_of_rows(many, len(piece)), list(chain.from_iterable(piece)))
+
+
+class SqliteTransaction:
+    """A transaction of a file, with its time; `begin` is a constructor of `SqliteSql`."""
+
+    __slots__ = ("_begin", "_database", "_transaction", "_watch")
+
+    def __init__(
+        self,
+        database: Database,
+        transaction: AbstractContextManager[sqlite3.Connection],
+        begin: Callable[[sqlite3.Connection, int, TimeWatch | None], SqliteSql],
+        watch: TimeWatch | None,
+    ) -> None:
+        self._database = database
+        self._transaction = transaction
+        self._begin = begin
+        self._watch = watch
+
+    def __enter__(self) -> Sql:
+        connection = self._transaction.__enter__()
+        try:
+            return self._begin(connection, self._database.clock_ns(), self._watch)
+        except BaseException:
+            self._transaction.__exit__(*sys.exc_info())
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._transaction.__exit__(kind, error, where)
 
 
 class SqliteSessions:
@@ -147,23 +182,23 @@ class SqliteSessions:
         self._database = Database(path, SQLITE, busy_s, clock, agree, durability)
         self.where = str(path)
 
-    @contextmanager
     def writing(
         self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
-    ) -> Iterator[Sql]:
+    ) -> SqliteTransaction:
         """All or nothing, and alone."""
         self._database.set_flush(not may_lose)
-        with self._database.transaction() as connection:
-            yield SqliteSql.writing(connection, self._database.clock_ns(), watch)
+        return SqliteTransaction(self._database, self._database.transaction(), SqliteSql.writing, watch)
 
-    @contextmanager
-    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> Iterator[Sql]:
+    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> SqliteTransaction:
         """One state."""
-        with self._database.snapshot() as connection:
-            yield SqliteSql.reading(connection, self._database.clock_ns(), watch)
+        return SqliteTransaction(self._database, self._database.snapshot(), SqliteSql.reading, watch)
 
     def store_batch(self, batch: StoredBatch) -> int | None:
         """It has no such statement."""
+        return None
+
+    def check_routes(self, batch: StoredBatch) -> int | None:
+        """Nor such a one."""
         return None
 
     def last_commit_ns(self) -> int:

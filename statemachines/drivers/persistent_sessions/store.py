@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote
@@ -35,7 +35,12 @@ from statemachines.drivers.persistent_sessions.host_request import (
     StoreRows,
 )
 from statemachines.drivers.persistent_sessions.host_requests import READS as HOST_READS
-from statemachines.drivers.persistent_sessions.host_requests import HostRequests, begin_life, put_missing
+from statemachines.drivers.persistent_sessions.host_requests import (
+    HostRequests,
+    begin_life,
+    put_missing,
+    store_messages,
+)
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
 from statemachines.drivers.persistent_sessions.life_requests import open_with_will
 from statemachines.drivers.persistent_sessions.machine_requests import PAGE, MachineRequests
@@ -71,6 +76,9 @@ STATELESS: Final = {**LIFE, **COLLECTOR}
 PENDING: Final = (ReadPage, ReadPending)
 """Reads that say up to which time nothing is missing."""
 
+UNSTORED_MAX: Final = 4_096
+"""Messages that were matched and whose rows have not come."""
+
 QUICK_MAX: Final = 8
 """Requests, and rows of each, that are carried out without the worker."""
 
@@ -89,8 +97,9 @@ def _is_of_reads(kind: type[Any]) -> bool:
 
 
 def is_promise_free(request: Asked) -> bool:
-    """Where there are no groups, nobody outside is told that it is stored: its rows come in a later request (D-510)."""
-    return isinstance(request, PutMessage) and not (request.retain or request.is_once or request.is_appended)
+    """Where there are no groups, nobody outside is told that it is stored: rows come in a later request (D-510), and
+    marks say what is committed already."""
+    return isinstance(request, MarkDelivered) or (isinstance(request, PutMessage) and request.has_rows_alone)
 
 
 def is_quick(requests: Sequence[Asked]) -> bool:
@@ -120,6 +129,8 @@ class SessionStore:
         self._attempted = 0
         self._called = 0
         self._tally: BacklogTally | None = None
+        self._unstored: dict[str, PutMessage] = {}
+        """Messages that were matched, and whose rows come later."""
 
     async def ask(self, request: Request) -> tuple[Answer, ...]:
         """The answers to a request of a machine, in a transaction of its own, for no node.
@@ -163,18 +174,21 @@ class SessionStore:
         was.
         """
         is_short = is_quick(requests)
-        return await self._database.run(lambda: self._carry_out(life, batch, requests), is_short=is_short)
+        return await self._database.run(partial(self._carry_out, life, batch, requests), is_short=is_short)
 
     @property
     def stores_ahead(self) -> bool:
-        """Whether messages may be stored ahead of rows."""
-        return self._database.shares_turns and self._host.matcher is None
+        """Whether messages may be taken ahead of rows."""
+        return self._host.matcher is None
 
     async def store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """The same for messages (`is_ahead`), behind batch number `batch`.
 
-        A crash of the database may lose them until a later batch is stored; that one stores again what its rows need.
+        They are matched, and stored with the first of their rows: nobody is told of them before.  In a file the rows
+        bring what is missing (D-681).
         """
+        if not self._database.shares_turns:
+            return await self._database.run(partial(self._look_ahead, life, requests), is_short=is_quick(requests))
         return await self._database.run(lambda: self._store_ahead(life, batch, requests))
 
     async def read(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
@@ -227,10 +241,15 @@ class SessionStore:
             raise
 
     def _carry_out(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+        answers = self._find_way(life, batch, requests)
+        self._forget_unstored(requests)
+        return answers
+
+    def _find_way(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """In a turn that others share, where that may be: not again, since an attempt before may still be under way."""
         is_first, self._attempted = batch != self._attempted, batch
-        if is_first and self.stores_ahead and all(map(may_share, requests)):
-            reader = BatchReader(self._host.match, self._host.trie.version)
+        if is_first and self._database.shares_turns and self.stores_ahead and all(map(may_share, requests)):
+            reader = BatchReader(self._host.match, self._host.trie.version, self._unstored)
             given = reader.read((life.node, life.number, life.identity), batch, requests)
             if given is None:
                 with suppress(TurnNeeded):
@@ -240,15 +259,46 @@ class SessionStore:
                 number = self._database.store_batch(given)
                 if number is not None:
                     return reader.answer(requests, number)
-        return self._attempt(lambda: self._carry_out_in_turn(life, batch, requests, is_shared=False))
+        return self._attempt(partial(self._carry_out_in_turn, life, batch, requests, is_shared=False))
+
+    def _find_unstored(self, requests: Sequence[Asked]) -> list[PutMessage]:
+        """Messages that rows of these requests refer to, and that were only matched."""
+        if not self._unstored:
+            return []
+        puts = [one.put if isinstance(one, StoreRows) else one for one in requests if isinstance(one, RANGES)]
+        named = dict.fromkeys(row.message for put in puts for row in put.rows)
+        return [self._unstored[one] for one in named if one in self._unstored]
+
+    def _forget_unstored(self, requests: Sequence[Asked]) -> None:
+        for message in self._find_unstored(requests):
+            del self._unstored[message.id]
+
+    def _keep_unstored(self, requests: Sequence[Asked], wanted: set[str]) -> None:
+        """Until their rows come.  Those of a session that ends meanwhile do not; the oldest ones make room, and would
+        be stored again with their rows."""
+        self._unstored.update((one.id, one) for one in requests if isinstance(one, PutMessage) and one.id in wanted)
+        while len(self._unstored) > UNSTORED_MAX:
+            del self._unstored[next(iter(self._unstored))]
 
     def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         reader = BatchReader(self._host.match, self._host.trie.version)
-        given = reader.read((life.node, life.number, life.identity), batch + 1, requests)
-        number = None if given is None else self._database.store_batch(given._replace(is_ahead=True))
-        if number is not None:
+        given = reader.read((life.node, life.number, life.identity), batch, requests)
+        number = None if given is None else self._database.check_routes(given)
+        if given is not None and number is not None:
+            self._keep_unstored(requests, {one.id.decode() for one in given.messages})
             return reader.answer(requests, number)
         return self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests))
+
+    def _look_ahead(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
+        """Routes of messages, and the time."""
+        with self._database.reading(self._watch) as sql:
+            self._check(sql, life)
+            self._host.catch_up(sql)
+            answers = [
+                self._host.match(one) if isinstance(one, PutMessage) else self._answer(sql, one) for one in requests
+            ]
+        self._host.settle()
+        return answers
 
     def _store_ahead_in_turn(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         with self._database.writing(self._watch) as sql:
@@ -271,6 +321,7 @@ class SessionStore:
                 return self._tried[1]  # it was carried out, and the answer was lost
             if committed != batch - 1:
                 raise self._is_other(f"knows batch {committed} of {life.node}, which has sent {batch - 1}")
+            store_messages(sql, self._find_unstored(requests))
             answers = self._answer_by_kind(sql, requests) if is_shared else self._answers(sql, requests)
             sql.run(WRITE_BATCH, batch=batch, name=life.node.encode())
             self._tried = (batch, answers)

@@ -8,8 +8,8 @@ step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.persistent_sessions.host_request import (
     HostRequest,
@@ -20,7 +20,9 @@ from statemachines.drivers.persistent_sessions.host_request import (
 )
 from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
 from statemachines.drivers.persistent_sessions.route_trie import of_sessions
+from statemachines.drivers.persistent_sessions.row_products import Hand, encode_hand
 from statemachines.kernel import Request
+from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import PutRows, RowStored
 
 Asked = Request | HostRequest | OperatorRequest
@@ -36,6 +38,9 @@ class BatchMessage(NamedTuple):
     head: bytes | None
 
 
+EMPTY: Final[Mapping[str, PutMessage]] = {}
+
+
 class BatchRange(NamedTuple):
     """Rows `first` to `last` of the node's writer."""
 
@@ -43,23 +48,29 @@ class BatchRange(NamedTuple):
     epoch: int
     first: int
     last: int
+    kind: int = 0
+    """Which hands are its rows."""
 
 
-class BatchRow(NamedTuple):
-    """A row of `session_rows`, but for what all have."""
+class BatchHand(NamedTuple):
+    """A row of each range of a `kind`, so far behind the first: what all of these have in common."""
 
-    session: bytes
-    epoch: int
-    number: int
+    kind: int
+    place: int
     message: bytes
     filter: bytes
     qos: int
     until_ns: int
+    more: bytes
+
+
+Hands = tuple[Hand, ...]
+"""Of rows that follow each other."""
 
 
 class StoredBatch(NamedTuple):
-    """`routes`: the version of those by which the messages were matched (None: there are none); `needed`: messages
-    that are there; `is_ahead`: it has no number, and is flushed with the next that has one."""
+    """`routes`: the version of those by which messages were matched (None: none was); `needed`: messages that are
+    there.  The database multiplies ranges by hands (PS-540)."""
 
     node: bytes
     life: int
@@ -69,21 +80,25 @@ class StoredBatch(NamedTuple):
     messages: list[BatchMessage]
     needed: list[bytes]
     ranges: list[BatchRange]
-    rows: list[BatchRow]
-    is_ahead: bool = False
+    hands: list[BatchHand]
 
 
 class BatchReader:
-    """It reads the requests of a node: `match` finds the routes of a message, of `version`."""
+    """It reads the requests of a node: `match` finds the routes of a message, of `version`; `unstored`: messages that
+    were matched and are not stored."""
 
-    def __init__(self, match: Callable[[PutMessage], Routes], version: int) -> None:
+    def __init__(
+        self, match: Callable[[PutMessage], Routes], version: int, unstored: Mapping[str, PutMessage] = EMPTY
+    ) -> None:
         self._match = match
         self._version = version
+        self._unstored = unstored
         self._node = ""
-        self._messages: list[BatchMessage] = []
+        self._messages: dict[bytes, BatchMessage] = {}
         self._needed: dict[bytes, None] = {}
         self._ranges: dict[bytes, BatchRange] = {}
-        self._rows: list[BatchRow] = []
+        self._hands: dict[bytes, Hands] = {}
+        self._read_hands: dict[int, Hands] = {}
         self._routes: list[Routes] = []
         self._adds: dict[type[Any], Callable[[Any], bool]] = {
             PutMessage: self._add_message,
@@ -100,8 +115,19 @@ class BatchReader:
             if add is None or not add(one):
                 return None
         routes = self._version if self._routes else None
-        found = self._messages, list(self._needed), list(self._ranges.values()), self._rows
-        return StoredBatch(self._node.encode(), number, batch, identity, routes, *found)
+        needed = [one for one in self._needed if one not in self._messages]
+        messages = list(self._messages.values())
+        return StoredBatch(self._node.encode(), number, batch, identity, routes, messages, needed, *self._multiply())
+
+    def _multiply(self) -> tuple[list[BatchRange], list[BatchHand]]:
+        """Ranges, and the hands of each kind once."""
+        kinds: dict[Hands, int] = {}
+        ranges = [
+            one._replace(kind=kinds.setdefault(self._hands[session], len(kinds)))
+            for session, one in self._ranges.items()
+        ]
+        hands = [BatchHand(kind, place, *hand) for of_kind, kind in kinds.items() for place, hand in enumerate(of_kind)]
+        return ranges, hands
 
     def answer(self, requests: Sequence[Asked], number: int) -> list[Any]:
         """What each is answered with; the batch has this number."""
@@ -121,9 +147,12 @@ class BatchReader:
         routes = self._match(asked)
         self._routes.append(routes)
         if of_sessions(routes):
-            topic, message = asked.topic.encode(), asked.id.encode()
-            self._messages.append(BatchMessage(message, topic, asked.payload, asked.qos, asked.head))
+            self._add(asked)
         return asked.expiry_ms is None
+
+    def _add(self, asked: PutMessage) -> None:
+        message = asked.id.encode()
+        self._messages[message] = BatchMessage(message, asked.topic.encode(), asked.payload, asked.qos, asked.head)
 
     def _add_rows(self, asked: StoreRows) -> bool:
         self._needed |= dict.fromkeys(list_payloads(asked))
@@ -135,11 +164,19 @@ class BatchReader:
         first = BatchRange(session, put.epoch, put.first_number, put.first_number - 1)
         before = self._ranges.get(session, first)
         self._ranges[session] = before._replace(last=put.last_number)
-        self._rows += [
-            BatchRow(session, put.epoch, row.number, row.message.encode(), row.filter.encode(), row.qos, row.until_ns)
-            for row in put.rows
-        ]
+        self._hands[session] = self._hands.get(session, ()) + self._hands_of(put.rows)
         return (self._node, before.epoch, before.last + 1) == (put.writer, put.epoch, put.first_number)
+
+    def _hands_of(self, rows: tuple[Queued, ...]) -> Hands:
+        """Sessions with the same subscription share the tuple of their rows."""
+        found = self._read_hands.get(id(rows))
+        if found is None:
+            found = tuple(map(encode_hand, rows))
+            self._read_hands[id(rows)] = found
+            for row in rows:
+                if row.message in self._unstored:
+                    self._add(self._unstored[row.message])
+        return found
 
 
 def list_payloads(asked: StoreRows) -> list[bytes]:

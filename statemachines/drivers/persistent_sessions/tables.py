@@ -7,13 +7,13 @@ does not expire).
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable
+import re
+from functools import cache
 from typing import Final
 
 from statemachines.drivers.sql import sqlite
 
-VERSION: Final = 8
+VERSION: Final = 1
 
 UNDELIVERED: Final = 0
 DELIVERED: Final = 1
@@ -116,11 +116,12 @@ _TABLES: Final = (
     # Of a writer and session: its epochs, of which the greatest is its own, and the number of the last row under each.
     "CREATE TABLE @epochs (session BYTES NOT NULL, writer BYTES NOT NULL, epoch NUMBER NOT NULL, last NUMBER NOT NULL,"
     " PRIMARY KEY (session, writer, epoch))",
-    # A marker has the number 0, and `token`, `n` and `k` of its own.
+    # A marker has the number 0, and `token`, `n` and `k` of its own.  `more`: as of `Queued`, in MessagePack (NULL, or
+    # empty: no more).
     "CREATE TABLE @session_rows (session BYTES NOT NULL, writer BYTES NOT NULL, epoch NUMBER NOT NULL,"
     " number NUMBER NOT NULL, tag NUMBER NOT NULL, message BYTES NOT NULL, filter BYTES NOT NULL, qos NUMBER NOT NULL,"
     " token NUMBER NOT NULL, n NUMBER NOT NULL, k NUMBER NOT NULL, time_ns NUMBER NOT NULL,"
-    " until_ns NUMBER NOT NULL DEFAULT 0, PRIMARY KEY (session, writer, epoch, number, tag))",
+    " until_ns NUMBER NOT NULL DEFAULT 0, more BYTES, PRIMARY KEY (session, writer, epoch, number, tag))",
     # Who refers to a message, for the collector.
     f"CREATE INDEX rows_by_message ON @session_rows (message) WHERE tag = {UNDELIVERED}",
     "CREATE INDEX packets_by_message ON @packets (message)",
@@ -135,48 +136,30 @@ _TABLES: Final = (
     *_SHARES,
 )
 
-UPGRADES: Final = {
-    1: (
-        *(
-            f"ALTER TABLE @{table} ADD COLUMN until_ns NUMBER NOT NULL DEFAULT 0"
-            for table in ("packets", "queued", "session_rows")
-        ),
-        "ALTER TABLE @store ADD COLUMN sessions NUMBER NOT NULL DEFAULT 0",
-        "UPDATE @store SET sessions = (SELECT count(*) FROM @sessions)",
-    ),
-    2: (
-        "ALTER TABLE @clients ADD COLUMN instance BYTES",
-        "ALTER TABLE @clients ADD COLUMN attempt NUMBER NOT NULL DEFAULT 0",
-    ),
-    3: (
-        *_FOUND_ALONE,
-        *(
-            f"ALTER TABLE @store ADD COLUMN {column} NUMBER NOT NULL DEFAULT 0"
-            for column in ("before_ns", "ahead_ns", "stopped_ns")
-        ),
-    ),
-    4: ("ALTER TABLE @messages ADD COLUMN head BYTES",),
-    5: (
-        "ALTER TABLE @routes ADD COLUMN options NUMBER NOT NULL DEFAULT 0",
-        "ALTER TABLE @store ADD COLUMN retained NUMBER NOT NULL DEFAULT 0",
-        _RETAINED,
-    ),
-    6: (
-        *_PUBLISHED_ONCE,
-        *_WILLS,
-        *_SHARES,
-        "ALTER TABLE @store ADD COLUMN retained_bytes NUMBER NOT NULL DEFAULT 0",
-        "UPDATE @store SET retained_bytes = (SELECT coalesce(sum(length(payload)), 0) FROM @retained)",
-    ),
-    7: (),
-}
-"""Version -> the statements that make the next one of it.  2: messages expire, and sessions are counted; 3: connections
-of a client are; 4: markers, routes that are gone and nodes that live have an index, and a clock that leaps is noted;
-5: messages have heads; 6: messages are retained, and subscriptions have options of a front; 7: packet
-ids of publishers and wills are kept, and messages of groups are stored once; 8: on PostgreSQL a sequence numbers
-transactions."""
-
 NAMES: Final = tuple(one.split("@")[1].split(" ")[0] for one in _TABLES if one.startswith("CREATE TABLE"))
+
+
+FENCE: Final = "UPDATE @nodes SET life = life + 1"
+"""A node that stood still while the store was upgraded finds that it was superseded."""
+
+_INSERT: Final = re.compile(r"INSERT INTO @(\w+) (?=VALUES|SELECT)")
+
+
+def _list_columns(table: str) -> tuple[str, ...]:
+    """The names in a CREATE TABLE."""
+    parts = re.sub(r"\([^()]*\)", "", table.partition(" (")[2][:-1]).split(", ")
+    return tuple(one.split(" ")[0] for one in parts if not one.startswith("PRIMARY KEY"))
+
+
+COLUMNS: Final = dict(
+    zip(NAMES, (_list_columns(one) for one in _TABLES if one.startswith("CREATE TABLE")), strict=True)
+)
+
+
+@cache
+def name_columns(statement: str) -> str:
+    """The statement, which says which columns it inserts: tables of a newer version may have more (PS-542)."""
+    return _INSERT.sub(lambda found: f"{found[0]}({', '.join(COLUMNS[found[1]])}) ", statement)
 
 
 def _on_sqlite(statement: str) -> str:
@@ -185,37 +168,30 @@ def _on_sqlite(statement: str) -> str:
     return f"{statement} WITHOUT ROWID" if clustered else statement
 
 
-def _upgrade_sqlite(statements: tuple[str, ...]) -> Callable[[sqlite3.Connection], tuple[str, ...]]:
-    def upgrade(connection: sqlite3.Connection) -> tuple[str, ...]:
-        for statement in statements:
-            connection.execute(_on_sqlite(statement))
-        return ()
-
-    return upgrade
-
-
 SQLITE: Final = sqlite.Layout(
     title="persistent sessions",
     application=0x67707331,
     version=VERSION,
     statements=tuple(_on_sqlite(one) for one in _TABLES),
-    upgrades={version: _upgrade_sqlite(statements) for version, statements in UPGRADES.items()},
+    users="SELECT name FROM nodes WHERE until_ns > ? ORDER BY name",
+    fence=FENCE.replace("@", ""),
 )
 """The application_id is "gps1"."""
 
 SCHEMA: Final = "gapless_sessions"
 
 
+@cache
 def on_postgres(statement: str) -> str:
     """The statement with our schema."""
-    return statement.replace("@", f"{SCHEMA}.")
+    return name_columns(statement).replace("@", f"{SCHEMA}.")
 
 
 def _made_on_postgres(statement: str) -> str:
     return on_postgres(statement).replace("NUMBER", "bigint").replace("BYTES", "bytea")
 
 
-TURN: Final = "turn"
+TURN: Final = "turns"
 """The sequence that numbers transactions on PostgreSQL: its last value is the highest store time that was given."""
 
 TURN_LOCK: Final = 0x67707332
@@ -245,28 +221,37 @@ IS_STORED: Final = (
     "INSERT INTO @messages (id, topic, payload, qos, time_ns, head) SELECT id, topic, payload, qos, number, head"
     " FROM unnest(ids, topics, payloads, qualities, heads) AS given (id, topic, payload, qos, head)"
     " ON CONFLICT DO NOTHING",
-    "INSERT INTO @session_rows SELECT given.session, node, given.epoch, given.place, 0, given.message, given.filter,"
-    " given.qos, 0, 0, 0, number, given.until_ns FROM unnest(row_sessions, row_epochs, numbers, row_messages, filters,"
-    " row_qualities, untils) AS given (session, epoch, place, message, filter, qos, until_ns)",
+    "INSERT INTO @session_rows SELECT given.session, node, given.epoch, given.first + hand.place, 0, hand.message,"
+    " hand.filter, hand.qos, 0, 0, 0, number, hand.until_ns, hand.more"
+    " FROM unnest(sessions_, epochs_, firsts, kinds) AS given (session, epoch, first, kind)"
+    " JOIN unnest(hand_kinds, places, of_messages, filters, hand_qualities, untils, mores)"
+    " AS hand (kind, place, message, filter, qos, until_ns, more) ON hand.kind = given.kind",
     "INSERT INTO @epochs SELECT given.session, node, given.epoch, given.last"
     " FROM unnest(sessions_, epochs_, lasts) AS given (session, epoch, last)"
     " ON CONFLICT (session, writer, epoch) DO UPDATE SET last = excluded.last",
-    "UPDATE @nodes SET batch = batch_ WHERE name = node AND NOT is_ahead",
+    "UPDATE @nodes SET batch = batch_ WHERE name = node",
 )
 """How it is stored."""
 
 ARGUMENTS: Final = (
     "clock NUMBER", "identity_ BYTES", "node BYTES", "life_ NUMBER", "batch_ NUMBER", "routes_ NUMBER",
     "ids BYTES[]", "topics BYTES[]", "payloads BYTES[]", "qualities NUMBER[]", "heads BYTES[]", "needed BYTES[]",
-    "sessions_ BYTES[]", "epochs_ NUMBER[]", "firsts NUMBER[]", "lasts NUMBER[]",
-    "row_sessions BYTES[]", "row_epochs NUMBER[]", "numbers NUMBER[]", "row_messages BYTES[]", "filters BYTES[]",
-    "row_qualities NUMBER[]", "untils NUMBER[]", "is_ahead boolean",
+    "sessions_ BYTES[]", "epochs_ NUMBER[]", "firsts NUMBER[]", "lasts NUMBER[]", "kinds NUMBER[]",
+    "hand_kinds NUMBER[]", "places NUMBER[]", "of_messages BYTES[]", "filters BYTES[]", "hand_qualities NUMBER[]",
+    "untils NUMBER[]", "mores BYTES[]",
 )  # fmt: skip
+
+PLANNED_ONCE: Final = (
+    "SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_nestloop = off SET jit = off"
+)
+"""Planning cost as much as storing.  A plan that is made while tables are empty serves when they are full, so what is
+fast for few rows alone is forbidden; by that a plan counts as dear, and is not worth compiling for that (D-712)."""
 
 _NODE, _WRITER, _MESSAGES = IS_EXPECTED.values()
 
 BATCH_FUNCTION: Final = f"""
-CREATE FUNCTION @store_batch({", ".join(ARGUMENTS)}) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION @store_batch({", ".join(ARGUMENTS)}) RETURNS bigint LANGUAGE plpgsql
+{PLANNED_ONCE} AS $$
 #variable_conflict use_column
 DECLARE
     number bigint;
@@ -280,9 +265,6 @@ BEGIN
     THEN
         RETURN NULL;
     END IF;
-    IF is_ahead THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
-    END IF;
     {";".join(IS_STORED)};
     RETURN number;
 END $$
@@ -291,8 +273,9 @@ END $$
 _TURNS: Final = (
     f"CREATE SEQUENCE @{TURN} MINVALUE 0",
     f"SELECT setval('@{TURN}', time_ns) FROM @store",
-    # A node of before takes its turn by this column alone: it fails, and does not write beside those that share one.
+    # Of a file alone.
     "ALTER TABLE @store DROP COLUMN before_ns",
+    "ALTER TABLE @store ADD COLUMN oldest_reader integer NOT NULL DEFAULT 1",
     BATCH_FUNCTION,
 )
 
@@ -300,8 +283,3 @@ POSTGRES_STATEMENTS: Final = (
     f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
     *map(_made_on_postgres, (*_TABLES, *_TURNS)),
 )
-
-POSTGRES_UPGRADES: Final = {
-    version: tuple(map(_made_on_postgres, _TURNS if version == VERSION - 1 else each))
-    for version, each in UPGRADES.items()
-}

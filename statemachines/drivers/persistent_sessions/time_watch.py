@@ -65,7 +65,8 @@ class TimeWatch:
     def commit(self, known: StoreTime, clock_ns: int) -> StoreTime:
         """The time of a commit that follows `known`, where the clock of the database shows `clock_ns`."""
         steady_ns = self._steady()
-        self._say_unused(known, clock_ns)
+        if self._is_new:
+            self._say_unused(known, clock_ns)
         found = next_time(known, clock_ns, self._expected_ns(steady_ns))
         self._look(found.time_ns, steady_ns)
         self._say(found, steady_ns)
@@ -74,7 +75,8 @@ class TimeWatch:
     def read(self, known: StoreTime, clock_ns: int) -> int:
         """Store time for a read."""
         steady_ns = self._steady()
-        self._say_unused(known, clock_ns)
+        if self._is_new:
+            self._say_unused(known, clock_ns)
         now_ns = time_of_read(known, clock_ns, self._expected_ns(steady_ns))
         self._look(now_ns, steady_ns)
         return now_ns
@@ -90,8 +92,8 @@ class TimeWatch:
         """At the first look: unless the machine runs since, nobody can tell such a time from a clock that was set ahead
         meanwhile."""
         passed_ns = time_of_read(known, clock_ns, self._expected_ns(self._steady())) - known.time_ns
-        is_first, self._is_new = self._is_new, False
-        if is_first and known.time_ns and passed_ns > UNUSED_NS:
+        self._is_new = False
+        if known.time_ns and passed_ns > UNUSED_NS:
             self._warn(UNUSED, self._where, passed_ns / UNUSED_NS)
 
     def _say(self, found: StoreTime, steady_ns: int) -> None:

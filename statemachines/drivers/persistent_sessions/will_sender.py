@@ -10,8 +10,11 @@ import contextlib
 import logging
 from typing import Final
 
+import msgspec
+
 from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import steady_ns
+from statemachines.drivers.persistent_sessions.front_message import RetainedPublisher
 from statemachines.drivers.persistent_sessions.host_request import (
     DropWill,
     DueWill,
@@ -66,5 +69,7 @@ class WillSender:
             await self._desk.ask(DropWill(due.connection))
             return
         stored = asyncio.Event()
-        self._server.publish_will(due, since_ns, stored.set)
+        known = RetainedPublisher(due.will.identity, due.client)
+        publisher = b"" if self._authority.is_open else msgspec.json.encode(known)
+        self._server.messages.publish_will(due, since_ns, publisher, stored.set)
         await stored.wait()

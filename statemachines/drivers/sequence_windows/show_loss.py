@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from statemachines.drivers.plain_text import plain_json
+from statemachines.plain_text import plain_json
 
 app = typer.Typer(rich_markup_mode=None)
 

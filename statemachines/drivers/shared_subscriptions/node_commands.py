@@ -24,10 +24,10 @@ from statemachines.drivers.options import (
     Trace,
     read_credentials,
 )
-from statemachines.drivers.plain_text import plain_line
 from statemachines.drivers.signals import on_first_signal, run_until_signal
 from statemachines.input_file import decode_input, read_input
 from statemachines.kernel import ConfigurationError, GaplessError
+from statemachines.plain_text import plain_line
 
 if TYPE_CHECKING:
     from statemachines.drivers.shared_subscriptions.consumer_file import ConsumerFile

@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from statemachines.drivers.plain_text import plain_line
 from statemachines.drivers.sql.shown_url import without_secrets
+from statemachines.plain_text import plain_line
 
 LOCKS: Final = Path("/proc/locks")
 WRITE_LOCK: Final = 120

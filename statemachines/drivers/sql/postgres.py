@@ -7,8 +7,7 @@ all processes have one order, and the store's time grows with it.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
@@ -19,9 +18,8 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.sql.failure import BUSY_S, OutcomeOpen, StoreAway, StoreDamaged, StoreUnavailable
 from statemachines.drivers.sql.postgres_address import connect, hide_password, is_pooled, parse_url
+from statemachines.drivers.sql.store_version import NO_UPGRADES, StoreVersion, Upgrades, say_users
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
-
-logger = logging.getLogger("gapless")
 
 T = TypeVar("T")
 
@@ -55,10 +53,11 @@ MISSING: Final = text(
 class Layout(NamedTuple):
     """What a database holds: tables in a `schema` of ours, their `version`, the `statements` that make schema and
     tables (under the advisory lock `lock`), the tables it is `known_by`, and what whoever opens a store must be allowed
-    there: kind of store -> table -> privileges (`needed`); `upgrades`: version -> what makes the next one of it, and
-    says what a log should.
+    there: kind of store -> table -> privileges (`needed`); `upgrades` to this version; `users`: a query of the names of
+    nodes that may run; `fence`: what ends one that stood still meanwhile.
 
-    One of the tables is `store`, of one row: its column `version`, and `time_ns`, the time of the last commit.
+    One of the tables is `store`, of one row: its columns `version` and `oldest_reader` (`StoreVersion`), and `time_ns`,
+    the time of the last commit.
     """
 
     schema: str
@@ -67,7 +66,9 @@ class Layout(NamedTuple):
     statements: tuple[str, ...]
     known_by: tuple[str, ...]
     needed: dict[str, dict[str, tuple[str, ...]]]
-    upgrades: Mapping[int, Callable[[Connection], tuple[str, ...]]] = {}
+    upgrades: Upgrades = NO_UPGRADES
+    users: str = ""
+    fence: str = ""
 
     def tables(self, connection: Connection) -> set[str]:
         """The names of the tables that are there."""
@@ -89,18 +90,28 @@ class Layout(NamedTuple):
         for statement in self.statements:
             connection.execute(text(statement))
 
-    def version_of(self, connection: Connection) -> int:
+    def version_of(self, connection: Connection) -> StoreVersion:
         """The version of the tables that are there."""
-        return int(connection.execute(text(f"SELECT version FROM {self.schema}.store")).scalar_one())
+        oldest = "coalesce(CAST(to_jsonb(store) ->> 'oldest_reader' AS integer), 0)"
+        return StoreVersion(*connection.execute(text(f"SELECT version, {oldest} FROM {self.schema}.store")).one())
 
-    def upgrade(self, connection: Connection) -> list[str]:
-        """Step by step to our version; what is to be said of it."""
-        found = self.version_of(connection)
-        said: list[str] = []
-        for version in range(found, self.version):
-            said += self.upgrades[version](connection)
-        connection.execute(text(f"UPDATE {self.schema}.store SET version = :version"), {"version": self.version})
-        return said
+    def upgrade(self, connection: Connection, found: StoreVersion) -> None:
+        """Step by step to our version."""
+        if found.needs_stop(self.version, self.upgrades) and self.fence:
+            connection.execute(text(self.fence))
+        for version in found.list_steps(self.version):
+            for statement in self.upgrades[version].statements:
+                connection.execute(text(statement))
+        changed = found.upgrade(self.version, self.upgrades)
+        if changed != found:
+            put = f"UPDATE {self.schema}.store SET version = :version, oldest_reader = :oldest_reader"
+            connection.execute(text(put), changed._asdict())
+
+    def list_users(self, connection: Connection, found: StoreVersion, clock: dict[str, Any]) -> list[str]:
+        """Nodes that may run, if none may while it is upgraded."""
+        if not (self.users and found.needs_stop(self.version, self.upgrades)):
+            return []
+        return [bytes(name).decode() for (name,) in connection.execute(text(self.users), clock)]
 
     def missing_privileges(self, connection: Connection, kind: str) -> list[str]:
         """What we are not allowed and need: `SELECT on gapless.records`, ..."""
@@ -142,6 +153,7 @@ class Database:
         self._agree = agree
         self._closed = False
         self._pooled = False
+        self._held: Connection | None = None
         self._engine = connect(address, busy_s)
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._frozen = self._engine.execution_options(isolation_level="REPEATABLE READ")
@@ -169,22 +181,28 @@ class Database:
         """Close the connection and end the thread; a second time does nothing."""
         if not self._closed:
             self._closed = True
-            closing = asyncio.get_running_loop().run_in_executor(self._worker, self._engine.dispose)
+            closing = asyncio.get_running_loop().run_in_executor(self._worker, self._dispose)
             self._worker.shutdown(wait=False)  # whether or not somebody waits for it to be done
             await closing
             self._worker.shutdown()  # nothing is left to do: at most the thread's last instructions are waited for
 
     # -- in the worker ------------------------------------------------------------------------------------------
 
+    def _dispose(self) -> None:
+        self._let_go()
+        self._engine.dispose()
+
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """All or nothing; each statement sees what was committed before it.  An exception undoes it."""
+        self._let_go()
         with self._engine.begin() as connection:
             yield connection
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """Several reads of one state."""
+        self._let_go()
         with self._frozen.begin() as connection:
             yield connection
 
@@ -192,8 +210,23 @@ class Database:
     def single(self) -> Iterator[Connection]:
         """Statements that need no transaction: each sees one state, and is one round trip.  (Behind a pooler only a
         transaction has its limits.)"""
-        with self._engine.begin() if self._pooled else self._single.connect() as connection:
-            yield connection
+        if self._pooled:
+            with self._engine.begin() as connection:
+                yield connection
+            return
+        if self._held is None:
+            self._held = self._single.connect()
+        try:
+            yield self._held
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        """The connection that `single` keeps: taking it anew costs more than a short statement."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
 
     @property
     def clock(self) -> dict[str, Any]:
@@ -246,13 +279,11 @@ class Database:
         elif not set(layout.known_by) <= found:
             raise self._refuse(f"holds another program's schema {layout.schema!r}", "give a database of its own")
         version = layout.version_of(connection)
-        if version in layout.upgrades:
-            for line in layout.upgrade(connection):
-                logger.warning("%s: %s", self.url, line)
-            version = layout.version_of(connection)
-        if version != layout.version:
-            found_version = f"holds tables of version {version}, and this gapless reads version {layout.version}"
-            raise self._refuse(found_version, "use the gapless that made them, or give another database")
+        fault = version.find_fault(layout.version, layout.upgrades)
+        users = [] if fault else layout.list_users(connection, version, self.clock)
+        if fault or users:
+            raise ConfigurationError("store", self.url, fault or say_users(users, version, layout.version))
+        layout.upgrade(connection, version)
         missing = layout.missing_privileges(connection, self._kind)
         if missing:
             raise self._refuse(f"does not allow {', '.join(missing)}", "GRANT it to the user of this URL")

@@ -9,11 +9,12 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from statemachines.drivers.clock import Clock
@@ -21,10 +22,14 @@ from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavailable
 from statemachines.drivers.sql.lock_holder import lock_holder
 from statemachines.drivers.sql.quick_work import QuickWork
+from statemachines.drivers.sql.store_version import NO_UPGRADES, StoreVersion, Upgrades, say_users
 from statemachines.kernel import ConfigurationError, GaplessError, LocalProtocolError
 
 OURS: Final = 0x67
 """The first byte of the application_id of every database of this package."""
+
+HALF: Final = 16
+"""SQLite keeps one number for the version of a file (`user_version`): the oldest reader stands so many bits higher."""
 
 OPEN_S: Final = 10.0
 """How long opening waits at least: several processes may make the file at once, and one of them is first."""
@@ -36,15 +41,17 @@ T = TypeVar("T")
 
 class Layout(NamedTuple):
     """What a file holds: `title`, in words; `application`, SQLite's application_id of such files, whose first byte is
-    `OURS`; `version` of the tables; `statements`
-    that make them; `upgrades`: version -> what makes the next one of it, and says what a log should.  One of the tables
+    `OURS`; `version` of the tables; `statements` that make them; `upgrades` to this version; `users`: a query of
+    the names of nodes that may run, by a clock; `fence`: what ends one that stood still meanwhile.  One of the tables
     is `store`, of one row, whose column `time_ns` is the time of the last commit."""
 
     title: str
     application: int
     version: int
     statements: tuple[str, ...]
-    upgrades: Mapping[int, Callable[[sqlite3.Connection], tuple[str, ...]]] = {}
+    upgrades: Upgrades = NO_UPGRADES
+    users: str = ""
+    fence: str = ""
     prefix: str = ""
     """How the names of its tables begin, where a statement says `@`."""
     has_prefixes: bool = False
@@ -95,6 +102,7 @@ class Database:
     ) -> None:
         self.path = path
         self._place = path.absolute()  # wherever the process goes
+        self._place_text = str(self._place)
         self._layout = layout
         self._stamp = f"UPDATE {layout.prefix}store SET time_ns = ?"
         self._last = f"SELECT time_ns FROM {layout.prefix}store"
@@ -121,8 +129,10 @@ class Database:
         began = time.monotonic()
         try:
             if is_short and not self._is_power and self._quick.can_run():
-                with contextlib.suppress(sqlite3.OperationalError):  # the worker meets it again, and waits
+                try:
                     return self._quick.run(partial(self._in_place, work))
+                except sqlite3.OperationalError:
+                    pass  # the worker meets it again, and waits
             given = self._quick.note(partial(self._in_place, work))
             return await asyncio.get_running_loop().run_in_executor(self._worker, given)
         except sqlite3.OperationalError as error:
@@ -148,20 +158,19 @@ class Database:
     def _in_place(self, work: Callable[[], T]) -> T:
         """`work()`, if the file is still the one that was opened: what is written to one that was removed is lost with
         the last process that has it open, while others begin a new one."""
-        if _identity(self._place) != self._opened:
+        if _identity(self._place_text) != self._opened:
             what = "was removed, or another file was put in its place, while it was open"
             raise StoreDamaged(f"{self.path}: {what}; stop every node that has it open, and put the file back")
         return work()
 
     # -- transactions, in the worker ----------------------------------------------------------------------------
 
-    @contextmanager
-    def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """All or nothing, and no other process's transaction in between."""
-        with _transaction(self.connection, begin):
-            if begin != "BEGIN":  # reads wait for nobody
-                self._locked_since = math.inf
-            yield self.connection
+        return Transaction(self.connection, "BEGIN IMMEDIATE", self._note_unlocked)
+
+    def _note_unlocked(self) -> None:
+        self._locked_since = math.inf
 
     def set_flush(self, is_flushed: bool) -> None:
         """Between transactions: the next ones wait for fsync at their end, if commits are to survive a power failure;
@@ -173,7 +182,7 @@ class Database:
 
     def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
         """Several reads of one state."""
-        return self.transaction("BEGIN")
+        return Transaction(self.connection, "BEGIN")  # reads wait for nobody
 
     def clock_ns(self) -> int:
         """What the clock shows."""
@@ -216,7 +225,7 @@ class Database:
         except BaseException:
             connection.close()
             raise
-        self._opened = _identity(self._place)
+        self._opened = _identity(self._place_text)
         return connection
 
     def _connect(self) -> sqlite3.Connection:
@@ -242,7 +251,7 @@ class Database:
         deadline = time.monotonic() + max(self._busy_s, OPEN_S)
         while True:
             try:
-                with _transaction(connection, "BEGIN"):
+                with Transaction(connection, "BEGIN"):
                     self._check(connection)  # before anything is done to a file that may not be ours
                 self._prepare(connection)
                 return
@@ -258,44 +267,47 @@ class Database:
             raise self._refuse(f"has no write-ahead log there ({mode}); give a path on a local disk")
         connection.execute("PRAGMA synchronous = NORMAL")
         # To write also where nothing is to be made: it fails where we may not.
-        with _transaction(connection, "BEGIN IMMEDIATE"):
-            version = self._check(connection)
-            if version == 0 or (self._layout.is_guest and not has_table(connection, f"{self._layout.prefix}store")):
+        with Transaction(connection, "BEGIN IMMEDIATE"):
+            found = self._check(connection)
+            if found is None or (self._layout.is_guest and not has_table(connection, f"{self._layout.prefix}store")):
                 for statement in self._layout.statements:
                     connection.execute(statement)
-            said: Sequence[str] = ()
             if not self._layout.is_guest:
                 connection.execute(f"PRAGMA application_id = {self._layout.application}")
-                said = self._upgrade(connection, version) if version else ()
-                connection.execute(f"PRAGMA user_version = {self._layout.version}")
+                version = self._upgrade(connection, found) if found else StoreVersion(self._layout.version, 1)
+                connection.execute(f"PRAGMA user_version = {version.oldest_reader << HALF | version.version}")
             self._agree(connection)
-        for line in said:
-            logger.warning("%s: %s", self.path, line)
 
-    def _upgrade(self, connection: sqlite3.Connection, version: int) -> list[str]:
-        """Step by step to our version, within the transaction that opens the file; what is to be said of it."""
-        said: list[str] = []
-        for each in range(version, self._layout.version):
-            said += self._layout.upgrades[each](connection)
-        return said
+    def _upgrade(self, connection: sqlite3.Connection, found: StoreVersion) -> StoreVersion:
+        """Step by step to our version, within the transaction that opens the file."""
+        layout = self._layout
+        if found.needs_stop(layout.version, layout.upgrades) and layout.users:
+            users = [bytes(name).decode() for (name,) in connection.execute(layout.users, (self._clock(),))]
+            if users:
+                raise self._refuse(say_users(users, found, layout.version))
+            connection.execute(layout.fence)
+        for version in found.list_steps(layout.version):
+            for statement in layout.upgrades[version].statements:
+                connection.execute(statement)
+        return found.upgrade(layout.version, layout.upgrades)
 
-    def _check(self, connection: sqlite3.Connection) -> int:
-        """The version of the file, 0 for an empty one."""
+    def _check(self, connection: sqlite3.Connection) -> StoreVersion | None:
+        """The version of the file; None: it is empty."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if (application, version, tables) == (0, 0, 0) and not self._layout.is_guest:
-            return 0
+            return None
         if application >> 24 == OURS and application != self._layout.application:
             what = "is a store of another protocol"
             raise self._refuse(f"{what}, and this needs one of {self._layout.title}; give it a database of its own")
         if application != self._layout.application:
             raise self._refuse("is a database of another program; give a path of its own, which is made anew")
-        if not self._layout.is_guest and version != self._layout.version and version not in self._layout.upgrades:
-            reads = f"this gapless reads version {self._layout.version}"
-            rule = f"is of version {version}, and {reads}; use the gapless that made it"
-            raise self._refuse(f"{rule}, or give another path")
-        return int(version)
+        found = StoreVersion(version & (1 << HALF) - 1, version >> HALF)
+        fault = "" if self._layout.is_guest else found.find_fault(self._layout.version, self._layout.upgrades)
+        if fault:
+            raise self._refuse(fault)
+        return found
 
     def _holder(self) -> str:
         """Who has it locked, and since when we have found it so; "" where that cannot be told."""
@@ -329,19 +341,35 @@ def has_table(connection: sqlite3.Connection, table: str) -> bool:
     return found.fetchone() is not None
 
 
-@contextmanager
-def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
-    connection.execute(begin)
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:  # a full disk has rolled it back already
-            connection.execute("ROLLBACK")
-        raise
+class Transaction:
+    """A transaction on a connection, from `begin` to its commit, or its end by an error; `begun` hears that it has
+    begun."""
+
+    __slots__ = ("_begin", "_begun", "_connection")
+
+    def __init__(self, connection: sqlite3.Connection, begin: str, begun: Callable[[], None] | None = None) -> None:
+        self._connection = connection
+        self._begin = begin
+        self._begun = begun
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._connection.execute(self._begin)
+        if self._begun is not None:
+            self._begun()
+        return self._connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:  # a full disk has rolled it back already
+                self._connection.execute("ROLLBACK")
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     """Which file a path names; None: none.  Raises `StoreUnavailable` where nobody can say."""
     try:
         found = os.stat(path)

@@ -150,11 +150,6 @@ async def _arrive(under_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio
             writer.write(data)
 
 
-def is_push(batch: bytes) -> bool:
-    """Whether it begins with a frame, and that with a sample that is pushed."""
-    return first_message(batch) == PUSH
-
-
 def first_message(batch: bytes) -> int | None:
     """The kind of message that the frame begins with (None: it begins with no frame, or that is empty)."""
     if not batch or batch[0] & KIND != FRAME:

@@ -26,7 +26,6 @@ from statemachines_spec.cursor_recovery.systems import THRESHOLD_NS, A, QueueSet
 GOLDEN = Path(__file__).parents[2] / "golden" / "cursor_recovery"
 ROUNDS = 20
 BY_NAME = {one.name: one for one in COUNTEREXAMPLES}
-LIVENESS = ("READ", "WRITE")
 
 
 class Unchecked(Access):

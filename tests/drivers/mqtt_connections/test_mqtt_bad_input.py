@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 import pytest
 from mqtt_socket import MqttSocket, mqtt_node, run
 
+from statemachines.drivers import password_file
 from statemachines.drivers.mqtt_connections import MqttNode, MqttSettings, PasswordFile, mqtt_session
 from statemachines.drivers.mqtt_connections import mqtt_node as module
 from statemachines.drivers.password_file import hash_password
@@ -221,6 +222,55 @@ def test_a_wrong_password_is_answered_late_and_keeps_nobody_out(store, tmp_path,
     run(main())
 
 
+def test_MQ_174_a_client_whose_password_is_not_verified_is_closed_and_connects_again(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(mqtt_session, "REFUSED_S", 0.01)
+    path = tmp_path / "users"
+    path.touch(0o600)
+    path.write_text(hash_password("ann", "secret") + "\n")
+
+    async def main():
+        async with mqtt_node(store, users=PasswordFile(path)) as node:
+            with monkeypatch.context() as patch:
+                patch.setattr(password_file, "WAITING_MAX", 0)
+                async with MqttSocket(node.address) as client:
+                    client.send(ConnectPacket("c", user_name="ann", password=b"secret"))
+                    assert await client.reader.read() == b""
+            async with MqttSocket(node.address) as client:
+                assert (await client.connect(user_name="ann", password=b"secret")).reason_code == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 2), (5, 0x80)])
+def test_MQ_175_a_node_that_assigns_no_client_ids_refuses_an_empty_one(store, version, code):
+    async def main():
+        async with mqtt_node(store, settings=MqttSettings(assigns_client_ids=False)) as node:
+            for client_id, wanted in [("", code), ("c", 0)]:
+                async with MqttSocket(node.address, version) as client:
+                    assert (await client.connect(client_id)).reason_code == wanted
+
+    run(main())
+
+
+def test_MQ_176_clients_publish_nothing_below_sys_but_the_state_of_a_bridge(store):
+    async def main():
+        async with mqtt_node(store) as node:
+            for topic, acknowledged, accepted in [
+                ("$SYS/broker/connection/me/state", 0x10, 0),
+                ("$SYS/broker/connection/me", 0x87, 0x90),
+                ("$SYS/brokers/a/version", 0x87, 0x90),
+                ("$share/group/t", 0x87, 0x90),
+            ]:
+                async with MqttSocket(node.address) as client:
+                    assert (await client.connect("w", will=WillMessage(topic, b"0"))).reason_code == accepted
+                async with MqttSocket(node.address) as client:
+                    await client.connect("c")
+                    puback = await client.ask(PublishPacket(topic, b"1", 1, packet_id=1))
+                    assert puback.reason_code == acknowledged
+
+    run(main())
+
+
 def test_PS_450_an_mqtt_client_does_what_it_may_and_its_will_too(store, tmp_path):
     path = tmp_path / "rights"
     path.write_text("ann connect tablet\n* subscribe a/#\n* publish a/{client}/#\n")
@@ -249,6 +299,33 @@ def test_PS_450_an_mqtt_client_does_what_it_may_and_its_will_too(store, tmp_path
                 await client.connect(client_id="tablet", will=WillMessage("b", b"gone"), **ann)
             while sessions.authority.refused == before:
                 await asyncio.sleep(0.01)
+
+    run(main())
+
+
+def test_PS_526_a_retained_message_is_not_sent_when_its_publisher_may_not_publish_it_any_more(store, tmp_path):
+    path = tmp_path / "rights"
+    path.write_text("* connect *\n* subscribe #\n* publish #\n")
+    rights = PermissionFile(path)
+
+    async def main():
+        async with mqtt_node(store, node_options={"authorize": rights}) as node, MqttSocket(node.address) as watcher:
+            await watcher.connect("w")
+            await watcher.ask(SubscribePacket(1, (TopicSubscription("t/will", 0),)))
+            async with MqttSocket(node.address) as client:
+                await client.connect("c", will=WillMessage("t/will", b"w", retain=True))
+                for topic in ("t/kept", "t/taken"):
+                    assert (await client.ask(PublishPacket(topic, b"x", 1, True, packet_id=1))).reason_code == 0x10
+            assert (await watcher.read()).payload == b"w"
+            path.write_text("* connect *\n* subscribe #\n* publish t/kept\n")
+            rights.reload()
+            async with MqttSocket(node.address) as reader:
+                await reader.connect("r")
+                await reader.ask(SubscribePacket(1, (TopicSubscription("t/+", 1),)))
+                found = await reader.read()
+                assert (found.topic, found.properties) == ("t/kept", PacketProperties())
+                reader.send(PingreqPacket())
+                assert await reader.read() == PingrespPacket()
 
     run(main())
 

@@ -244,7 +244,7 @@ def test_PS_209_PS_240_what_one_has_in_flight_and_another_misses(kind, request, 
             collector.ahead_s = 2 * MINUTE_S
             await collector.whole_rounds()
             assert len(await messages(collector.store)) == 3, "they are in flight"
-            node.reception._payloads = Payloads()
+            node.reception.messages.payloads = Payloads()
             async with PersistentSession("here", nodes=nodes) as here:
                 again = [await anext(here) for _ in range(3)]
                 assert [(one.payload, one.dup) for one in again] == [(b"1", True), (b"2", True), (b"3", True)]
@@ -275,7 +275,7 @@ def test_PS_242_a_message_of_QoS_0_that_is_gone_at_its_node_counts_as_expired(st
 
     async def body():
         async with node_of(store) as node:
-            node.reception._payloads = Payloads(bytes_max=0)
+            node.reception.messages.payloads = Payloads(bytes_max=0)
             nodes = where(node)
             async with PersistentSession("c", nodes=nodes, receive_maximum=1) as session:
                 await session.subscribe("t", qos=qos)

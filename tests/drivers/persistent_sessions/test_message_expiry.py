@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sqlite3
-from contextlib import closing
 
 import pytest
-from session_databases import MS, SECOND, connect, kept, new_url, run
+from session_databases import MS, SECOND, connect, new_url, run
 from session_nodes import Stranger, node_of, take, where
 from session_nodes import run as run_nodes
-from session_version_1 import make_version_1
 from state_changes import change_to
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, Subscribe
-from statemachines.drivers.persistent_sessions.postgres import KIND, LAYOUT
 from statemachines.drivers.persistent_sessions.route_trie import Route
-from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
-from statemachines.drivers.persistent_sessions.store import open_session_store, path_of
-from statemachines.drivers.persistent_sessions.tables import SQLITE
-from statemachines.drivers.sql import postgres, sqlite
+from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import ConfigurationError, Map
 from statemachines.persistent_sessions.client_message import MESSAGE_EXPIRY_MAX_S, PublishStored, PublishWanted
 from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, Only
@@ -119,64 +112,6 @@ def test_PS_208_what_retention_removes_is_lost_only_where_it_was_not_over(url):
     queued, deleted, rows = run(url, play)
     assert deleted == (Deleted(True, 0),)
     assert rows == (queued,), "it is passed over by its name, and is no message that is missing"
-
-
-# -- databases of before ----------------------------------------------------------------------------------------------
-
-
-def test_PS_211_a_database_of_before_goes_on_and_nothing_in_it_expires(url):
-    make_version_1(url)
-
-    async def play(store, clock):
-        (read,) = await store.ask(ReadPending("s1", "n1"))
-        (loaded,) = await store.ask(LoadSession("c", "o", 1))
-        (route,) = await store.do(PutMessage("m9", "a", b"x", 1, 1))
-        await store.ask(PutRows("s1", "n1", 1, (Queued(4, "m9", "a", 1, route.until_ns),)))
-        (again,) = await store.ask(ReadPending("s1", "n1"))
-        assert await kept(store) == 1
-        return read, loaded.state, route, again
-
-    for _ in range(2):  # and it is opened again
-        read, state, route, again = run(url, play)
-        assert read.found[0].rows[0] == Queued(3, "m3", "a", 1)
-        assert [one.queued for one in state.packets.values()] == [Queued(1, "m1", "a", 1)]
-        assert state.queued == (Queued(2, "m2", "a", 1),)
-        assert again.found[0].rows[-1] == Queued(4, "m9", "a", 1, again.found[0].rows[-1].until_ns)
-        assert 0 < again.found[0].rows[-1].until_ns <= route.until_ns
-
-
-def test_a_program_of_before_refuses_a_newer_database_by_name(url):
-    async def nothing(store, clock):
-        pass
-
-    run(url, nothing)
-    with pytest.raises(ConfigurationError, match="version 8, and this gapless reads version 1; use the gapless that"):
-        open_as_before(url)
-
-
-def open_as_before(url):
-    path = path_of(url)
-    if path is not None:
-        return sqlite.Database(path, SQLITE._replace(version=1, upgrades={}))
-    return postgres.Database(url, KIND, LAYOUT._replace(version=1, upgrades={}))
-
-
-def test_an_upgrade_that_fails_leaves_the_database_as_it_was(sqlite_url):
-    make_version_1(sqlite_url)
-    path = path_of(sqlite_url)
-
-    def fail(connection):
-        SQLITE.upgrades[1](connection)
-        raise sqlite3.OperationalError("disk full")
-
-    broken = SQLITE._replace(upgrades={1: fail})
-    with pytest.raises(ConfigurationError, match="disk full"):
-        sqlite.Database(path, broken)
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
-        names = {row[1] for row in connection.execute("PRAGMA table_info(session_rows)")}
-    assert "until_ns" not in names
-    asyncio.run(SqliteSessions(path, identity=b"x" * 16).close())  # it is upgraded now
 
 
 # -- over nodes -------------------------------------------------------------------------------------------------------

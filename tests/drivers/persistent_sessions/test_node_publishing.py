@@ -16,8 +16,9 @@ from statemachines.drivers.persistent_sessions import (
     SessionNode,
     SessionPublisher,
     SubscribeRefused,
+    publish_requests,
     route_rows,
-    session_server,
+    subscription_requests,
 )
 from statemachines.drivers.persistent_sessions.host_request import StoreRows
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX, WINDOW, WINDOW_BYTES
@@ -102,7 +103,7 @@ def test_PS_151_the_largest_payload_arrives(store):
 
 
 def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monkeypatch):
-    monkeypatch.setattr(session_server, "PUBLISHES_MAX", 5)
+    monkeypatch.setattr(publish_requests, "PUBLISHES_MAX", 5)
 
     async def main():
         async with node_of(store) as node, SessionPublisher(node=node) as publisher:
@@ -120,7 +121,7 @@ def test_PS_151_so_many_are_under_way_and_the_next_is_refused(store, monkeypatch
     ("bound", "most"), [("PUBLISHER_MAX", 2), ("PUBLISHER_BYTES_MAX", 10), ("PUBLISHER_BYTES_MAX", 14)]
 )
 def test_PS_151_a_publisher_that_floods_takes_no_room_of_others(store, monkeypatch, bound, most):
-    monkeypatch.setattr(session_server, bound, most)
+    monkeypatch.setattr(publish_requests, bound, most)
 
     async def main():
         async with (
@@ -174,7 +175,11 @@ def test_PS_157_what_waits_for_its_node_fits_into_the_next_connection(store):
                 message.acknowledge()
             assert found == list(range(12))
             await asyncio.gather(*waiting)
-            assert (publisher._size, node.reception._publishing, node.reception._publishing_bytes) == (0, 0, 0)
+            assert (
+                publisher._size,
+                node.reception.publishes._publishing,
+                node.reception.publishes._publishing_bytes,
+            ) == (0, 0, 0)
 
     run(main())
 
@@ -193,7 +198,7 @@ def test_PS_157_so_many_messages_are_handed_over_at_a_time(store):
 
 
 def test_PS_151_so_many_bytes_are_under_way_and_the_next_is_refused(store, monkeypatch):
-    monkeypatch.setattr(session_server, "PUBLISHED_BYTES_MAX", 10)
+    monkeypatch.setattr(publish_requests, "PUBLISHED_BYTES_MAX", 10)
 
     async def main():
         async with node_of(store) as node, SessionPublisher(node=node) as publisher:
@@ -205,7 +210,7 @@ def test_PS_151_so_many_bytes_are_under_way_and_the_next_is_refused(store, monke
 
 
 def test_PS_151_so_many_subscriptions_are_under_way_and_the_next_is_refused(store, monkeypatch):
-    monkeypatch.setattr(session_server, "CHANGES_MAX", 2)
+    monkeypatch.setattr(subscription_requests, "CHANGES_MAX", 2)
 
     async def main():
         async with node_of(store) as node, PersistentSession("tablet", node=node) as session:
@@ -237,7 +242,7 @@ def test_PS_159_what_there_is_no_room_for_is_dropped_of_qos_0(store):
 
 
 def test_PS_151_what_is_stored_is_not_under_way_any_more(store, monkeypatch):
-    monkeypatch.setattr(session_server, "PUBLISHER_MAX", 2)
+    monkeypatch.setattr(publish_requests, "PUBLISHER_MAX", 2)
 
     async def main():
         async with (

@@ -7,6 +7,7 @@ import random
 from contextlib import AsyncExitStack
 
 import pytest
+from long_cases import mark_long
 from session_nodes import QUICK, node_of, run, take, where
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher
@@ -63,7 +64,7 @@ def test_what_is_in_flight_of_an_unsubscribed_topic_comes_again(store):
     run(main())
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", mark_long((1, 2), "2"))
 def test_PS_160_a_session_that_is_taken_over_under_a_hundred_messages_has_each_once_and_in_order(store, seed):
     """At moments that a seed chooses; of what comes again, under its packet and marked, the first counts."""
     chance = random.Random(seed)

@@ -13,6 +13,8 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadMessages,
     ReadNodes,
     ReadStoreTime,
+    StoreRows,
+    Subscribe,
 )
 from statemachines.drivers.persistent_sessions.outbox import QOS_0_MAX, READ_MAX, UNACKNOWLEDGED_MAX, Outbox
 from statemachines.drivers.persistent_sessions.payloads import OVERHEAD, Payload, Payloads
@@ -21,6 +23,7 @@ from statemachines.drivers.persistent_sessions.store import StoredLife, open_ses
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.kernel import Superseded
 from statemachines.persistent_sessions.client_message import Delivered
+from statemachines.persistent_sessions.collector_request import DeleteRow, Only, RowKey
 from statemachines.persistent_sessions.message import Publish, Pubrel, Queued
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, MarkDelivered, PutRows, SubscribeLive
@@ -477,3 +480,79 @@ def test_PS_513_rows_wait_for_a_few_batches_of_messages():
 
     found = asyncio.run(main())
     assert found[: AHEAD_MAX + 1] == [("behind", 0)] * AHEAD_MAX + [1]
+
+
+def delete(number):
+    return DeleteRow(RowKey("s", "w", 1, number), Only.ALWAYS)
+
+
+async def serve_late(*asked, then=()):
+    """What the store is given of requests of machines, and of those that follow when the loop has turned."""
+    store, taken = Store(), []
+    desk = RequestQueue(store, LIFE)
+    for request in asked:
+        desk.serve("w", request, lambda party, answer: None, lambda found: taken.append(found) or ())
+    task = asyncio.ensure_future(desk.run())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    first = list(store.batches)
+    for request in then:
+        desk.give(request, taken.append)
+    async with asyncio.timeout(20):
+        while len(desk):
+            await asyncio.sleep(0.001)
+    task.cancel()
+    return first, store.batches
+
+
+MARK = MarkDelivered("s", "w", 1, 1)
+
+
+def test_PS_530_marks_and_deletions_beside_them_go_with_what_is_asked_next():
+    asked = [MARK, delete(1)]
+    assert asyncio.run(serve_late(*asked, then=[begin(1)])) == ([], [(1, [*asked, begin(1)])])
+
+
+def test_PS_530_a_mark_that_nothing_follows_is_made_nevertheless():
+    assert asyncio.run(serve_late(MARK)) == ([], [(1, [MARK])])
+
+
+def test_PS_530_a_deletion_waits_for_nothing_while_nothing_is_delivered():
+    assert asyncio.run(serve_late(delete(1)))[0] == [(1, [delete(1)])]
+
+
+def test_PS_530_a_message_is_taken_ahead_of_marks():
+    async def main():
+        store, taken = Store(stores_ahead=True), []
+        desk = RequestQueue(store, LIFE)
+        desk.serve("w", MARK, lambda party, answer: None)
+        desk.give(put(1), taken.append)
+        await served(desk, 1, taken)
+        assert store.batches == [(("behind", 0), [put(1)])]
+        desk.give(rows(1), taken.append)
+        await served(desk, 2, taken)
+        assert store.batches[1:] == [(1, [MARK, rows(1)])]
+
+    asyncio.run(main())
+
+
+def test_PS_531_a_file_has_a_message_when_it_has_its_rows(tmp_path):
+    async def main():
+        store = open_session_store(tmp_path / "s.db")
+        try:
+            life = await store.begin_life("w", 1_000)
+            token, session, _ = await connect(store, "s1", "tablet")
+            await store.do(Subscribe(session, token, "t", 1))
+            await store.carry_out(life, 1, [BeginEpoch(session, "w")])
+            message = PutMessage("m1", "t", b"x", 1)
+            _, ahead = await store.store_ahead(life, 1, [ReadStoreTime(), message])
+            found = [[(one.session, one.filter) for one in ahead]]
+            found.append((await store.do(ReadMessages(("m1",), 1)))["m1"])
+            stored = StoreRows(PutRows(session, "w", 1, (Queued(1, "m1", "t", 1),)), {"m1": Payload("t", b"x")})
+            await store.carry_out(life, 2, [stored])
+            found.append((await store.do(ReadMessages(("m1",), 1)))["m1"])
+            return found
+        finally:
+            await store.close()
+
+    assert asyncio.run(main()) == [[("s1", "t")], None, Payload("t", b"x")]

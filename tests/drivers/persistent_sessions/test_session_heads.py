@@ -6,14 +6,11 @@ import asyncio
 
 import msgspec
 import pytest
-from session_databases import run as run_stores
 from session_nodes import Stranger, node_of, run, until, where
-from session_version_1 import make_version_1
 from test_carrier import GROUP, played
 
 from statemachines.drivers.message_head import encode_head, make_head
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
-from statemachines.drivers.persistent_sessions.host_request import PutMessage, ReadMessages, ReadPage
 from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
 from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
@@ -25,7 +22,6 @@ from statemachines.persistent_sessions.client_message import (
     PublishWithHead,
     Refused,
 )
-from statemachines.persistent_sessions.request import ReadPending
 
 HEAD = make_head([("trace", b"\0\xff"), ("trace", b"")], b"customer-7", 1_764_000_000.25)
 
@@ -51,7 +47,7 @@ def test_PS_430_a_client_gets_what_the_publisher_gave_though_the_node_has_to_rea
                     ]
                     for one in found:
                         one.acknowledge()
-                    node.reception._payloads = Payloads(bytes_max=0)
+                    node.reception.messages.payloads = Payloads(bytes_max=0)
 
     run(main())
 
@@ -136,20 +132,6 @@ def test_PS_432_nodes_and_clients_of_before_are_understood():
 
     told = msgspec.msgpack.encode(Delivered(1, "t", b"x", "t", 1, False, None, encode_head(HEAD)))
     assert msgspec.msgpack.decode(told, type=OfBefore).payload == b"x"
-
-
-def test_PS_433_a_database_of_before_heads_is_upgraded_where_it_is_opened(url):
-    make_version_1(url)
-    encoded = encode_head(HEAD)
-
-    async def play(store, clock):
-        await store.do(PutMessage("m9", "a", b"x", 1, None, encoded))
-        (page,) = [await store.do(ReadPage(ReadPending("s1", "n1"), 2**20))]
-        return await store.do(ReadMessages(("m1", "m9"), 2**20)), page.payloads
-
-    read, payloads = run_stores(url, play)
-    assert read == {"m1": Payload("a", b"one"), "m9": Payload("a", b"x", encoded)}
-    assert payloads == {"m3": Payload("a", b"three")}
 
 
 def test_PS_430_heads_count_where_a_node_keeps_payloads():

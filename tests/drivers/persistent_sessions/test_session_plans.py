@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import re
 
-import pytest
 from msgspec.structs import replace
-from session_databases import SECOND, Clock, connect, new_url
+from session_databases import SECOND, Clock, connect
 from session_moves import queued
-from session_version_1 import make_version_1
 from state_changes import change_to
 from statement_plans import Access, watched
 
@@ -78,6 +75,7 @@ from statemachines.drivers.persistent_sessions.operator_request import (
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.shared_message_codec import SharedOrigin
 from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.drivers.persistent_sessions.tables import on_postgres
 from statemachines.kernel import Map
 from statemachines.persistent_sessions import collector_request as collector
 from statemachines.persistent_sessions.in_flight_record import TAKEN, InFlightRecord
@@ -106,7 +104,7 @@ from statemachines.persistent_sessions.request import (
     UnsubscribeLive,
 )
 
-ONE_ROW = ("store", "boot", "turn")
+ONE_ROW = ("store", "boot", "turns")
 
 BOUNDED = {
     Access("epochs", ("session",)): "of each writer its epoch, and those that are not read to their end yet",
@@ -179,6 +177,7 @@ async def drive(opened, clock, steady):
         await do(PutMessage(f"m{number}", "a/x", b"x", 1, None if number % 2 else 60_000))
     await share(opened)
     await fan_out(opened, life)
+    await opened.store_ahead(life, 1, [PutMessage("m9", "a/x", b"x", 1)])
     await do(PutCarried("s1", token, "$share/g/x", (("g1", Payload("x", b"x")),)))
     for writer in ("n1", "n2"):
         await ask(BeginEpoch("s1", writer))
@@ -338,31 +337,4 @@ def test_PS_289_no_statement_of_the_session_store_reads_what_grows(url, monkeypa
     database = sqlite if url.startswith("sqlite") else postgres
     assert plans.never_asked(*MODULES, database) == []
     assert plans.unbounded(ONE_ROW, BOUNDED, PAGED) == {}
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_PS_289_a_database_of_before_gets_every_index_that_a_new_one_has(kind, request, tmp_path_factory):
-    """It is upgraded as it is opened."""
-    old, new = (new_url(kind, request, tmp_path_factory) for _ in range(2))
-    make_version_1(old)
-    indexes = [asyncio.run(indexes_of(url, kind)) for url in (old, new)]
-    assert indexes[0] == indexes[1]
-    assert {"markers", "gone_routes", "nodes_by_end", "routes_by_version"} <= {name for name, _ in indexes[0]}
-
-
-async def indexes_of(url, kind):
-    """Name and definition of each."""
-    opened = open_session_store(url)
-    said = {
-        "sqlite": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL",
-        "postgres": "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'gapless_sessions'",
-    }
-
-    def look():
-        with opened._database.reading() as sql:
-            return {(name, re.sub(r"\s+", " ", made)) for name, made in sql.all(said[kind])}
-
-    try:
-        return await opened._database.run(look)
-    finally:
-        await opened.close()
+    assert (on_postgres(postgres.CHECK_ROUTES) in plans.plans) == (database is postgres)

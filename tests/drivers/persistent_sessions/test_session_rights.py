@@ -72,7 +72,7 @@ def test_PS_450_a_client_does_what_it_may_and_nothing_else(store, tmp_path):
                 await until(lambda: len(stranger.heard) == 3)
                 assert [type(one) for one in stranger.heard[1:]] == [Refused, PublishStored]
             assert node.authority.refused == 9
-            assert node.reception._publishing == node.reception._publishing_bytes == 0
+            assert node.reception.publishes._publishing == node.reception.publishes._publishing_bytes == 0
 
     run(main())
 
@@ -246,9 +246,9 @@ def test_PS_456_a_client_that_is_gone_gets_nothing_done_and_leaves_nothing_behin
     async def body(node, asker):
         asker.say(PublishWanted(1, "a", b"1", 1), PublishWanted(2, "b", b"2", 1), SubscribeWanted(3, "a", 1))
         _, _, answer = await asker.questions.get()
-        assert node.reception._publishing == 2
+        assert node.reception.publishes._publishing == 2
         node.reception.lose("x~1")
-        assert node.reception._publishing == node.reception._publishing_bytes == 0
+        assert node.reception.publishes._publishing == node.reception.publishes._publishing_bytes == 0
         answer.set_result(True)
         await until(lambda: not node.authority._tasks)
         assert asker.heard == []

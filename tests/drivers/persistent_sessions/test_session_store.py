@@ -660,10 +660,10 @@ def test_a_store_of_another_version_is_refused_by_name(url):
     run(url, nothing)
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
-            connection.execute("PRAGMA user_version = 9")
+            connection.execute("PRAGMA user_version = 589833")
     else:
-        run_sql(url, "UPDATE gapless_sessions.store SET version = 9")
-    with pytest.raises(ConfigurationError, match="version 9, and this gapless reads version 8"):
+        run_sql(url, "UPDATE gapless_sessions.store SET version = 9, oldest_reader = 9")
+    with pytest.raises(ConfigurationError, match="version 9, and needs a gapless with tables of version 9"):
         open_session_store(url)
 
 

@@ -14,6 +14,7 @@ import pytest
 from session_databases import SECOND, Clock, connect, new_url, without_times
 
 from statemachines.drivers.persistent_sessions import postgres
+from statemachines.drivers.persistent_sessions import store as store_module
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, ReadStoreTime, StoreRows, Subscribe
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.store import open_session_store
@@ -306,27 +307,74 @@ def test_PS_512_a_batch_whose_answer_is_lost_is_stored_once(postgres_url, monkey
     assert stored == [(1, b"m1"), (1, b"m2"), (1 + is_fenced, b"m3")]
 
 
-def test_PS_513_a_message_that_was_stored_ahead_and_is_lost_is_stored_with_its_rows(postgres_url, ways):
-    """As where the server crashes before it has flushed it; the number of the batch is still that of the rows."""
+def test_PS_513_a_message_is_matched_ahead_and_stored_with_its_first_rows(postgres_url, ways):
+    """Its number is above that of every row that is acknowledged; a route that is new is known."""
 
     async def body(nodes):
         store, life = nodes.stores["n1"], nodes.lives["n1"]
+        ((before,),) = await nodes.carry_out("n1", rows(1, 1))
         ways.clear()
-        number, routes = await store.store_ahead(life, nodes.batches["n1"], [ReadStoreTime(), put(1)])
+        number, routes = await store.store_ahead(life, nodes.batches["n1"], [ReadStoreTime(), put(20)])
+        assert ways == []  # it writes nothing
+        there = run_sql(postgres_url, MESSAGES)
+        ((stored,),) = await nodes.carry_out("n1", rows(20, 20, first_number=2))
         assert ways == ["statement"]
-        run_sql(postgres_url, "DELETE FROM gapless_sessions.messages WHERE id = 'm1'")
-        ((stored,),) = await nodes.carry_out("n1", rows(1, 1))
-        assert await nodes.carry_out("n1", rows(2, 2))
-        return number, routes, stored
+        await nodes.stores["n2"].do(Subscribe("s1", nodes.token, "new", 1))
+        others = await store.store_ahead(life, nodes.batches["n1"], [put(21, "new")])
+        return before.stored_ns, number, stored.stored_ns, routes, others[0], there
 
-    number, routes, stored = play(postgres_url, body)
-    assert [route.session for route in routes] == ["s1"]
-    assert number < stored.stored_ns
-    assert [one[0] for one in run_sql(postgres_url, MESSAGES)] == [f"m{one}".encode() for one in range(10)]
+    before, number, stored, routes, others, there = play(postgres_url, body)
+    assert before < number <= stored
+    assert [route.session for route in routes + others] == ["s1", "s1"]
+    assert b"m20" not in [one[0] for one in there]
+    assert (b"m20", b"a/b", b"x", 1) in run_sql(postgres_url, MESSAGES)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_PS_513_a_message_that_was_matched_is_stored_where_its_rows_take_other_ways(postgres_url, monkeypatch, is_kept):
+    """As it came, quality and all; one that was given up for others comes with its rows."""
+    if not is_kept:
+        monkeypatch.setattr(store_module, "UNSTORED_MAX", 0)
+
+    async def body(nodes):
+        store, life = nodes.stores["n1"], nodes.lives["n1"]
+        message = PutMessage("m20", "a/b", b"x", 2)
+        await store.store_ahead(life, nodes.batches["n1"], [message])
+        await nodes.carry_out("n1", rows(20, 20, first_number=1), MarkDelivered("s1", "n1", 1, 99))
+        return len(store._unstored)
+
+    assert play(postgres_url, body) == 0
+    assert (b"m20", b"a/b", b"x", 2 if is_kept else 1) in run_sql(postgres_url, MESSAGES)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_PS_513_a_message_that_was_matched_is_there_whatever_became_of_its_batch(postgres_url, monkeypatch, is_stored):
+    """The connection broke before the batch was stored, or behind it."""
+    at_once = postgres.PostgresSessions.store_batch
+
+    def lose(database, batch):
+        if is_stored:
+            assert at_once(database, batch) is not None
+        raise OutcomeOpen("the connection broke")
+
+    async def body(nodes):
+        store, life = nodes.stores["n1"], nodes.lives["n1"]
+        await store.store_ahead(life, nodes.batches["n1"], [PutMessage("m20", "a/b", b"x", 2)])
+        with monkeypatch.context() as patch:
+            patch.setattr(postgres.PostgresSessions, "store_batch", lose)
+            with pytest.raises(OutcomeOpen):
+                await nodes.carry_out("n1", rows(20, 20, first_number=1))
+        nodes.batches["n1"] -= 1
+        await nodes.carry_out("n1", rows(20, 20, first_number=1))
+        return len(store._unstored)
+
+    assert play(postgres_url, body) == 0
+    assert (b"m20", b"a/b", b"x", 2) in run_sql(postgres_url, MESSAGES)
+    assert [row[-1] for row in run_sql(postgres_url, SESSION_ROWS)] == [b"m20"]
 
 
 def test_PS_289_the_statements_of_the_function_find_rows_by_a_key(postgres_url):
-    """None of them reads a whole table: what the planner says where that is as dear as can be."""
+    """None of them reads a whole table: what the planner says with the settings of the function."""
     asyncio.run(open_session_store(postgres_url).close())
     kinds = dict(argument.split() for argument in (*ARGUMENTS, "number NUMBER"))
     words = re.compile(rf"(?<![.\w])({'|'.join(kinds)})(?![\w.])")
@@ -342,7 +390,10 @@ def test_PS_289_the_statements_of_the_function_find_rows_by_a_key(postgres_url):
 
     scans = set()
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("SET enable_seqscan = off")
+        ((settings,),) = connection.execute("SELECT proconfig FROM pg_proc WHERE proname = 'store_batch'").fetchall()
+        assert {"enable_seqscan=off", "plan_cache_mode=force_generic_plan"} <= set(settings)
+        for setting in settings:
+            connection.execute(f"SET {setting}")
         for statement in (*IS_EXPECTED.values(), *IS_STORED):
             plan = connection.execute(f"EXPLAIN {bind(on_postgres(statement))}").fetchall()
             scans |= {line.split(" on ")[1].split(" ")[0] for (line,) in plan if "Seq Scan" in line}

@@ -14,8 +14,8 @@ from statemachines.persistent_sessions.request import PutRows
 LIFE = ("n1", 1, b"store")
 
 
-def rows(first, writer="n1", epoch=1):
-    return PutRows("s1", writer, epoch, (Queued(first, f"m{first}", "#", 1),))
+def rows(first, writer="n1", epoch=1, session="s1", message=None):
+    return PutRows(session, writer, epoch, (Queued(first, message or f"m{first}", "#", 1),))
 
 
 def read(*requests):
@@ -25,7 +25,7 @@ def read(*requests):
 def test_PS_512_ranges_that_follow_each_other_are_one_and_others_are_no_batch():
     batch = read(rows(1), rows(2))
     assert [(one.first, one.last) for one in batch.ranges] == [(1, 2)]
-    assert [one.number for one in batch.rows] == [1, 2]
+    assert [(one.kind, one.place, one.message) for one in batch.hands] == [(0, 0, b"m1"), (0, 1, b"m2")]
     for other in (rows(3), rows(1), rows(2, writer="n2"), rows(2, epoch=2)):
         assert read(rows(1), other) is None
 
@@ -33,6 +33,16 @@ def test_PS_512_ranges_that_follow_each_other_are_one_and_others_are_no_batch():
 def test_PS_512_the_messages_whose_payloads_come_with_rows_must_be_there():
     stored = StoreRows(rows(1), {"m1": Payload("t", b"x"), "m2": Payload("t", b"y")})
     assert read(stored).needed == [b"m1"]
+
+
+def test_PS_540_sessions_with_the_same_rows_share_them():
+    batch = read(
+        rows(1), rows(1, session="s2"), rows(5, session="s3", message="m1"), rows(1, session="s4", message="m2")
+    )
+    assert [(one.session, one.first, one.kind) for one in batch.ranges] == [
+        (b"s1", 1, 0), (b"s2", 1, 0), (b"s3", 5, 0), (b"s4", 1, 1),
+    ]  # fmt: skip
+    assert [(one.kind, one.message) for one in batch.hands] == [(0, b"m1"), (1, b"m2")]
 
 
 @pytest.mark.parametrize(

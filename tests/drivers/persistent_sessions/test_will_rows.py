@@ -93,14 +93,19 @@ async def play_with_life(store, clock, play):
     await play(store, clock)
 
 
-def test_PS_478_a_connection_that_comes_before_deletes_the_will_and_one_that_comes_behind_does_not(sqlite_url):
+@pytest.mark.parametrize("session", ["s1", "s2"])
+def test_PS_478_PS_525_a_connection_that_comes_before_deletes_the_will_and_one_that_comes_behind_does_not(
+    sqlite_url, session
+):
+    """Also one that begins a new session."""
+
     async def play(store, clock):
         client = Client(store, clock)
         client.life = 2
         await client.connect()
         await client.leave()
         clock.now += 9 * SECOND
-        await client.connect()
+        await client.connect(session)
         assert await client.due(100) == []
         await client.leave()
         clock.now += 10 * SECOND

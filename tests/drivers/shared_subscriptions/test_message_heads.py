@@ -7,13 +7,12 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from headless_store import make_headless
 from test_nodes import Place, read, run
 
 from statemachines.drivers.message_head import MessageHead, encode_head, make_head
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.kernel import ConfigurationError
-from statemachines.shared_subscriptions.stream_store import Fetch, Slice, shard_of, stream_id
+from statemachines.shared_subscriptions.stream_store import Fetch, Slice, stream_id
 from statemachines.testing.postgres import run_sql
 
 STREAM = stream_id("a", 4, 0)
@@ -72,22 +71,6 @@ def test_SS_380_heads_count_where_an_answer_is_bounded(database):
         await store.append("a", [b"0"] * 9, [encoded] * 9)
         assert len(await fetch_all(store, 2_500)) == 3
         await store.close()
-
-    asyncio.run(test())
-
-
-def test_SS_383_a_store_of_before_heads_is_upgraded_where_it_is_opened(new_database):
-    make_headless(new_database, STREAM, shard_of("a", 4))
-
-    async def test():
-        store = new_database.streams()
-        assert store.identity == "before"
-        assert (await store.append("a", [b"3"], [encode_head(HEAD)])).first == 3
-        assert await fetch_all(store) == [(b"0", None), (b"1", None), (b"2", None), (b"3", encode_head(HEAD))]
-        again = new_database.streams()
-        assert (await again.append("a", [b"4"])).first == 4
-        await store.close()
-        await again.close()
 
     asyncio.run(test())
 

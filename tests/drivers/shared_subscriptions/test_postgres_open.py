@@ -94,8 +94,11 @@ def test_a_user_that_is_not_there(postgres):
 
 def test_tables_of_another_version(postgres):
     make(postgres.url)
-    postgres.sql("UPDATE gapless.store SET version = 9")
-    refused(postgres.url, "of version 9, and this gapless reads version 4; use the gapless that made them")
+    postgres.sql("UPDATE gapless.store SET version = 9, oldest_reader = 9")
+    refused(
+        postgres.url,
+        "of version 9, and needs a gapless with tables of version 9 or later; this one has version 1: use a newer one",
+    )
 
 
 def test_a_schema_of_another_program(postgres):

@@ -40,7 +40,7 @@ def execute(path, statement):
 
 def make_newer(path):
     make(path)
-    execute(path, "PRAGMA user_version = 9")
+    execute(path, "PRAGMA user_version = 589833")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def make_newer(path):
         (lambda path: execute(path, "CREATE TABLE theirs (x)"), "another program; give a path of its own"),
         (lambda path: execute(path, "PRAGMA user_version = 1"), "another program; give a path of its own"),
         (lambda path: execute(path, "PRAGMA application_id = 7"), "another program; give a path of its own"),
-        (make_newer, "is of version 9, and this gapless reads version 5; use the gapless that made it"),
+        (make_newer, "is of version 9, and needs a gapless with tables of version 9 or later; this one has version 1"),
         (lambda path: path.mkdir(), "is a directory; give the path of a file"),
     ],
 )

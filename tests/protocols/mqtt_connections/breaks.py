@@ -7,6 +7,7 @@ from mutants import swap
 from statemachines.drivers.mqtt_connections import mqtt_node, mqtt_session
 from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
+from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions import (
     abandon,
     declared_groups,
@@ -19,6 +20,7 @@ from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
 from statemachines.drivers.persistent_sessions.host_request import PacketsFound
 from statemachines.mqtt_codec import packet_rule, topic_rule
+from statemachines.mqtt_connections import connection_actions
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
 
 BREAKS = {
@@ -37,9 +39,13 @@ BREAKS = {
     "MQ-112": swap(DeadLetters, "note_delivery", lambda self, message: None),
     "MQ-120": swap(host_requests, "read_packets", lambda sql, session: PacketsFound((), ())),
     "MQ-121": swap(mqtt_session, "build_will", lambda will, identity: None),
-    "MQ-122": swap(life_requests, "settle_wills", lambda sql, session, expiry_ms, ended_ns: None),
+    "MQ-122": swap(life_requests, "settle_wills", lambda sql, session: None),
     "MQ-123": swap(host_requests, "choose_routes", tuple),
     "MQ-124": swap(TakeoverLimit, "is_reached", lambda self, client_id, now_ns: False),
+    "MQ-173": swap(connection_actions, "RETURN_CODES", dict.fromkeys(range(256), 3)),
+    "MQ-174": swap(PasswordFile, "is_busy", False),
+    "MQ-175": swap(mqtt_session, "NO_CLIENT_ID", dict.fromkeys((4, 5), 0x87)),
+    "MQ-176": swap(mqtt_session, "is_server_topic", lambda topic: False),
     "MQ-172": swap(mqtt_node, "TURNS_TO_READ", 0),
     "MQ-125": swap(host_requests, "has_room_retained", lambda sql, asked: True),
 }

@@ -165,7 +165,7 @@ def test_MQ_08_connack_says_what_a_client_of_mqtt_5_must_know():
 
 @pytest.mark.parametrize(
     ("version", "code", "answer"),
-    [(5, 0x87, 0x87), (4, 0x87, 5), (4, 0x86, 4), (4, 0x97, 3), (5, 0x8F, 0x80), (5, 0, 0x80)],
+    [(5, 0x87, 0x87), (4, 0x87, 5), (4, 0x86, 4), (5, 0x8F, 0x80), (5, 0, 0x80)],
 )
 def test_MQ_09_a_refusal_is_told_in_the_words_of_the_version(version, code, answer):
     client = MqttClient(version)
@@ -184,6 +184,13 @@ def test_MQ_09_where_a_node_serves_nobody_for_now_it_closes_and_says_nothing(ver
     client.send(ConnectPacket("c", version))
     (over,) = client.feed(event)
     assert isinstance(over, MqttConnectionOver)
+
+
+@pytest.mark.parametrize("code", [0x97, 0x90, 0x80])
+def test_MQ_173_where_3_1_1_has_no_return_code_it_is_closed_without_connack(code):
+    client = MqttClient(4)
+    client.send(ConnectPacket("c", MqttVersion.V3_1_1))
+    assert client.feed(SessionRefused(code)) == [MqttConnectionOver(code, False, 0, False)]
 
 
 def test_MQ_10_no_packet_is_fed_while_the_session_is_being_opened():
@@ -538,8 +545,8 @@ def test_MQ_60_where_nothing_is_retained_that_is_said_and_refused(version):
     assert (DisconnectPacket(0x9A) in found) == (version == 5)
 
     client = MqttClient(version, settings)
-    connack, over = client.send(ConnectPacket("c", client.version, will=WillMessage("t", b"", retain=True)))
-    assert connack.reason_code == (0x9A if version == 5 else 3)
+    *connack, over = client.send(ConnectPacket("c", client.version, will=WillMessage("t", b"", retain=True)))
+    assert connack == ([ConnackPacket(False, 0x9A)] if version == 5 else [])
     assert isinstance(over, MqttConnectionOver)
 
 

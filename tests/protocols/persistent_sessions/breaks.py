@@ -28,6 +28,7 @@ from statemachines.drivers.persistent_sessions import (
     outbox,
     persistent_session,
     postgres,
+    publish_requests,
     received_message,
     request_queue,
     row_products,
@@ -37,6 +38,8 @@ from statemachines.drivers.persistent_sessions import (
     share_rows,
     sqlite,
     state_rows,
+    stored_batch,
+    subscription_requests,
 )
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
@@ -55,8 +58,9 @@ from statemachines.drivers.persistent_sessions.session_row import SessionRow
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
+from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessages
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
-from statemachines.drivers.sql import postgres_address
+from statemachines.drivers.sql import postgres_address, store_version
 from statemachines.drivers.sql.quick_work import QuickWork
 from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
@@ -78,7 +82,7 @@ from statemachines.persistent_sessions.client_message import Subscribed
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
-from statemachines.persistent_sessions.message import Puback
+from statemachines.persistent_sessions.message import Puback, unfold_row
 from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
 from statemachines.persistent_sessions.session_host_process import SESSION_HOST
 from statemachines.persistent_sessions.session_host_record import Handed
@@ -231,9 +235,8 @@ BREAKS = {
     "PS-201": swap(session_node, "awaited", lambda attempt, **given: attempt()),
     "PS-210": swap(in_flight, "time_left", lambda queued, now_ns: None),
     "PS-430": swap(received_message, "decode_head", lambda encoded: EMPTY),
-    "PS-431": swap(session_server, "decode_head", lambda encoded: EMPTY),
+    "PS-431": swap(publish_requests, "decode_head", lambda encoded: EMPTY),
     "PS-432": swap(session_publisher, "encode_head", lambda head: encode_head(head) or b""),
-    "PS-433": swap(sqlite, "SQLITE", sqlite.SQLITE._replace(upgrades={})),
     "PS-434": swap(persistent_session, "size_of", lambda message: 0),
     "PS-211": swap(host_requests, "over_at", lambda now_ns, expiry_ms: 0),
     "PS-240": wrap(collector_actions, "message_garbage", as_if_nothing_expired),
@@ -248,8 +251,10 @@ BREAKS = {
     # A node together.
     "PS-149": swap(SESSION_HOST, "begin", begin_nothing),
     # A node and its clients.
+    "PS-550": swap(delivery_actions, "unfold_row", lambda row: unfold_row(row)[:1]),
+    "PS-551": swap(machine_requests, "limit_copies", lambda rows, most: rows),
     "PS-150": wrap(RequestQueue, "_carry_out", goes_on_after),
-    "PS-151": swap(session_server, "check_topic", lambda topic: topic),
+    "PS-151": swap(publish_requests, "check_topic", lambda topic: topic),
     "PS-167": swap(SessionServer, "_take_acknowledged", each_alone),
     "PS-168": swap(state_rows, "_is_changed", lambda known, one: known != one),
     "PS-169": swap(host_requests, "READ", 10**9),
@@ -267,7 +272,7 @@ BREAKS = {
     "PS-158": swap(SessionNode, "_is_node", lambda self, party: True),
     "PS-159": swap(SessionServer, "_forget", lambda self, life: None),
     "PS-190": swap(SessionServer, "_give_up", SessionServer._forget),
-    "PS-162": swap(SessionServer, "with_message", lambda self, request: request),
+    "PS-162": swap(UnstoredMessages, "with_message", lambda self, request: request),
     "PS-164": swap(claims, "is_true", lambda said, found: True),
     "PS-166": swap(LoopWatchdog, "turned", lambda self: None),
     "PS-165": swap(session_node, "NODE", structs.replace(NODE, proved=())),
@@ -288,7 +293,7 @@ BREAKS = {
     "PS-471": swap(abandon, "return_messages", lambda sql, session: None),
     "PS-472": swap(host_requests, "declare_group", lambda sql, asked, is_known: ""),
     "PS-266": swap(host_requests, "is_owned", lambda sql, session, token: True),
-    "PS-267": swap(session_server, "Refused", lambda n, why: Subscribed(n)),
+    "PS-267": swap(subscription_requests, "Refused", lambda n, why: Subscribed(n)),
     "PS-268": swap(GroupMembership, "_without_large", lambda self, some: some[:1] + some[2:]),
     "PS-269": swap(SharedSession, "is_taken_back", lambda self, subscription: False),
     "PS-287": swap(GroupMembership, "_has_caught_up", lambda self, owner: True),
@@ -325,6 +330,8 @@ BREAKS = {
     "PS-476": swap(host_requests, "is_current", lambda sql, asked: True),
     "PS-477": swap(host_requests, "read_unfinished", lambda sql, age_ms: ()),
     "PS-478": swap(life_requests, "settle_wills", lambda sql, session: None),
+    "PS-525": swap(life_requests, "is_connected", lambda sql, found: True),
+    "PS-526": swap(SessionServer, "_is_revoked", lambda self, message: False),
     "PS-521": wrap(SessionServer, "hand", hand_unbound),
     "PS-524": swap(sqlite, "read_lead", lambda connection, watch: None),
     "PS-523": swap(metrics_endpoint, "CONNECTIONS_MAX", 2**20),
@@ -342,7 +349,13 @@ BREAKS = {
     "PS-512": swap(PostgresSessions, "store_batch", lambda self, batch: None),
     "PS-513": swap(request_queue, "AHEAD_MAX", 10**9),
     "PS-514": swap(PostgresSessions, "_await_turns", lambda self: 0),
+    "PS-541": swap(store_version.StoreVersion, "find_fault", lambda self, ours, upgrades: ""),
+    "PS-542": swap(sqlite, "_plain", lambda statement: statement.replace("@", "")),
+    "PS-543": swap(store_version.StoreVersion, "needs_stop", lambda self, ours, upgrades: False),
+    "PS-540": swap(stored_batch.BatchReader, "_multiply", lambda self: ([], [])),
     "PS-515": swap(QuickWork, "can_run", lambda self: False),
+    "PS-530": swap(RequestQueue, "_give_late", RequestQueue.give),
+    "PS-531": swap(SessionStore, "_look_ahead", lambda self, life, asked: self._store_ahead_in_turn(life, 1, asked)),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
 }

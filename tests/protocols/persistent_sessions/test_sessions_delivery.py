@@ -467,3 +467,55 @@ def test_PS_41_PS_44_PS_55_tens_of_thousands_are_sent_and_sent_again():
     sent, effects, _ = send_committed(committed, StateCommitted(), 0)
     assert [one.message.packet for one in effects] == list(range(1, count + 1))
     assert len(resend(sent, Resend(), 0)[1]) == count
+
+
+# -- rows of several filters ----------------------------------------------------------------------------------------
+
+
+def overlapping(number, *filters, qos=1):
+    first, *more = filters
+    return Queued(number, f"m{number}", first, qos, more=tuple(more))
+
+
+def test_PS_550_the_copies_of_a_row_are_taken_in_one_commit_and_have_following_packet_ids():
+    one = delivery(maximum=9)
+    (asked,) = one.feed(Take("w", 1, (overlapping(1, "t/#", "t/+", "t/1"), overlapping(2, "t/#", "t/+"))))
+    assert [(each.packet, each.queued.message, each.queued.filter) for each in asked.change.packets] == [
+        (1, "m1", "t/#"), (2, "m1", "t/+"), (3, "m1", "t/1"), (4, "m2", "t/#"), (5, "m2", "t/+"),
+    ]  # fmt: skip
+    assert asked.change.taken == Map({"w": (1, 2)})
+    assert all(not each.queued.more for each in asked.change.packets)
+    marked, *sent = one.feed(StateCommitted())
+    assert (marked.number, marked.until) == (1, 2)
+    assert [(each.packet, each.filter) for each in sent] == [
+        (1, "t/#"), (2, "t/+"), (3, "t/1"), (4, "t/#"), (5, "t/+"),
+    ]  # fmt: skip
+
+
+def test_PS_550_where_one_copy_was_acknowledged_before_a_crash_the_other_alone_comes_again_as_a_repeat():
+    one = delivery(maximum=9)
+    (asked,) = one.feed(Take("w", 1, (overlapping(1, "t/#", "t/+"),)))
+    one.feed(StateCommitted())
+    stored = change_state(SessionState(), asked.change, 0)
+    one.feed(Puback(1))
+    stored = change_state(stored, change_with_receipts(one.record), 0)
+    (again,) = delivery(maximum=9, state=stored).feed(Resend())
+    assert again == Publish(2, "m1", "t/+", 1, True)
+
+
+def test_PS_550_what_the_client_has_no_room_for_is_queued_copy_by_copy():
+    one = delivery(maximum=2)
+    (asked,) = one.feed(Take("w", 1, (overlapping(1, "a", "b", "c"),)))
+    assert [each.queued.filter for each in asked.change.packets] == ["a", "b"]
+    assert [each.filter for each in asked.change.queued] == ["c"]
+    one.feed(StateCommitted())
+    (asked,) = one.feed(Puback(1))
+    assert [(each.packet, each.queued.filter) for each in asked.change.packets] == [(3, "c")]
+
+
+def test_PS_550_a_row_whose_message_is_gone_is_one_that_is_lost():
+    one = delivery()
+    one.feed(Take("w", 1, (replace(overlapping(1, "a", "b"), message=""),)))
+    assert one.record.lost == 1
+    assert not one.record.state.queued
+    assert not one.record.state.packets

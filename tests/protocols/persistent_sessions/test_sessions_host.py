@@ -6,6 +6,8 @@ import asyncio
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from session_cluster import MS, Cluster
 
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, ReadMessages
@@ -42,6 +44,7 @@ from statemachines.persistent_sessions.resume_record import NORMAL, TAKING, YIEL
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner
 from statemachines.persistent_sessions.session_host_record import Handed, RoutedMessage
+from statemachines.persistent_sessions.session_host_writers import FILTER_BYTES_MAX, fold_routes
 from statemachines.persistent_sessions.takeover_message import (
     BeginTakeover,
     EndTakeover,
@@ -147,7 +150,7 @@ def test_PS_141_of_messages_that_are_handed_over_together_each_is_told_when_its_
     cluster.act("a", cluster.hosts["a"].publish([*together, RoutedMessage("m4", handed[:1])], cluster.now_ns))
     assert sorted(one.message for one in cluster.told_of(Written)) == ["m1", "m2", "m3", "m4"]
     assert [cluster.got(owner) for owner in owners] == [["m1", "m2", "m3", "m3", "m4"], *[["m1", "m2", "m3"]] * 2]
-    assert [len(one.rows) for one in cluster.asked_of(PutRows)] == [5, 3, 3]
+    assert [len(one.rows) for one in cluster.asked_of(PutRows)] == [4, 3, 3]
     assert cluster.hosts["a"].record.unwritten == Map()
 
 
@@ -661,3 +664,30 @@ def test_PS_164_sessions_that_are_looked_for_are_bounded(monkeypatch):
     assert [claims.has_open(session) for session in ("s1", "s2", "s3")] == [True, True, False]
     claims = held(claims.without("s1"), MarkerWanted("s3", "n~1/1", 1, 1), session="s3")
     assert claims.has_open("s3")
+
+
+def test_PS_550_a_message_is_one_row_of_a_session_for_all_filters_of_one_quality(cluster):
+    owner, other = cluster.connect("a", "one"), cluster.connect("a", "two")
+    for topic_filter in ("t/#", "t/+"):
+        cluster.subscribe("a", owner, topic_filter)
+    cluster.subscribe("a", other)
+    first, second = (cluster.life("a", one).session for one in (owner, other))
+    handed = [Handed(first, "t/#", 1), Handed(second, "t/#", 1), Handed(first, "t/+", 1), Handed(first, "t/1", 0)]
+    cluster.do(PutMessage("m1", "t/1", b"", 1))
+    cluster.act("a", cluster.hosts["a"].publish([RoutedMessage("m1", tuple(handed))], cluster.now_ns))
+    rows = {one.session: [(row.filter, row.more, row.qos) for row in one.rows] for one in cluster.asked_of(PutRows)}
+    assert rows == {first: [("t/1", (), 0), ("t/#", ("t/+",), 1)], second: [("t/#", (), 1)]}
+    assert [one.message for one in cluster.told_of(Written)] == ["m1"]
+    assert cluster.got(owner) == ["m1"] * 3
+    assert cluster.hosts["a"].record.unwritten == Map()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30_000)), min_size=1, max_size=20))
+def test_PS_550_a_row_lists_no_more_filters_than_have_room_in_a_frame(subscribed):
+    routes = [Handed("s", f"{place}/" + "x" * size, qos, 7) for place, (qos, size) in enumerate(subscribed)]
+    rows = fold_routes(routes)
+    listed = [(one, qos) for first, qos, _, more in rows for one in (first, *more)]
+    assert sorted(listed) == sorted((one.filter, one.qos) for one in routes)
+    assert all(sum(map(len, (first, *more))) <= FILTER_BYTES_MAX or not more for first, _, _, more in rows)
+    needed = {qos: sum(len(one.filter) for one in routes if one.qos == qos) for qos in range(3)}
+    assert len(rows) <= sum(-(-2 * size // FILTER_BYTES_MAX) for size in needed.values())

@@ -8,7 +8,7 @@ from session_world import TIMES, Hand, flow, live, marker, names, queued, rows
 
 from statemachines.kernel import CancelTimer, ConfigurationError, LocalProtocolError, Map, ProtocolError, Send, SetTimer
 from statemachines.persistent_sessions.in_flight_record import SENT, InFlightRecord
-from statemachines.persistent_sessions.message import LiveMarker, Puback, Publish
+from statemachines.persistent_sessions.message import LiveMarker, Puback, Publish, Queued
 from statemachines.persistent_sessions.request import (
     ConfirmRows,
     EpochRows,
@@ -609,3 +609,11 @@ def test_a_takeover_with_a_receive_maximum_of_1():
     assert sent == ["m2", "m3"]
     assert new.feed(LiveMarker("s", "w", 1, 4, 7, 1)) == [ReadPending("s", "w", 1, (1, 3))]
     assert new.feed(Polled("w", (found(markers=((7, 1),)),))) == [Resumed("s")]
+
+
+def test_PS_551_what_is_handed_over_is_bounded_in_copies():
+    rows = tuple(Queued(number, f"m{number}", "a", more=("b", "c")) for number in range(1, 5))
+    found = (EpochRows("w", 1, rows), EpochRows("x", 1, rows))
+    assert [len(one.rows) for one in limit_rows(found, 8)] == [2]
+    assert [len(one.rows) for one in limit_rows(found, 15)] == [4, 1]
+    assert limit_rows(found, 2) == ()

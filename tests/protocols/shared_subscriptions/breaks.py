@@ -15,7 +15,6 @@ from statemachines.drivers.shared_subscriptions import (
     deliveries,
     groups,
     leader_node,
-    old_keys,
     open_stores,
     rebalance_callbacks,
     shared_session,
@@ -28,7 +27,6 @@ from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
 from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
 from statemachines.drivers.shared_subscriptions.sqlite import stream_store as sqlite_streams
-from statemachines.drivers.shared_subscriptions.sqlite import tables as sqlite_tables
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
 from statemachines.drivers.sql import postgres_address
@@ -279,11 +277,6 @@ def lengths_left_out(key):
     return lambda group, topic_filter, name: f"{group}/{topic_filter}:{name}"
 
 
-def nothing_moved(translate):
-    """Old keys are left where they are."""
-    return lambda encoded: old_keys.Translated({}, sorted(encoded))
-
-
 def unreadable_ends_it(read_all):
     """A page with a record that cannot be read has failed."""
     return lambda self, found: [(key, self.read(key, value, time_ns)) for key, value, time_ns in found]
@@ -388,7 +381,6 @@ BREAKS = {
     "SS-380": swap(deliveries, "decode_head", lambda encoded: EMPTY),
     "SS-381": swap(sqlite_streams, "ADD", "INSERT INTO messages VALUES (?, ?, x'90')"),
     "SS-382": swap(message_head, "check_head", lambda head: head),
-    "SS-383": swap(sqlite_streams, "LAYOUT", sqlite_tables.LAYOUT._replace(upgrades={})),
     "SS-384": swap(RebalanceCallbacks, "is_settled", True),
     "SS-385": swap(RebalanceCallbacks, "_note_end", lambda self, before, owner, stream: None),
     "SS-386": swap(rebalance_callbacks, "CUT_OFF", rebalance_callbacks.BLOCKED),
@@ -399,7 +391,6 @@ BREAKS = {
     "SS-212": swap(stream_store, "check_filter", lambda topic_filter, subscription: None),
     "SS-213": wrap(group_store, "record_key", lengths_left_out),
     "SS-214": swap(names, "check_text", lambda key, value, most: None),
-    "SS-219": wrap(sqlite_tables, "translate", nothing_moved),
     "SS-227": swap(SqliteGroupStore, "_identify", lambda self, connection: None),
     "SS-236": swap(greeting, "check_store", lambda ours, theirs: None),
     "SS-225": wrap(RecordCodec, "read_all", unreadable_ends_it),

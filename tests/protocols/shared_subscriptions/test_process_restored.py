@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 from process_world import ProcessWorld
 
 INPUTS = 4_000
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", mark_long(range(8), "4", "5", "6", "7"))
 def test_a_process_that_is_made_anew_from_its_value_before_each_input_goes_on_equal(seed):
     world = ProcessWorld(seed)
     for _ in range(INPUTS):
@@ -16,7 +17,7 @@ def test_a_process_that_is_made_anew_from_its_value_before_each_input_goes_on_eq
     assert sum(twin.outs for twin in world.twins) > INPUTS / 4
 
 
-@pytest.mark.parametrize("seed", range(12, 14))
+@pytest.mark.parametrize("seed", mark_long(range(12, 14), "13"))
 def test_a_process_is_read_back_as_it_was_written(seed):
     world = ProcessWorld(seed)
     for count in range(INPUTS):

@@ -66,7 +66,8 @@ def segment_of(path, **parameters):
 
 
 def judged(path):
-    return {name: check.judge(segment_of(path)) for name, _, check in JUDGES.checks if name in OWN}
+    segment = segment_of(path)
+    return {name: check.judge(segment) for name, _, check in JUDGES.checks if name in OWN}
 
 
 def write(trace, tmp_path, rows):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 from msgspec.structs import replace
 
@@ -56,28 +52,6 @@ def test_every_scenario_of_missed_samples_holds(name):
         assert outcome.tally["delivered"] > 0
         assert outcome.tally[SHOWS.get(name, "queries")] > 0
         assert outcome.lasted_ns > 0
-
-
-PROGRAM = """
-import hashlib
-from statemachines_sim.scenario import find_scenario
-from statemachines_sim.world import World
-from statemachines_spec.bug import plant_bug
-for seed in (4, 5):
-    world = World(find_scenario("missed_samples/new_id"), seed, data=True)
-    world.run()
-    print(hashlib.sha256(repr(world.rows).encode()).hexdigest())
-"""
-
-
-def test_the_same_seed_is_the_same_run_byte_for_byte_whatever_the_hash_seed():
-    digests = set()
-    for hash_seed in ("0", "4242"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        command = [sys.executable, "-c", PROGRAM]
-        digests.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
-    assert len(digests) == 1
-    assert len(set(digests.pop().split())) == 2
 
 
 def test_monitors_and_silence_change_nothing_of_a_run():

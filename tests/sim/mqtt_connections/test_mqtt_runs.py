@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 from msgspec.structs import replace
 
-from statemachines.kernel import ConfigurationError
+from statemachines.kernel import ConfigurationError, Tell
+from statemachines.mqtt_codec.packet import MqttVersion
+from statemachines.mqtt_connections.connection import MQTT_CONNECTION
+from statemachines.mqtt_connections.connection_actions import ask_session
 from statemachines_sim.mqtt_connections.sim import SIM
 from statemachines_sim.scenario import find_scenario, from_plain, list_shipped_with
 from statemachines_sim.world import World
-from statemachines_spec.bug import plant_bug
+from statemachines_spec.bug import change_rows, plant_bug
 
 NAMES = sorted(list_shipped_with(SIM.name))
 PLAIN = {"name": "x", "protocol": SIM.name, "network": {"fifo": True}}
@@ -51,9 +55,35 @@ def test_a_connection_that_acknowledges_at_once_is_found():
     assert not all(one.is_held for one in found)
 
 
+def test_publishers_go_on_with_qos_2_over_a_reconnect_and_a_connection_that_forgets_their_ids_is_found():
+    _, outcome = play("kept_publishers", 1, 8.0)
+    assert outcome.tally["repeated"] > 0
+    with plant_bug("mqtt_connections/received-forgotten"):
+        _, outcome = play("kept_publishers", 1, 8.0)
+    assert outcome.monitor == "UNSTORED"
+
+
+def end_with_connection(record, event, now_ns):
+    """A session of 3.1.1 ends with its connection."""
+    record, (wanted,) = ask_session(record, event, now_ns)
+    if record.version is MqttVersion.V5:
+        return record, (wanted,)
+    return replace(record, expiry_s=0), (Tell(replace(wanted.event, expiry_s=0)),)
+
+
+def test_clients_of_3_1_1_and_messages_of_qos_0_are_judged():
+    _, outcome = play("mixed_clients", 1, 8.0)
+    assert outcome.tally["qos_0"] > 10
+    with plant_bug("mqtt_connections/qos-0-twice"):
+        assert play("mixed_clients", 1, 8.0)[1].monitor == "TWICE"
+    with ExitStack() as stack:
+        change_rows(MQTT_CONNECTION, "ask_session", do=end_with_connection)(stack)
+        assert play("mixed_clients", 1, 8.0)[1].monitor == "FORGOTTEN"
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
-    [({"qos": [0]}, "must not have 0"), ({"filters": 2}, "must be 1"), ({"half_open": 2}, "half_open")],
+    [({"levels": [3]}, "4 and 5"), ({"filters": 2}, "must be 1"), ({"half_open": 2}, "half_open")],
 )
 def test_a_scenario_that_cannot_be_is_refused(keys, said):
     with pytest.raises(ConfigurationError, match=said):

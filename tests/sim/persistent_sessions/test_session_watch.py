@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from statemachines.drivers.persistent_sessions import life_requests, machine_requests, session_server
+from statemachines.drivers.persistent_sessions import life_requests, machine_requests, publish_requests
 from statemachines.drivers.persistent_sessions.outbox import Outbox
 from statemachines.persistent_sessions import delivery_actions, store_time, writer_actions
 from statemachines.persistent_sessions.client_message import Delivered, Farewell
@@ -343,6 +343,7 @@ SLOW = {"receive_maximum": (1,), "ack_ms": (200, 400)}
 AGING = {**SLOW, "expires": 0.5, "message_expiry_ms": (50, 2_000)}
 BEHIND = {**AGING, "queue": 1, "message_grace_ms": 50, "round_ms": 100}
 """What the client has no room for waits in the database."""
+SHORT = {**BEHIND, "message_expiry_ms": (50, 600), "ack_ms": (500, 900)}
 PAUSED = {
     "schedule": tuple(Fault("pause", 1_500 * MS, 6 * S, f"node-{number}") for number in (1, 2)),
     "safety_s": 10.0,
@@ -374,9 +375,9 @@ def without_until(*given):
         (delivery_actions, "is_over", lambda queued, now_ns: False, "AGED", AGING),
         (delivery_actions, "is_over", lambda queued, now_ns: queued.until_ns > 0, "GAP", AGING),
         (writer_actions, "number_rows", without_until, "AGED", AGING),
-        (machine_requests, "without_message", lambda row, now_ns: replace(row, message=""), "COUNTED", BEHIND),
+        (machine_requests, "without_message", lambda row, now_ns: replace(row, message=""), "COUNTED", SHORT),
         (Outbox, "bring", None, "COMPLETE", {}),
-        (session_server.SessionServer, "_answer", None, "CONNECTS", {}),
+        (publish_requests.PublishRequests, "_answer", None, "CONNECTS", {}),
         (life_requests, "abandon", lambda sql, session: None, "VANISH", {**MOVES, "clean": 1.0}),
         (store_time, "has_leapt", lambda shown_ns, expected_ns: False, "FORGOTTEN", {**LEAPS, **AWAY}),
         (store_time, "has_leapt", lambda shown_ns, expected_ns: False, "KEPT", {**LEAPS, **SLOW, "expiry_ms": -1}),

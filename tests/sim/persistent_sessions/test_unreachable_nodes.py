@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import node_of
@@ -54,7 +55,7 @@ def test_PS_330_with_new_patience_at_every_break_a_silent_writer_would_never_be_
 
 
 @pytest.mark.parametrize("to_database", [True, False])
-@pytest.mark.parametrize("seed", [0, 7])
+@pytest.mark.parametrize("seed", mark_long((0, 7), "7"))
 def test_PS_331_clients_of_a_node_without_its_database_are_at_another_within_its_lease_and_a_sweep(to_database, seed):
     world = World(STILL, seed, schedule=())
     world.run(until_ns=5 * S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.override import override
@@ -19,7 +20,7 @@ def run(scenario, seed=0):
     return world, world.run()
 
 
-@pytest.mark.parametrize("seed", [0, 6])
+@pytest.mark.parametrize("seed", mark_long((0, 6), "6"))
 def test_S21_what_is_set_aside_has_its_dead_letter(seed):
     world, outcome = run(LETTERS, seed)
     assert outcome.is_held, outcome

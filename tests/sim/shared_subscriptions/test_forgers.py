@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import ExitStack
 
 import pytest
+from long_cases import mark_long
 
 from statemachines.kernel import RemoteProtocolError
 from statemachines.shared_subscriptions import agent_process, membership
@@ -42,7 +43,7 @@ def lies(monkeypatch):
     return told
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
 def test_liars_cost_nobody_else_a_message(seed, lies):
     outcome = run(seed)
     assert outcome.is_held, outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from group_play import Group
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import node_of
@@ -295,7 +296,7 @@ def test_32_a_client_that_never_acknowledges_can_leave_all_the_same():
     assert again == {(one.stream, offset) for one in held for offset in range(one.first, one.last + 1)}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
 def test_35_a_long_mix_of_everything(seed):
     swarm = find_scenario("swarm")
     assert swarm.swarm is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.override import override
@@ -18,7 +19,7 @@ def run(seed=0):
     return world, world.run()
 
 
-@pytest.mark.parametrize("seed", [0, 5])
+@pytest.mark.parametrize("seed", mark_long((0, 5), "5"))
 def test_S20_what_kills_its_members_is_dropped_and_nothing_else_is(seed):
     world, outcome = run(seed)
     assert outcome.is_held, outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 
 from statemachines.shared_subscriptions import agent_process
 from statemachines_sim.fault import Fault
@@ -23,7 +24,7 @@ def test_S17_pretenders_change_nothing():
     assert outcome.faults["pretend"] == len(LIES)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
 def test_S17_pretenders_beside_other_faults_change_nothing(seed):
     outcome = World(find_scenario("shared_subscriptions/pretenders"), seed).run()
     assert outcome.is_held, outcome

@@ -4,6 +4,7 @@ stream; where an Agent speaks for the other life, S15 breaks, and where ids do n
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines_sim.fault import Fault
@@ -24,7 +25,7 @@ def fault_rows(world):
 
 
 @pytest.mark.parametrize("scenario", [SHIPPED, ALONE], ids=("shipped", "alone"))
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
 def test_S15_lives_that_come_twice_cost_no_message(scenario, seed):
     outcome = World(scenario, seed).run()
     assert outcome.is_held, outcome

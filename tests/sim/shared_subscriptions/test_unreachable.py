@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
@@ -59,7 +60,7 @@ def test_members_that_do_not_reach_the_leader_are_served_through_the_other_host(
     assert {"relayed_to_leader", "relayed_to_borrower"} <= {row[5] for row in world.rows if row[4] == "deliver"}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mark_long(range(3), "1", "2"))
 def test_a_leader_that_nobody_hears_lets_the_claim_go_to_a_host_that_is_heard(seed):
     """What leader-1 says reaches neither the members nor the other host; what they say reaches it."""
     world = World(LEADERS, seed, schedule=lasting(("leader-1", "consumer"), ("leader-1", "leader-2")))
@@ -71,7 +72,7 @@ def test_a_leader_that_nobody_hears_lets_the_claim_go_to_a_host_that_is_heard(se
     assert at_s < 30
 
 
-@pytest.mark.parametrize("seed", [1, 3, 11])
+@pytest.mark.parametrize("seed", mark_long((1, 3, 11), "3", "11"))
 def test_SS_279_a_leader_that_hears_and_is_not_heard_costs_a_group_two_validities_and_two_leases(seed):
     """What docs/consumer_group.md says of it, in simulated time: from the cut until another host's members deliver."""
     load, times = UNHEARD.own.load, UNHEARD.own.configuration

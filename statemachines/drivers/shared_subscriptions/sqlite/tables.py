@@ -6,7 +6,6 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from statemachines.drivers.shared_subscriptions.old_keys import LEFT, say_left, translate
 from statemachines.drivers.sql.sqlite import Layout, has_table
 
 CHANCE: Final = "lower(hex(randomblob(16)))"
@@ -31,41 +30,11 @@ STATEMENTS: Final = (
 )
 
 
-def lengthen_keys(connection: sqlite3.Connection) -> tuple[str, ...]:
-    """From version 2: keys of records say how long their names are.  The table has another name since, so that a
-    program of before, which still has the file open, is refused."""
-    found = dict(connection.execute("SELECT key, value FROM records"))
-    translated = translate(found)
-    connection.execute("ALTER TABLE records RENAME TO group_records")
-    moved = [(new, old) for old, new in translated.keys.items()]
-    connection.executemany("UPDATE group_records SET key = ? WHERE key = ?", moved)
-    if translated.left:
-        connection.execute(f"CREATE TABLE {LEFT} (key TEXT PRIMARY KEY, value BLOB NOT NULL, time_ns INTEGER NOT NULL)")
-        left = [(key,) for key in translated.left]
-        connection.executemany(f"INSERT INTO {LEFT} SELECT key, value, time_ns FROM group_records WHERE key = ?", left)
-        connection.executemany("DELETE FROM group_records WHERE key = ?", left)
-    return say_left(translated.left)
-
-
-def identify(connection: sqlite3.Connection) -> tuple[str, ...]:
-    """From version 3: the store has an identity."""
-    connection.execute("ALTER TABLE store ADD COLUMN identity TEXT NOT NULL DEFAULT ''")
-    connection.execute(f"UPDATE store SET identity = {CHANCE}")
-    return ()
-
-
-def add_heads(connection: sqlite3.Connection) -> tuple[str, ...]:
-    """From version 4: messages have a head."""
-    connection.execute("ALTER TABLE messages ADD COLUMN head BLOB")
-    return ()
-
-
 LAYOUT: Final = Layout(
     title="groups and streams",
     application=0x67617031,
-    version=5,
+    version=1,
     statements=STATEMENTS,
-    upgrades={2: lengthen_keys, 3: identify, 4: add_heads},
     has_prefixes=True,
 )
 """The application_id is "gap1"."""

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from statemachines.drivers.plain_text import PlainFormatter, plain_line
 from statemachines.drivers.shared_subscriptions.node_commands import deal_with
+from statemachines.plain_text import PlainFormatter, plain_line
 
 
 def test_control_characters_are_escaped_and_everything_else_stays():

@@ -1,0 +1,40 @@
+"""ClientConnection: what a node knows of a client that is connected, and how it says something to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from statemachines.drivers.persistent_sessions.acknowledgements import Acknowledgement
+from statemachines.drivers.persistent_sessions.client_rights import ClientRights
+from statemachines.drivers.persistent_sessions.outbox import Outbox
+from statemachines.kernel import Message
+
+Say = Callable[[Message], bool]
+"""Brings a message to a client; False: there was no room for it."""
+
+
+Tell = Callable[[str, Message], None]
+"""Says a message to the client of a life, if it is still there."""
+
+
+class ClientConnection:
+    """A client: `say` to it; when it was `heard_ns` last; `owner` of its session ("": none), and who brings it that
+    session's messages; `rights`: what it may do; `changes` of its subscriptions, and messages it is `publishing` (and
+    their `bytes`), that are under way; what it has `acknowledged` in this turn of the loop; `since_ns`: when it has
+    published first, by the store's time (None: it has not; 0: that is being asked for)."""
+
+    __slots__ = (
+        "acknowledged", "bytes", "changes", "courier", "heard_ns", "owner", "publishing", "rights", "say", "since_ns",
+    )  # fmt: skip
+
+    def __init__(self, say: Say, heard_ns: int, rights: ClientRights) -> None:
+        self.say = say
+        self.rights = rights
+        self.heard_ns = heard_ns
+        self.owner = ""
+        self.changes = 0
+        self.publishing = 0
+        self.bytes = 0
+        self.courier: Outbox | None = None
+        self.since_ns: int | None = None
+        self.acknowledged: list[Acknowledgement] = []

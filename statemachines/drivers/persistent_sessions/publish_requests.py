@@ -1,0 +1,166 @@
+"""PublishRequests: what the clients of a node publish, until it is stored and they are answered."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from statemachines.drivers.message_head import decode_head
+from statemachines.drivers.persistent_sessions.client_connection import ClientConnection, Tell
+from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED
+from statemachines.drivers.persistent_sessions.front_message import (
+    FrontPublish,
+    PacketReleased,
+    PublishUnmatched,
+)
+from statemachines.drivers.persistent_sessions.host_request import (
+    PublisherPacket,
+    PutMessage,
+    ReadStoreTime,
+    ReleasePacket,
+    RetainedFull,
+    Routes,
+)
+from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.route_trie import is_for_session
+from statemachines.drivers.persistent_sessions.topic import (
+    check_topic,
+)
+from statemachines.drivers.persistent_sessions.unstored_messages import Unstored, UnstoredMessages
+from statemachines.kernel import (
+    ConfigurationError,
+)
+from statemachines.persistent_sessions.client_message import (
+    PublishStored,
+    PublishWanted,
+    PublishWithHead,
+    Refused,
+)
+from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_host_parties import life_of_owner
+
+PUBLISHES_MAX: Final = 100_000
+"""Messages of publishers that are on their way into the database, of all publishers together."""
+
+PUBLISHED_BYTES_MAX: Final = 256 * 2**20
+"""The same, in bytes of payload."""
+
+PUBLISHER_MAX: Final = 1_000
+"""Messages of one publisher that are on their way into the database: so long others wait behind it."""
+
+PUBLISHER_BYTES_MAX: Final = 4 * 2**20
+"""The same, in bytes of payload; one message may be larger."""
+
+NO_RETAINED: Final = "as many messages are retained as may be, or bytes of them"
+
+
+def size_of(asked: PublishWanted) -> int:
+    """Bytes of its payload and head."""
+    return len(asked.payload) + (len(asked.head) if isinstance(asked, PublishWithHead) else 0)
+
+
+class PublishRequests:
+    """`host`, `desk`: of the node; `messages` on their way into the database; `tell` answers a client."""
+
+    def __init__(self, host: SessionHost, desk: RequestQueue, messages: UnstoredMessages, tell: Tell) -> None:
+        self._host = host
+        self._desk = desk
+        self._messages = messages
+        self._tell = tell
+        self._publishing = 0
+        self._publishing_bytes = 0
+
+    def publish(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
+        try:
+            check_topic(asked.topic)
+            if isinstance(asked, PublishWithHead) and asked.head:
+                decode_head(asked.head)
+        except ConfigurationError as error:
+            self._tell(life, Refused(asked.n, str(error)))
+            return
+        size, n = size_of(asked), asked.n
+        if not self._has_room(visitor, size):
+            self._tell(life, Refused(n, "busy"))
+            return
+        self._count(visitor, 1, size)
+
+        def refuse() -> None:
+            self._count(visitor, -1, -size)
+            self._tell(life, Refused(n, f"the topic {NOT_ALLOWED}"))
+
+        visitor.rights.ask("publish", asked.topic, lambda: self._store(life, visitor, asked), refuse)
+
+    def _store(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
+        message = self._messages.new_message()
+        head = (asked.head or None) if isinstance(asked, PublishWithHead) else None
+        retain = isinstance(asked, FrontPublish) and asked.retain
+        packet = self._packet_of(visitor, asked.packet) if isinstance(asked, FrontPublish) else None
+        without = self._not_local(visitor, asked.not_by if isinstance(asked, FrontPublish) else frozenset())
+
+        def stored() -> None:
+            self._answer(life, visitor, asked)
+
+        def take(its: Routes | RetainedFull | None) -> None:
+            if not isinstance(its, tuple):
+                self._count(visitor, -1, -size_of(asked))
+                if its is not None:  # else another connection has the session, and repeats what was not answered
+                    self._tell(life, Refused(asked.n, NO_RETAINED))
+                return
+            if not is_for_session(its):
+                # A group's stream may have it, and a filter of its own may match.
+                self._answer(life, visitor, asked, is_matched=bool(its or without))
+                return
+            since_ns = visitor.since_ns or 0
+            unstored = Unstored(Payload(asked.topic, asked.payload, head), stored, packet is not None)
+            self._messages.hand(message, unstored, self._messages.hand_to(its, asked.qos), since_ns)
+
+        self._ask_since(visitor)
+        given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
+        publisher = visitor.rights.publisher if retain else b""
+        self._desk.give(PutMessage(*given, packet, without, publisher=publisher), take)
+
+    def _ask_since(self, visitor: ClientConnection) -> None:
+        """What it has published at other nodes was stored before it publishes here: the time is answered first."""
+
+        def take(since_ns: int) -> None:
+            visitor.since_ns = since_ns
+
+        if visitor.since_ns is None:
+            visitor.since_ns = 0
+            self._desk.give(ReadStoreTime(), take)
+
+    def release(self, life: str, visitor: ClientConnection, asked: PacketReleased) -> None:
+        """The client is answered when that is durable; one whose session another has is not."""
+        released = self._packet_of(visitor, asked.packet)
+        if released is not None:
+            self._desk.give(ReleasePacket(released), lambda is_done: self._tell(life, asked) if is_done else None)
+
+    def _packet_of(self, visitor: ClientConnection, number: int) -> PublisherPacket | None:
+        """The packet id, under the token of the session; None: there is none."""
+        node = self._host.nodes.get(life_of_owner(visitor.owner)) if number else None
+        return None if node is None else PublisherPacket(node.record.session, node.record.token, number)
+
+    def _not_local(self, visitor: ClientConnection, filters: frozenset[str]) -> frozenset[tuple[str, str]]:
+        """The subscriptions by which the session of this client is not to have its own message."""
+        node = self._host.nodes.get(life_of_owner(visitor.owner)) if filters else None
+        return frozenset() if node is None else frozenset((node.record.session, one) for one in filters)
+
+    def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted, *, is_matched: bool = True) -> None:
+        """It is stored, or nobody is there that it is for."""
+        self._count(visitor, -1, -size_of(asked))
+        is_told = isinstance(asked, FrontPublish) and not is_matched
+        self._tell(life, PublishUnmatched(asked.n) if is_told else PublishStored(asked.n))
+
+    def _has_room(self, visitor: ClientConnection, size: int) -> bool:
+        """Whether a payload may be on its way as well: of this publisher, and of all."""
+        if visitor.publishing >= PUBLISHER_MAX or self._publishing >= PUBLISHES_MAX:
+            return False
+        if visitor.publishing and visitor.bytes + size > PUBLISHER_BYTES_MAX:
+            return False
+        return self._publishing_bytes + size <= PUBLISHED_BYTES_MAX
+
+    def _count(self, visitor: ClientConnection, messages: int, size: int) -> None:
+        visitor.publishing += messages
+        visitor.bytes += size
+        self._publishing += messages
+        self._publishing_bytes += size

@@ -1,0 +1,187 @@
+"""UnstoredMessages: the messages of a node whose rows are on their way into the database.
+
+Each goes to the writers of its sessions once it is in the database itself, and with their rows once more: a collector
+may have deleted it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from statemachines.drivers.persistent_sessions.host_request import (
+    DueWill,
+    PutMessage,
+    ReadStoreTime,
+    Routes,
+    StoreRows,
+    UnfinishedMessage,
+)
+from statemachines.drivers.persistent_sessions.outbox import Soon
+from statemachines.drivers.persistent_sessions.payloads import Payload, Payloads
+from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.route_trie import of_sessions
+from statemachines.drivers.persistent_sessions.shared_message_codec import SharedOrigin
+from statemachines.drivers.runtime import Runtime
+from statemachines.kernel import (
+    Request,
+)
+from statemachines.persistent_sessions.request import PutRows
+from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_host_record import Handed, RoutedMessage
+
+
+class Unstored(NamedTuple):
+    """A message whose rows are not all stored; `stored` hears when they are; `is_once`: it comes to each subscription
+    once."""
+
+    payload: Payload
+    stored: Callable[[], None]
+    is_once: bool = False
+    origin: SharedOrigin | None = None
+    """Where it is from, if it is of a group."""
+
+
+class StoredTogether(NamedTuple):
+    """What goes with the rows of messages, by the message's id: as of `StoreRows`."""
+
+    payloads: dict[str, Payload]
+    once: frozenset[str]
+    origins: dict[str, SharedOrigin]
+
+
+NOTHING_TOGETHER: Final[tuple[tuple[str, ...], StoredTogether]] = ((), StoredTogether({}, frozenset(), {}))
+
+
+def call_both(one: Callable[[], None], other: Callable[[], None]) -> None:
+    """One after the other."""
+    one()
+    other()
+
+
+class UnstoredMessages:
+    """`host`, `runtime`, `desk`: of the node; `soon` calls back when what comes at once is there."""
+
+    def __init__(self, host: SessionHost, runtime: Runtime, desk: RequestQueue, soon: Soon) -> None:
+        self.payloads = Payloads()
+        """Of messages that may be wanted soon."""
+        self._host = host
+        self._runtime = runtime
+        self._desk = desk
+        self._soon = soon
+        self._published = 0
+        self._unstored: dict[str, Unstored] = {}
+        self._handing: list[RoutedMessage] = []
+        self._targets: dict[tuple[int, int], tuple[Routes, tuple[Handed, ...]]] = {}
+        """Of this turn: routes, by their identity, and QoS -> the routes, and the sessions that they lead to."""
+        self._together = NOTHING_TOGETHER
+        """Messages whose rows were asked for last -> what goes with them."""
+
+    def new_message(self) -> str:
+        """The id of the next message that is stored here."""
+        self._published += 1
+        return f"{self._host.id}/m{self._published}"
+
+    def hand(self, message: str, unstored: Unstored, handed: Iterable[Handed], since_ns: int = 0) -> None:
+        """To the writers of these sessions; the message itself is in the database."""
+        self.payloads.put(message, unstored.payload)
+        self._unstored[message] = unstored
+        self._handing.append(RoutedMessage(message, tuple(handed), since_ns))
+        if len(self._handing) == 1:
+            self._soon(self._hand_over)
+
+    def hand_to(self, routes: Routes, qos: int) -> tuple[Handed, ...]:
+        """The sessions of these routes; messages of one turn by the same routes share them."""
+        known = self._targets.get((id(routes), qos))
+        if known is None:
+            handed = tuple(
+                Handed(one.session, one.filter, min(one.qos, qos), one.until_ns) for one in of_sessions(routes)
+            )
+            known = self._targets[id(routes), qos] = (routes, handed)
+        return known[1]
+
+    def _hand_over(self) -> None:
+        """All that were stored together."""
+        messages, self._handing = self._handing, []
+        self._targets.clear()
+        self._runtime.act(lambda now_ns: self._host.publish(messages, now_ns))
+
+    def with_message(self, request: Request) -> Request | StoreRows:
+        """Rows to be stored, with their messages: we have each until all its rows are."""
+        if not isinstance(request, PutRows):
+            return request
+        messages = tuple(row.message for row in request.rows)
+        if self._together[0] != messages:
+            self._together = messages, self._gather(messages)
+        its = self._together[1]
+        return StoreRows(request, *its) if its.payloads else request
+
+    def _gather(self, messages: Iterable[str]) -> StoredTogether:
+        unstored = {one: self._unstored[one] for one in messages if one in self._unstored}
+        once = frozenset(one for one, found in unstored.items() if found.is_once)
+        origins = {one: found.origin for one, found in unstored.items() if found.origin is not None}
+        return StoredTogether({one: found.payload for one, found in unstored.items()}, once, origins)
+
+    def settle(self, message: str) -> None:
+        """All its rows are stored."""
+        self._together = NOTHING_TOGETHER
+        self._unstored.pop(message).stored()
+
+    def append(self, payload: Payload, take: Callable[[], None]) -> None:
+        """Append a message of the node's own to the stream of its topic, and store it for sessions; `take` hears when
+        that is done."""
+        message = self.new_message()
+
+        def hand_on(routes: Routes) -> None:
+            targets = [Handed(one.session, one.filter, min(one.qos, 1)) for one in of_sessions(routes)]
+            if targets:
+                self.hand(message, Unstored(payload, take), targets)
+            else:
+                take()
+
+        given = (message, payload.topic, payload.data, 1, None, payload.head)
+        self._desk.give(PutMessage(*given, is_appended=True), hand_on)
+
+    def publish_will(self, due: DueWill, since_ns: int, publisher: bytes, done: Callable[[], None]) -> None:
+        """Publish it behind all that was stored before `since_ns`, unless another node has; `done` is called when its
+        rows are stored; `publisher` as `PutMessage` has it."""
+        message, will = self.new_message(), due.will
+        payload = Payload(will.topic, will.payload, will.head or None)
+
+        def take(found: Routes | None) -> None:
+            routes = of_sessions(found or ())
+            if not routes:
+                done()
+                return
+            handed = [Handed(one.session, one.filter, min(one.qos, will.qos), one.until_ns) for one in routes]
+            self.hand(message, Unstored(payload, done, True), handed, since_ns)
+
+        given = (message, will.topic, will.payload, will.qos, will.expiry_ms, payload.head, will.retain)
+        self._desk.give(PutMessage(*given, will=due.connection, publisher=publisher), take)
+
+    def finish(self, messages: Sequence[UnfinishedMessage], done: Callable[[], None]) -> None:
+        """Store the rows that are missing of these messages (PS-475); `done` is called when they are there."""
+        names = {one.message for one in messages}
+
+        def stored(name: str) -> None:
+            names.discard(name)
+            if not names:
+                done()
+
+        def finish_all(since_ns: int) -> None:
+            for one in messages:
+                self._finish_message(one, since_ns, partial(stored, one.message))
+
+        if names:
+            self._desk.give(ReadStoreTime(), finish_all)
+        else:
+            done()
+
+    def _finish_message(self, one: UnfinishedMessage, since_ns: int, stored: Callable[[], None]) -> None:
+        known = self._unstored.get(one.message)
+        if known is None:
+            handed = [Handed(*route[:4]) for route in one.routes]
+            self.hand(one.message, Unstored(one.payload, stored, True), handed, since_ns)
+        else:
+            self._unstored[one.message] = known._replace(stored=partial(call_both, known.stored, stored))

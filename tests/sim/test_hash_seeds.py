@@ -1,0 +1,35 @@
+"""The same seed is the same run byte for byte, whatever the hash seed of the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from long_cases import mark_long
+
+PROGRAM = """
+import hashlib, sys
+from msgspec.structs import replace
+from statemachines_sim.scenario import find_scenario
+from statemachines_sim.world import World
+swarm = find_scenario("swarm")
+everything = replace(swarm, swarm=replace(swarm.swarm, share=1.0))
+others = [find_scenario(name) for name in ("storm", "missed_samples/new_id", "sequence_windows/any_weather")]
+for scenario in (everything, *others):
+    world = World(scenario, int(sys.argv[1]), data=True)
+    world.run()
+    print(hashlib.sha256(repr(world.rows).encode()).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("seed", mark_long((4, 5, 7), "5", "7"))
+def test_the_same_seed_is_the_same_run_byte_for_byte_whatever_the_hash_seed(seed):
+    said = set()
+    for hash_seed in ("0", "4242"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", PROGRAM, str(seed)]
+        said.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert len(said) == 1
+    assert len(set(said.pop().split())) == 4
