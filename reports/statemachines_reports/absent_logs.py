@@ -27,15 +27,16 @@ def find_silent_nodes(columns: Columns, unlogged: tuple[str, ...] = ()) -> Itera
     number = {name: place for place, name in enumerate(columns.texts["node"])}
     nodes = [node_of(text) if "~" in text else "" for text in columns.texts["peer"]] + [""]
     rows = rows[np.array([bool(name) for name in nodes])[columns["peer"][rows]]]
-    place = np.zeros(columns.rows, np.int64)
-    place[1:] = np.cumsum(columns["run"][1:] != columns["run"][:-1])
-    is_known = np.zeros((int(place[-1]) + 1, len(number) + 1), bool)
-    is_own = np.ones(columns.rows, bool)
-    is_own[columns.rows_of("fault")] = False
-    is_known[place[is_own], columns["node"][is_own]] = True
+    ends, faults = np.cumsum([count for _, count in columns.runs()]), columns.rows_of("fault")
+    begins = [0, *ends[:-1].tolist()]
+    limit = len(number) + 1
+    own = [np.bincount(columns["node"][slice(*one)], minlength=limit) for one in zip(begins, ends, strict=True)]
+    of_faults = np.searchsorted(ends, faults, "right") * limit + columns["node"][faults]
+    counts = np.concatenate(own) - np.bincount(of_faults, minlength=len(ends) * limit)
+    is_known = counts.reshape(len(ends), limit) > 0
     is_known[:, -1] = False
     sender = np.array([number.get(name, -1) for name in nodes])[columns["peer"][rows]]
-    unknown = rows[~is_known[place[rows], sender]]
+    unknown = rows[~is_known[np.searchsorted(ends, rows, "right"), sender]]
     pairs = zip(columns["run"][unknown].tolist(), columns["peer"][unknown].tolist(), strict=True)
     yield from sorted({(run, nodes[code]) for run, code in pairs})
 

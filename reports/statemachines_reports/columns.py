@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ from statemachines.trace import COLUMNS
 from statemachines.trace.parquet import ROWS_PER_GROUP, TEXTS
 from statemachines_reports.lookup import Lookup, code_column
 from statemachines_reports.trace_footer import find_run_begin
+
+T = TypeVar("T")
 
 STEPS = ("step", "timer")
 """The kinds of rows that are steps."""
@@ -43,6 +45,7 @@ class Columns:
         self.texts: dict[str, list[str]] = {}
         self._arrays: dict[str, np.ndarray] = {}
         self._rows_of: dict[tuple[str, ...], np.ndarray] = {}
+        self._kept: dict[Any, Any] = {}
         self.data: Any = table.column("data") if "data" in table.column_names else None
         for name in table.column_names:
             if name == "data":
@@ -58,7 +61,7 @@ class Columns:
         columns = cls.__new__(cls)
         columns.rows = len(arrays["run"])
         columns.texts, columns.data = texts, None
-        columns._arrays, columns._rows_of = arrays, {}
+        columns._arrays, columns._rows_of, columns._kept = arrays, {}, {}
         return columns
 
     def select(self, rows: np.ndarray) -> Columns:
@@ -77,6 +80,9 @@ class Columns:
 
     def runs(self) -> list[tuple[int, int]]:
         """The runs, in order, and how many rows each has."""
+        return self.keep(("runs",), self._count_runs)
+
+    def _count_runs(self) -> list[tuple[int, int]]:
         run = self._arrays["run"]
         begins = np.concatenate(([0], np.flatnonzero(run[1:] != run[:-1]) + 1))
         return list(zip(run[begins].tolist(), np.diff(begins, append=len(run)).tolist(), strict=True))
@@ -88,6 +94,17 @@ class Columns:
         if found is None:
             found = self._rows_of[kinds] = np.flatnonzero(self.is_one_of("kind", kinds))
         return found[self.is_one_of("event", event, found)] if event else found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What can be made again is not sent to another process."""
+        return vars(self) | {"_rows_of": {}, "_kept": {}}
+
+    def keep(self, name: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """What `make` gives, made once for all that ask for it by this name."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        kept: T = self._kept[name]
+        return kept
 
     def is_one_of(self, column: str, texts: tuple[str, ...], rows: np.ndarray | None = None) -> np.ndarray:
         """Which of the rows (None: all) have one of these texts in the column."""

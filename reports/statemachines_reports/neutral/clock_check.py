@@ -14,10 +14,10 @@ from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict, verd
 def judge_clocks(segment: Segment) -> Verdict:
     """Rows whose time is before that of the row before."""
     columns = segment.columns
-    order = stable_order(columns["node"], len(columns.texts["node"]) + 1)
-    wrong = _find_back(columns, order, columns["node"][order])
     run = columns["run"]
-    back = np.flatnonzero((run[1:] == run[:-1]) & (columns["t_ns"][1:] < columns["t_ns"][:-1])) + 1
+    back = np.flatnonzero((columns["t_ns"][1:] < columns["t_ns"][:-1]) & (run[1:] == run[:-1])) + 1
+    order = stable_order(columns["node"], len(columns.texts["node"]) + 1) if len(back) else back
+    wrong = _find_back(columns, order, columns["node"][order])
     back = back[np.isin(run[back], runs_where(segment, is_simulated))]
 
     def describe(row: int) -> str:

@@ -33,7 +33,9 @@ def find_lost(segment: Segment, traffic: Traffic, runs: list[int]) -> np.ndarray
     ended = np.flatnonzero((traffic.sent >= 0) & ~traffic.is_send)
     ended = ended[place[traffic.sent[ended]] >= 0]
     at, node = place[traffic.sent[ended]], _list_nodes(columns, traffic.rows[ended], traffic.is_deliver[ended])
-    lost = [order[np.setdiff1d(np.arange(len(order)), at)]]
+    is_lost = np.ones(len(order), bool)
+    is_lost[at] = False
+    lost = [order[is_lost]]
     lost.append(_find_holes(segment, order, at[node >= 0], node[node >= 0]))
     found = np.unique(np.concatenate(lost))
     return np.asarray(found[~_is_excused(columns, found)])

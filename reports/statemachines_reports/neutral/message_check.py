@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from statemachines.kernel import node_of
 from statemachines_reports.columns import STEPS, Columns, Segment
 from statemachines_reports.neutral.lost_messages import find_lost
-from statemachines_reports.neutral.row_groups import group_rows, is_of_last_time
+from statemachines_reports.neutral.row_groups import group_by_text, group_rows, is_of_last_time
 from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
 from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict, verdict
 from statemachines_reports.sealed_numbers import SealedNumbers
@@ -46,7 +47,7 @@ class Traffic:
     def __init__(self, columns: Columns) -> None:
         rows = columns.rows_of("send", "deliver", "drop", "duplicate")
         rows = rows[columns["msg"][rows] >= NUMBERED]
-        rows = rows[np.lexsort((columns["msg"][rows], columns["run"][rows]))]
+        rows = rows[_order_by_run(columns["run"][rows], columns["msg"][rows])]
         self.columns = columns
         self.rows = rows
         run, msg = columns["run"][rows], columns["msg"][rows]
@@ -64,6 +65,13 @@ class Traffic:
     def count(self, kind: str) -> np.ndarray:
         """How many rows of this kind each message has."""
         return np.bincount(self.group[self.columns.is_one_of("kind", (kind,), self.rows)], minlength=self.groups)
+
+
+def _order_by_run(run: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Positions sorted by run and value, equal ones in their order.  Runs lie behind one another, and each is sorted by
+    itself: that is less work than sorting all."""
+    bounds = [0, *(np.flatnonzero(run[1:] != run[:-1]) + 1).tolist(), len(run)]
+    return np.concatenate([begin + np.argsort(values[begin:end], kind="stable") for begin, end in pairwise(bounds)])
 
 
 def recode(columns: Columns, name: str, other: str) -> np.ndarray:
@@ -129,7 +137,8 @@ def _is_elsewhere(columns: Columns, rows: np.ndarray) -> np.ndarray:
 def _is_too_often(traffic: Traffic) -> np.ndarray:
     """Which deliveries are more than the network has made of the message, for the node."""
     node = traffic.columns["node"][traffic.rows]
-    delivers = np.flatnonzero(traffic.is_deliver)
+    is_many = traffic.count("deliver") > traffic.count("duplicate") + 1
+    delivers = np.flatnonzero(traffic.is_deliver & is_many[traffic.group])
     order = delivers[np.lexsort((node[delivers], traffic.group[delivers]))]
     same = np.zeros(len(order), bool)
     same[1:] = (node[order][1:] == node[order][:-1]) & (traffic.group[order][1:] == traffic.group[order][:-1])
@@ -142,8 +151,16 @@ def _is_too_often(traffic: Traffic) -> np.ndarray:
 
 def _find_undelivered(columns: Columns) -> np.ndarray:
     """Steps that take a message which did not arrive at their node at that time."""
-    rows = np.concatenate((columns.rows_of("deliver"), columns.rows_of(*STEPS)))
-    rows = rows[columns["msg"][rows] >= NUMBERED]
+    msg, t_ns = columns["msg"], columns["t_ns"]
+    rows = columns.rows_of("deliver", *STEPS)
+    groups = group_by_text(columns, rows[msg[rows] >= NUMBERED], "node")
+    is_deliver = columns.is_one_of("kind", ("deliver",), groups.rows)
+    latest = groups.find_latest(is_deliver)
+    came = groups.rows[latest]
+    is_plain = (latest >= 0) & (msg[came] == msg[groups.rows]) & (t_ns[came] == t_ns[groups.rows])
+    steps = groups.rows[~is_plain & ~is_deliver]
+    rows = columns.rows_of("deliver")
+    rows = np.concatenate((rows[np.isin(msg[rows], msg[steps])], steps))
     groups = group_rows(columns, rows, ("t_ns", "node", "msg", "run"))
     is_deliver = columns.is_one_of("kind", ("deliver",), groups.rows)
     return np.asarray(np.sort(groups.rows[~is_deliver & (groups.find_latest(is_deliver) < 0)]))

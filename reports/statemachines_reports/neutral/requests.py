@@ -50,7 +50,7 @@ def list_requests(segment: Segment, roles: tuple[TraceRoles, ...]) -> list[Reque
     groups = [group for one in roles for group in one.requests]
     grouped = {event for _, answers in groups for event in answers}
     asked = {event for asks, _ in groups for event in asks}
-    asks, steps = columns.rows_of("ask"), columns.rows_of(*STEPS)
+    asks, steps = columns.rows_of("ask"), columns.rows_of(*STEPS, event=tuple(answered | grouped))
     others = tuple(set(columns.texts["event"]) - asked), tuple(answered - grouped)
     return [
         RequestAnswers(

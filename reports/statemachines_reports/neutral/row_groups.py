@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from statemachines_reports.columns import Columns, stable_order
@@ -9,17 +11,21 @@ from statemachines_reports.protocol import KeptRows
 
 
 class RowGroups:
-    """`rows` sorted by group; `same`: whether a row is in the group of the one before; `begin`: the place where its
-    group begins."""
+    """`rows` sorted by group; `same`: whether a row is in the group of the one before."""
 
     def __init__(self, columns: Columns, rows: np.ndarray, order: np.ndarray, by: tuple[str, ...]) -> None:
         self.rows = rows[order]
         self.same = np.zeros(len(rows), bool)
         self.same[1:] = True
         for name in by:
-            self.same[1:] &= np.diff(columns[name][self.rows]) == 0
-        place = np.arange(len(rows))
-        self.begin = np.maximum.accumulate(np.where(self.same, 0, place)) if len(rows) else place
+            values = columns[name][self.rows]
+            self.same[1:] &= values[1:] == values[:-1]
+
+    @cached_property
+    def begin(self) -> np.ndarray:
+        """The place where the group of each row begins."""
+        begins = np.flatnonzero(~self.same)
+        return np.repeat(begins, np.diff(begins, append=len(self.rows)))
 
     def find_latest(self, marked: np.ndarray) -> np.ndarray:
         """The place of the latest marked row of the group, up to this one; -1: there is none."""
@@ -37,6 +43,11 @@ def group_rows(columns: Columns, rows: np.ndarray, by: tuple[str, ...]) -> RowGr
 def group_by_text(columns: Columns, rows: np.ndarray, by: str) -> RowGroups:
     """Rows of a run with the same text in a column; `rows` are in order.  It is sorted by radix, in linear time."""
     return RowGroups(columns, rows, stable_order(columns[by][rows], len(columns.texts[by]) + 1), (by, "run"))
+
+
+def group_kinds(columns: Columns, kinds: tuple[str, ...], by: str) -> RowGroups:
+    """All rows of these kinds by their text in a column.  Several checks ask for the same, so it is kept."""
+    return columns.keep((group_kinds, kinds, by), lambda: group_by_text(columns, columns.rows_of(*kinds), by))
 
 
 def keep_group_ends(columns: Columns, rows: np.ndarray, by: str) -> KeptRows:

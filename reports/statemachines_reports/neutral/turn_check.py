@@ -17,6 +17,7 @@ from statemachines_reports.columns import STEPS, Columns, Segment
 from statemachines_reports.neutral.requests import list_requests
 from statemachines_reports.neutral.row_groups import (
     group_by_text,
+    group_kinds,
     group_rows,
     is_of_last_time,
     keep_group_ends,
@@ -78,16 +79,41 @@ def _joint_of(code: int, roles: tuple[TraceRoles, ...]) -> Joint:
 
 
 class _Effects:
-    """Steps and effects by their instance: `latest` is the place of the latest step; `is_apart`: an effect that has
-    not the time of that step."""
+    """Steps and effects by their instance; `apart`: places of effects that have not the time of the latest step.
+
+    An effect that has the time of the effect before it is apart where that one is, so few are looked at one by one.
+    """
 
     def __init__(self, columns: Columns) -> None:
-        self.lives = group_by_text(columns, columns.rows_of(*STEPS, *EFFECTS), "instance")
-        self.rows = self.lives.rows
-        self.is_step = columns.is_one_of("kind", STEPS, self.rows)
-        self.latest = self.lives.find_latest(self.is_step)
-        at_once = columns["t_ns"][self.rows[self.latest]] == columns["t_ns"][self.rows]
-        self.is_apart = ~self.is_step & ((self.latest < 0) | ~at_once)
+        groups = group_kinds(columns, (*STEPS, *EFFECTS), "instance")
+        self.rows = groups.rows
+        is_step = columns.is_one_of("kind", STEPS, self.rows)
+        self._steps = np.flatnonzero(is_step)
+        self._bounds = np.append(np.flatnonzero(~groups.same), len(self.rows))
+        t_ns = columns["t_ns"][self.rows]
+        is_head = is_step | ~groups.same
+        is_head[1:] |= t_ns[1:] != t_ns[:-1]
+        heads = np.append(np.flatnonzero(is_head), len(self.rows))
+        number = np.flatnonzero(~is_step[heads[:-1]])
+        latest = self.find_latest(heads[number])
+        number = number[(latest < 0) | (t_ns[latest] != t_ns[heads[number]])]
+        lengths = heads[number + 1] - heads[number]
+        offsets = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        self.apart = np.repeat(heads[number], lengths) + offsets
+
+    def find_latest(self, places: np.ndarray) -> np.ndarray:
+        """The place of the latest step of the instance before each of these; -1: there is none."""
+        begin = self._bounds[np.searchsorted(self._bounds, places, "right") - 1]
+        steps = np.append(-1, self._steps)[np.searchsorted(self._steps, places)]
+        return np.where(steps >= begin, steps, -1)
+
+    def count_steps(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How many steps the instance of each has, and how many of them are later."""
+        number = np.searchsorted(self._bounds, places, "right")
+        begin, here, end = (
+            np.searchsorted(self._steps, at) for at in (self._bounds[number - 1], places, self._bounds[number])
+        )
+        return end - begin, end - here
 
 
 def _find_loose_effects(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
@@ -95,14 +121,9 @@ def _find_loose_effects(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.n
     spoken for, and a node that lies says what it likes."""
     columns = segment.columns
     effects = _Effects(columns)
-    rows, lives, is_step = effects.rows, effects.lives, effects.is_step
-    ends = np.append(np.flatnonzero(~lives.same)[1:], len(rows)) if len(rows) else np.zeros(0, np.int64)
-    steps = np.concatenate(([0], np.cumsum(is_step)))
-    life = np.cumsum(~lives.same) - 1
-    later = steps[ends][life] > steps[1:] if len(rows) else np.zeros(0, bool)
-    has_steps = steps[ends][life] > steps[lives.begin] if len(rows) else later
-    loose = has_steps & effects.is_apart
-    loose &= later | ~columns.is_one_of("kind", ("send",), rows)
+    rows = effects.rows[effects.apart]
+    steps, later = effects.count_steps(effects.apart)
+    loose = (steps > 0) & ((later > 0) | ~columns.is_one_of("kind", ("send",), rows))
     loose &= np.isin(columns["run"][rows], runs_where(segment, is_simulated))
     found = rows[loose]
     return np.asarray(found[~_is_of_liar(columns, found, _lies_of(roles))])
@@ -112,9 +133,9 @@ def _keep_loose_effects(segment: Segment, roles: tuple[TraceRoles, ...]) -> Kept
     """Effects apart from a step are judged at the end, when it is known who lies, and who steps no more."""
     columns = segment.columns
     effects = _Effects(columns)
-    apart = np.flatnonzero(effects.is_apart)
+    apart = effects.apart
     steps = keep_group_ends(columns, columns.rows_of(*STEPS), "instance").context
-    before = effects.latest[apart]
+    before = effects.find_latest(apart)
     lies = columns.rows_of("fault", event=_lies_of(roles)) if _lies_of(roles) else steps[:0]
     return KeptRows(effects.rows[apart], np.concatenate((steps, effects.rows[before[before >= 0]], lies)))
 
@@ -134,15 +155,16 @@ def _find_orphans(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray
     """Steps of child machines that follow no step of their parent, or of another of its children, at that time."""
     columns = segment.columns
     children = {one.full_name for fsm in segment.lookup.family for one in fsm.children}
-    lives = group_by_text(columns, columns.rows_of(*STEPS), "node")
-    rows = lives.rows
+    groups = group_kinds(columns, STEPS, "node")
     names = [*columns.texts["instance"], ""]
     codes = {name: code for code, name in enumerate(dict.fromkeys(name.partition(":")[0] for name in names))}
-    parent = np.array([codes[name.partition(":")[0]] for name in names])[columns["instance"][rows]]
-    is_child = columns.is_one_of("machine", tuple(children), rows)
-    is_child &= np.array([":" in name for name in names])[columns["instance"][rows]]
-    follows = lives.same.copy()
-    follows[1:] &= (parent[1:] == parent[:-1]) & (columns["t_ns"][rows][1:] == columns["t_ns"][rows][:-1])
+    parents = np.array([codes[name.partition(":")[0]] for name in names])
+    places = np.flatnonzero(columns.is_one_of("machine", tuple(children), groups.rows))
+    rows, before = groups.rows[places], groups.rows[places - 1]
+    instance, t_ns = columns["instance"], columns["t_ns"]
+    follows = groups.same[places] & (t_ns[rows] == t_ns[before])
+    follows &= parents[instance[rows]] == parents[instance[before]]
+    is_child = np.array([":" in name for name in names])[instance[rows]]
     return np.asarray(np.sort(rows[is_child & ~follows]))
 
 
@@ -155,13 +177,14 @@ def _find_repeated(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarra
     """Steps that are there twice, one behind the other.  Some events may come twice at once.  So may
     messages that came at other times, and were kept until then: their steps name no message."""
     columns = segment.columns
-    lives = group_by_text(columns, np.arange(columns.rows), "node")
-    rows = lives.rows
-    same = lives.same.copy()
+    groups = group_kinds(columns, STEPS, "node")
+    places = np.flatnonzero(groups.same)
     for name in SAME:
-        same[1:] &= columns[name][rows][1:] == columns[name][rows][:-1]
-    found = np.sort(rows[same])
-    found = found[columns.is_one_of("kind", STEPS, found)]
+        values = columns[name]
+        places = places[values[groups.rows[places]] == values[groups.rows[places - 1]]]
+    node, rows, before = columns["node"], groups.rows[places], groups.rows[places - 1]
+    next_to = [not (node[one + 1 : row] == node[row]).any() for one, row in zip(before, rows, strict=True)]
+    found = np.sort(rows[np.array(next_to, bool)])
     messages = {name_of(one) for fsm in segment.lookup.family for one in fsm.alphabet if issubclass(one, Message)}
     found = found[~(columns.is_one_of("event", tuple(messages), found) & (columns["msg"][found] < 0))]
     return np.asarray(found[~columns.is_one_of("event", tuple(event for one in roles for event in one.repeats), found)])
@@ -193,7 +216,10 @@ def _find_hasty(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
     """Requests of those that are made one by one, with no step of their instance since the one before."""
     columns = segment.columns
     serial = tuple(event for one in roles for event in one.serial)
-    groups = group_by_text(columns, columns.rows_of(*STEPS, "ask"), "instance")
+    asks_serially = np.zeros(len(columns.texts["instance"]) + 1, bool)
+    asks_serially[columns["instance"][columns.rows_of("ask", event=serial)]] = bool(serial)
+    rows = columns.rows_of(*STEPS, "ask")
+    groups = group_by_text(columns, rows[asks_serially[columns["instance"][rows]]], "instance")
     is_ask = columns.is_one_of("kind", ("ask",), groups.rows)
     hasty = is_ask & columns.is_one_of("event", serial, groups.rows)
     hasty[1:] &= groups.same[1:] & is_ask[:-1]
@@ -211,18 +237,17 @@ def _find_changelings(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.nda
     columns, lookup = segment.columns, segment.lookup
     taken = {fsm.full_name: {name_of(one) for one in fsm.alphabet} for fsm in lookup.family}
     children = {child.full_name: fsm.full_name for fsm in lookup.family for child in fsm.children}
-    rows = columns.rows_of(*STEPS)
     forwarded = tuple(event for one in roles for event in one.forwarded)
-    groups = group_by_text(columns, rows, "node")
+    groups = group_kinds(columns, STEPS, "node")
     rows = groups.rows
     is_child = columns.is_one_of("machine", tuple(children), rows)
     parent = groups.find_latest(~is_child)
+    places = np.flatnonzero(is_child & (parent >= 0))
     found = [np.zeros(0, np.int64)]
     for child, above in children.items():
-        own = columns.is_one_of("machine", (child,), rows)
-        own &= columns.is_one_of("event", tuple((taken[child] & taken[above]) - set(forwarded)), rows)
-        own &= parent >= 0
-        here = np.flatnonzero(own)
+        here = places[columns.is_one_of("machine", (child,), rows[places])]
+        events = tuple((taken[child] & taken[above]) - set(forwarded))
+        here = here[columns.is_one_of("event", events, rows[here])]
         other = columns["event"][rows[parent[here]]] != columns["event"][rows[here]]
         found.append(rows[here[other]])
     return np.sort(np.concatenate(found))
@@ -232,7 +257,7 @@ def _keep_parents(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
     """Steps of children before any of a parent in their node, and the last of a parent."""
     columns = segment.columns
     children = tuple({child.full_name for fsm in segment.lookup.family for child in fsm.children})
-    groups = group_by_text(columns, columns.rows_of(*STEPS), "node")
+    groups = group_kinds(columns, STEPS, "node")
     is_child = columns.is_one_of("machine", children, groups.rows)
     parents = np.sort(groups.rows[~is_child])
     open_rows = groups.rows[is_child & (groups.find_latest(~is_child) < 0)]
@@ -286,15 +311,22 @@ def _find_undead(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
     deaths = columns.rows_of("fault", event=DEATHS)
     if not len(deaths):
         return deaths
-    groups = group_by_text(columns, columns.rows_of(*STEPS, *EFFECTS), "instance")
-    life = np.array(["~" in text for text in columns.texts["instance"]] + [False])[columns["instance"][groups.rows]]
-    run = np.cumsum(np.diff(columns["run"], prepend=columns["run"][:1]) != 0)
-    place = (run * (len(columns.texts["node"]) + 1) + columns["node"]) * columns.rows + np.arange(columns.rows)
-    passed = np.searchsorted(np.sort(place[deaths]), place[groups.rows])
-    first = np.searchsorted(np.sort(place[deaths]), place[groups.rows] - np.arange(columns.rows)[groups.rows])
-    undead = groups.same & life
-    undead[1:] &= (passed[1:] > passed[:-1]) & (first[1:] == first[:-1])
-    found = np.sort(groups.rows[undead])
+    groups = group_kinds(columns, (*STEPS, *EFFECTS), "instance")
+    passed = np.repeat(np.arange(len(deaths) + 1, dtype=np.int32), np.diff(deaths, prepend=0, append=columns.rows))
+    passed = passed[groups.rows]
+    places = np.flatnonzero(groups.same[1:] & (passed[1:] != passed[:-1])) + 1
+    rows, before = groups.rows[places], groups.rows[places - 1]
+    is_life = np.array(["~" in text for text in columns.texts["instance"]] + [False])[columns["instance"][rows]]
+    ends = np.cumsum([count for _, count in columns.runs()])
+
+    def place(rows: np.ndarray) -> np.ndarray:
+        run = np.searchsorted(ends, rows, "right")
+        return np.asarray((run * (len(columns.texts["node"]) + 1) + columns["node"][rows]) * columns.rows)
+
+    died = np.sort(place(deaths) + deaths)
+    is_here = np.searchsorted(died, place(rows)) == np.searchsorted(died, place(before))
+    is_after = np.searchsorted(died, place(rows) + rows) > np.searchsorted(died, place(before) + before)
+    found = np.sort(rows[is_life & is_here & is_after])
     return np.asarray(found[np.isin(columns["run"][found], runs_where(segment, is_simulated))])
 
 

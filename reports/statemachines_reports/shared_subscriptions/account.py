@@ -5,6 +5,8 @@ Works on ranges of offsets: columns where everything was delivered once, a sweep
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import msgspec
 import numpy as np
 
@@ -39,7 +41,13 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class Ranges:
-    """The ranges that one kind of tell names: `row` of the file, sorted by (run, key, row)."""
+    """The ranges that one kind of tell names: `row` of the file, sorted by (run, key, row).  Several checks ask for
+    the same: `of` keeps them."""
+
+    @classmethod
+    def of(cls, columns: Columns, *events: str) -> Ranges:
+        """Those of these events."""
+        return columns.keep((cls, *events), lambda: cls(columns, *events))
 
     def __init__(self, columns: Columns, *events: str) -> None:
         row = columns.rows_of("tell", event=events)
@@ -78,7 +86,8 @@ class Ranges:
             found.setdefault(one, end + 1)
         return found
 
-    def count_covered(self) -> dict[int, int]:
+    @cached_property
+    def covered(self) -> dict[int, int]:
         """Group -> number of different offsets."""
         order = np.lexsort((self.first, self.group))
         group, first, last = self.group[order], self.first[order], self.last[order]
@@ -89,14 +98,18 @@ class Ranges:
 
 def account_for(columns: Columns) -> list[Stream]:
     """The account of every stream of every run in the segment."""
+    return columns.keep((account_for,), lambda: _account_for(columns))
+
+
+def _account_for(columns: Columns) -> list[Stream]:
     keys, texts = len(columns.texts["key"]) + 1, [*columns.texts["key"], ""]
-    published = Ranges(columns, "published").count_covered()
-    delivered = Ranges(columns, "deliver")
-    total, different = delivered.total(), delivered.count_covered()
-    acknowledged = Ranges(columns, "acknowledged").count_covered()
-    done = Ranges(columns, "acknowledged", DROPPED).count_covered()
-    wanted = Ranges(columns, "published", "acknowledged", DROPPED).count_covered()
-    known = Ranges(columns, "published", "acknowledged", "deliver", DROPPED).count_covered()
+    published = Ranges.of(columns, "published").covered
+    delivered = Ranges.of(columns, "deliver")
+    total, different = delivered.total(), delivered.covered
+    acknowledged = Ranges.of(columns, "acknowledged").covered
+    done = Ranges.of(columns, "acknowledged", DROPPED).covered
+    wanted = Ranges.of(columns, "published", "acknowledged", DROPPED).covered
+    known = Ranges.of(columns, "published", "acknowledged", "deliver", DROPPED).covered
     return [
         Stream(
             run=group // keys,
@@ -141,8 +154,8 @@ def find_parked(columns: Columns) -> set[int]:
     if not len(rows):
         return set()
     group = columns["run"][rows] * (len(columns.texts["key"]) + 1) + columns["key"][rows]
-    done = Ranges(columns, "acknowledged", DROPPED)
-    begins, reached, least = Ranges(columns, "published").least(), done.find_reached(), done.least()
+    done = Ranges.of(columns, "acknowledged", DROPPED)
+    begins, reached, least = Ranges.of(columns, "published").least(), done.find_reached(), done.least()
     found = set()
     for stream, offset in zip(group.tolist(), columns["first"][rows].tolist(), strict=True):
         begin = begins.get(stream, offset)
@@ -155,8 +168,8 @@ def absent_publishers(segment: Segment) -> list[tuple[int, str]]:
     """(run, whose log it is) of streams that somebody got messages of before all that is known to be published."""
     columns = segment.columns
     keys, texts = len(columns.texts["key"]) + 1, [*columns.texts["key"], ""]
-    published = Ranges(columns, "published").least()
-    taken = Ranges(columns, "deliver", "acknowledged").least()
+    published = Ranges.of(columns, "published").least()
+    taken = Ranges.of(columns, "deliver", "acknowledged").least()
     found = []
     for group, first in taken.items():
         begin = published.get(group)

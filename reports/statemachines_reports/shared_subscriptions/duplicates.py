@@ -24,7 +24,7 @@ def judge_duplicates(segment: Segment) -> Verdict:
     it there; nor of what a liar was granted.
     """
     columns = segment.columns
-    delivered = Ranges(columns, "deliver")
+    delivered = Ranges.of(columns, "deliver")
     again = delivered.first <= latest_before(delivered.group, delivered.last)
     excuses = _excuses(columns)
     returned = _returned(columns)

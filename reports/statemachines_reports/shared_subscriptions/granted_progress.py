@@ -23,7 +23,7 @@ def judge_granted(segment: Segment) -> Verdict:
     keys = len(columns.texts["key"]) + 1
     grants = columns.rows_of("send", event=("grant",))
     group = columns["run"][grants] * keys + columns["key"][grants]
-    published, acknowledged = Ranges(columns, "published"), Ranges(columns, "acknowledged", DROPPED)
+    published, acknowledged = Ranges.of(columns, "published"), Ranges.of(columns, "acknowledged", DROPPED)
     stored, begins = published.find_reached(), published.least()
     done, done_from = acknowledged.find_reached(), acknowledged.least()
 

@@ -9,6 +9,7 @@ Which of two faults at a time disturbed is not asked: both did.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -205,14 +206,19 @@ class Follow:
 
     def _look_at(self, stream: str) -> None:
         instance = self._granted.get(stream)
-        served = instance is not None and all(
-            party not in self._resigned and life_of(party) not in self._dead and node_of(party) not in self._paused
-            for party in (instance.partition(":")[0], self._owner.get(instance, ""))
+        served = (
+            instance is not None
+            and self._is_there(instance.partition(":")[0])
+            and self._is_there(self._owner.get(instance, ""))
         )
         if served or stream not in self._live:
             self._unserved.discard(stream)
         else:
             self._unserved.add(stream)
+
+    def _is_there(self, party: str) -> bool:
+        life, node = _names_of(party)
+        return party not in self._resigned and life not in self._dead and node not in self._paused
 
     def _settle(self, t_ns: int) -> None:
         if self._unserved:
@@ -222,6 +228,12 @@ class Follow:
         for pending in [one for one in self._pending if one.disturbed]:
             self._pending.remove(pending)
             self.recoveries.append(Recovery(self.run, pending.fault, True, t_ns - pending.since_ns))
+
+
+@lru_cache(4_096)
+def _names_of(party: str) -> tuple[str, str]:
+    """The life and the node of a party."""
+    return life_of(party), node_of(party)
 
 
 def life_of(party: str) -> str:
