@@ -47,6 +47,8 @@ def draw(name: str, bins: dict[int, int], marks: dict[str, float]) -> Markup:
 
 def duration(value_ns: float) -> str:
     """Nanoseconds as people read them."""
+    if value_ns >= 999.5e9:
+        return f"{value_ns / 1e9:,.0f} s"
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if value_ns >= size:
             return f"{value_ns / size:.3g} {unit}"

@@ -12,6 +12,7 @@ import pytest
 
 from statemachines import __version__
 from statemachines.trace.parquet import TraceWriter
+from statemachines_reports.draw_histogram import duration
 from statemachines_reports.draw_timeline import MOST_FAULTS, draw
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.page_head import head_of, list_violations
@@ -142,3 +143,11 @@ def test_the_timeline_is_looked_at_closer_with_buttons_and_keys(world, tmp_path)
     begin, end = (float(text.split()[0]) for text in seen["closer"][2:])
     whole_s = float(re.search(r'data-span-ns="(\d+)"', path.read_text(encoding="utf-8")).group(1)) / 1e9
     assert (begin, end) == (pytest.approx(whole_s * 3 / 8, rel=0.01), pytest.approx(whole_s * 5 / 8, rel=0.01))
+
+
+@pytest.mark.parametrize(
+    ("value_ns", "text"),
+    [(0, "0 s"), (7, "7 ns"), (1.5e9, "1.5 s"), (999.4e9, "999 s"), (999.7e9, "1,000 s"), (3.6e12, "3,600 s")],
+)
+def test_durations_read_as_people_write_them(value_ns, text):
+    assert duration(value_ns) == text

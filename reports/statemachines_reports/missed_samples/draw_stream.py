@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
+from statemachines_reports.draw_histogram import duration
 from statemachines_reports.missed_samples.stream import MISSED, OPEN, RECOVERED, Hole, Stream
 
 WIDTH, HEIGHT, LEFT, BELOW, LINE = 560, 220, 60, 22, 15
@@ -12,7 +13,6 @@ HOLES = 400
 """So many holes are drawn at most: the first."""
 COLOURS = {RECOVERED: "var(--green)", MISSED: "var(--red)", OPEN: "var(--grey)"}
 WORDS = {RECOVERED: "came later, delivered", MISSED: "reported as missed", OPEN: "missing at the end"}
-S = 1_000_000_000
 
 
 def draw(stream: Stream, t_ns: np.ndarray) -> Markup:
@@ -55,7 +55,7 @@ def _legend(low: int, high: int, span: int) -> list[str]:
         text(LEFT - 6, 16, str(high), "end"),
         text(LEFT - 6, HEIGHT, str(low), "end"),
         text(LEFT, HEIGHT + 14, "0 s"),
-        text(WIDTH, HEIGHT + 14, f"{span / S:.3g} s", "end"),
+        text(WIDTH, HEIGHT + 14, duration(span), "end"),
     ]
     for number, (outcome, colour) in enumerate(COLOURS.items()):
         y = HEIGHT + BELOW + LINE * number
