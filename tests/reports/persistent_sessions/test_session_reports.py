@@ -42,6 +42,7 @@ from statemachines_sim.scenario import find_scenario
 PS = "persistent_sessions"
 JUDGES = Judges([registry.protocol(PS)])
 OWN = ("gap", "twice", "order", "cut", "owner", "aged", "epochs")
+COPIES_MAX = 2  # a simulated subscriber has so many filters
 
 
 def segment_of(columns):
@@ -677,4 +678,5 @@ def test_a_simulated_run_holds_and_all_of_it_is_looked_at(tmp_path, name):
     assert idle == (set() if name == "aging_messages" else {"aged"}), "each of them has found something to look at"
     assert list(absent(segment)) == []
     sums = {one.name: one.value for one in find(segment) if isinstance(one, Tally)}
-    assert sums["taken"] >= sums["sent_new"] >= outcome.tally["delivered"] > 0, "what a death has cut off came again"
+    assert COPIES_MAX * sums["taken"] >= sums["sent_new"], "a message of a row is sent anew once for each filter"
+    assert sums["sent_new"] >= outcome.tally["delivered"] > 0, "what a death has cut off came again"
