@@ -129,7 +129,7 @@ def read_and_mark(path: Path) -> float:
             connection.execute("BEGIN IMMEDIATE")
             for number, message, topic_filter, *_ in page:
                 values = (*key, number, message, topic_filter)
-                connection.execute("INSERT INTO session_rows VALUES (?, ?, ?, ?, 1, ?, ?, 1, 0, 0, 0, 0, 0)", values)
+                connection.execute("INSERT INTO session_rows VALUES (?, ?, ?, ?, 1, ?, ?, 1, 0, 0, 0, 0, 0, NULL)", values)
             connection.execute("COMMIT")
             last = page[-1][0]
         return perf_counter() - began
