@@ -96,7 +96,7 @@ class Copy:
         key = one.key
         names = (key.session.encode(), key.writer.encode(), key.epoch, key.number, TAGS[key.tag])
         until_ns = NOW if has_expired else 0 if one.age_ms else LATER
-        return (*names, one.message.encode(), b"", 1, key.token, key.n, 0, NOW - one.age_ms * MS, until_ns)
+        return (*names, one.message.encode(), b"", 1, key.token, key.n, 0, NOW - one.age_ms * MS, until_ns, None)
 
     async def ask(self, request):
         return await self.store.ask(request)
