@@ -41,6 +41,8 @@ FILTERS: Final = 1_000_000
 FILTERS_FEW: Final = 1_000
 LOOKUPS: Final = 20_000
 
+MARK: Final = "INSERT INTO session_rows VALUES (?, ?, ?, ?, 1, ?, ?, 1, 0, 0, 0, 0, 0, NULL)"
+
 
 # -- what waits -------------------------------------------------------------------------------------------------------
 
@@ -129,7 +131,7 @@ def read_and_mark(path: Path) -> float:
             connection.execute("BEGIN IMMEDIATE")
             for number, message, topic_filter, *_ in page:
                 values = (*key, number, message, topic_filter)
-                connection.execute("INSERT INTO session_rows VALUES (?, ?, ?, ?, 1, ?, ?, 1, 0, 0, 0, 0, 0, NULL)", values)
+                connection.execute(MARK, values)
             connection.execute("COMMIT")
             last = page[-1][0]
         return perf_counter() - began
