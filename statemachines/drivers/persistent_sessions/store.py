@@ -11,7 +11,7 @@ So whoever was cut off in a commit looks, and knows.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -39,7 +39,6 @@ from statemachines.drivers.persistent_sessions.host_requests import (
     HostRequests,
     begin_life,
     put_missing,
-    store_messages,
 )
 from statemachines.drivers.persistent_sessions.life_requests import ANSWERS as LIFE
 from statemachines.drivers.persistent_sessions.life_requests import open_with_will
@@ -129,8 +128,8 @@ class SessionStore:
         self._attempted = 0
         self._called = 0
         self._tally: BacklogTally | None = None
-        self._unstored: dict[str, PutMessage] = {}
-        """Messages that were matched, and whose rows come later."""
+        self._unstored: dict[str, None] = {}
+        """Messages that were matched, and whose rows come later, with what is to be stored of them."""
 
     async def ask(self, request: Request) -> tuple[Answer, ...]:
         """The answers to a request of a machine, in a transaction of its own, for no node.
@@ -261,22 +260,17 @@ class SessionStore:
                     return reader.answer(requests, number)
         return self._attempt(partial(self._carry_out_in_turn, life, batch, requests, is_shared=False))
 
-    def _find_unstored(self, requests: Sequence[Asked]) -> list[PutMessage]:
-        """Messages that rows of these requests refer to, and that were only matched."""
-        if not self._unstored:
-            return []
-        puts = [one.put if isinstance(one, StoreRows) else one for one in requests if isinstance(one, RANGES)]
-        named = dict.fromkeys(row.message for put in puts for row in put.rows)
-        return [self._unstored[one] for one in named if one in self._unstored]
-
     def _forget_unstored(self, requests: Sequence[Asked]) -> None:
-        for message in self._find_unstored(requests):
-            del self._unstored[message.id]
+        if self._unstored:
+            for one in requests:
+                if isinstance(one, StoreRows):
+                    for message in one.payloads:
+                        self._unstored.pop(message, None)
 
-    def _keep_unstored(self, requests: Sequence[Asked], wanted: set[str]) -> None:
-        """Until their rows come.  Those of a session that ends meanwhile do not; the oldest ones make room, and would
-        be stored again with their rows."""
-        self._unstored.update((one.id, one) for one in requests if isinstance(one, PutMessage) and one.id in wanted)
+    def _note_unstored(self, messages: Iterable[str]) -> None:
+        """Until their rows come.  Those of a session that ends meanwhile do not; the oldest ones make room, and the
+        database is asked whether they are there."""
+        self._unstored.update(dict.fromkeys(messages))
         while len(self._unstored) > UNSTORED_MAX:
             del self._unstored[next(iter(self._unstored))]
 
@@ -285,7 +279,7 @@ class SessionStore:
         given = reader.read((life.node, life.number, life.identity), batch, requests)
         number = None if given is None else self._database.check_routes(given)
         if given is not None and number is not None:
-            self._keep_unstored(requests, {one.id.decode() for one in given.messages})
+            self._note_unstored(one.id.decode() for one in given.messages)
             return reader.answer(requests, number)
         return self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests))
 
@@ -321,7 +315,6 @@ class SessionStore:
                 return self._tried[1]  # it was carried out, and the answer was lost
             if committed != batch - 1:
                 raise self._is_other(f"knows batch {committed} of {life.node}, which has sent {batch - 1}")
-            store_messages(sql, self._find_unstored(requests))
             answers = self._answer_by_kind(sql, requests) if is_shared else self._answers(sql, requests)
             sql.run(WRITE_BATCH, batch=batch, name=life.node.encode())
             self._tried = (batch, answers)

@@ -8,8 +8,8 @@ step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from statemachines.drivers.persistent_sessions.host_request import (
     HostRequest,
@@ -19,6 +19,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     StoreRows,
 )
 from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
+from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import of_sessions
 from statemachines.drivers.persistent_sessions.row_products import Hand, encode_hand
 from statemachines.kernel import Request
@@ -36,9 +37,6 @@ class BatchMessage(NamedTuple):
     payload: bytes
     qos: int
     head: bytes | None
-
-
-EMPTY: Final[Mapping[str, PutMessage]] = {}
 
 
 class BatchRange(NamedTuple):
@@ -87,9 +85,7 @@ class BatchReader:
     """It reads the requests of a node: `match` finds the routes of a message, of `version`; `unstored`: messages that
     were matched and are not stored."""
 
-    def __init__(
-        self, match: Callable[[PutMessage], Routes], version: int, unstored: Mapping[str, PutMessage] = EMPTY
-    ) -> None:
+    def __init__(self, match: Callable[[PutMessage], Routes], version: int, unstored: Collection[str] = ()) -> None:
         self._match = match
         self._version = version
         self._unstored = unstored
@@ -99,6 +95,7 @@ class BatchReader:
         self._ranges: dict[bytes, BatchRange] = {}
         self._hands: dict[bytes, Hands] = {}
         self._read_hands: dict[int, Hands] = {}
+        self._looked_at: Mapping[str, Payload] = {}
         self._routes: list[Routes] = []
         self._adds: dict[type[Any], Callable[[Any], bool]] = {
             PutMessage: self._add_message,
@@ -147,15 +144,19 @@ class BatchReader:
         routes = self._match(asked)
         self._routes.append(routes)
         if of_sessions(routes):
-            self._add(asked)
+            self._add(asked.id.encode(), Payload(asked.topic, asked.payload, asked.head), asked.qos)
         return asked.expiry_ms is None
 
-    def _add(self, asked: PutMessage) -> None:
-        message = asked.id.encode()
-        self._messages[message] = BatchMessage(message, asked.topic.encode(), asked.payload, asked.qos, asked.head)
+    def _add(self, message: bytes, payload: Payload, qos: int) -> None:
+        self._messages[message] = BatchMessage(message, payload.topic.encode(), payload.data, qos, payload.head)
 
     def _add_rows(self, asked: StoreRows) -> bool:
-        self._needed |= dict.fromkeys(list_payloads(asked))
+        if asked.payloads is not self._looked_at:  # else the same messages for another session
+            self._looked_at = asked.payloads
+            for row in asked.put.rows:
+                if row.message in self._unstored and row.message in asked.payloads:
+                    self._add(row.message.encode(), asked.payloads[row.message], row.qos)
+            self._needed |= dict.fromkeys(list_payloads(asked))
         return self._add_range(asked.put)
 
     def _add_range(self, put: PutRows) -> bool:
@@ -173,9 +174,6 @@ class BatchReader:
         if found is None:
             found = tuple(map(encode_hand, rows))
             self._read_hands[id(rows)] = found
-            for row in rows:
-                if row.message in self._unstored:
-                    self._add(self._unstored[row.message])
         return found
 
 
