@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from session_databases import connect
 
+from statemachines.drivers.persistent_sessions import request_queue
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     PutMessage,
@@ -519,6 +520,73 @@ def test_PS_530_a_mark_that_nothing_follows_is_made_nevertheless():
 
 def test_PS_530_a_deletion_waits_for_nothing_while_nothing_is_delivered():
     assert asyncio.run(serve_late(delete(1)))[0] == [(1, [delete(1)])]
+
+
+@pytest.mark.parametrize(
+    ("second", "made"),
+    [
+        (MarkDelivered("s", "w", 1, 2, 5), [MarkDelivered("s", "w", 1, 1, 5)]),
+        (MarkDelivered("s", "w", 1, 3), None),
+        (MarkDelivered("s", "w", 2, 2), None),
+        (MarkDelivered("s", "v", 1, 2), None),
+        (MarkDelivered("r", "w", 1, 2), None),
+    ],
+)
+def test_PS_530_marks_of_rows_that_follow_each_other_are_one_request(second, made):
+    assert asyncio.run(serve_late(MARK, second, then=[begin(1)]))[1] == [(1, [*(made or [MARK, second]), begin(1)])]
+
+
+async def spin():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_PS_530_marks_wait_again_when_others_were_made():
+    async def main():
+        store, taken = Store(stores_ahead=True), []
+        desk = RequestQueue(store, LIFE)
+        task = asyncio.ensure_future(desk.run())
+        for request in (begin(1), put(1)):
+            desk.serve("w", MARK, lambda party, answer: None)
+            desk.give(request, taken.append)
+            await spin()
+        task.cancel()
+        return store.batches
+
+    assert asyncio.run(main()) == [(1, [MARK, begin(1)]), (("behind", 1), [put(1)])], "the second mark waits"
+
+
+def test_PS_530_deletions_wait_for_as_long_as_something_is_delivered(monkeypatch):
+    """The alarm is rung by hand."""
+    monkeypatch.setattr(request_queue, "LATE_S", 3_600.0)
+
+    async def main():
+        store, found = Store(), []
+        desk = RequestQueue(store, LIFE)
+        task = asyncio.ensure_future(desk.run())
+
+        async def serve(request):
+            desk.serve("w", request, lambda party, answer: None, lambda answer: ())
+            await spin()
+            found.append(len(store.batches))
+
+        async def ring():
+            desk._ring()
+            await spin()
+            found.append(len(store.batches))
+
+        await serve(MARK)
+        await serve(MarkDelivered("s", "w", 1, 3))
+        await ring()
+        await serve(delete(1))
+        await ring()
+        await serve(delete(2))
+        task.cancel()
+        return found, store.batches
+
+    found, batches = asyncio.run(main())
+    assert found == [0, 0, 1, 1, 2, 3]
+    assert [requests for _, requests in batches[1:]] == [[delete(1)], [delete(2)]]
 
 
 def test_PS_530_a_message_is_taken_ahead_of_marks():

@@ -8,7 +8,7 @@ from session_world import TIMES, Hand, flow, live, marker, names, queued, rows
 
 from statemachines.kernel import CancelTimer, ConfigurationError, LocalProtocolError, Map, ProtocolError, Send, SetTimer
 from statemachines.persistent_sessions.in_flight_record import SENT, InFlightRecord
-from statemachines.persistent_sessions.message import LiveMarker, Puback, Publish, Queued
+from statemachines.persistent_sessions.message import Live, LiveMarker, Puback, Publish, Queued
 from statemachines.persistent_sessions.request import (
     ConfirmRows,
     EpochRows,
@@ -617,3 +617,12 @@ def test_PS_551_what_is_handed_over_is_bounded_in_copies():
     assert [len(one.rows) for one in limit_rows(found, 8)] == [2]
     assert [len(one.rows) for one in limit_rows(found, 15)] == [4, 1]
     assert limit_rows(found, 2) == ()
+
+
+@pytest.mark.parametrize(("handover", "kept"), [(2, [1]), (3, [1, 2])])
+def test_PS_551_a_row_that_comes_while_it_yields_is_kept_if_all_its_copies_have_room(handover, kept):
+    one = normal(handover)
+    one.feed(live(1))
+    one.feed(BEGIN)
+    one.feed(Live("s", "w", 1, replace(live(2).queued, more=("other",))))
+    assert handed(one) == [("w", 1, kept)]
