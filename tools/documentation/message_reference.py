@@ -93,8 +93,9 @@ def _kind_of(node: ast.AST) -> tuple[str, list[ast.expr]]:
 
 
 def _text_of(node: ast.expr, assigned: list[tuple[int, str, ast.expr]]) -> str:
-    """The text of a literal, of two that are joined, or of what a name was last assigned to (`assigned` is in the order of
-    lines); "": it is none."""
+    """The text of a literal, of two that are joined, or of what a name was last assigned to; "": it is none.
+
+    `assigned` is in the order of lines."""
     if isinstance(node, ast.Name):
         values = [value for line, name, value in assigned if name == node.id and line < node.lineno]
         return _text_of(values[-1], assigned) if values and not isinstance(values[-1], ast.Name) else ""
