@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -42,6 +43,14 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+def walk_statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and all statements within it; expressions, which are most of a tree, hold no statement."""
+    yield node
+    for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for one in getattr(node, block, ()):
+            yield from walk_statements(one)
+
+
 def list_product() -> list[Path]:
     """Python files that users import: no tests, and no tools."""
     return [path for path in list_files("*.py") if not {"tests", "tools"} & set(path.relative_to(ROOT).parts)]
@@ -51,7 +60,7 @@ def find_bare_names() -> list[str]:
     """Public functions, methods and files of the product that are called by a bare participle."""
     found = [f"{path.relative_to(ROOT)}: the file" for path in list_product() if path.stem in BARE]
     for path in list_product():
-        for node in ast.walk(parse(path)):
+        for node in walk_statements(parse(path)):
             if isinstance(node, ast.Module | ast.ClassDef):
                 found += [
                     f"{path.relative_to(ROOT)}:{one.lineno}: {one.name}"

@@ -45,8 +45,8 @@ SCENARIOS = {
 }
 """Small runs, each with deaths or losses."""
 
-SHORTER_S = {"cursor_recovery": 6.8, "shared_subscriptions": 13.6}
-"""Of these a part is enough: every kind of damage has a place in it, and is seen."""
+SHORTER_S = {"cursor_recovery": 6.8, "persistent_sessions": 8.0, "shared_subscriptions": 13.6}
+"""Of these a part is enough: every kind of damage has a place in it."""
 
 
 @pytest.fixture(scope="module")

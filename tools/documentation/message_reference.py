@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +27,8 @@ class Message(NamedTuple):
     module: str
 
 
-def list_messages() -> list[Message]:
+@cache
+def list_messages() -> tuple[Message, ...]:
     """All, by module; one that stands there twice once."""
     found = [
         message
@@ -33,7 +36,7 @@ def list_messages() -> list[Message]:
         for path in sorted((ROOT / folder).rglob("*.py"))
         for message in read_messages(path)
     ]
-    return list(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))
 
 
 def read_messages(path: Path) -> Iterator[Message]:
@@ -41,14 +44,18 @@ def read_messages(path: Path) -> Iterator[Message]:
     base = next(ROOT / folder for folder in FOLDERS if path.is_relative_to(ROOT / folder)).parent
     module = ".".join(path.relative_to(base).with_suffix("").parts)
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    assigned = [
-        (node.lineno, target.id, node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name)
-    ]
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    assigned = sorted(
+        (
+            (node.lineno, target.id, node.value)
+            for node in nodes
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Name)
+        ),
+        key=itemgetter(0),
+    )
+    for node in nodes:
         kind, arguments = _kind_of(node)
         for argument in arguments:
             text = " ".join(_text_of(argument, assigned).replace("`", "'").replace("|", "\\|").split())
@@ -86,10 +93,11 @@ def _kind_of(node: ast.AST) -> tuple[str, list[ast.expr]]:
 
 
 def _text_of(node: ast.expr, assigned: list[tuple[int, str, ast.expr]]) -> str:
-    """The text of a literal, of two that are joined, or of what a name was last assigned to; "": it is none."""
+    """The text of a literal, of two that are joined, or of what a name was last assigned to; "": it is none.
+
+    `assigned` is in the order of lines."""
     if isinstance(node, ast.Name):
-        values = [value for line, name, value in sorted(assigned, key=lambda one: one[0])
-                  if name == node.id and line < node.lineno]  # fmt: skip
+        values = [value for line, name, value in assigned if name == node.id and line < node.lineno]
         return _text_of(values[-1], assigned) if values and not isinstance(values[-1], ast.Name) else ""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _text_of(node.left, assigned) + _text_of(node.right, assigned)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from long_cases import mark_long
 
 from statemachines_spec import certificates
 from statemachines_spec.bug import plant_bug
@@ -41,7 +42,7 @@ def test_the_plain_walker_comes_to_the_same(name):
     assert (result.is_held, result.states, result.transitions) == (True, kept.states, kept.transitions)
 
 
-@pytest.mark.parametrize("name", [*QUICK, "writers"])
+@pytest.mark.parametrize("name", mark_long([*QUICK, "writers"], "writers"))
 def test_what_is_acknowledged_comes_and_who_lives_gets_its_messages_out(name):
     made = system(name)
     found = live(made, SPEC.obligations(made))
