@@ -6,6 +6,7 @@ import numpy as np
 
 from statemachines_reports.columns import STEPS
 from statemachines_reports.protocol import Check, ReportProtocol, Segment, Verdict, verdict
+from statemachines_reports.trace_roles import TraceRoles
 
 MACHINE = "mqtt_connections/mqtt_connection"
 
@@ -35,5 +36,9 @@ def judge_owners(segment: Segment) -> Verdict:
 
 
 REPORTS = ReportProtocol(
-    checks=(Check("one-owner", "a client id has at most one accepted connection at a node", judge_owners),)
+    checks=(Check("one-owner", "a client id has at most one accepted connection at a node", judge_owners),),
+    roles=TraceRoles(
+        repeats=("publish_message", "delivery_ready"),  # what waited for the connection, all at once
+        unstepped=("ping", "options_wanted"),  # the client sends them before its machine steps, or beside it
+    ),
 )

@@ -118,13 +118,14 @@ class _Effects:
 
 def _find_loose_effects(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
     """Effects of instances that take steps, which have not stepped at that time.  An instance that is gone may still be
-    spoken for, and a node that lies says what it likes."""
+    spoken for, a node that lies says what it likes, and a host sends what is `unstepped`."""
     columns = segment.columns
     effects = _Effects(columns)
     rows = effects.rows[effects.apart]
     steps, later = effects.count_steps(effects.apart)
     loose = (steps > 0) & ((later > 0) | ~columns.is_one_of("kind", ("send",), rows))
     loose &= np.isin(columns["run"][rows], runs_where(segment, is_simulated))
+    loose &= ~columns.is_one_of("event", tuple(event for one in roles for event in one.unstepped), rows)
     found = rows[loose]
     return np.asarray(found[~_is_of_liar(columns, found, _lies_of(roles))])
 
