@@ -6,9 +6,10 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from statemachines.mqtt_codec.codec_error import MalformedPacket
+from statemachines.mqtt_codec.codec_error import MalformedPacket, ProtocolViolation, ReasonCode
 
 VARINT_MAX: Final = 268_435_455
+TEXTS_MAX: Final = 20_000  # of a packet; one with more would hold an event loop for long
 
 write_byte: Final[Callable[[int], bytes]] = Struct(">B").pack
 write_u16: Final[Callable[[int], bytes]] = Struct(">H").pack
@@ -44,12 +45,10 @@ def write_pair(value: tuple[str, str]) -> bytes:
 class ByteReader:
     """Reads fields from `data` one after another, and none beyond `end`."""
 
-    __slots__ = ("at", "data", "end")
+    __slots__ = ("at", "data", "end", "texts")
 
     def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-        self.end = len(data)
+        self.data, self.at, self.end, self.texts = data, 0, len(data), 0
 
     def read_bytes(self, length: int) -> bytes:
         """So many bytes."""
@@ -92,7 +91,10 @@ class ByteReader:
         return self.read_bytes(self.read_u16())
 
     def read_text(self) -> str:
-        """UTF-8 string."""
+        """UTF-8 string; no more than `TEXTS_MAX` of a packet."""
+        self.texts += 1
+        if self.texts > TEXTS_MAX:
+            raise ProtocolViolation(f"more than {TEXTS_MAX} texts", "4.13", ReasonCode.QUOTA_EXCEEDED)
         data = self.read_binary()
         if 0 in data:
             raise MalformedPacket("a text has the character U+0000", "MQTT-1.5.4-2")

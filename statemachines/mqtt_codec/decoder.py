@@ -38,8 +38,7 @@ class Decoder:
             raise ValueError(f"max_packet = {max_packet}: must be from 2 to {PACKET_MAX}")
         self.version = None if version is None else MqttVersion(version)
         self.max_packet = max_packet
-        self._buffer = bytearray()
-        self._at = 0
+        self._buffer, self._at = bytearray(), 0
         self._error: PacketError | None = None
 
     @property
@@ -66,8 +65,7 @@ class Decoder:
             packet = self._next_packet()
         except PacketError as error:
             self._error = error
-            self._buffer = bytearray()
-            self._at = 0
+            self._buffer, self._at = bytearray(), 0
             raise
         if packet is None:
             raise StopIteration

@@ -15,12 +15,13 @@ import asyncio
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -38,6 +39,9 @@ START_S = 180
 PATIENCE_S = 120
 STOPPED_S = 30
 """So long a client looks for another node before its own goes on: that may stand still with the file locked."""
+
+SENT = re.compile(r"Sending PUBLISH \(d\d, q\d, r\d, m(\d+)\)")
+"""What paho's log says of a PUBLISH that it sends."""
 
 QUICK = ("--lease-ms", "1000", "--look-ms", "200", "--marker-ms", "400")
 
@@ -105,40 +109,49 @@ async def mqtt_nodes(folder, store, names=("a", "b"), *options, groups=False):
 
 
 class PahoPublisher:
-    """Publishes numbers, QoS 1, a few at a time; `answered` are those whose PUBACK came."""
+    """Publishes numbers, QoS 1, a few at a time; `answered` are those whose PUBACK came.
+
+    What it sends, in which order and how often, paho's log tells.  No lock is held here: paho holds one of its own
+    while it tells of a PUBACK, and takes the same one to publish.
+    """
 
     def __init__(self, files=None):
-        self.answered, self.uncertain = set(), set()
         self.count = 0
         self._numbers = {}
-        self._lock = threading.Lock()
+        self._acknowledged = set()
+        self._log = []
         self._client = paho.Client(
             paho.CallbackAPIVersion.VERSION2, WRITER_ID, protocol=paho.MQTTv311, clean_session=False
         )
         if files is not None:
             self._client.tls_set_context(files.make_context())
         self._client.reconnect_delay_set(0.05, 0.2)
-        self._client.on_publish = self._answered
-        self._client.on_disconnect = lambda *given: self.note_fault()
+        self._client.on_publish = lambda client, userdata, mid, *given: self._acknowledged.add(mid)
+        self._client.on_log = lambda client, userdata, level, text: self._log.append(text)
 
-    def _answered(self, client, userdata, mid, code, properties):
-        with self._lock:
-            self.answered.add(self._numbers.pop(mid))
+    @property
+    def answered(self):
+        return {self._numbers[mid] for mid in self._acknowledged & self._numbers.keys()}
+
+    def list_sent(self):
+        """A list for each connection: the numbers that were sent over it, in their order."""
+        connections = [[]]
+        for text in list(self._log):
+            found = SENT.match(text)
+            if found:
+                connections[-1].append(self._numbers[int(found[1])])
+            elif text.startswith("Sending CONNECT"):
+                connections.append([])
+        return connections
 
     def publish(self):
-        with self._lock:
-            self.count += 1
-            self._numbers[self._client.publish("p/1", str(self.count), qos=1).mid] = self.count
+        self.count += 1
+        self._numbers[self._client.publish("p/1", str(self.count), qos=1).mid] = self.count
 
     @property
     def is_connected(self):
         """Whether it sends in order: what paho is given before CONNACK it sends before what it repeats."""
         return self._client.is_connected()
-
-    def note_fault(self):
-        """What is not answered now may be sent again."""
-        with self._lock:
-            self.uncertain |= set(self._numbers.values())
 
     def start(self, port):
         self._client.connect_async("127.0.0.1", port, keepalive=5)
@@ -152,20 +165,34 @@ class PahoPublisher:
 # -- the run --------------------------------------------------------------------------------------------------------
 
 
-def judge(wanted, receipts, presents, uncertain):
-    """What is wrong with what the clients saw.  The publisher was answered for all that are `wanted`; those that are
-    `uncertain` it may have sent twice, since a fault kept their answer from it."""
+def judge(wanted, receipts, presents, sent):
+    """What is wrong with what the clients saw.  The publisher was answered for all that are `wanted`.  `sent` is what
+    it sent over each of its connections: what it repeated may come twice, and what it sent in another order over one
+    connection may come so."""
     receipts = [one for one in receipts if one.number in wanted]
     numbers = {one.number for one in receipts}
     wrong = [f"missing: {sorted(wanted - numbers)[:10]}"] if wanted - numbers else []
     firsts = list(dict.fromkeys(one.number for one in receipts))
-    wrong += [f"{after} came behind {before}" for before, after in pairwise(firsts) if after < before]
-    again = set(list_repeats(receipts)) - uncertain
+    moved = [(before, after) for before, after in pairwise(firsts) if after < before]
+    wrong += [f"{after} came behind {before}" for before, after in moved if not was_sent_so(before, after, sent)]
+    again = set(list_repeats(receipts)) - find_repeated(sent)
     if again:
         wrong.append(f"twice without a mark: {sorted(again)[:10]}")
     if not all(one is None or one for one in presents[1:]):
         wrong.append(f"session present: {presents}")
     return wrong
+
+
+def was_sent_so(before, after, sent):
+    """Whether the publisher sent the later number first, over one connection."""
+    both = (one for one in sent if before in one and after in one)
+    return any(one.index(before) < one.index(after) for one in both)
+
+
+def find_repeated(sent):
+    """Numbers that the publisher sent more than once."""
+    counts = Counter(number for one in sent for number in one)
+    return {number for number, count in counts.items() if count > 1}
 
 
 def judge_trace(folder):
@@ -216,11 +243,9 @@ async def play(folder, store, client, seed, faults, *, kinds=("kill",), files=No
                 publisher.publish()
                 await asyncio.sleep(chance.uniform(0, 0.01))
             connections = len(subscriber.presents)
-            publisher.note_fault()
             for way in ways:
                 way.target = ("127.0.0.1", spare.port)
             await place.hurt(kinds[number % len(kinds)], nemesis)
-            publisher.note_fault()
             for way in ways:
                 way.cut()  # of a node that stands still nobody hears that it is gone
             for _ in range(chance.randint(0, 20)):
@@ -239,7 +264,7 @@ async def play(folder, store, client, seed, faults, *, kinds=("kill",), files=No
         await publisher.end()
         await subscriber.end()
         assert {await node.end() for node in nodes} == {0}
-    wrong = judge(wanted, subscriber.receipts, subscriber.presents, publisher.uncertain)
+    wrong = judge(wanted, subscriber.receipts, subscriber.presents, publisher.list_sent())
     return wrong, met, len(wanted), len(list_repeats(subscriber.receipts))
 
 

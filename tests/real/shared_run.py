@@ -25,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from mqtt_run import PATIENCE_S, PahoPublisher, mqtt_nodes, until
+from mqtt_run import PATIENCE_S, PahoPublisher, find_repeated, mqtt_nodes, until
 
 from statemachines.testing.fault_proxy import FaultProxy
 
@@ -100,34 +100,18 @@ class TopicPublisher(PahoPublisher):
 
     def __init__(self, topics):
         super().__init__()
-        self.topics, self._early = topics, set()
-
-    def is_connected(self):
-        return self._client.is_connected()
+        self.topics = topics
 
     def publish(self):
         self.count += 1
         topic, number = self.count % self.topics, self.count // self.topics
         payload = topic * SPREAD + number
-        mid = self._client.publish(f"jobs/{topic}", str(payload), qos=1).mid  # no lock: paho has one of its own
-        with self._lock:
-            if mid in self._early:
-                self._early.discard(mid)
-                self.answered.add(payload)
-            else:
-                self._numbers[mid] = payload
-
-    def _answered(self, client, userdata, mid, code, properties):
-        with self._lock:
-            if mid in self._numbers:
-                self.answered.add(self._numbers.pop(mid))
-            else:
-                self._early.add(mid)
+        self._numbers[self._client.publish(f"jobs/{topic}", str(payload), qos=1).mid] = payload
 
 
 def judge(wanted, receipts, uncertain):
     """What is wrong with what members printed, `receipts` in the order of printing.  The publisher was answered for all
-    that are `wanted`; those that are `uncertain` it may have sent twice, since a fault kept their answer from it."""
+    that are `wanted`; those that are `uncertain` it sent more than once."""
     members, firsts, wrong = defaultdict(set), {}, []
     for one in receipts:
         if one.payload in members and one.member in members[one.payload] and not one.dup | (one.payload in uncertain):
@@ -166,16 +150,14 @@ async def play(folder, store, seed, faults, moves_publisher, version="5", topics
             await member.start(way.address[1])
         publisher = TopicPublisher(topics)
         publisher.start(ways[MEMBERS].address[1])
-        await until(publisher.is_connected)  # before that paho sends in another order
+        await until(lambda: publisher.is_connected)  # before that paho sends in another order
         for turn in range(faults):
             target = publisher.count + chance.randint(20, 60) * max(1, topics // 20)
             while publisher.count < target:
                 publisher.publish()
                 await asyncio.sleep(chance.uniform(0, 0.02) * min(1, 20 / topics))
             place, spare = nodes if turn % 2 == 0 or not moves_publisher else nodes[::-1]
-            publisher.note_fault() if moves_publisher else None
             await place.end(signal.SIGKILL)
-            publisher.note_fault() if moves_publisher else None
             lost = [one for one, way in zip(members, ways, strict=False) if way.target[1] == place.port]
             before = {one.number: one.connections for one in lost}
             for way in ways:
@@ -197,7 +179,7 @@ async def play(folder, store, seed, faults, moves_publisher, version="5", topics
         for member in members:
             await member.end()
     counts = [sum(one.member == number for one in receipts) for number in range(MEMBERS)]
-    return judge(wanted, receipts, publisher.uncertain), faults, len(wanted), counts
+    return judge(wanted, receipts, find_repeated(publisher.list_sent())), faults, len(wanted), counts
 
 
 def main():

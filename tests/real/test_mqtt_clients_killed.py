@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import nullcontext
 
 import pytest
 import trustme
-from mqtt_run import judge, judge_trace, list_repeats, play
+from mqtt_run import PahoPublisher, judge, judge_trace, list_repeats, play
 from mqtt_subscribers import CLIENT_ID, WRITER_ID, ClientFiles, MosquittoSubscriber, Receipt
 
+from statemachines.mqtt_codec import ConnackPacket, Decoder, PublishPacket, encode
 from statemachines.testing.postgres import PostgresServer
 
 RUNS = [
@@ -77,13 +79,49 @@ def test_twenty_kills_and_stops(tmp_path, client, on_postgres, by_certificate, n
 
 def test_the_judge_sees_what_is_missing_moved_doubled_and_a_session_that_is_gone():
     one, two, three = (Receipt(number, number, False) for number in (1, 2, 3))
-    wanted = {1, 2, 3}
-    assert judge(wanted, [one, two, three], [False, True], set()) == []
-    assert judge(wanted, [one, two, Receipt(2, 2, True), three], [None, None], set()) == []
-    assert judge(wanted, [one, two, two, three], [False], {2}) == []
-    assert "missing" in judge(wanted, [one, three], [False], set())[0]
-    assert "behind" in judge(wanted, [one, three, two], [False], set())[0]
-    assert "twice" in judge(wanted, [one, two, two, three], [False], {1})[0]
-    assert "session present" in judge(wanted, [one, two, three], [False, False], set())[0]
+    wanted, sent = {1, 2, 3}, [[1, 2, 3]]
+    assert judge(wanted, [one, two, three], [False, True], sent) == []
+    assert judge(wanted, [one, two, Receipt(2, 2, True), three], [None, None], sent) == []
+    assert judge(wanted, [one, two, two, three], [False], [[1, 2], [2, 3]]) == []
+    assert judge(wanted, [one, three, two], [False], [[1], [3, 2]]) == []
+    assert "missing" in judge(wanted, [one, three], [False], sent)[0]
+    assert "behind" in judge(wanted, [one, three, two], [False], [[1, 2, 3], [2, 3]])[0]
+    assert "twice" in judge(wanted, [one, two, two, three], [False], [[1], [1, 2, 3]])[0]
+    assert "session present" in judge(wanted, [one, two, three], [False, False], sent)[0]
     assert list_repeats([one, one, Receipt(1, 1, True)]) == [1]
     assert MosquittoSubscriber(5).receipts == []
+
+
+def test_paho_sends_what_it_is_given_before_connack_ahead_of_what_it_repeats():
+    """So an order of receipts that looks wrong is the publisher's, and the judge reads from its log what it sent."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        publisher = PahoPublisher()
+        publisher.start(server.getsockname()[1])
+        received = []
+        for _ in range(2):
+            client, _ = server.accept()
+            with client:
+                decoder = Decoder()
+                read_packets(client, decoder, 1)
+                publisher.publish()
+                received.append(read_packets(client, decoder, 1))
+                client.sendall(encode(ConnackPacket(False, 0), 4))
+                if publisher.count == 1:
+                    publisher.publish()
+                received[-1] += read_packets(client, decoder, publisher.count - len(received[-1]))
+        asyncio.run(publisher.end())
+    assert received[0] == [(1, False), (2, False)]
+    assert received[1] == [(3, False), (1, True), (2, True)]
+    first, second = publisher.list_sent()[1:3]
+    assert [first, second] == [[1, 2], [3, 1, 2]]
+    receipts = [Receipt(number, 1, False) for number in (3, 1, 1, 2)]
+    assert judge({1, 2, 3}, receipts, [True], [first, second]) == []
+    assert "behind" in judge({1, 2, 3}, receipts, [True], [first])[0]
+
+
+def read_packets(client, decoder, count):
+    """So many packets of paho: of each PUBLISH its number, and whether it is marked."""
+    packets = []
+    while len(packets) < count:
+        packets += decoder.feed(client.recv(65_536))
+    return [(int(one.payload), one.dup) for one in packets if isinstance(one, PublishPacket)]

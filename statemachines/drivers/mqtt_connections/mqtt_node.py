@@ -12,6 +12,8 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
+import socket
 import ssl
 from collections import Counter
 from collections.abc import Sequence
@@ -44,6 +46,12 @@ logger = logging.getLogger("gapless")
 CONNECTIONS_MAX: Final = 20_000
 CONNECTING_MAX: Final = 1_000
 """Connections whose client is not accepted yet; each may cost a packet of memory."""
+
+ACCEPTED_MAX: Final = 32
+"""Connections that are accepted in one turn of the loop: many strangers at once do not keep clients waiting."""
+
+WAITING_MAX: Final = 1_024
+"""Connections that wait in the kernel to be accepted."""
 
 PING_S: Final = 5.0
 """A node of sessions takes a client for gone that says nothing for longer (15 s)."""
@@ -147,7 +155,10 @@ class MqttNode:
     async def __aenter__(self) -> Self:
         host, port = self._listen
         try:
-            self._server = await asyncio.start_server(self._serve, host, port, ssl=self._tls, backlog=1_024)
+            self._server = await asyncio.start_server(self._serve, host, port, ssl=self._tls, backlog=ACCEPTED_MAX)
+            for one in self._server.sockets:
+                with socket.socket(fileno=os.dup(one.fileno())) as same:
+                    same.listen(WAITING_MAX)
         except OSError as error:
             raise ConfigurationError("listen", f"{host}:{port}", f"cannot be listened at: {error}") from error
         self._settings = replace(self._settings, shared_available=self._node.shares_streams)

@@ -19,7 +19,7 @@ from statemachines.drivers.persistent_sessions import (
 from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
 from statemachines.drivers.persistent_sessions.host_request import PacketsFound
-from statemachines.mqtt_codec import packet_rule, topic_rule
+from statemachines.mqtt_codec import byte_field, packet_rule, topic_rule
 from statemachines.mqtt_connections import connection_actions
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
 
@@ -46,6 +46,7 @@ BREAKS = {
     "MQ-174": swap(PasswordFile, "is_busy", False),
     "MQ-175": swap(mqtt_session, "NO_CLIENT_ID", dict.fromkeys((4, 5), 0x87)),
     "MQ-176": swap(mqtt_session, "is_server_topic", lambda topic: False),
+    "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),
     "MQ-172": swap(mqtt_node, "TURNS_TO_READ", 0),
     "MQ-125": swap(host_requests, "has_room_retained", lambda sql, asked: True),
 }

@@ -487,6 +487,18 @@ def test_MQ_54_3_1_1_is_closed_without_a_packet():
     assert connect(5).send_bytes(bytes.fromhex("100e 0004 4d515454 06 02 003c 00 0001 63")) == closed(0x82)
 
 
+@pytest.mark.parametrize(("pairs", "filters", "is_refused"), [(9_999, 20_000, False), (10_000, 20_001, True)])
+def test_MQ_180_a_packet_of_very_many_texts(pairs, filters, is_refused):
+    properties = PacketProperties(user_properties=(("k", "v"),) * pairs)
+    names = tuple(map(str, range(filters)))
+    for packet in (
+        PublishPacket("t", b"x", 1, packet_id=1, properties=properties),
+        SubscribePacket(2, tuple(TopicSubscription(name, 1) for name in names)),
+        UnsubscribePacket(2, names),
+    ):
+        assert (connect().send(packet) == closed(0x97)) is is_refused, type(packet)
+
+
 @BOTH
 def test_MQ_55_a_takeover(version):
     assert connect(version).feed(MqttSessionTaken()) == (closed(0x8E) if version == 5 else [over(0x8E)])
