@@ -37,7 +37,7 @@ lint: setup  ## ruff, mypy strict, import contracts
 
 docs: setup  ## build the documentation site into out/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
-	@echo out/site/index.html
+	@echo 'out/site/index.html; with search: $(BIN)/python -m http.server --directory out/site'
 
 release: setup  ## build the source distribution and the wheel into dist/, and try the wheel in a fresh environment
 	$(BIN)/python tools/release.py

@@ -10,7 +10,6 @@ import typer
 from statemachines import catalogue, registry
 from statemachines.commands.exits import Exit
 from statemachines.drivers.options import DiallingCa, SecretFile, TlsCert, TlsKey, read_credentials
-from statemachines.drivers.tcp import parse_address
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json
@@ -80,6 +79,7 @@ def conform(
     argv = tuple(command or ())
     if address is not None:
         from statemachines.commands import conform_wire
+        from statemachines.drivers.tcp import parse_address
         from statemachines.testing.conformance.wire_verdict import WireOptions
 
         conform_wire.check_side(found, listen, connect)

@@ -75,6 +75,16 @@ def test_no_help_imports_a_library_or_what_runs():
     assert not {one for one in found if one.startswith(("statemachines_sim", "statemachines_spec."))}
 
 
+def test_no_help_but_that_of_nodes_imports_a_network():
+    commands = [[name] for name in COMMANDS if name != "node"]
+    program = (
+        f"import sys; from statemachines import cli; ended = [cli.run([*one, '--help']) for one in {commands}];"
+        "print(*sys.modules, file=sys.stderr); sys.exit(any(ended))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {"asyncio", "ssl"} & set(done.stderr.split())
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_says_of_a_command_what_its_own_help_says_first(gapless, name):
     command = load_own(name)

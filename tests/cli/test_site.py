@@ -26,6 +26,7 @@ from configuration_reference import load_type, read_sections, unit_of, write_pag
 from generated_pages import WRITERS  # noqa: E402
 from message_reference import list_messages  # noqa: E402
 from repository_pages import adapt_markdown, list_linked_files, list_pages  # noqa: E402
+from site_hook import on_page_content  # noqa: E402
 from specification_pages import list_protocols  # noqa: E402
 
 
@@ -186,3 +187,13 @@ def test_a_listing_in_help_keeps_its_lines_there_and_on_the_site():
     page = WRITERS["reference/commands.md"]()
     assert "\b" not in page
     assert "    gapless campaign storm --trace out/on\n" in page
+
+
+def test_a_cell_of_a_table_carries_the_heading_of_its_column_for_narrow_windows():
+    rows = "<tr><td><code>a_ms</code></td><td class='n'>1</td></tr><tr><td>b</td><td></td></tr>"
+    page = f"<table><thead><tr><th>key</th><th>a <em>unit</em></th></tr></thead><tbody>{rows}</tbody></table>"
+    labelled = on_page_content(page + "<p>td</p>")
+    assert re.findall(r'<td data-head="([^"]*)"', labelled) == ["key", "a unit"] * 2
+    assert re.sub(r' data-head="[^"]*"', "", labelled) == page + "<p>td</p>"
+    without_heads = "<table><tr><th></th></tr><tr><td>b</td></tr></table>"
+    assert on_page_content(without_heads) == without_heads

@@ -151,3 +151,12 @@ def test_the_timeline_is_looked_at_closer_with_buttons_and_keys(world, tmp_path)
 )
 def test_durations_read_as_people_write_them(value_ns, text):
     assert duration(value_ns) == text
+
+
+def test_a_page_is_printed_in_ink_on_paper_whatever_the_system_looks_like(world, tmp_path):
+    page_of(world, tmp_path)
+    style = re.search(r"<style>(.*?)</style>", (tmp_path / "index.html").read_text(encoding="utf-8"), re.DOTALL).group(
+        1
+    )
+    for rule in re.findall(r"@media ([^{]*prefers-color-scheme[^{]*)", style):
+        assert rule.startswith("screen and ")

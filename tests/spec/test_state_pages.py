@@ -26,9 +26,16 @@ while (!at("follow").hidden && !at("follow").disabled) { at("follow").click(); n
 const far = way.length;
 at("back").click(); note();
 at("start").click(); note();
+const moves = [...document.querySelectorAll("#moves button:enabled")];
+moves[0].focus();
+moves[0].click();
+const kept = [document.activeElement === (document.querySelector("#moves button:enabled") || at("back"))];
+document.querySelector("#way button").focus();
+document.querySelector("#way button").click();
+kept.push(document.activeElement === document.querySelector("#way li:last-child button"));
 const box = document.querySelectorAll("[data-state]");
 if (box.length) { box[box.length - 1].onclick(); note(); }
-document.body.innerHTML = JSON.stringify({said, far, way: way.length});
+document.body.innerHTML = JSON.stringify({said, far, way: way.length, kept});
 </script>"""
 
 
@@ -70,6 +77,7 @@ def test_a_counterexample_is_followed_step_by_step_to_what_it_breaks(broken, tmp
     assert f"State {state}: broken: never 20" in seen["said"][len(broken.legs)]
     assert seen["said"][-1] == seen["said"][0]
     assert seen["way"] == 1
+    assert seen["kept"] == [True, True], "with keys alone a reader goes on where the last step was chosen"
 
 
 def test_a_page_is_bounded_and_says_so(broken, tmp_path):
@@ -97,6 +105,7 @@ def test_a_machine_is_clicked_through_by_its_picture(tmp_path, capsys):
     assert sum(len(state.moves) for state in page.states) == rows
     seen = click_through(tmp_path / "m.html")
     assert seen["said"][0] == f"State 0 | {len(page.states[0].moves)}"
+    assert seen["kept"] == [True, True]
     last = len(page.states) - 1
     assert seen["said"][-1] == f"State {last} | {len(page.states[last].moves)}"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import cycle
 from typing import Any
 
 from generated_pages import write_pages
@@ -9,6 +11,9 @@ from mkdocs.structure.files import File, Files
 from pymdownx.slugs import slugify
 from repository_pages import ROOT, adapt_markdown, list_linked_files, list_pages
 
+TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+HEAD = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
+CELL = re.compile(r"<td\b")
 STYLE = ROOT / "tools/documentation/site.css"
 
 
@@ -29,6 +34,17 @@ def on_files(files: Files, config: Any) -> Files:
         found.append(File.generated(config, name, content=text))
     found.append(File.generated(config, STYLE.name, abs_src_path=str(STYLE)))
     return found
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Each cell carries the heading of its column, which a narrow window shows in front of it (site.css)."""
+    return TABLE.sub(_label_cells, html)
+
+
+def _label_cells(table: re.Match[str]) -> str:
+    heads = [re.sub(r"<[^>]+>", "", one).replace('"', "&quot;") for one in HEAD.findall(table[0])]
+    columns = cycle(heads)
+    return CELL.sub(lambda _: f'<td data-head="{next(columns)}"', table[0]) if any(heads) else table[0]
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
