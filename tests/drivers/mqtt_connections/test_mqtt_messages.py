@@ -265,7 +265,7 @@ def test_a_will_with_a_delay_is_not_sent_to_a_session_that_comes_back(store):
         async with mqtt_node(store) as node, MqttSocket(node.address) as watcher:
             await watcher.connect("watcher")
             await subscribe(watcher)
-            will = WillMessage("t/will", b"delayed", 1, properties=PacketProperties(will_delay=50))
+            will = WillMessage("t/will", b"delayed", 1, properties=PacketProperties(will_delay=10))
             for clean_start in (False, False, True):
                 async with MqttSocket(node.address) as client:
                     await client.connect(clean_start=clean_start, will=will, properties=KEPT)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from short_trace import write_rows, write_run
 
 from statemachines import registry
-from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.columns import Segment, columns_of_run, read_columns
 from statemachines_reports.cursor_recovery.deaths import Death, find_deaths
 from statemachines_reports.cursor_recovery.draw_ring import draw_ring
@@ -21,12 +20,11 @@ from statemachines_reports.judge import NEUTRAL_CHECKS, Judges
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.protocol import Latency
-from statemachines_sim.campaign import campaign, run_row
+from statemachines_sim.campaign import campaign
 from statemachines_sim.cursor_recovery.section import Section
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Phases, Scenario, find_scenario
 from statemachines_sim.units import S
-from statemachines_sim.world import World
 
 CR = "cursor_recovery"
 JUDGES = Judges([registry.protocol(CR)])
@@ -47,12 +45,7 @@ DEATHS = (
 def trace(tmp_path_factory):
     """A run with five deaths, in a file."""
     directory = tmp_path_factory.mktemp("trace")
-    world = World(SHORT, 3, schedule=DEATHS)
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    with TraceWriter(directory, "short") as writer:
-        writer.add(run_row(world.scenario, outcome, 0), world.rows)
-    return directory / "trace-short.parquet"
+    return write_run(directory, SHORT, 3, DEATHS)[0]
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +63,6 @@ def judged(path):
     return {name: check.judge(segment) for name, _, check in JUDGES.checks if name in OWN}
 
 
-def write(trace, tmp_path, rows):
-    for number, row in enumerate(rows):
-        row["seq"] = number
-    path = tmp_path / "trace-changed.parquet"
-    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(trace)), path)
-    return path
-
-
 def test_a_run_with_deaths_holds(trace):
     verdicts = judged(trace)
     assert {name: len(verdict.run) for name, verdict in verdicts.items()} == dict.fromkeys(OWN, 0)
@@ -87,7 +72,7 @@ def test_a_run_with_deaths_holds(trace):
 def test_a_run_whose_first_half_is_all_there_is_holds(trace, rows, tmp_path):
     """Operations that are not at their end, and swaps that nobody has answered, are no violation."""
     for end in range(len(rows) // 3, len(rows), len(rows) // 12):
-        path = write(trace, tmp_path, [dict(row) for row in rows[:end]])
+        path = write_rows(trace, tmp_path, [dict(row) for row in rows[:end]])
         assert {name for name, verdict in judged(path).items() if len(verdict.run)} == set(), end
 
 
@@ -194,7 +179,7 @@ CORRUPTIONS = [
 def test_a_corruption_is_found_by_its_checks_and_by_no_other(trace, rows, tmp_path, corrupt, checks):
     changed = [dict(row) for row in rows]
     corrupt(changed)
-    verdicts = judged(write(trace, tmp_path, changed))
+    verdicts = judged(write_rows(trace, tmp_path, changed))
     assert {name for name, verdict in verdicts.items() if len(verdict.run)} == checks
     for name in checks:
         assert verdicts[name].describe(0)
@@ -211,7 +196,7 @@ def test_what_a_dead_writer_had_reserved_unsaid_is_no_hole(trace, rows, tmp_path
     for p in sorted((*gone, *taken), reverse=True):
         del changed[p]
     changed.insert(taken[0] - len([p for p in gone if p < taken[0]]), dict(rows[taken[0]]) | {"event": "skipped"})
-    verdicts = judged(write(trace, tmp_path, changed))
+    verdicts = judged(write_rows(trace, tmp_path, changed))
     assert len(verdicts["reserved"].run) == len(verdicts["passed"].run) == len(verdicts["kept"].run) == 0
 
 
@@ -278,7 +263,7 @@ def test_what_a_dead_writer_left_is_shown_so(trace, rows, tmp_path):
     place = of(rows, event="reserved")[3]
     block = rows[place]
     death = dict(rows[of(rows, kind="fault")[0]]) | {"node": block["node"], "t_ns": block["t_ns"]}
-    columns = columns_of_run(write(trace, tmp_path, [*(dict(row) for row in rows[: place + 1]), death]), 0)
+    columns = columns_of_run(write_rows(trace, tmp_path, [*(dict(row) for row in rows[: place + 1]), death]), 0)
     before, after = (ring_at(columns, {"settings": {"capacity": CAPACITY}}, at) for at in (place, place + 1))
     assert Arc(block["first"], block["last"], BEING_WRITTEN, block["instance"]) in before.arcs
     assert Arc(block["first"], block["last"], LEFT, block["instance"]) in after.arcs

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from short_trace import write_rows, write_run
 
 from statemachines import registry
-from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.columns import Segment, read_columns
 from statemachines_reports.judge import Judges
 from statemachines_reports.missed_samples.held_numbers import HeldNumbers, Part
@@ -20,12 +19,11 @@ from statemachines_reports.missed_samples.streams import pending_of, streams_in,
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.pipeline import analyze
 from statemachines_reports.protocol import Latency, Tally
-from statemachines_sim.campaign import campaign, run_row
+from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault
 from statemachines_sim.missed_samples.section import Beats, Section
 from statemachines_sim.scenario import Phases, Scenario, find_scenario
 from statemachines_sim.units import S
-from statemachines_sim.world import World
 
 MS = "missed_samples"
 JUDGES = Judges([registry.protocol(MS)])
@@ -45,12 +43,7 @@ FAULTS = (
 def made(tmp_path_factory):
     """A run in which samples are recovered, and reported: its trace, and what its own watch has counted."""
     directory = tmp_path_factory.mktemp("samples")
-    world = World(SHORT, 5, schedule=FAULTS)
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    with TraceWriter(directory, "short") as writer:
-        writer.add(run_row(world.scenario, outcome, 0), world.rows)
-    return directory / "trace-short.parquet", outcome.tally
+    return write_run(directory, SHORT, 5, FAULTS)
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +59,6 @@ def segment_of(path, pending=10_000):
 def judged(path, pending=10_000):
     segment = segment_of(path, pending)
     return {name: check.judge(segment) for name, _, check in JUDGES.checks if name in OWN}
-
-
-def write(made, tmp_path, rows):
-    for number, row in enumerate(rows):
-        row["seq"] = number
-    path = tmp_path / "trace-changed.parquet"
-    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(made[0])), path)
-    return path
 
 
 def test_a_run_with_losses_holds_and_everything_is_looked_at(made):
@@ -198,7 +183,7 @@ def ask_of_nothing(rows):
 def test_what_was_changed_in_a_trace_is_found_by_its_check(made, rows, tmp_path, change, check):
     mine = [dict(row) for row in rows]
     change(mine)
-    assert len(judged(write(made, tmp_path, mine))[check].run) >= 1
+    assert len(judged(write_rows(made[0], tmp_path, mine))[check].run) >= 1
 
 
 # -- streams --------------------------------------------------------------------------------------------------------
@@ -353,10 +338,10 @@ def test_a_stream_that_was_forgotten_begins_anew(made, rows, tmp_path):
     mine[end]["dest"] = "gone"
     source = mine[end]["instance"]
     again = [row for row in mine[:end] if source in (row["instance"], f"{row['instance']}:{row['key']}")]
-    path = write(made, tmp_path, [*mine[: end + 1], *map(dict, again)])
+    path = write_rows(made[0], tmp_path, [*mine[: end + 1], *map(dict, again)])
     assert len(judged(path)["once"].run) == 0
     mine[end]["dest"] = "live"
-    assert len(judged(write(made, tmp_path, [*mine[: end + 1], *map(dict, again)]))["once"].run) > 0
+    assert len(judged(write_rows(made[0], tmp_path, [*mine[: end + 1], *map(dict, again)]))["once"].run) > 0
 
 
 # -- what is measured -----------------------------------------------------------------------------------------------

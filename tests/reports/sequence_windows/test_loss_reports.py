@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
+from short_trace import write_rows, write_run
 
 from statemachines import registry
-from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.columns import Segment, columns_of_run, read_columns
 from statemachines_reports.judge import NEUTRAL_CHECKS, Judges
 from statemachines_reports.page import part_of, write_page
@@ -21,12 +21,11 @@ from statemachines_reports.sequence_windows.outcomes import Loss, find_cases, fi
 from statemachines_reports.sequence_windows.page import confusion, draw_run
 from statemachines_reports.sequence_windows.receiver_log import Line, parts_of
 from statemachines_reports.sequence_windows.report import keeps_order
-from statemachines_sim.campaign import campaign, run_row
+from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario
 from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.units import S
-from statemachines_sim.world import World
 
 SW = "sequence_windows"
 JUDGES = Judges([registry.protocol(SW)])
@@ -48,12 +47,7 @@ FAULTS = (
 def made(tmp_path_factory):
     """A run with losses, copies and deaths: its trace, and what its own watch has counted."""
     directory = tmp_path_factory.mktemp("losses")
-    world = World(SHORT, 5, schedule=FAULTS)
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    with TraceWriter(directory, "short") as writer:
-        writer.add(run_row(world.scenario, outcome, 0), world.rows)
-    return directory / "trace-short.parquet", outcome.tally
+    return write_run(directory, SHORT, 5, FAULTS)
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +65,6 @@ def judged(path):
     return {name: check.judge(segment) for name, _, check in JUDGES.checks if name in OWN}
 
 
-def write(made, tmp_path, rows):
-    for number, row in enumerate(rows):
-        row["seq"] = number
-    path = tmp_path / "trace-changed.parquet"
-    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(made[0])), path)
-    return path
-
-
 def test_a_run_with_losses_holds_and_everything_is_looked_at(made):
     verdicts = judged(made[0])
     assert {name: len(verdict.run) for name, verdict in verdicts.items()} == dict.fromkeys(OWN, 0)
@@ -90,20 +76,15 @@ def test_who_was_forgotten_for_others_is_counted_as_the_run_itself_counts(tmp_pa
     """More publishers than places, some of which start again: what is told as unknown, and what is wrong with it."""
     own = replace(SHORT.own, publishers=6, receivers=1, applications=1, converge_s=(), resubscribe_s=(0, 0), places=3)
     faults = (Fault("loss", 4 * S, 12 * S, rate=0.3), Fault("crash", 9 * S, S, "publisher-2"))
-    world = World(replace(SHORT, own=own), 5, schedule=faults)
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    with TraceWriter(tmp_path, "crowd") as writer:
-        writer.add(run_row(world.scenario, outcome, 0), world.rows)
-    path = tmp_path / "trace-crowd.parquet"
+    path, tally = write_run(tmp_path, replace(SHORT, own=own), 5, faults)
     verdicts = judged(path)
     assert {name: len(verdict.run) for name, verdict in verdicts.items()} == dict.fromkeys(OWN, 0)
     assert verdicts["crowds"].checked > 50
     found = {}
     for loss in find_losses(segment_of(path)):
         found[loss.outcome] = found.get(loss.outcome, 0) + loss.count
-    assert found["unknown"] == outcome.tally["unknown"] > 5
-    assert found.get("told", 0) == outcome.tally["told"]
+    assert found["unknown"] == tally["unknown"] > 5
+    assert found.get("told", 0) == tally["told"]
     assert "missed" not in found
     rows = pq.read_table(path).to_pylist()
     second = next(row for row in rows if row["event"] == "judged" and row["key"] == "next")
@@ -275,7 +256,7 @@ TAMPERINGS = [
 def test_a_tampering_is_found_by_its_checks_and_by_no_other(made, rows, tmp_path, tamper, checks):
     changed = [dict(row) for row in rows]
     tamper(changed)
-    verdicts = judged(write(made, tmp_path, changed))
+    verdicts = judged(write_rows(made[0], tmp_path, changed))
     assert {name for name, verdict in verdicts.items() if len(verdict.run)} == checks
     for name in checks:
         assert verdicts[name].describe(0)
@@ -283,12 +264,8 @@ def test_a_tampering_is_found_by_its_checks_and_by_no_other(made, rows, tmp_path
 
 def test_a_join_rests_on_the_convergence_that_its_receiver_was_told_of(tmp_path):
     """The network converges anew after the loss, and the message comes before the operator's word does."""
-    world = World(find_scenario("sequence_windows/newest_alone"), 11)
-    outcome = world.run()
-    with TraceWriter(tmp_path, "short") as writer:
-        writer.add(run_row(world.scenario, outcome, 0), world.rows)
-    verdicts = judged(tmp_path / "trace-short.parquet")
-    assert outcome.is_held
+    path, _ = write_run(tmp_path, find_scenario("sequence_windows/newest_alone"), 11)
+    verdicts = judged(path)
     assert verdicts["joins"].checked > 5
     assert not any(len(verdict.run) for verdict in verdicts.values())
 
@@ -375,17 +352,12 @@ def test_spark_judges_losses_and_the_page_has_both_confusion_tables(tmp_path):
 
 def test_who_recovers_is_advised_of_what_was_given_up(tmp_path):
     """What its window says to be missing may still come, and is no loss yet."""
-    world = World(find_scenario(f"{SW}/some_kept"), 7)
-    outcome = world.run()
-    assert outcome.is_held, outcome
-    assert outcome.tally["given_up"] > 0 < outcome.tally["recovered"]
-    with TraceWriter(tmp_path, "kept") as writer:
-        writer.add(run_row(world.scenario, outcome, 0), world.rows)
-    path = tmp_path / "trace-kept.parquet"
+    path, tally = write_run(tmp_path, find_scenario(f"{SW}/some_kept"), 7)
+    assert tally["given_up"] > 0 < tally["recovered"]
     assert {name for name, found in judged(path).items() if len(found.run)} == set()
     rows = pq.read_table(path).to_pylist()
     less = [row for row in rows if row["event"] != "given_up" or not row["grant"]]
-    assert {name for name, found in judged(write((path, None), tmp_path, less)).items() if len(found.run)} == {
+    assert {name for name, found in judged(write_rows(path, tmp_path, less)).items() if len(found.run)} == {
         "advisories"
     }
 
