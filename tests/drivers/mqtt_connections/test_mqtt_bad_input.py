@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import logging
 import random
+import socket
 import ssl
 from contextlib import AsyncExitStack
+from itertools import pairwise
 
 import pytest
 from mqtt_socket import MqttSocket, mqtt_node, run
@@ -15,6 +17,7 @@ from mqtt_socket import MqttSocket, mqtt_node, run
 from statemachines.drivers import password_file
 from statemachines.drivers.mqtt_connections import MqttNode, MqttSettings, PasswordFile, mqtt_session
 from statemachines.drivers.mqtt_connections import mqtt_node as module
+from statemachines.drivers.mqtt_connections.mqtt_node import ACCEPTED_MAX
 from statemachines.drivers.password_file import hash_password
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions import SessionNode, retained_rows
@@ -357,6 +360,21 @@ def test_MQ_124_clients_of_one_id_that_take_each_other_over_without_end_are_refu
                 older = client
             other = await stack.enter_async_context(MqttSocket(node.address))
             assert (await other.connect("d")).reason_code == 0
+
+    run(main())
+
+
+def test_MQ_181_many_connections_at_once_do_not_keep_clients_waiting(store):
+    async def main():
+        async with mqtt_node(store) as node, contextlib.AsyncExitStack() as stack:
+            count = 3 * ACCEPTED_MAX
+            for _ in range(count):  # the kernel completes them, and the loop does not turn meanwhile
+                stack.enter_context(socket.create_connection(node.address))
+            counts = [0]
+            while counts[-1] < count:
+                await asyncio.sleep(0)
+                counts.append(node.connection_count)
+            assert max(after - before for before, after in pairwise(counts)) <= ACCEPTED_MAX
 
     run(main())
 

@@ -47,6 +47,7 @@ BREAKS = {
     "MQ-175": swap(mqtt_session, "NO_CLIENT_ID", dict.fromkeys((4, 5), 0x87)),
     "MQ-176": swap(mqtt_session, "is_server_topic", lambda topic: False),
     "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),
+    "MQ-181": swap(mqtt_node, "ACCEPTED_MAX", 1_024),
     "MQ-172": swap(mqtt_node, "TURNS_TO_READ", 0),
     "MQ-125": swap(host_requests, "has_room_retained", lambda sql, asked: True),
 }
