@@ -40,7 +40,8 @@ class DamageTrial:
     def judge(self, table: pa.Table) -> dict[str, str]:
         """Check -> its verdict on a run."""
         columns = Columns(table)
-        segment = Segment(columns, self.judges.lookup, lambda run: self.trace.parameters[run])
+        counted = {"rows": table.num_rows, "outcome": {}}  # the number of rows alone would tell of each that is missing
+        segment = Segment(columns, self.judges.lookup, lambda run: self.trace.parameters[run] | counted)
         verdicts: dict[str, str] = {}
         absent: set[str] = set()
         unjudged = False

@@ -1,4 +1,5 @@
-"""Fault check: a simulated run has a row for every fault that took effect, as its parameters count them."""
+"""Fault check: a simulated run has a row for every fault that took effect, and as many rows as it wrote, as its
+parameters count them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from statemachines_reports.columns import Columns, Segment
 from statemachines_reports.neutral.simulated_run import DEATHS, is_simulated, runs_where
-from statemachines_reports.protocol import Check, Verdict
+from statemachines_reports.protocol import Check, Parameters, Verdict
 from statemachines_reports.trace_roles import TraceRoles
 
 RESTART: Final = "restart"
@@ -28,6 +29,8 @@ def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
     wrong: list[tuple[int, str]] = []
     checked = 0
     unexplained = count_unexplained_restarts(columns, rows)
+    last_rows = find_last_rows(columns)
+    ends = dict(zip(columns["run"][last_rows].tolist(), columns["seq"][last_rows].tolist(), strict=True))
     for run in runs_where(segment, is_simulated):
         counts = segment.parameters(run)["faults"]
         for kind, count in sorted(counts.items()):
@@ -37,6 +40,9 @@ def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
                 wrong.append((run, f"{count} faults of kind {kind} took effect, and {found} rows say so"))
             elif (ended := there[run, f"end_{kind}"]) > count:
                 wrong.append((run, f"{count} faults of kind {kind} took effect, and {ended} rows say that one ended"))
+        written, last = count_written(segment.parameters(run)), ends.get(run, -1)
+        if written is not None and last + 1 != written:
+            wrong.append((run, f"{written} rows were written, and the last that is there has number {last}"))
         if count := unexplained[run]:
             wrong.append((run, f"{count} restarts are of processes that no row says to have died"))
     runs = np.array([run for run, _ in wrong], np.int64)
@@ -59,7 +65,21 @@ def count_unexplained_restarts(columns: Columns, rows: np.ndarray) -> Counter[in
 
 
 def _keep_faults(segment: Segment) -> np.ndarray:
-    return segment.columns.rows_of("fault")
+    columns = segment.columns
+    return np.union1d(columns.rows_of("fault"), find_last_rows(columns))
+
+
+def find_last_rows(columns: Columns) -> np.ndarray:
+    """The last row of each run; rows of a run stand together."""
+    run = columns["run"]
+    return np.flatnonzero(np.append(run[1:] != run[:-1], True)) if columns.rows else np.arange(0)
+
+
+def count_written(parameters: Parameters) -> int | None:
+    """How many rows the simulator wrote; None where the run does not say."""
+    hidden = parameters.get("outcome")
+    found = parameters.get("rows") if not isinstance(hidden, dict) else hidden.get("rows", parameters.get("rows"))
+    return found if isinstance(found, int) else None
 
 
 def faults_check(roles: Iterable[TraceRoles]) -> Check:

@@ -216,7 +216,7 @@ class MqttProcess(ClientProcess):
             case DisconnectPacket() | ConnackPacket():
                 self.hear_client(Farewell(self._find_why()))
             case SubackPacket(packet_id=n, reason_codes=codes) | UnsubackPacket(packet_id=n, reason_codes=codes):
-                self.hear_client(Subscribed(n) if max(codes) < 0x80 else Refused(n, f"{codes}"))
+                self.hear_client(Subscribed(n) if max(codes, default=0) < 0x80 else Refused(n, f"{codes}"))
 
     def _find_why(self) -> str:
         return (self.end.farewell if self.end is not None else "") or "lost"

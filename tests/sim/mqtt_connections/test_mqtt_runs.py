@@ -88,3 +88,8 @@ def test_clients_of_3_1_1_and_messages_of_qos_0_are_judged():
 def test_a_scenario_that_cannot_be_is_refused(keys, said):
     with pytest.raises(ConfigurationError, match=said):
         from_plain({**PLAIN, "mqtt_connections": keys}).check()
+
+
+@pytest.mark.long
+def test_a_client_of_3_1_1_unsubscribes_and_is_answered_without_codes():
+    assert World(find_scenario("mqtt_connections/mixed_clients"), 31).run().is_held
