@@ -54,7 +54,7 @@ class Picture(msgspec.Struct):
 
 def draw(path: Path, run: int, story: Story, seq: int | None = None) -> Picture | None:
     """The run around its first death, else where its story begins, else its first fault, else its beginning; None
-    without messages.
+    where there is no message, step or fault to draw.
 
     `seq`: around that row instead, with what concerns its key: messages about it, and what applications were told.
     """
@@ -74,7 +74,7 @@ def draw(path: Path, run: int, story: Story, seq: int | None = None) -> Picture 
     first, last = shown[begin]["t_ns"], shown[end - 1]["t_ns"]
     start = rows[0]["t_ns"]
     caption = f"run {run}, {duration(max(first - start, 0))} to {duration(last - start)} after its beginning; {left}"
-    return Picture(_svg(marks, sorted(nodes)), title, caption)
+    return Picture(_svg(marks, sorted(nodes)), title, caption) if marks else None
 
 
 def _is_shown(row: dict[str, Any], story: Story) -> bool:

@@ -160,3 +160,10 @@ def test_a_page_is_printed_in_ink_on_paper_whatever_the_system_looks_like(world,
     )
     for rule in re.findall(r"@media ([^{]*prefers-color-scheme[^{]*)", style):
         assert rule.startswith("screen and ")
+
+
+def test_a_run_of_which_nothing_can_be_drawn_has_a_page(world, tmp_path):
+    """As of logs of which all but the heads are lost: rows are left, and none of them makes a line of the diagram."""
+    page, _ = page_of(world, tmp_path, lambda rows: [row for row in rows if row[4] == "deliver"])
+    assert '<svg class="sequence' not in page
+    assert "What was checked" in page

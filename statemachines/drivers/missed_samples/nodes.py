@@ -5,7 +5,6 @@ A role imports its machines and zenoh when it runs: its help needs neither.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import threading
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from statemachines.drivers import options
-from statemachines.drivers.signals import run_until_signal
 from statemachines.missed_samples.keys import BadKey, check_expression, check_key
 from statemachines.missed_samples.publisher import Beats
 from statemachines.plain_text import plain_json
@@ -95,6 +93,8 @@ Depth = Annotated[int, typer.Option(min=1, help="So many samples are kept of eac
 
 def router(listen: ListenAt = None, connect: ConnectTo = None) -> None:
     """Run a router of zenoh, until a signal: other sessions connect to it, and it passes on what they say."""
+    import asyncio
+
     from statemachines.drivers.missed_samples.session import zenoh_session
 
     async def work() -> None:
@@ -165,6 +165,8 @@ def publisher(
     Each start is another publisher, unless --source and --next say which it goes on as.  A signal before the input has
     ended ends it with the exit code 130; how many lines were published is printed.
     """
+    import asyncio
+
     from statemachines.drivers.lives import begin_life
     from statemachines.drivers.missed_samples.publisher import declare_reliable_publisher
 
@@ -236,6 +238,8 @@ def subscriber(
 
 
 def _run(work: Coroutine[Any, Any, None], unfinished: Callable[[], str] = lambda: "") -> None:
+    from statemachines.drivers.signals import run_until_signal
+
     async def refused() -> None:
         try:
             await work
@@ -254,6 +258,8 @@ def _session(mode: Mode | None, listen: list[str] | None, connect: list[str] | N
 
 async def _until_stopped(counts: Callable[[], Any], failed: Callable[[], Any] | None = None) -> None:
     """Or until it cannot go on; then print the counts."""
+    import asyncio
+
     try:
         await (asyncio.Event().wait() if failed is None else failed())
     finally:
@@ -262,6 +268,8 @@ async def _until_stopped(counts: Callable[[], Any], failed: Callable[[], Any] | 
 
 async def _lines(path: Path) -> AsyncIterator[bytes]:
     """Of a file, or of the standard input; read beside the loop, which a terminal would block."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[bytes | None] = asyncio.Queue(LINES_MAX)
 

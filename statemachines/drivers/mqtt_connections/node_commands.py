@@ -29,7 +29,6 @@ from statemachines.drivers.persistent_sessions.node_commands import (
     Store,
     read_times,
 )
-from statemachines.drivers.signals import on_hangup, run_until_signal
 from statemachines.drivers.sql.durability import Durability
 from statemachines.kernel import ConfigurationError
 
@@ -151,6 +150,7 @@ def mqtt(
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
     from statemachines.drivers.shared_subscriptions.node_commands import read_configuration
     from statemachines.drivers.shared_subscriptions.roles import LEADER
+    from statemachines.drivers.signals import on_hangup, run_until_signal
     from statemachines.drivers.tcp import parse_address, parse_addresses
     from statemachines.mqtt_connections.connection_record import MqttSettings
 

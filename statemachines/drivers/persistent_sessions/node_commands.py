@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -20,7 +19,6 @@ from statemachines.drivers.options import (
     Trace,
     read_credentials,
 )
-from statemachines.drivers.signals import on_hangup, run_until_signal
 from statemachines.drivers.sql.durability import Durability
 from statemachines.kernel import ConfigurationError
 
@@ -189,6 +187,7 @@ def sessions(
     from statemachines.drivers.persistent_sessions.node_roles import NODE
     from statemachines.drivers.persistent_sessions.session_metrics import watch_node
     from statemachines.drivers.persistent_sessions.session_node import SessionNode
+    from statemachines.drivers.signals import on_hangup, run_until_signal
     from statemachines.drivers.tcp import parse_address, parse_addresses
 
     groups = None
@@ -241,11 +240,14 @@ def session_collector(
     Prints a line for each round that has deleted something.  It may be killed at any moment, and one is enough for a
     store; nodes collect as well, unless they are run with `--no-collect`.
     """
+    import asyncio
+
     from msgspec.structs import replace
 
     from statemachines.drivers.persistent_sessions.backlog import SessionBounds
     from statemachines.drivers.persistent_sessions.collect import run_collector
     from statemachines.drivers.persistent_sessions.store import open_session_store
+    from statemachines.drivers.signals import run_until_signal
     from statemachines.drivers.sql.awaited import retry_while_unavailable
     from statemachines.persistent_sessions.collector_record import RoundEnded
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
@@ -19,7 +18,6 @@ from statemachines.drivers.persistent_sessions.operator_request import (
     SessionDetail,
     SessionSummary,
 )
-from statemachines.drivers.signals import log_plainly, run_without_waiting
 from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json, plain_line
 
@@ -154,11 +152,17 @@ def accept_clock(store: Store) -> None:
 
 def _run(store: str, work: Callable[[SessionStore], Awaitable[T]]) -> T:
     """`work` with the store, which must be there."""
+    import asyncio
+
+    from statemachines.drivers.signals import log_plainly, run_without_waiting
+
     log_plainly()
     return asyncio.run(run_without_waiting(_with_store(store, work)))
 
 
 async def _with_store(store: str, work: Callable[[SessionStore], Awaitable[T]]) -> T:
+    import asyncio
+
     from statemachines.drivers.persistent_sessions.store import open_session_store, path_of
     from statemachines.drivers.sql.awaited import retry_while_unavailable
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from statemachines.drivers import options
-from statemachines.drivers.signals import run_until_signal
 from statemachines.interrupts import INTERRUPTED, begin_work, end_on_sigterm
 from statemachines.kernel import GaplessError
 from statemachines.sequence_windows.subject_publishers import PLACES
@@ -104,6 +103,7 @@ def subscriber(
     from statemachines.drivers.lives import begin_life
     from statemachines.drivers.sequence_windows.multicast import MulticastReceiver, parse_group
     from statemachines.drivers.sequence_windows.node_parts import SubscriberNode
+    from statemachines.drivers.signals import run_until_signal
 
     windows = _windows(config)
     life = begin_life(name, state, trace, number, PROTOCOL)

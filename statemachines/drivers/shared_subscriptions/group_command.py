@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import typer
 
 from statemachines.drivers.shared_subscriptions.node_commands import Config, Start, Store, read_configuration
-from statemachines.drivers.signals import log_plainly, run_without_waiting
 from statemachines.wire import quote_for_log
 
 app = typer.Typer(
@@ -38,7 +36,10 @@ def declare(
 
     To subscribe declares a group as well, from now on; a group that is declared already is left as it is.
     """
+    import asyncio
+
     from statemachines.drivers.shared_subscriptions.groups import declare as declare_group
+    from statemachines.drivers.signals import log_plainly, run_without_waiting
 
     times = read_configuration(config)
     log_plainly()
@@ -52,7 +53,10 @@ def declare(
 @app.command(name="list")
 def show_groups(store: Store) -> None:
     """List the groups of a store, whoever declared them, with their order and the host that leads them."""
+    import asyncio
+
     from statemachines.drivers.shared_subscriptions.groups import list_groups
+    from statemachines.drivers.signals import log_plainly, run_without_waiting
 
     log_plainly()
     found = asyncio.run(run_without_waiting(list_groups(store=store)))
@@ -67,7 +71,10 @@ def destroy(subscription: Subscription, store: Store, config: Config = None) -> 
     Returns when nothing is delivered any more: when its leader has noticed (within claim_heartbeat), or lost its claim,
     and the last lease has ended.
     """
+    import asyncio
+
     from statemachines.drivers.shared_subscriptions.groups import destroy as destroy_group
+    from statemachines.drivers.signals import log_plainly, run_without_waiting
 
     times = read_configuration(config)
     log_plainly()
@@ -78,7 +85,10 @@ def destroy(subscription: Subscription, store: Store, config: Config = None) -> 
 @app.command()
 def parked(subscription: Subscription, store: Store) -> None:
     """Show the streams of a group that are parked at a message, since it failed max_deliver times."""
+    import asyncio
+
     from statemachines.drivers.shared_subscriptions.groups import list_parked
+    from statemachines.drivers.signals import log_plainly, run_without_waiting
 
     log_plainly()
     found = asyncio.run(run_without_waiting(list_parked(subscription, store=store)))
@@ -95,7 +105,10 @@ def skip(subscription: Subscription, stream: Stream, store: Store) -> None:
 
     The message stays in the store. The group's leader notices within renew_streams.
     """
+    import asyncio
+
     from statemachines.drivers.shared_subscriptions.groups import skip as skip_message
+    from statemachines.drivers.signals import log_plainly, run_without_waiting
 
     log_plainly()
     told = asyncio.run(run_without_waiting(skip_message(subscription, stream, store=store)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,6 @@ from statemachines.drivers.options import (
     Trace,
     read_credentials,
 )
-from statemachines.drivers.signals import on_first_signal, run_until_signal
 from statemachines.input_file import decode_input, read_input
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.plain_text import plain_line
@@ -94,6 +92,7 @@ def leader(
     """
     from statemachines.drivers.shared_subscriptions.leader_node import LeaderNode
     from statemachines.drivers.shared_subscriptions.roles import LEADER
+    from statemachines.drivers.signals import run_until_signal
     from statemachines.drivers.tcp import parse_address
 
     configuration = read_configuration(config)
@@ -154,8 +153,11 @@ def consumer(
 
     Leaves in good order on SIGTERM or SIGINT; killed, it loses nothing: others get what it had not acknowledged.
     """
+    import asyncio
+
     from statemachines.drivers.shared_subscriptions.consumer_file import ConsumerFile
     from statemachines.drivers.shared_subscriptions.shared_session import SharedSubscription
+    from statemachines.drivers.signals import on_first_signal, run_until_signal
 
     configuration = read_configuration(config)
     credentials = read_credentials(secret_file, tls_cert, tls_key, tls_ca)
@@ -204,8 +206,11 @@ def publisher(
     SIGTERM or SIGINT ends it before, after the append that it is at; it says how many messages are stored, and the exit
     code is 130.
     """
+    import asyncio
+
     from statemachines.drivers.shared_subscriptions import text_lines as lines
     from statemachines.drivers.shared_subscriptions.publisher import Publisher
+    from statemachines.drivers.signals import on_first_signal, run_until_signal
 
     headers = parse_headers(header or [])
     topics = lines.read(path)
@@ -238,6 +243,8 @@ def publisher(
 
 async def deal_with(messages: Deliveries, file: ConsumerFile | None, work_ms: float, heads: bool = False) -> None:
     """Note or print what came, work on it, acknowledge it."""
+    import asyncio
+
     stream, grant = messages[0].stream, messages[0].grant
     contents = [(message.offset, message.payload) for message in messages]
     if file is None:
