@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from statemachines.drivers.message_head import encode_head, make_head
 from statemachines.drivers.shared_subscriptions.publisher import Publisher
 from statemachines.drivers.shared_subscriptions.sqlite import (
     SqliteGroupStore,
@@ -45,6 +46,7 @@ from statemachines.shared_subscriptions.stream_store import (
 )
 
 STREAM = stream_id("a", 4, 0)
+HEAD = encode_head(make_head(key=b"k"))
 
 
 def run(test, *stores):
@@ -64,6 +66,27 @@ def path(tmp_path):
 
 
 # -- both stores of a file ------------------------------------------------------------------------------------------
+
+
+def test_a_file_whose_tables_have_one_more_column_is_written_to(path):
+    """A newer program may add one."""
+    groups, streams = SqliteGroupStore(path), SqliteStreamStore(path)
+    with closing(sqlite3.connect(path)) as connection:
+        for table in ("group_records", "streams", "appends", "messages"):
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN newer INTEGER")
+
+    async def test():
+        await streams.append("a", [b"1"])
+        await streams.append("a", [b"2"], [HEAD])
+        return await groups.ask(Commit(1, (), (("k", 1),)))
+
+    (committed,) = run(test(), groups, streams)
+    assert isinstance(committed, Committed)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT payload, head FROM messages ORDER BY place").fetchall() == [
+            (b"1", None),
+            (b"2", HEAD),
+        ]
 
 
 def test_both_stores_of_a_file_have_one_time(path):

@@ -41,7 +41,7 @@ SCAN: Final = text(
     " WHERE key >= :low AND key < :beyond AND key <> :after ORDER BY key LIMIT :limit"
 )
 PUT: Final = text(
-    "INSERT INTO gapless.group_records SELECT key, value, :time_ns"
+    "INSERT INTO gapless.group_records (key, value, time_ns) SELECT key, value, :time_ns"
     " FROM unnest(CAST(:keys AS bytea[]), CAST(:values AS bytea[])) AS put (key, value)"
     " ON CONFLICT (key) DO UPDATE SET value = excluded.value, time_ns = excluded.time_ns"
 )

@@ -102,7 +102,9 @@ ADD_HEADED: Final = text(
     "INSERT INTO gapless.messages (place, payload, head) SELECT :base + part - 1, payload, head"
     " FROM unnest(CAST(:payloads AS bytea[]), CAST(:heads AS bytea[])) WITH ORDINALITY AS given (payload, head, part)"
 )
-NOTE: Final = text("INSERT INTO gapless.appends VALUES (:stream, :time_ns, :first, :mark)")
+NOTE: Final = text(
+    "INSERT INTO gapless.appends (stream, time_ns, first, mark) VALUES (:stream, :time_ns, :first, :mark)"
+)
 # Appenders share this lock; whoever rotates or drops waits for those that are at it, and keeps others out.
 SHARE: Final = text("LOCK TABLE gapless.streams IN ROW EXCLUSIVE MODE")
 ALONE: Final = text("LOCK TABLE gapless.streams IN SHARE ROW EXCLUSIVE MODE")

@@ -28,7 +28,7 @@ from statemachines.shared_subscriptions.group_store import (
 )
 
 PUT: Final = (
-    "INSERT INTO @group_records VALUES (?, ?, ?)"
+    "INSERT INTO @group_records (key, value, time_ns) VALUES (?, ?, ?)"
     " ON CONFLICT (key) DO UPDATE SET value = excluded.value, time_ns = excluded.time_ns"
 )
 

@@ -10,7 +10,9 @@ from statemachines.drivers.shared_subscriptions.store import OFFSET_BITS, Heads,
 from statemachines.shared_subscriptions.stream_store import Appended, shard_of, stream_id
 
 ADD: Final = "INSERT INTO @messages (place, payload) VALUES (?, ?)"
-ADD_HEADED: Final = "INSERT INTO @messages VALUES (?, ?, ?)"
+ADD_HEADED: Final = "INSERT INTO @messages (place, payload, head) VALUES (?, ?, ?)"
+BEGIN: Final = "INSERT INTO @streams (id, topic, shard, generation, count, ended) VALUES (?, ?, ?, ?, 0, 0)"
+NOTE: Final = "INSERT INTO @appends (stream, time_ns, first) VALUES (?, ?, ?)"
 KNOWN: Final = "SELECT number, count, ended FROM @streams WHERE id = ?"
 
 
@@ -35,7 +37,7 @@ def append_to_stream(
     known = connection.execute(KNOWN, (stream,)).fetchone()
     if known is None:
         row = (stream, topic, shard_of(topic, shards), generation)
-        made = connection.execute("INSERT INTO @streams VALUES (NULL, ?, ?, ?, ?, 0, 0)", row)
+        made = connection.execute(BEGIN, row)
         known = (made.lastrowid, 0, 0)
     number, first, ended = known
     if ended:
@@ -45,6 +47,6 @@ def append_to_stream(
         connection.executemany(ADD_HEADED, zip(count_from(base), payloads, heads, strict=False))
     else:
         connection.executemany(ADD, enumerate(payloads, base))
-    connection.execute("INSERT INTO @appends VALUES (?, ?, ?)", (number, now_ns, first))
+    connection.execute(NOTE, (number, now_ns, first))
     connection.execute("UPDATE @streams SET count = ? WHERE number = ?", (first + len(payloads), number))
     return Appended(0, stream, first, first + len(payloads) - 1)
