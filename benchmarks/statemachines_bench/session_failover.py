@@ -42,9 +42,18 @@ class StruckNode:
         self._child = child
 
     def strike(self, blow: signal.Signals) -> float:
-        """When it was struck."""
+        """When it was struck; a stopped one stands still when this returns, with each of its threads."""
         self._child.send_signal(blow)
-        return monotonic()
+        struck = monotonic()
+        while blow == signal.SIGSTOP and not self._stands_still():
+            sleep(0)
+        return struck
+
+    def _stands_still(self) -> bool:
+        return all(
+            (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+            for thread in Path(f"/proc/{self._child.pid}/task").iterdir()
+        )
 
 
 @asynccontextmanager

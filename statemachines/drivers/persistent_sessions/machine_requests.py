@@ -17,7 +17,12 @@ from statemachines.drivers.persistent_sessions.row_products import PUT_ROW, deco
 from statemachines.drivers.persistent_sessions.row_ranges import LEAVE_EPOCHS, put_ranges
 from statemachines.drivers.persistent_sessions.session_row import session_of
 from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
-from statemachines.drivers.persistent_sessions.state_rows import read_state, write_change
+from statemachines.drivers.persistent_sessions.state_rows import (
+    PacketRow,
+    list_packet_rows,
+    read_state,
+    write_change,
+)
 from statemachines.drivers.persistent_sessions.tables import DELIVERED, MARKER, UNDELIVERED
 from statemachines.kernel import Answer, Request
 from statemachines.persistent_sessions.message import Queued
@@ -122,6 +127,8 @@ class MachineRequests:
     def __init__(self, where: str, page: int = PAGE) -> None:
         self._where = where
         self._page = page
+        self._prepared: dict[int, tuple[CommitState, list[PacketRow]]] = {}
+        """By the id of a request, which lives as long as it is here."""
         self._kinds: dict[type[Request], Callable[[Sql, Any], Answer | None]] = {
             BeginEpoch: self._begin_epoch,
             PutRows: self._put_rows,
@@ -164,6 +171,14 @@ class MachineRequests:
             sql.run(PUT_EPOCH, session=session, writer=writer, epoch=epoch)
             sql.run(LEAVE_EPOCHS, session=session, writer=writer, epoch=epoch)
         return EpochBegun(epoch)
+
+    def prepare(self, requests: Sequence[object]) -> None:
+        """Make the rows of their packets before the transaction begins: nobody else can write a file within it."""
+        self._prepared = {
+            id(one): (one, list_packet_rows(one.session.encode(), one.change.packets))
+            for one in requests
+            if isinstance(one, CommitState)
+        }
 
     def put_ranges(self, sql: Sql, ranges: Sequence[PutRows], once: frozenset[str] = frozenset()) -> list[Answer]:
         """Store ranges of rows, of whatever writers: one answer each."""
@@ -318,7 +333,8 @@ class MachineRequests:
         session = asked.session.encode()
         if not is_current(sql, asked):
             return NotOwner()
-        write_change(sql, session, asked.change)
+        _, rows = self._prepared.get(id(asked), (asked, None))
+        write_change(sql, session, asked.change, rows)
         return StateCommitted(sql.aged_ns)
 
     def _mark(self, sql: Sql, asked: MarkDelivered) -> None:

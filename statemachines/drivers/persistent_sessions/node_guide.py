@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from typing import Final
 
 from statemachines.drivers.credentials import NONE, Credentials
@@ -38,6 +39,15 @@ DIAL_MAX_S: Final = 10.0
 seconds would be answered never."""
 
 Place = Address | SessionNode
+
+
+class Outcome(IntEnum):
+    """What came of a place; the lowest are tried first."""
+
+    SERVED = 0
+    NO_STORE = 1
+    SILENT = 2
+    """Nobody was there, or the node said nothing any more."""
 
 
 def places_of(node: SessionNode | None, nodes: Sequence[str]) -> tuple[Place, ...]:
@@ -75,10 +85,10 @@ class NodeGuide:
         self._unspoken = 0
         self._has_heard = False
         """Since the last ping was due."""
-        self._has_store = True
+        self._outcome = Outcome.SERVED
         self._dial_s = DIAL_S
         self.refusal = ""
-        """Why the last node that could be reached has refused us, in its own words ("": none has)."""
+        """Why the last node that could be reached has refused us ("": none has since one served us)."""
 
     def say(self, message: Message) -> None:
         """To the node; what there is no room for ends the connection."""
@@ -91,37 +101,49 @@ class NodeGuide:
         self._over.set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Until it is cancelled; what is silent is tried last (PS-562)."""
         pause = AGAIN_S[0]
         while True:
-            served = [await self._serve(place) for place in list(self._places)]
-            if any(served):
-                pause, self._dial_s = AGAIN_S[0], DIAL_S
+            outcomes = {place: await self._serve(place) for place in self._places}
+            self._places.sort(key=outcomes.__getitem__)
+            best = min(outcomes.values())
+            if best is Outcome.SERVED:
+                pause = AGAIN_S[0]
+            self._dial_s = min(2 * self._dial_s, DIAL_MAX_S) if best is Outcome.SILENT else DIAL_S
             await asyncio.sleep(pause)
-            if not any(served):
-                pause, self._dial_s = min(2 * pause, AGAIN_S[1]), min(2 * self._dial_s, DIAL_MAX_S)
+            if best is not Outcome.SERVED:
+                pause = min(2 * pause, AGAIN_S[1])
 
-    async def _serve(self, place: Place) -> bool:
-        """One connection from its beginning to its end; False: nobody was there, or the node has no store."""
+    async def _serve(self, place: Place) -> Outcome:
+        """One connection from its beginning to its end."""
         self._over.clear()
         try:
             link = await self._connect(place)
         except NodeUnreachable as error:
             logger.info("%s", error)
             self.refusal = error.refusal or self.refusal
-            return False
+            return Outcome.SILENT
         self._link = link
         try:
-            self.refusal = ""
             self._unanswered = 0
-            self._has_store = True
+            self._outcome = Outcome.SERVED
             self._opened()
             await self._watch()
         finally:
             self._link = None
             self._closed()
             await link.close()
-        return self._has_store
+        if self._outcome is Outcome.NO_STORE:
+            self._note_refusal(place)
+        return self._outcome
+
+    def _note_refusal(self, place: Place) -> None:
+        """A node is there and has no store: say so, once (PS-563)."""
+        where = place.name if isinstance(place, SessionNode) else "{}:{}".format(*place)
+        refusal = f"the store of the node at {where} is busy or away; the log of the node says who holds it"
+        if refusal != self.refusal:
+            logger.warning("%s; trying the next", refusal)
+        self.refusal = refusal
 
     async def _connect(self, place: Place) -> NodeLink:
         if isinstance(place, SessionNode):
@@ -138,6 +160,7 @@ class NodeGuide:
                     await self._over.wait()
             if self._unanswered >= SILENT_PINGS:
                 logger.warning("the node says nothing for %g s; trying the next", SILENT_PINGS * PING_S)
+                self._outcome = Outcome.SILENT
                 return
             if self._is_ping_due():
                 self.say(Ping())
@@ -154,7 +177,10 @@ class NodeGuide:
             return
         self._unanswered = 0
         self._has_heard = True
-        if isinstance(message, Farewell):
-            self._has_store = message.why != "no_store"
-        if not isinstance(message, Pong):
-            self._heard(message)
+        if isinstance(message, Pong):
+            return
+        if not isinstance(message, Farewell):
+            self.refusal = ""
+        elif message.why == "no_store":
+            self._outcome = Outcome.NO_STORE
+        self._heard(message)

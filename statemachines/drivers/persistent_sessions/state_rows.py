@@ -60,13 +60,25 @@ def read_state(sql: Sql, session: bytes, client: str) -> SessionState:
     return SessionState(Map(taken), Map(packets), tuple(_queued(*row) for row in queued), found[0])
 
 
-def write_change(sql: Sql, session: bytes, change: StateChange) -> None:
-    """What a commit changes, but for packets that begin with what is over."""
+PacketRow = tuple[Any, ...]
+
+
+def list_packet_rows(session: bytes, packets: Iterable[InFlightRecord]) -> list[PacketRow]:
+    """As they are stored."""
+    return [(session, one.packet, one.place, STATUS[one.status], *_row(one.queued)) for one in packets]
+
+
+def write_change(sql: Sql, session: bytes, change: StateChange, rows: list[PacketRow] | None = None) -> None:
+    """What a commit changes, but for packets that begin with what is over; `rows` of all its packets, if they were made
+    before."""
     taken = sorted(change.taken.items())
     sql.put_many(PUT_TAKEN, [(session, writer.encode(), epoch, number) for writer, (epoch, number) in taken])
     for first, last in runs_of_numbers(change.ended):
         sql.run(DELETE_PACKETS, session=session, first=first, last=last)
-    sql.put_many(PUT_PACKET, [_packet_row(session, one) for one in change.list_packets(sql.aged_ns)])
+    packets = change.list_packets(sql.aged_ns)
+    if rows is None or len(rows) != len(packets):
+        rows = list_packet_rows(session, packets)
+    sql.put_many(PUT_PACKET, rows)
     if change.dequeued or change.queued:
         _write_queued(sql, session, change)
     sql.run(WRITE_REVISION, session=session, places=change.places)
@@ -87,10 +99,6 @@ def runs_of_numbers(numbers: Iterable[int]) -> list[tuple[int, int]]:
         else:
             runs.append((number, number))
     return runs
-
-
-def _packet_row(session: bytes, one: InFlightRecord) -> tuple[Any, ...]:
-    return (session, one.packet, one.place, STATUS[one.status], *_row(one.queued))
 
 
 def _write_queued(sql: Sql, session: bytes, change: StateChange) -> None:

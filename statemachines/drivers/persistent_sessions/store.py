@@ -304,6 +304,7 @@ class SessionStore:
 
     def _carry_out_in_turn(self, life: StoredLife, batch: int, requests: Sequence[Asked], is_shared: bool) -> list[Any]:
         may_lose = self._host.matcher is None and all(map(is_promise_free, requests))
+        self._machine.prepare(requests)
         with self._database.writing(self._watch, may_lose=may_lose, may_share=is_shared) as sql:
             if is_shared:
                 sql.expect(CHECK, name=life.node.encode())

@@ -332,37 +332,101 @@ def test_PS_207_where_no_node_answers_the_next_has_more_time(monkeypatch):
     assert patience[:10] == [2, 2, 4, 4, 8, 8, 10, 10, 2, 2]
 
 
-def test_PS_333_a_node_that_is_without_its_store_counts_as_one_that_does_not_answer(monkeypatch):
-    """Where all are, each client asks less and less often."""
-    patience = []
+class Storeless:
+    """A node that sends its client away."""
 
-    class Storeless:
-        """A node that sends its client away."""
+    def say(self, message):
+        return True
 
-        def say(self, message):
-            return True
+    async def close(self):
+        pass
 
-        async def close(self):
-            pass
 
-    async def dial(_, hear, *__, within_s, **___):
-        patience.append(within_s)
-        asyncio.get_running_loop().call_soon(hear, Farewell("no_store" if len(patience) <= 8 else "closing"))
-        return Storeless()
+def guide_through(dial, monkeypatch, *, hosts, until_s):
+    """A guide whose dials are `dial(host, hear)`, until `until_s()`."""
 
-    monkeypatch.setattr(node_guide.NodeLink, "dial", dial)
-    monkeypatch.setattr(node_guide, "AGAIN_S", (0.001, 0.001))
+    async def dial_there(address, hear, *_, **__):
+        return dial(address[0], hear)
+
+    monkeypatch.setattr(node_guide.NodeLink, "dial", dial_there)
+    guide = NodeGuide(
+        [(host, 1) for host in hosts], opened=print, heard=lambda _: guide.leave_node(), closed=lambda: None
+    )
 
     async def main():
-        places = [("10.0.0.1", 1), ("10.0.0.2", 1)]
-        guide = NodeGuide(places, opened=lambda: None, heard=lambda _: guide.leave_node(), closed=lambda: None)
         task = asyncio.ensure_future(guide.run())
-        await until(lambda: len(patience) >= 12)
+        await until(until_s)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
     run(main())
-    assert patience[:12] == [2, 2, 4, 4, 8, 8, 10, 10, 10, 10, 2, 2]
+    return guide
+
+
+def test_PS_333_a_node_that_is_without_its_store_counts_as_one_that_does_not_answer(monkeypatch):
+    """Where all are, each client asks less and less often."""
+    dialled, pauses, sleep = [], [], asyncio.sleep
+
+    async def pause(seconds):
+        if seconds in (0.001, 0.002, 0.004):
+            pauses.append(seconds)
+        await sleep(seconds)
+
+    def dial(host, hear):
+        dialled.append(host)
+        asyncio.get_running_loop().call_soon(hear, Farewell("no_store" if len(dialled) <= 8 else "closing"))
+        return Storeless()
+
+    monkeypatch.setattr(node_guide, "AGAIN_S", (0.001, 0.004))
+    monkeypatch.setattr(node_guide.asyncio, "sleep", pause)
+    guide_through(dial, monkeypatch, hosts="ab", until_s=lambda: len(pauses) >= 6)
+    assert pauses[:6] == [0.001, 0.002, 0.004, 0.004, 0.001, 0.001]
+
+
+def test_PS_562_a_node_that_gives_no_hello_is_tried_behind_the_others(monkeypatch):
+    dialled = []
+
+    def dial(host, hear):
+        dialled.append(host)
+        if host == "a":
+            raise NodeUnreachable("nobody answers")
+        asyncio.get_running_loop().call_soon(hear, Farewell("no_store" if host == "b" else "closing"))
+        return Storeless()
+
+    monkeypatch.setattr(node_guide, "AGAIN_S", (0.001, 0.001))
+    guide_through(dial, monkeypatch, hosts="abc", until_s=lambda: len(dialled) >= 9)
+    assert "".join(dialled[:9]) == "abccbacba"
+
+
+def test_PS_562_a_node_that_has_become_silent_is_tried_behind_the_others(monkeypatch):
+    dialled = []
+
+    def dial(host, hear):
+        dialled.append(host)
+        if host == "b":
+            asyncio.get_running_loop().call_soon(hear, Farewell("no_store"))
+        return Storeless()
+
+    monkeypatch.setattr(node_guide, "AGAIN_S", (0.001, 0.001))
+    monkeypatch.setattr(node_guide, "PING_S", 0.001)
+    guide_through(dial, monkeypatch, hosts="ab", until_s=lambda: len(dialled) >= 6)
+    assert "".join(dialled[:6]) == "abbaba"
+
+
+def test_PS_563_a_client_says_that_the_store_of_a_node_is_busy(monkeypatch, caplog):
+    dialled = []
+
+    def dial(host, hear):
+        dialled.append(host)
+        if host == "a":
+            raise NodeUnreachable("nobody answers")
+        asyncio.get_running_loop().call_soon(hear, Farewell("no_store"))
+        return Storeless()
+
+    monkeypatch.setattr(node_guide, "AGAIN_S", (0.001, 0.001))
+    guide = guide_through(dial, monkeypatch, hosts="ab", until_s=lambda: len(dialled) >= 8)
+    assert guide.refusal == "the store of the node at b:1 is busy or away; the log of the node says who holds it"
+    assert caplog.text.count("the store of the node at b:1 is busy") == 1
 
 
 def test_a_node_that_does_not_reach_the_store_sends_its_clients_to_others_until_it_does(store, monkeypatch, caplog):

@@ -325,6 +325,8 @@ BREAKS = {
     "PS-460": swap(collect, "CollectorRecord", lambda graces: CollectorRecord(Graces())),
     "PS-461": swap(BacklogTally, "_drop", lambda self, rows, size: None),
     "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
+    "PS-562": swap(node_guide.Outcome, "__lt__", lambda self, other: False),
+    "PS-563": swap(NodeGuide, "_note_refusal", lambda self, place: None),
     "PS-463": swap(tcp, "TOO_MANY", "there is no room for {}"),
     "PS-464": swap(TimeWatch, "_say_unused", lambda self, known, clock_ns: None),
     "PS-476": swap(host_requests, "is_current", lambda sql, asked: True),
