@@ -56,7 +56,7 @@ def list_listings():
 
 @pytest.mark.long
 def test_commands_and_program_of_the_page_run(cluster, environment, tmp_path):
-    """Files of this folder are the shared ones; the cluster's address, and what its small executors need, are put in."""
+    """The shared files are in this folder; the cluster's address, and what its small executors need, are put in."""
     _, _, _, master, *conf = cluster.list_options()
     (tmp_path / "shared").mkdir()
     judged = []
