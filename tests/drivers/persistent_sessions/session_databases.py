@@ -16,11 +16,11 @@ from statemachines.drivers.persistent_sessions.tables import NAMES
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.collector_request import (
     ClientsRead,
-    DeleteMessage,
-    DeleteRow,
+    MessageDeletion,
     MessagesRead,
     ReadMessages,
     ReadRows,
+    RowDeletion,
     RowsRead,
     Tag,
 )
@@ -278,13 +278,13 @@ class Real:
             packets = tuple(self.renamed_packet(one, self.real) for one in change.packets)
             queued = tuple(self.renamed(one, self.real) for one in change.queued)
             return replace(request, change=replace(change, packets=packets, queued=queued))
-        if isinstance(request, DeleteMessage):
+        if isinstance(request, MessageDeletion):
             return replace(request, message=self.real(request.message))
         return replace(request, after=self.real(request.after)) if isinstance(request, ReadMessages) else request
 
     def with_keys(self, request):
         """Keys of rows are those of this session."""
-        if isinstance(request, DeleteRow):
+        if isinstance(request, RowDeletion):
             return replace(request, row=self.key(request.row, self.session, self.first))
         if isinstance(request, ReadRows) and request.after is not None:
             return replace(request, after=self.key(request.after, self.session, self.first))

@@ -17,7 +17,7 @@ from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import StoreDamaged, StoreUnavailable
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
-from statemachines.persistent_sessions.collector_request import DeleteRow, ReadClients, ReadMessages, ReadRows
+from statemachines.persistent_sessions.collector_request import ReadClients, ReadMessages, ReadRows, RowDeletion
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_request import LeaveSession, UnlockClient
 from statemachines.persistent_sessions.message import Queued
@@ -131,7 +131,7 @@ class Failing:
         return await self.store.ask(request)
 
 
-@pytest.mark.parametrize("kind", [ReadClients, DeleteRow, ReadMessages])
+@pytest.mark.parametrize("kind", [ReadClients, RowDeletion, ReadMessages])
 def test_a_store_that_is_unavailable_ends_a_round_and_the_next_goes_on(sqlite_url, kind, caplog):
     async def play(store, clock):
         await stored(store)

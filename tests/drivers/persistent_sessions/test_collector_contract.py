@@ -20,13 +20,13 @@ from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import Collect, CollectorRecord, RoundEnded
 from statemachines.persistent_sessions.collector_request import (
     Deleted,
-    DeleteMessage,
-    DeleteRow,
     ForgetClient,
+    MessageDeletion,
     Only,
     ReadClients,
     ReadMessages,
     ReadRows,
+    RowDeletion,
     RowKey,
     Tag,
 )
@@ -49,7 +49,7 @@ from statemachines_spec.persistent_sessions.collected_database import Abandon, C
 NOW = 3 * 10**18
 """Later than any clock has said."""
 LATER = NOW + 10**15
-DELETIONS = (DeleteRow, DeleteMessage, ForgetClient)
+DELETIONS = (RowDeletion, MessageDeletion, ForgetClient)
 DEAD_MS = Graces().dead_ms
 
 
@@ -200,10 +200,10 @@ def test_whatever_is_stored_is_read_and_deleted_as_the_model_does(shared_url, ta
             for stop in (*stops, -1, -1):
                 await collect((real.ask, model.ask), page, stop=stop)
             for each in model.tables.rows[:4]:
-                request = DeleteRow(each.key, DEPENDS.get(each.key.tag, Only.ALWAYS))
+                request = RowDeletion(each.key, DEPENDS.get(each.key.tag, Only.ALWAYS))
                 assert await real.ask(request) == await model.ask(request), request
             for place, message in enumerate(sorted(model.tables.messages)):
-                request = DeleteMessage(message, (Only.UNHELD, Only.UNREFERENCED, Only.OVER)[place % 3])
+                request = MessageDeletion(message, (Only.UNHELD, Only.UNREFERENCED, Only.OVER)[place % 3])
                 assert await real.ask(request) == await model.ask(request), request
         finally:
             await real.close()
@@ -217,7 +217,7 @@ def test_a_marker_that_was_replaced_since_it_was_read_stays(url):
         new = Row(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 2))
         real = await Copy(url).open(Tables((new,)))
         try:
-            found = await real.ask(DeleteRow(old.key, Only.ALWAYS))
+            found = await real.ask(RowDeletion(old.key, Only.ALWAYS))
             return found, (await real.ask(ReadRows(None, 9)))[0].rows
         finally:
             await real.close()
@@ -240,7 +240,7 @@ def test_what_refers_to_a_message_is_asked_again_when_it_is_deleted(url):
             found = []
             for message in ("m1", "m2", "m3"):
                 for only in (Only.UNREFERENCED, Only.UNHELD):
-                    found += await real.ask(DeleteMessage(message, only))
+                    found += await real.ask(MessageDeletion(message, only))
             return found
         finally:
             await real.close()
@@ -254,7 +254,7 @@ def test_PS_240_a_message_is_over_if_all_its_rows_are_and_it_is_kept_where_a_sta
     async def run():
         rows = tuple(Row(RowKey(session, "w1", 1, 1), "m1") for session in ("s1", "s2"))
         real = await Copy(url).open(Tables(rows, Map({"m1": OLD_MS}), expired=("m1",)))
-        over = DeleteMessage("m1", Only.OVER)
+        over = MessageDeletion("m1", Only.OVER)
         try:
             await real.store._database.run(lambda: expiring(real.store, until_ns))
             found = [(await real.ask(ReadMessages("", 9)))[0].messages[0].over]
@@ -435,7 +435,7 @@ def test_of_an_abandoned_session_nothing_is_left(url):
 def test_nobody_collects_by_what_is_not_answered():
     """The requests of the protocol, and those that are compared here."""
     kinds = {one for one in vars(requests).values() if isinstance(one, type) and issubclass(one, Request)} - {Request}
-    assert kinds == {ReadClients, ForgetClient, ReadRows, ReadMessages, DeleteRow, DeleteMessage}
+    assert kinds == {ReadClients, ForgetClient, ReadRows, ReadMessages, RowDeletion, MessageDeletion}
 
 
 async def compare(url, moves, abandons):

@@ -19,14 +19,14 @@ from statemachines.persistent_sessions.collector_request import (
     ClientsRead,
     CollectFailed,
     Deleted,
-    DeleteMessage,
-    DeleteRow,
     ForgetClient,
+    MessageDeletion,
     MessagesRead,
     Only,
     ReadClients,
     ReadMessages,
     ReadRows,
+    RowDeletion,
     RowKey,
     RowsRead,
     StoredClient,
@@ -57,7 +57,7 @@ def collect(tables, page=2, deletions=None, record=None):
     while one.status != "idle":
         asked = [effect.request for effect in one.effects if isinstance(effect, Ask)]
         assert len(asked) == 1
-        if isinstance(asked[0], DeleteRow | DeleteMessage | ForgetClient):
+        if isinstance(asked[0], RowDeletion | MessageDeletion | ForgetClient):
             if deletions == 0:
                 return tables, one
             deletions = None if deletions is None else deletions - 1
@@ -92,7 +92,7 @@ def test_PS_81_what_says_that_a_session_is_abandoned_goes_last_and_after_its_gra
     assert left([Row(GONE, age_ms=299_999)])[0] == [GONE]
     assert left([Row(GONE, age_ms=300_000)])[0] == []
     one = collector(Collect(), ClientsRead(()))
-    assert one.feed(RowsRead((StoredRow(GONE, OLD_MS, True, alone=True),))) == [DeleteRow(GONE, Only.ALONE)]
+    assert one.feed(RowsRead((StoredRow(GONE, OLD_MS, True, alone=True),))) == [RowDeletion(GONE, Only.ALONE)]
     assert collector(Collect(), ClientsRead(())).feed(RowsRead((StoredRow(GONE, OLD_MS, True),))) == [ReadRows(GONE, 2)]
 
 
@@ -103,7 +103,7 @@ def test_PS_81_a_pair_goes_the_undelivered_row_first():
     assert collect(tables)[0].rows == ()
     one = collector(Collect(), ClientsRead(()))
     one.feed(RowsRead((StoredRow(ROW, 0, paired=True), StoredRow(MARK, 0, paired=True))))
-    assert one.record.todo == (DeleteRow(ROW, Only.ALWAYS), DeleteRow(MARK, Only.UNPAIRED))
+    assert one.record.todo == (RowDeletion(ROW, Only.ALWAYS), RowDeletion(MARK, Only.UNPAIRED))
 
 
 def test_PS_81_a_row_that_the_state_has_taken_goes_and_one_that_it_has_not_stays():
@@ -169,8 +169,8 @@ def test_PS_86_PS_121_a_round_that_fails_while_it_forgets_goes_on_behind_its_pag
 def test_PS_83_one_deletion_after_the_other_and_what_was_done_is_counted():
     one = collector(Collect(), ClientsRead(()))
     old = tuple(StoredRow(RowKey("s", "w", 1, number), 0, paired=True) for number in (1, 2))
-    assert one.feed(RowsRead(old)) == [DeleteRow(old[0].key, Only.ALWAYS)]
-    assert one.feed(Deleted(True)) == [DeleteRow(old[1].key, Only.ALWAYS)]
+    assert one.feed(RowsRead(old)) == [RowDeletion(old[0].key, Only.ALWAYS)]
+    assert one.feed(Deleted(True)) == [RowDeletion(old[1].key, Only.ALWAYS)]
     assert one.feed(Deleted(False)) == [ReadRows(old[1].key, 2)]
     assert one.record.rows == 1
 
@@ -180,7 +180,7 @@ def test_PS_84_messages_without_references_go_after_the_grace_and_what_a_state_h
     ages = {"referenced": 60_000, "young": 59_999, "old": 60_000, "held": OLD_MS, "late": 3_599_999}
     assert left(rows, ages, held=("held",))[1] == ["held", "referenced", "young"]
     one = collector(Collect(), ClientsRead(()), RowsRead(()))
-    assert one.feed(MessagesRead((StoredMessage("m", 60_000),))) == [DeleteMessage("m", Only.UNREFERENCED)]
+    assert one.feed(MessagesRead((StoredMessage("m", 60_000),))) == [MessageDeletion("m", Only.UNREFERENCED)]
 
 
 def test_PS_240_what_is_over_goes_after_the_grace_and_its_rows_stay():
@@ -204,10 +204,12 @@ def test_PS_240_what_is_over_goes_after_the_grace_and_its_rows_stay():
 )
 def test_PS_240_whether_it_is_over_is_asked_again_and_nothing_is_told_as_loss(found, only):
     one = collector(Collect(), ClientsRead(()), RowsRead(()))
-    assert one.feed(MessagesRead((found,))) == ([ReadMessages("m", 2)] if only is None else [DeleteMessage("m", only)])
+    assert one.feed(MessagesRead((found,))) == (
+        [ReadMessages("m", 2)] if only is None else [MessageDeletion("m", only)]
+    )
     if only is Only.OVER:
         tables = Tables((Row(ROW, "m"),), Map({"m": 60_000}), expired=("m",))
-        after, answers = Garbage(tables).apply(tables, DeleteMessage("m", only), 0)
+        after, answers = Garbage(tables).apply(tables, MessageDeletion("m", only), 0)
         assert (answers, after.rows) == ((Deleted(True, 0),), tables.rows)
         assert one.feed(*answers) == [ReadMessages("m", 2)]
 
@@ -217,11 +219,11 @@ def test_PS_84_PS_85_what_retention_removes_is_told_as_loss():
     tables = Tables(rows, Map({"m": 3_600_000, "n": 3_600_000}), Map({("u", "w"): (1, 1)}))
     one = collector(Collect(), ClientsRead(()), RowsRead(()))
     assert one.feed(MessagesRead((StoredMessage("m", 3_600_000, True), StoredMessage("n", 3_600_000)))) == [
-        DeleteMessage("m", Only.UNHELD)
+        MessageDeletion("m", Only.UNHELD)
     ]
-    _, answers = Garbage(tables).apply(tables, DeleteMessage("m", Only.UNHELD), 0)
+    _, answers = Garbage(tables).apply(tables, MessageDeletion("m", Only.UNHELD), 0)
     assert answers == (Deleted(True, 2),)
-    assert one.feed(*answers) == [MessageLost("m", 2), DeleteMessage("n", Only.UNHELD)]
+    assert one.feed(*answers) == [MessageLost("m", 2), MessageDeletion("n", Only.UNHELD)]
     assert one.feed(Deleted(True, 1)) == [MessageLost("n", 1), ReadMessages("n", 2)]
     assert one.feed(MessagesRead(())) == [RoundEnded(0, 2, True)]
 

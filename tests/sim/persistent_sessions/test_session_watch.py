@@ -11,7 +11,7 @@ from statemachines.drivers.persistent_sessions import life_requests, machine_req
 from statemachines.drivers.persistent_sessions.outbox import Outbox
 from statemachines.persistent_sessions import delivery_actions, store_time, writer_actions
 from statemachines.persistent_sessions.client_message import Delivered, Farewell
-from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, DeleteRow, Only, RowKey
+from statemachines.persistent_sessions.collector_request import Deleted, MessageDeletion, Only, RowDeletion, RowKey
 from statemachines.persistent_sessions.life_request import OpenSession, SessionOpen
 from statemachines.persistent_sessions.message import Publish
 from statemachines.persistent_sessions.request import CommitState, StateChange, StateCommitted
@@ -243,14 +243,14 @@ def test_KEPT_of_rows_and_messages(world):
     book = book_of(world)
     row = next(iter(book.rows.values()))
     book.taken = {}
-    asked = DeleteRow(RowKey(client_of(world).session, row.writer, *row.place), Only.ALWAYS)
+    asked = RowDeletion(RowKey(client_of(world).session, row.writer, *row.place), Only.ALWAYS)
     with broken("KEPT", "is not taken"):
         committed(world, asked, Deleted(True))
     with broken("KEPT", "has not taken it"):
-        committed(world, DeleteMessage(row.message, Only.ALWAYS), Deleted(True))
+        committed(world, MessageDeletion(row.message, Only.ALWAYS), Deleted(True))
     book.packets = {1: next(iter(book.rows))}
     with broken("KEPT", "holds it"):
-        committed(world, DeleteMessage(row.message, Only.ALWAYS), Deleted(True))
+        committed(world, MessageDeletion(row.message, Only.ALWAYS), Deleted(True))
 
 
 def test_KEPT_and_AGED_of_what_is_deleted_for_its_age(world):
@@ -258,7 +258,7 @@ def test_KEPT_and_AGED_of_what_is_deleted_for_its_age(world):
     book, judge = book_of(world), world.watch.store
     key, row = next(iter(book.rows.items()))
     book.taken, message = {}, judge.messages[row.message]
-    asked = DeleteMessage(row.message, Only.OVER)
+    asked = MessageDeletion(row.message, Only.OVER)
     for until_ns in (0, judge._time_ns() + 1):
         message.until_ns = until_ns
         with broken("KEPT", "is not over"):
