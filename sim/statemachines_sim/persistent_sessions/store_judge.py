@@ -14,6 +14,8 @@ from statemachines.persistent_sessions.collector_request import (
     ForgetClient,
     MessageDeletion,
     Only,
+    PageDeleted,
+    RowKey,
     Tag,
 )
 from statemachines.persistent_sessions.life_request import LeaveSession, OpenSession, SessionLeft, SessionOpen

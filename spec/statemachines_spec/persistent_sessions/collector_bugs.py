@@ -82,7 +82,7 @@ def whole_page(garbage_rows: Any) -> Any:
     """All rows between the first and the last that go are deleted with them."""
 
     def changed(record: Any, event: RowsRead) -> tuple[RowDeletion, ...]:
-        found = garbage_rows(record, event)
+        found: tuple[RowDeletion, ...] = garbage_rows(record, event)
         keys = [row.key for row in event.rows]
         within = keys[keys.index(found[0].row) : keys.index(found[-1].row)] if found else []
         return tuple(RowDeletion(key, Only.ALWAYS) for key in within) + found[-1:]

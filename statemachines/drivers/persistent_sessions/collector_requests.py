@@ -225,16 +225,14 @@ def _row_change(run: Sequence[RowDeletion]) -> tuple[str, dict[str, Any]]:
 
 def _delete_messages(sql: Sql, asked: Sequence[MessageDeletion]) -> tuple[tuple[str, int], ...]:
     """Those that were deleted, and of each what sessions that are there have not taken, and is not over."""
-    losing = {
-        one.message: {"id": one.message.encode(), "none": b"", "now_ns": sql.aged_ns}
-        for one in asked
-        if one.only not in LOSES_NOTHING
-    }
-    for values in losing.values():
-        sql.expect(LOST, **values)
-    lost = {message: int(sql.all(LOST, **values)[0][0]) for message, values in losing.items()}
+    lost = {one.message: _count_lost(sql, one.message) for one in asked if one.only not in LOSES_NOTHING}
     counts = sql.counts([_message_change(one, sql.aged_ns) for one in asked])
     return tuple((one.message, lost.get(one.message, 0)) for one, count in zip(asked, counts, strict=True) if count)
+
+
+def _count_lost(sql: Sql, message: str) -> int:
+    (found,) = sql.all(LOST, id=message.encode(), none=b"", now_ns=sql.aged_ns)
+    return int(found[0])
 
 
 def _message_change(one: MessageDeletion, now_ns: int) -> tuple[str, dict[str, Any]]:

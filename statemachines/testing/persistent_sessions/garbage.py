@@ -131,11 +131,11 @@ class Garbage:
         before = len(state.rows)
         for one in request.rows:
             state = _without_row(state, one)
-        rows, gone = before - len(state.rows), []
+        deleted, gone = before - len(state.rows), []
         for each in request.messages:
             state, lost = _without_message(state, each)
             gone += [] if lost is None else [(each.message, lost)]
-        return state, (PageDeleted(rows, tuple(gone)),)
+        return state, (PageDeleted(deleted, tuple(gone)),)
 
 
 def _seen(state: Tables, row: Row) -> StoredRow:
