@@ -11,7 +11,14 @@ from statemachines.drivers.persistent_sessions import life_requests, machine_req
 from statemachines.drivers.persistent_sessions.outbox import Outbox
 from statemachines.persistent_sessions import delivery_actions, store_time, writer_actions
 from statemachines.persistent_sessions.client_message import Delivered, Farewell
-from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, DeleteRow, Only, RowKey
+from statemachines.persistent_sessions.collector_request import (
+    DeletePage,
+    MessageDeletion,
+    Only,
+    PageDeleted,
+    RowDeletion,
+    RowKey,
+)
 from statemachines.persistent_sessions.life_request import OpenSession, SessionOpen
 from statemachines.persistent_sessions.message import Publish
 from statemachines.persistent_sessions.request import CommitState, StateChange, StateCommitted
@@ -239,18 +246,22 @@ def test_SPLIT(world):
         world.watch.observe_send("node-1~1/3", Publish(1, "m", "t", 1, False))
 
 
+def deletion(message, only):
+    return DeletePage(messages=(MessageDeletion(message, only),)), PageDeleted(messages=((message, 0),))
+
+
 def test_KEPT_of_rows_and_messages(world):
     book = book_of(world)
     row = next(iter(book.rows.values()))
     book.taken = {}
-    asked = DeleteRow(RowKey(client_of(world).session, row.writer, *row.place), Only.ALWAYS)
+    asked = DeletePage((RowDeletion(RowKey(client_of(world).session, row.writer, *row.place), Only.ALWAYS),))
     with broken("KEPT", "is not taken"):
-        committed(world, asked, Deleted(True))
+        committed(world, asked, PageDeleted(1))
     with broken("KEPT", "has not taken it"):
-        committed(world, DeleteMessage(row.message, Only.ALWAYS), Deleted(True))
+        committed(world, *deletion(row.message, Only.ALWAYS))
     book.packets = {1: next(iter(book.rows))}
     with broken("KEPT", "holds it"):
-        committed(world, DeleteMessage(row.message, Only.ALWAYS), Deleted(True))
+        committed(world, *deletion(row.message, Only.ALWAYS))
 
 
 def test_KEPT_and_AGED_of_what_is_deleted_for_its_age(world):
@@ -258,15 +269,15 @@ def test_KEPT_and_AGED_of_what_is_deleted_for_its_age(world):
     book, judge = book_of(world), world.watch.store
     key, row = next(iter(book.rows.items()))
     book.taken, message = {}, judge.messages[row.message]
-    asked = DeleteMessage(row.message, Only.OVER)
+    asked, done = deletion(row.message, Only.OVER)
     for until_ns in (0, judge._time_ns() + 1):
         message.until_ns = until_ns
         with broken("KEPT", "is not over"):
-            committed(world, asked, Deleted(True))
+            committed(world, asked, done)
     message.until_ns = judge._time_ns()
-    committed(world, asked, Deleted(False))
+    committed(world, asked, PageDeleted())
     assert world.watch.tally()["dropped"] == 0
-    committed(world, asked, Deleted(True))
+    committed(world, asked, done)
     assert world.watch.tally()["dropped"] == 1
     with broken("AGED", "had expired before it was sent"):
         deliver(world, key, 1)
