@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from statemachines.drivers.persistent_sessions import life_requests, machine_requests, publish_requests
 from statemachines.drivers.persistent_sessions.outbox import Outbox
 from statemachines.persistent_sessions import delivery_actions, store_time, writer_actions
-from statemachines.persistent_sessions.client_message import Delivered, Farewell
+from statemachines.persistent_sessions.client_message import Delivered, Farewell, Pong
 from statemachines.persistent_sessions.collector_request import (
     DeletePage,
     MessageDeletion,
@@ -215,6 +215,33 @@ def test_FORGOTTEN(world):
     committed(world, opened(world, "new"), SessionOpen())
     with broken("FORGOTTEN"):
         world.watch.observe_welcome(client, "new", present=False)
+
+
+@pytest.mark.parametrize("silent_ms", [1_400, 1_600])
+def test_FORGOTTEN_is_not_asked_of_a_session_whose_owner_was_silent_for_an_expiry(silent_ms):
+    """Its owner stands still, so nobody says that the session lives (PS-D50), and its client waits on for longer."""
+    world = world_of(expiry_ms=2_500)
+    client = client_of(world)
+    world.watch.store.clients[client.node].seen_ns = world.now - silent_ms * MS
+    client.hear(Pong())
+    world.watch.connecting(client, clean=False)
+    committed(world, opened(world, "new"), SessionOpen())
+    if silent_ms > 1_500:
+        world.watch.observe_end(client, "superseded")
+        world.watch.observe_welcome(client, "new", present=False)
+    with broken("SUPERSEDED"):
+        world.watch.observe_end(client, "superseded")
+    world.watch.connecting(client, clean=False)
+    committed(world, opened(world, "newer"), SessionOpen())
+    with broken("FORGOTTEN"):
+        world.watch.observe_welcome(client, "newer", present=False)
+
+
+def test_FORGOTTEN_an_owner_that_stands_still_for_longer_than_an_expiry_has_lost_its_session():
+    """A collector of another node forgets the client, which has waited for less than `silent_ms`: a fresh session."""
+    schedule = (Fault("pause", 2 * S, 2_900 * MS, f"node-{n}") for n in (1, 2))
+    world = world_of(until_ns=0, schedule=tuple(schedule), expiry_ms=1_000)
+    assert world.run().is_held
 
 
 def test_EXPIRED():
