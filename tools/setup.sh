@@ -26,6 +26,7 @@ pg_ctlcluster postgresql
 pgbouncer pgbouncer
 redis-server redis-server
 nats-server nats-server
+rabbitmq-server rabbitmq-server
 mosquitto_sub mosquitto-clients
 mosquitto mosquitto
 spin spin

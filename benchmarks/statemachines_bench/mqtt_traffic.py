@@ -213,6 +213,7 @@ ROWS: Final = (
     build_publish_row("mqtt-publish-one", "ours-power", "mosquitto-autosave", 1, 2),
     build_publish_row("mqtt-publish-memory", "ours-process", "mosquitto-memory", PUBLISHERS),
     build_publish_row("mqtt-publish-nats", "ours-process", "nats", PUBLISHERS),
+    build_publish_row("mqtt-publish-rabbitmq", "ours-power", "rabbitmq", PUBLISHERS),
     *(
         Row(
             name=name,

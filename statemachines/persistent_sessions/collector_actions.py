@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from statemachines.kernel import Ask, Effects, Event, Tell
+from statemachines.kernel import Ask, Event, Tell
 from statemachines.persistent_sessions.collector_record import CollectorRecord, Done, MessageLost, RoundEnded
 from statemachines.persistent_sessions.collector_request import (
+    ClientForgotten,
     ClientsRead,
-    Deleted,
-    DeleteMessage,
-    DeleteRow,
+    DeletePage,
     ForgetClient,
+    MessageDeletion,
     MessagesRead,
+    PageDeleted,
     ReadClients,
     ReadMessages,
     ReadRows,
+    RowDeletion,
     RowsRead,
 )
 from statemachines.persistent_sessions.collector_rules import message_garbage, row_garbage
@@ -27,13 +29,13 @@ def clients_over(record: CollectorRecord, event: ClientsRead) -> tuple[ForgetCli
     return tuple(ForgetClient(one.client, record.graces.dead_ms) for one in event.clients if one.over)
 
 
-def garbage_rows(record: CollectorRecord, event: RowsRead) -> tuple[DeleteRow, ...]:
+def garbage_rows(record: CollectorRecord, event: RowsRead) -> tuple[RowDeletion, ...]:
     """What of the page goes, in its order: of a pair the undelivered row stands first."""
     found = (row_garbage(row, record.graces) for row in event.rows)
     return tuple(one for one in found if one is not None)
 
 
-def garbage_messages(record: CollectorRecord, event: MessagesRead) -> tuple[DeleteMessage, ...]:
+def garbage_messages(record: CollectorRecord, event: MessagesRead) -> tuple[MessageDeletion, ...]:
     found = (message_garbage(one, record.graces) for one in event.messages)
     return tuple(one for one in found if one is not None)
 
@@ -67,7 +69,7 @@ def has_more_messages(record: CollectorRecord, event: MessagesRead) -> bool:
     return bool(event.messages)
 
 
-def has_more_to_do(record: CollectorRecord, event: Deleted) -> bool:
+def has_more_to_do(record: CollectorRecord, event: ClientForgotten) -> bool:
     return len(record.todo) > 1
 
 
@@ -86,7 +88,7 @@ def scan_messages(record: CollectorRecord) -> Done:
     return record, (Ask(DATABASE, ReadMessages(record.last, record.graces.page)),)
 
 
-def delete_first(record: CollectorRecord) -> Done:
+def forget_first(record: CollectorRecord) -> Done:
     return record, (Ask(DATABASE, record.todo[0]),)
 
 
@@ -95,7 +97,7 @@ def begin_round(record: CollectorRecord, event: Event, now_ns: int) -> Done:
 
 
 def forget_clients(record: CollectorRecord, event: ClientsRead, now_ns: int) -> Done:
-    return delete_first(replace(record, seen=event.clients[-1].client, todo=clients_over(record, event)))
+    return forget_first(replace(record, seen=event.clients[-1].client, todo=clients_over(record, event)))
 
 
 def find_on(record: CollectorRecord, event: ClientsRead, now_ns: int) -> Done:
@@ -108,7 +110,8 @@ def read_first(record: CollectorRecord, event: ClientsRead, now_ns: int) -> Done
 
 
 def delete_rows(record: CollectorRecord, event: RowsRead, now_ns: int) -> Done:
-    return delete_first(replace(record, after=event.rows[-1].key, todo=garbage_rows(record, event)))
+    asked = DeletePage(rows=garbage_rows(record, event))
+    return replace(record, after=event.rows[-1].key), (Ask(DATABASE, asked),)
 
 
 def read_on(record: CollectorRecord, event: RowsRead, now_ns: int) -> Done:
@@ -120,51 +123,37 @@ def scan(record: CollectorRecord, event: RowsRead, now_ns: int) -> Done:
     return scan_messages(replace(record, after=None))
 
 
-def count_deleted(record: CollectorRecord, event: Deleted) -> tuple[CollectorRecord, Effects]:
-    """The first is done with, whether it was there or not; what a client will miss is told."""
-    first, rest = record.todo[0], record.todo[1:]
-    if isinstance(first, ForgetClient):
-        return replace(record, todo=rest, clients=record.clients + event.done), ()
-    if isinstance(first, DeleteRow):
-        return replace(record, todo=rest, rows=record.rows + event.done), ()
-    lost = (Tell(MessageLost(first.message, event.lost)),) if event.lost else ()
-    return replace(record, todo=rest, messages=record.messages + event.done), lost
+def count_forgotten(record: CollectorRecord, event: ClientForgotten) -> CollectorRecord:
+    """The first is done with, whether it was there or not."""
+    return replace(record, todo=record.todo[1:], clients=record.clients + event.done)
 
 
-def count_and_forget(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
-    return delete_first(count_deleted(record, event)[0])
+def count_and_forget(record: CollectorRecord, event: ClientForgotten, now_ns: int) -> Done:
+    return forget_first(count_forgotten(record, event))
 
 
-def count_and_find(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
-    return find(count_deleted(record, event)[0])
+def count_and_find(record: CollectorRecord, event: ClientForgotten, now_ns: int) -> Done:
+    return find(count_forgotten(record, event))
 
 
-def count_and_delete(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
-    return delete_first(count_deleted(record, event)[0])
-
-
-def count_and_read(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
-    return read(count_deleted(record, event)[0])
+def count_and_read(record: CollectorRecord, event: PageDeleted, now_ns: int) -> Done:
+    return read(replace(record, rows=record.rows + event.rows))
 
 
 def remove_messages(record: CollectorRecord, event: MessagesRead, now_ns: int) -> Done:
-    return delete_first(replace(record, last=event.messages[-1].message, todo=garbage_messages(record, event)))
+    asked = DeletePage(messages=garbage_messages(record, event))
+    return replace(record, last=event.messages[-1].message), (Ask(DATABASE, asked),)
 
 
 def scan_on(record: CollectorRecord, event: MessagesRead, now_ns: int) -> Done:
     return scan_messages(replace(record, last=event.messages[-1].message))
 
 
-def count_and_remove(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
-    record, told = count_deleted(record, event)
-    record, effects = delete_first(record)
-    return record, (*told, *effects)
-
-
-def count_and_scan(record: CollectorRecord, event: Deleted, now_ns: int) -> Done:
-    record, told = count_deleted(record, event)
-    record, effects = scan_messages(record)
-    return record, (*told, *effects)
+def count_and_scan(record: CollectorRecord, event: PageDeleted, now_ns: int) -> Done:
+    """What clients will miss is told."""
+    lost = (Tell(MessageLost(message, rows)) for message, rows in event.messages if rows)
+    record, effects = scan_messages(replace(record, messages=record.messages + len(event.messages)))
+    return record, (*lost, *effects)
 
 
 def make_round_ended(record: CollectorRecord, *, whole: bool) -> RoundEnded:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from statemachines.kernel import Call, Effects, Event, Status, TimerFired, TraceColumns
-from statemachines.persistent_sessions.collector_request import DeleteMessage, DeleteRow, ForgetClient, RowKey
+from statemachines.persistent_sessions.collector_request import ForgetClient, RowKey
 from statemachines.persistent_sessions.graces import Graces
 
 
@@ -54,15 +54,15 @@ BUSY = (FINDING, FORGETTING, READING, DELETING, SCANNING, REMOVING)
 
 
 class CollectorRecord(msgspec.Struct, frozen=True, gc=False):
-    """`seen`: the last client that was read; `after`: the last row; `last`: the last message; `todo`: what is to be
-    deleted, or forgotten, of what was read last, the first being under way.  `clients`, `rows`, `messages`: how many
-    this round has forgotten, or deleted."""
+    """`seen`: the last client that was read; `after`: the last row; `last`: the last message; `todo`: the clients that
+    are to be forgotten of those that were read last, the first being under way.  `clients`, `rows`, `messages`: how
+    many this round has forgotten, or deleted."""
 
     graces: Graces
     status: CollectorStatus = IDLE
     after: RowKey | None = None
     last: str = ""
-    todo: tuple[DeleteRow | DeleteMessage | ForgetClient, ...] = ()
+    todo: tuple[ForgetClient, ...] = ()
     rows: int = 0
     messages: int = 0
     seen: str = ""

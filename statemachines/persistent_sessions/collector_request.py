@@ -123,7 +123,7 @@ class MessagesRead(Answer, frozen=True, gc=False):
     messages: tuple[StoredMessage, ...]
 
 
-class ForgetClient(Request, frozen=True, gc=False, tag="forget_client"):
+class ForgetClient(Request, frozen=True, gc=False):
     """Forget the client if it still is over: its session is abandoned, and whoever has a token of it is superseded.
     One transaction."""
 
@@ -133,28 +133,39 @@ class ForgetClient(Request, frozen=True, gc=False, tag="forget_client"):
     dead_ms: int
 
 
-class DeleteRow(Request, frozen=True, gc=False, tag="delete_row"):
-    """Delete the row, if what `only` says is so: one transaction."""
+class RowDeletion(msgspec.Struct, frozen=True, gc=False):
+    """Delete the row, if what `only` says is so."""
 
     row: RowKey
     only: Only
 
 
-class DeleteMessage(Request, frozen=True, gc=False, tag="delete_message"):
-    """Delete the message, if what `only` says is so: one transaction."""
-
-    columns: ClassVar = TraceColumns(key="message")
+class MessageDeletion(msgspec.Struct, frozen=True, gc=False):
+    """Delete the message, if what `only` says is so."""
 
     message: str
     only: Only
 
 
-class Deleted(Answer, frozen=True, gc=False):
-    """To a deletion, or `ForgetClient`: whether it was `done`; of a message `lost`: how many rows were still to be
-    taken."""
+class DeletePage(Request, frozen=True, gc=False):
+    """Delete what is to go of a page of rows, or of messages, as if one after the other: one transaction."""
+
+    rows: tuple[RowDeletion, ...] = ()
+    messages: tuple[MessageDeletion, ...] = ()
+
+
+class PageDeleted(Answer, frozen=True, gc=False):
+    """To `DeletePage`: how many rows were deleted; of each message that was deleted its id, and how many rows were
+    still to be taken that refer to it."""
+
+    rows: int = 0
+    messages: tuple[tuple[str, int], ...] = ()
+
+
+class ClientForgotten(Answer, frozen=True, gc=False):
+    """To `ForgetClient`: whether it was `done`."""
 
     done: bool
-    lost: int = 0
 
 
 class CollectFailed(Answer, frozen=True, gc=False):

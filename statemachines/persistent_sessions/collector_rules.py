@@ -4,9 +4,9 @@ persistent data")."""
 from __future__ import annotations
 
 from statemachines.persistent_sessions.collector_request import (
-    DeleteMessage,
-    DeleteRow,
+    MessageDeletion,
     Only,
+    RowDeletion,
     StoredMessage,
     StoredRow,
     Tag,
@@ -14,7 +14,7 @@ from statemachines.persistent_sessions.collector_request import (
 from statemachines.persistent_sessions.graces import Graces
 
 
-def row_garbage(row: StoredRow, graces: Graces) -> DeleteRow | None:
+def row_garbage(row: StoredRow, graces: Graces) -> RowDeletion | None:
     """How the row is deleted; None: it is needed, or may be.
 
     That a session is abandoned, a row delivered or taken, or old, stays so: nothing is asked again.
@@ -30,15 +30,15 @@ def row_garbage(row: StoredRow, graces: Graces) -> DeleteRow | None:
             only = Only.ALWAYS if row.abandoned else Only.UNPAIRED
         case Tag.MARKER:
             is_due, only = row.abandoned or row.age_ms >= graces.marker_ms, Only.ALWAYS
-    return DeleteRow(row.key, only) if is_due else None
+    return RowDeletion(row.key, only) if is_due else None
 
 
-def message_garbage(one: StoredMessage, graces: Graces) -> DeleteMessage | None:
+def message_garbage(one: StoredMessage, graces: Graces) -> MessageDeletion | None:
     """How the message is deleted; None: it is needed, or may be."""
     if one.held:
         return None
     if one.age_ms >= graces.retention_ms:
-        return DeleteMessage(one.message, Only.UNHELD)
+        return MessageDeletion(one.message, Only.UNHELD)
     if one.age_ms < graces.message_ms or (one.referenced and not one.over):
         return None
-    return DeleteMessage(one.message, Only.OVER if one.over else Only.UNREFERENCED)
+    return MessageDeletion(one.message, Only.OVER if one.over else Only.UNREFERENCED)

@@ -15,7 +15,7 @@ from statemachines.kernel import ConfigurationError, Protocol
 PACKAGES: Final = ("statemachines", "statemachines_spec", "statemachines_sim", "statemachines_reports")
 """Of the distribution, those that run in tasks."""
 
-LIBRARIES: Final = ("numpy", "pyarrow", "msgspec", "immutables", "transitions", "simpy")
+LIBRARIES: Final = ("numpy", "pyarrow", "msgspec", "immutables", "transitions", "markupsafe", "simpy")
 """What an executor must have besides: these have compiled parts, or are installed by every user."""
 
 EPOCH: Final = (1980, 1, 1, 0, 0, 0)

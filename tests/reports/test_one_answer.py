@@ -57,6 +57,11 @@ def test_where_they_disagreed_they_agree(tmp_path, name, seed):
     assert disagreements([scenario_of(*name.split("/"), safety_s=4.0)], (seed,), tmp_path) == []
 
 
+def test_an_owner_that_stands_still_for_an_expiry_has_lost_its_session(tmp_path):
+    """A collector forgets the session; the client hangs up before it has noticed, and is given another."""
+    assert disagreements([find_scenario("persistent_sessions/short_expiries")], (33,), tmp_path) == []
+
+
 def test_of_two_rows_of_a_message_the_one_that_was_lost_is_not_the_one_that_is_sent(tmp_path):
     """The session has two filters that match it; retention deletes its first row before an owner has taken that."""
     assert disagreements([find_scenario("persistent_sessions/retained_briefly")], (30,), tmp_path) == []

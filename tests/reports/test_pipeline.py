@@ -123,20 +123,28 @@ def test_the_page_opens_in_a_browser_and_shows_everything(simulated, tmp_path):
     assert "Faults against outcomes" in shown
 
 
-def corrupted(directory):
-    """A run in which a step of a borrower takes another row than the table has."""
-    world = World(find_scenario("quiet"), 1)
+@pytest.fixture(scope="module")
+def quiet_run():
+    """A run without faults: its scenario, its outcome and its rows."""
+    world = World(find_scenario("quiet"), 2)
     outcome = world.run()
-    rows = list(world.rows)
+    assert outcome.is_held
+    return world.scenario, outcome, world.rows
+
+
+def corrupted(directory, quiet_run):
+    """A run in which a step of a borrower takes another row than the table has."""
+    scenario, outcome, rows = quiet_run
+    rows = list(rows)
     place = next(n for n, row in enumerate(rows) if row[2].endswith("/borrower") and row[5] == "ping_response")
     rows[place] = (*rows[place][:8], 3, *rows[place][9:])
     with TraceWriter(directory, "corrupt") as writer:
-        writer.add(run_row(world.scenario, outcome, 5), rows)
+        writer.add(run_row(scenario, outcome, 5), rows)
 
 
 @pytest.mark.usefixtures("spark_kept")
-def test_the_command_judges_a_corrupt_trace_and_exits_with_1(tmp_path, capsys):
-    corrupted(tmp_path / "trace")
+def test_the_command_judges_a_corrupt_trace_and_exits_with_1(tmp_path, capsys, quiet_run):
+    corrupted(tmp_path / "trace", quiet_run)
     out = tmp_path / "out"
     assert cli.run(["analyze", str(tmp_path / "trace"), "--out", str(out), "--json", "--spark"]) == cli.Exit.VIOLATED
     checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
@@ -148,12 +156,11 @@ def test_the_command_judges_a_corrupt_trace_and_exits_with_1(tmp_path, capsys):
     assert "VIOLATED" in (out / "index.html").read_text(encoding="utf-8")
 
 
-def test_the_command_merges_the_logs_of_a_real_run(tmp_path, capsys):
+def test_the_command_merges_the_logs_of_a_real_run(tmp_path, capsys, quiet_run):
     """A simulated run, written as the logs of its nodes, is judged as the run that it was."""
-    world = World(find_scenario("quiet"), 2)
-    assert world.run().is_held
+    _, _, rows = quiet_run
     logs = {}
-    for row in world.rows:
+    for row in rows:
         node = row[1] or "nemesis"
         if node not in logs:
             logs[node] = TraceLog(
@@ -164,7 +171,7 @@ def test_the_command_merges_the_logs_of_a_real_run(tmp_path, capsys):
         log.close()
     assert cli.run(["analyze", str(tmp_path / "logs"), "--out", str(tmp_path / "out"), "--no-spark"]) == cli.Exit.HELD
     said = capsys.readouterr().out
-    assert f"1 runs, {len(world.rows)} rows" in said
+    assert f"1 runs, {len(rows)} rows" in said
     assert "2,500 looked at" in said
 
 
@@ -183,12 +190,11 @@ def test_missing_java_is_named(monkeypatch):
         pass
 
 
-def spoilt(tmp_path, change):
+def spoilt(tmp_path, change, quiet_run):
     """A quiet run whose trace table was changed."""
-    world = World(find_scenario("quiet"), 3)
-    outcome = world.run()
+    scenario, outcome, rows = quiet_run
     with TraceWriter(tmp_path / "trace", "spoilt") as writer:
-        writer.add(run_row(world.scenario, outcome, 0), world.rows)
+        writer.add(run_row(scenario, outcome, 0), rows)
     path = tmp_path / "trace" / "trace-spoilt.parquet"
     pq.write_table(change(pq.read_table(path)), path)
     return tmp_path / "trace"
@@ -203,22 +209,22 @@ def spoilt(tmp_path, change):
     ],
     ids=["column missing", "column of another type", "out of order, found in a task"],
 )
-def test_the_command_names_what_is_wrong_with_a_trace_on_spark_too(tmp_path, capsys, change, says, how):
-    trace = spoilt(tmp_path, change)
+def test_the_command_names_what_is_wrong_with_a_trace_on_spark_too(tmp_path, capsys, change, says, how, quiet_run):
+    trace = spoilt(tmp_path, change, quiet_run)
     assert cli.run(["analyze", str(trace), "--out", str(tmp_path / "out"), how]) == cli.Exit.USAGE
     said = capsys.readouterr().err
     assert says in said
     assert "Traceback" not in said
 
 
-def test_a_trace_without_a_step_is_inconclusive(tmp_path, capsys):
+def test_a_trace_without_a_step_is_inconclusive(tmp_path, capsys, quiet_run):
     def without_steps(table):
         import pyarrow.compute as pc
 
         kinds = pc.cast(table.column("kind"), "string")
         return table.filter(pc.invert(pc.is_in(kinds, pa.array(["step", "timer"]))))
 
-    trace = spoilt(tmp_path, without_steps)
+    trace = spoilt(tmp_path, without_steps, quiet_run)
     arguments = ["analyze", f"file://{trace}", "--out", f"file:{tmp_path}/out", "--no-spark"]
     assert cli.run(arguments) == cli.Exit.INCONCLUSIVE
     assert "no step in this trace" in capsys.readouterr().err
@@ -237,7 +243,7 @@ def test_an_address_that_is_not_read_is_named(tmp_path, capsys, scheme):
         assert f"is an address of {scheme}, which is not reached; mount it, or copy it" in capsys.readouterr().err
 
 
-def test_a_log_that_is_missing_is_named_and_the_verdict_is_neither(tmp_path, capsys):
+def test_a_log_that_is_missing_is_named_and_the_verdict_is_neither(tmp_path, capsys, quiet_run):
     """Messages that nobody acknowledged in these logs would be an alarm, and a stream that two delivered would not."""
 
     def without_a_consumer(table):
@@ -245,7 +251,7 @@ def test_a_log_that_is_missing_is_named_and_the_verdict_is_neither(tmp_path, cap
 
         return table.filter(pc.not_equal(pc.cast(table.column("node"), "string"), "consumer-2"))
 
-    trace = spoilt(tmp_path, without_a_consumer)
+    trace = spoilt(tmp_path, without_a_consumer, quiet_run)
     assert cli.run(["analyze", str(trace), "--out", str(tmp_path / "out"), "--no-spark"]) == cli.Exit.INCONCLUSIVE
     said = capsys.readouterr()
     assert "there is no log of consumer-2; put it beside the others" in said.err

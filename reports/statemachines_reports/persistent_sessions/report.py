@@ -130,9 +130,10 @@ REPORTS: Final = ReportProtocol(
         stream_end="/m",
         forwarded=("writer_down",),
         grant="",
-        serial=("delete_row", "delete_message", "read_rows", "read_messages", "read_clients", "forget_client"),
+        serial=("delete_page", "read_rows", "read_messages", "read_clients", "forget_client"),
         requests=(
-            (("delete_row", "delete_message", "forget_client"), ("deleted",)),
+            (("delete_page",), ("page_deleted",)),
+            (("forget_client",), ("client_forgotten",)),
             (("commit_state",), ("state_committed",)),
             (("put_rows", "put_marker", "read_row"), ("row_stored", "row_fenced", "row_read")),
             (("read_rows",), ("rows_read",)),

@@ -135,15 +135,17 @@ class SessionBook(msgspec.Struct):
 
 
 class ClientBook(msgspec.Struct):
-    """A client id: the session that it was told last, and of the database; until when (true time) it was connected for
-    sure.  `dropped`: it has said since what may have ended its session; `left_ns`: when it heard that it has left (-1:
-    it has not); `clean`: the connect that is under way; `begun`: how many sessions had been opened by then."""
+    """A client id: the session that it was told last, and of the database; when it last heard its node (true time).
+    `dropped`: it has said since what may have ended its session; `lapsed`: it heard nothing for so long that its
+    session may have expired under it; `left_ns`: when it heard that it has left (-1: it has not); `clean`: the connect
+    that is under way; `begun`: how many sessions had been opened by then."""
 
     told: str = ""
     current: str = ""
     seen_ns: int = -1
     left_ns: int = -1
     dropped: bool = False
+    lapsed: bool = False
     clean: bool = False
     begun: int = 0
     dialled_ns: int = 0

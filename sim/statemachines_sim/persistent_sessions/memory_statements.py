@@ -227,10 +227,10 @@ def collect_rows(tables: Tables, values: Values) -> list[TableRow]:
     return found
 
 
-def delete_row(tag: int, only: Only) -> Callable[[Tables, Values], int]:
-    def delete(tables: Tables, values: Values) -> int:
+def delete_rows(tag: int, only: Only) -> Callable[[Tables, Values], int]:
+    def delete(tables: Tables, values: Values, number: int) -> int:
         table = tables["session_rows"]
-        place = (values["session"], values["writer"], values["epoch"], values["number"])
+        place = (values["session"], values["writer"], values["epoch"], number)
         row = table.rows.get((*place, tag))
         if row is None or row[8] != values["token"] or row[9] != values["n"]:
             return 0
@@ -240,7 +240,10 @@ def delete_row(tag: int, only: Only) -> Callable[[Tables, Values], int]:
             return 0
         return int(table.remove((*place, tag)))
 
-    return delete
+    def delete_all(tables: Tables, values: Values) -> int:
+        return sum([delete(tables, values, number) for number in range(values["number"], values["last"] + 1)])
+
+    return delete_all
 
 
 def is_held(tables: Tables, message: bytes) -> bool:
@@ -317,6 +320,6 @@ CHANGES: Final[Mapping[str, Callable[[Tables, Values], int]]] = {
     WRITE_REVISION: write_revision,
     DELETE_PACKETS: delete_packets,
     DELETE_QUEUED: delete_queued,
-    **{text: delete_row(*key) for key, text in collector.DELETIONS.items()},
+    **{text: delete_rows(*key) for key, text in collector.DELETIONS.items()},
     **{text: delete_message(only) for only, text in collector.DELETE_MESSAGE.items()},
 }

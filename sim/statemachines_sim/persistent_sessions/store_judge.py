@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from statemachines.drivers.persistent_sessions.host_request import Page, PutMessage, ReadPage, StoreRows
 from statemachines.kernel import Answer
 from statemachines.persistent_sessions.collector_request import (
-    Deleted,
-    DeleteMessage,
-    DeleteRow,
+    ClientForgotten,
+    DeletePage,
     ForgetClient,
+    MessageDeletion,
     Only,
+    PageDeleted,
+    RowKey,
     Tag,
 )
 from statemachines.persistent_sessions.life_request import LeaveSession, OpenSession, SessionLeft, SessionOpen
@@ -68,8 +70,7 @@ class StoreJudge:
             SubscribeLive: self._subscribe,
             ReadPage: self._read_page,
             CommitState: self._commit,
-            DeleteRow: self._delete_row,
-            DeleteMessage: self._delete_message,
+            DeletePage: self._delete_page,
         }
 
     def begin(self, world: World) -> None:
@@ -156,7 +157,7 @@ class StoreJudge:
             self._end(asked.session)
 
     def _forget(self, asked: ForgetClient, answer: Any, now_ns: int) -> None:
-        if isinstance(answer, Deleted) and answer.done:
+        if isinstance(answer, ClientForgotten) and answer.done:
             client = self.client(asked.client)
             if client.current:
                 self._end(client.current)
@@ -236,11 +237,19 @@ class StoreJudge:
 
     # -- the collector --------------------------------------------------------------------------------------------
 
-    def _delete_row(self, asked: DeleteRow, answer: Any, now_ns: int) -> None:
-        if not (isinstance(answer, Deleted) and answer.done):
+    def _delete_page(self, asked: DeletePage, answer: Any, now_ns: int) -> None:
+        """A row that is gone already was taken then, too."""
+        if not isinstance(answer, PageDeleted):
             return
-        self._counts["collected"] += 1
-        row = asked.row
+        self._counts["collected"] += answer.rows
+        for one in asked.rows:
+            self._judge_row(one.row)
+        gone = {message for message, _ in answer.messages}
+        for each in asked.messages:
+            if each.message in gone:
+                self._delete_message(each, now_ns)
+
+    def _judge_row(self, row: RowKey) -> None:
         book = self.sessions.get(row.session)
         if book is None or book.ended or row.tag is not Tag.UNDELIVERED:
             return
@@ -248,10 +257,10 @@ class StoreJudge:
         taken = book.is_taken(row.writer, place)
         self._check("KEPT", taken, f"{row.session}: {place} of {row.writer} is deleted, and is not taken")
 
-    def _delete_message(self, asked: DeleteMessage, answer: Any, now_ns: int) -> None:
+    def _delete_message(self, asked: MessageDeletion, now_ns: int) -> None:
         """One that retention removes is lost, unless it is over; any other nobody needs."""
         message = self.messages.get(asked.message)
-        if not (isinstance(answer, Deleted) and answer.done) or message is None:
+        if message is None:
             return
         message.gone = True
         is_young = now_ns - message.at_ns < self._own.retention_ms * MS

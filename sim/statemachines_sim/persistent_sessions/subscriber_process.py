@@ -59,13 +59,13 @@ class SubscriberProcess(ClientProcess):
         self.say(ConnectWanted(self.node, self._clean, own.expiry_ms, self.receive_maximum, *which))
 
     def handle_close(self) -> None:
-        if self.welcome:  # a connection that was none says nothing of when it was there last
-            self.watch.observe_disconnect(self)
         self.welcome = False
         self.open.clear()
         self._asked.clear()
 
     def hear(self, message: Message) -> None:
+        if self.welcome:
+            self.watch.observe_heard(self)
         match message:
             case Welcome(session, present):
                 self._begin(session, present)

@@ -16,7 +16,7 @@ from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded
 from statemachines_sim import protocol
 from statemachines_sim.judge import Judge
-from statemachines_sim.persistent_sessions.books import Key, SessionBook, matches
+from statemachines_sim.persistent_sessions.books import ClientBook, Key, SessionBook, matches
 from statemachines_sim.persistent_sessions.goals import missing
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.persistent_sessions.store_judge import StoreJudge
@@ -100,8 +100,10 @@ class SessionWatch(protocol.Watch):
         book.dropped = book.dropped or clean
 
     def observe_end(self, client: SubscriberProcess, why: str) -> None:
-        """A client is told that its connection is over, and why: nobody else has its client id, in any run."""
-        self.check("SUPERSEDED", why not in ("superseded", "discarded"), f"{client.node} is told that it is {why}")
+        """A client is told that its connection is over, and why: nobody else has its client id, in any run.  The owner
+        of a session that expired while it stood still has been superseded (PS-123)."""
+        is_own = why not in ("superseded", "discarded") or self.store.client(client.node).lapsed
+        self.check("SUPERSEDED", is_own, f"{client.node} is told that it is {why}")
 
     def observe_welcome(self, client: SubscriberProcess, session: str, present: bool) -> None:
         """A client is told which session it has."""
@@ -117,13 +119,14 @@ class SessionWatch(protocol.Watch):
             self._judge_forgotten(client.node, session)
         self._counts["connected"] += 1
         self._counts["resumed"] += present
-        book.told, book.seen_ns, book.left_ns, book.dropped = session, now_ns, -1, False
+        book.told, book.seen_ns, book.left_ns, book.dropped, book.lapsed = session, now_ns, -1, False, False
 
-    def observe_disconnect(self, client: SubscriberProcess) -> None:
-        """A client has no connection any more."""
+    def observe_heard(self, client: SubscriberProcess) -> None:
+        """A client with a session hears its node: the owner lives.  An owner that stood still for an expiry has lost
+        the session: nobody has said meanwhile that it lives."""
         book = self.store.client(client.node)
-        if book.seen_ns >= 0:
-            book.seen_ns = self.world.now
+        book.lapsed = book.lapsed or not self._is_fresh(book)
+        book.seen_ns = self.world.now
 
     def leaving(self, client: SubscriberProcess, discards: bool) -> None:
         """A client says good-bye; `discards`: for good."""
@@ -150,11 +153,16 @@ class SessionWatch(protocol.Watch):
 
     def _judge_expiry(self, client: str, session: str) -> None:
         """A session outlives the last that was heard of its client, and not by more than the expiry."""
-        book, now_ns, expiry_ns = self.store.clients[client], self.world.now, self.own.expiry_ms * MS
-        if book.seen_ns >= 0 and now_ns - book.seen_ns < expiry_ns - SLACK_NS:
+        book, expiry_ns = self.store.clients[client], self.own.expiry_ms * MS
+        if book.seen_ns >= 0 and not book.lapsed and self._is_fresh(book):
             self._judge_forgotten(client, session)
         if book.left_ns >= 0 and book.dialled_ns - book.left_ns > expiry_ns + SLACK_NS and not self._leaps:
             self.check("EXPIRED", session != book.told, f"{client} is given {session}, which had expired")
+
+    def _is_fresh(self, book: ClientBook) -> bool:
+        """The session cannot have expired since its client last heard from the owner."""
+        expiry_ms = self.own.expiry_ms
+        return expiry_ms < 0 or self.world.now - book.seen_ns < expiry_ms * MS - SLACK_NS
 
     # -- messages -------------------------------------------------------------------------------------------------
 

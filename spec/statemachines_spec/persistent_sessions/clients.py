@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Event, Request, name_of
 from statemachines.persistent_sessions.collector_request import (
+    ClientForgotten,
     ClientsRead,
     CollectFailed,
-    Deleted,
     ForgetClient,
     MessagesRead,
     ReadClients,
@@ -359,11 +359,11 @@ class Clients(Observer):
 
     def _forgotten(self, local: ClientsLocal) -> tuple[ClientsLocal, tuple[Answer, ...]]:
         if not local.known or (self.asks_again and not self._is_over(local)):
-            return local, (Deleted(False),)
+            return local, (ClientForgotten(False),)
         if local.now is not None and not self._has_expired(local, local.now):
             local = _broken(local, Wrong.FORGOTTEN)
         token = local.token + self.supersedes
-        return replace(local, token=token, known=False, now=None, lock="", last=("", 0)), (Deleted(True),)
+        return replace(local, token=token, known=False, now=None, lock="", last=("", 0)), (ClientForgotten(True),)
 
     def _is_left(self, local: ClientsLocal) -> bool:
         """Its client has left, or its owner is gone."""

@@ -15,14 +15,15 @@ from msgspec.structs import replace
 from statemachines.kernel import Answer, Event, Request
 from statemachines.persistent_sessions.collector_request import (
     ClientsRead,
-    Deleted,
-    DeleteMessage,
-    DeleteRow,
+    DeletePage,
+    MessageDeletion,
     MessagesRead,
     Only,
+    PageDeleted,
     ReadClients,
     ReadMessages,
     ReadRows,
+    RowDeletion,
     RowKey,
     RowsRead,
     StoredMessage,
@@ -192,7 +193,7 @@ class Collected(Database):
     def _go_on(self, local: Any, party: str, event: Event) -> Reaction:
         """Whoever deletes learns at once that it was done."""
         one = next(owed for owed in local.owed if owed.party == party)
-        if not isinstance(one.request, DeleteRow | DeleteMessage) or not isinstance(event, CarryOut):
+        if not isinstance(one.request, DeletePage) or not isinstance(event, CarryOut):
             return super()._go_on(local, party, event)
         rest = tuple(owed for owed in local.owed if owed is not one)
         local, answers, calls = self.apply(replace(local, owed=rest), one.request)
@@ -211,10 +212,8 @@ class Collected(Database):
             case ReadMessages(last, limit):
                 found = [self._message(local, one) for one in local.messages if one > last]
                 return local, (MessagesRead(tuple(found[:limit])),), ()
-            case DeleteRow(key, only):
-                return (*self._row_deleted(local, key, only), ())
-            case DeleteMessage(message, only):
-                return (*self._message_deleted(local, message, only), ())
+            case DeletePage(rows, messages):
+                return (*self._page_deleted(local, rows, messages), ())
             case LoadSession() if local.abandoned:
                 return local, (SessionAbsent(),), ()
             case ReadPending() | ReadRow() | Fence():
@@ -271,41 +270,53 @@ class Collected(Database):
         is_referenced, is_held = _is_referenced(local, message), message in _held(local)
         return StoredMessage(message, age, is_referenced, is_held, _is_over(local, message))
 
-    def _row_deleted(self, local: Any, key: RowKey, only: Only) -> tuple[Any, tuple[Answer, ...]]:
+    def _page_deleted(
+        self, local: Any, rows: tuple[RowDeletion, ...], messages: tuple[MessageDeletion, ...]
+    ) -> tuple[Any, tuple[Answer, ...]]:
+        count, gone = 0, []
+        for row in rows:
+            local, is_done = self._row_deleted(local, row.row, row.only)
+            count += is_done
+        for one in messages:
+            local, is_done = self._message_deleted(local, one.message, one.only)
+            gone += [(one.message, 0)] if is_done else []
+        return local, (PageDeleted(count, tuple(gone)),)
+
+    def _row_deleted(self, local: Any, key: RowKey, only: Only) -> tuple[Any, bool]:
         if key.tag is Tag.ABANDONED:
             others = bool(self._entries(local))
             if local.abandoned == "gone" or (only is Only.ALONE and others):
-                return local, (Deleted(False),)
+                return local, False
             local = replace(local, abandoned="gone")
-            return _judged(local, "abandoned", others), (Deleted(True),)
+            return _judged(local, "abandoned", others), True
         shelf = next(one for one in local.shelves if one.writer == key.writer)
         place = next(at for at, one in enumerate(shelf.entries) if key == _key(key.writer, one, key.tag))
         entry, at = shelf.entries[place], (key.writer, place)
         if key.tag is Tag.DELIVERED:
             is_paired = _has(local, *at)
             if at in local.unmarked or (only is Only.UNPAIRED and is_paired):
-                return local, (Deleted(False),)
+                return local, False
             local = replace(local, unmarked=tuple(sorted({*local.unmarked, at})))
-            return _judged(local, "mark", is_paired and not local.abandoned), (Deleted(True),)
+            return _judged(local, "mark", is_paired and not local.abandoned), True
         if at in local.gone:
-            return local, (Deleted(False),)
+            return local, False
         is_awaited = (key.writer, key.token, key.n) in local.awaited
         is_needed = not _is_taken(local, key.writer, entry) if entry.queued else is_awaited
         local = replace(local, gone=tuple(sorted({*local.gone, at})))
-        return _judged(local, key.tag.value, is_needed and not local.abandoned), (Deleted(True),)
+        return _judged(local, key.tag.value, is_needed and not local.abandoned), True
 
-    def _message_deleted(self, local: Any, message: str, only: Only) -> tuple[Any, tuple[Answer, ...]]:
+    def _message_deleted(self, local: Any, message: str, only: Only) -> tuple[Any, bool]:
         is_held, is_referenced = message in _held(local), _is_referenced(local, message)
         if message not in local.messages or (is_held and only is not Only.ALWAYS):
-            return local, (Deleted(False),)
+            return local, False
         if (only is Only.UNREFERENCED and is_referenced) or (only is Only.OVER and not _is_over(local, message)):
-            return local, (Deleted(False),)
+            return local, False
         local = replace(
             local,
             messages=tuple(one for one in local.messages if one != message),
             old_messages=tuple(one for one in local.old_messages if one != message),
         )
-        return _judged(local, "message", is_held or _is_wanted(local, message)), (Deleted(True),)
+        return _judged(local, "message", is_held or _is_wanted(local, message)), True
 
     # -- time ---------------------------------------------------------------------------------------------------
 

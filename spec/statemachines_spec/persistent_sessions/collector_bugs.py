@@ -11,7 +11,14 @@ from statemachines.kernel import STAY
 from statemachines.persistent_sessions import collector_actions
 from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import DELETING, FORGETTING
-from statemachines.persistent_sessions.collector_request import Deleted, Only, Tag
+from statemachines.persistent_sessions.collector_request import (
+    ClientForgotten,
+    Only,
+    PageDeleted,
+    RowDeletion,
+    RowsRead,
+    Tag,
+)
 from statemachines_spec.bug import Bug, both, change_rows, replace_call, wrap_call
 from statemachines_spec.persistent_sessions import collected_database
 from statemachines_spec.persistent_sessions.rows import on
@@ -69,6 +76,18 @@ def at_once(tag: Tag, **facts: Any) -> Any:
         return lambda row, graces: (sure if row.key.tag is tag else row_garbage)(row, graces)
 
     return wrap
+
+
+def whole_page(garbage_rows: Any) -> Any:
+    """All rows between the first and the last that go are deleted with them."""
+
+    def changed(record: Any, event: RowsRead) -> tuple[RowDeletion, ...]:
+        found: tuple[RowDeletion, ...] = garbage_rows(record, event)
+        keys = [row.key for row in event.rows]
+        within = keys[keys.index(found[0].row) : keys.index(found[-1].row)] if found else []
+        return tuple(RowDeletion(key, Only.ALWAYS) for key in within) + found[-1:]
+
+    return changed
 
 
 def go_on_behind(record: Any, event: Any, now_ns: int) -> Any:
@@ -137,11 +156,13 @@ BUGS = (
     Bug("messages-from-behind", "the next round does not begin with the first message", "PS-82", "the first message",
         change_rows(C, "end_round", do=end_and_stay)),
     Bug("collector-stands", "a collector that has deleted something waits for nothing", "PS-83", "the next deletion",
-        on(C, Deleted, DELETING, to=STAY, do=stand)),
+        on(C, PageDeleted, DELETING, to=STAY, do=stand)),
+    Bug("page-deleted-whole", "what stands between two rows of a page that go is deleted with them", "PS-83",
+        "the rows of the page", wrap_call(A, "garbage_rows", whole_page)),
     Bug("expired-stays", "a client whose session has expired is never forgotten", "PS-120", "the look at the expiry",
         replace_call(A, "clients_over", lambda record, event: ())),
     Bug("forgetting-stands", "a collector that has forgotten a client waits for nothing", "PS-121", "the next client",
-        on(C, Deleted, FORGETTING, to=STAY, do=stand)),
+        on(C, ClientForgotten, FORGETTING, to=STAY, do=stand)),
     Bug("clients-from-behind", "the next round does not begin with the first client", "PS-82", "the first client",
         change_rows(C, "read_first", do=read_from_behind)),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import CollectorRecord
-from statemachines.persistent_sessions.collector_request import DeleteMessage, DeleteRow, RowKey, Tag
+from statemachines.persistent_sessions.collector_request import DeletePage, RowKey, Tag
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.request import CommitState, Fence, PutMarker, PutRows, ReadPending, ReadRow
 from statemachines_spec.explorer.actor import Crash
@@ -19,7 +19,6 @@ from statemachines_spec.persistent_sessions.database import SESSION
 from statemachines_spec.persistent_sessions.systems import SessionSetting, build, database_arguments
 
 COLLECTOR_NAME = "collector"
-DELETIONS = (DeleteRow, DeleteMessage)
 
 
 class Collecting(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,13 +35,13 @@ class Collecting(msgspec.Struct, frozen=True, kw_only=True):
 SYSTEMS: dict[str, tuple[str, Collecting]] = {
     "collected": (
         "a collector deletes while a writer goes on and a session resumes; the replica is behind by one entry",
-        Collecting(setting=SessionSetting(messages=(2,), lag=1, markers=1, hides=True, slow=(CommitState, *DELETIONS))),
+        Collecting(setting=SessionSetting(messages=(2,), lag=1, markers=1, hides=True, slow=(CommitState, DeletePage))),
     ),
     "collector-stops": (
         "the collector dies after any deletion, and begins anew elsewhere; the owner dies, too",
         Collecting(
             setting=SessionSetting(
-                messages=(1,), lag=0, owner_lives=2, markers=1, hides=True, slow=(CommitState, *DELETIONS)
+                messages=(1,), lag=0, owner_lives=2, markers=1, hides=True, slow=(CommitState, DeletePage)
             ),
             lives=2,
             page=1,
@@ -50,26 +49,26 @@ SYSTEMS: dict[str, tuple[str, Collecting]] = {
     ),
     "collected-late": (
         "what a resume has read comes after it was deleted",
-        Collecting(setting=SessionSetting(messages=(2,), lag=0, markers=1, hides=True, slow=(ReadPending, *DELETIONS))),
+        Collecting(setting=SessionSetting(messages=(2,), lag=0, markers=1, hides=True, slow=(ReadPending, DeletePage))),
     ),
     "collected-unclear": (
         "a row whose fate is not known is taken and deleted before its writer looks for it",
         Collecting(
             setting=SessionSetting(
-                messages=(2,), lag=0, unclear=1, markers=1, hides=True, slow=(PutRows, PutMarker, ReadRow, *DELETIONS)
+                messages=(2,), lag=0, unclear=1, markers=1, hides=True, slow=(PutRows, PutMarker, ReadRow, DeletePage)
             )
         ),
     ),
     "collected-fenced": (
         "a writer is fenced while its rows are deleted",
         Collecting(
-            setting=SessionSetting(messages=(1,), lag=0, silences=1, markers=2, hides=True, slow=(Fence, *DELETIONS))
+            setting=SessionSetting(messages=(1,), lag=0, silences=1, markers=2, hides=True, slow=(Fence, DeletePage))
         ),
     ),
     "abandoned": (
         "a session is abandoned while its writer stores; what it has stored late vanishes, too",
         Collecting(
-            setting=SessionSetting(messages=(1,), lag=1, markers=1, hides=True, slow=(PutRows, *DELETIONS)),
+            setting=SessionSetting(messages=(1,), lag=1, markers=1, hides=True, slow=(PutRows, DeletePage)),
             abandons=True,
         ),
     ),
@@ -84,7 +83,7 @@ SYSTEMS: dict[str, tuple[str, Collecting]] = {
                 later=True,
                 markers=1,
                 hides=True,
-                slow=(CommitState, *DELETIONS),
+                slow=(CommitState, DeletePage),
             )
         ),
     ),
@@ -92,7 +91,7 @@ SYSTEMS: dict[str, tuple[str, Collecting]] = {
         "a message expires, and is deleted, before its client leaves or while it is away; what was read comes late",
         Collecting(
             setting=SessionSetting(
-                messages=(1,), untils=(1,), lag=0, leaves=1, markers=1, hides=True, slow=(ReadPending, *DELETIONS)
+                messages=(1,), untils=(1,), lag=0, leaves=1, markers=1, hides=True, slow=(ReadPending, DeletePage)
             )
         ),
     ),

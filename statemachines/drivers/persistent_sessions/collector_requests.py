@@ -1,13 +1,15 @@
 """Collector requests: everything in `persistent_sessions.collector_request`, carried out in a transaction.
 
 Ages count from the commit of a row, or message, by the time of the store.  What a deletion depends on is a part of the
-statement that deletes.
+statement that deletes.  Rows of a page that follow each other are one statement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.abandon import abandon
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally, WaitingRow
@@ -16,16 +18,18 @@ from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
 from statemachines.drivers.persistent_sessions.tables import ABANDONED, DELIVERED, MARKER, UNDELIVERED
 from statemachines.kernel import Answer, Request
 from statemachines.persistent_sessions.collector_request import (
+    ClientForgotten,
     ClientsRead,
-    Deleted,
-    DeleteMessage,
-    DeleteRow,
+    DeletePage,
     ForgetClient,
+    MessageDeletion,
     MessagesRead,
     Only,
+    PageDeleted,
     ReadClients,
     ReadMessages,
     ReadRows,
+    RowDeletion,
     RowKey,
     RowsRead,
     StoredClient,
@@ -79,13 +83,14 @@ ROWS: Final = (
     " ORDER BY found.session, found.writer, found.epoch, found.number, found.tag LIMIT :limit"
 )
 # The tag is no value of the statement: with one SQLite plans it anew each time, as an index may be for that tag.
-DELETE_ROW: Final = (
-    "DELETE FROM @session_rows WHERE session = :session AND writer = :writer AND epoch = :epoch AND number = :number"
-    " AND tag = {tag} AND token = :token AND n = :n"
+DELETE_ROWS: Final = (
+    "DELETE FROM @session_rows AS found WHERE found.session = :session AND found.writer = :writer"
+    " AND found.epoch = :epoch AND found.number BETWEEN :number AND :last AND found.tag = {tag}"
+    " AND found.token = :token AND found.n = :n"
 )
 _UNDELIVERED_TWIN: Final = has_row(
-    "SELECT 1 FROM @session_rows AS twin WHERE twin.session = :session AND twin.writer = :writer"
-    f" AND twin.epoch = :epoch AND twin.number = :number AND twin.tag = {UNDELIVERED}"
+    "SELECT 1 FROM @session_rows AS twin WHERE twin.session = found.session AND twin.writer = found.writer"
+    f" AND twin.epoch = found.epoch AND twin.number = found.number AND twin.tag = {UNDELIVERED}"
 )
 _REST: Final = has_row("SELECT 1 FROM @session_rows AS rest WHERE rest.session = :session AND rest.writer > :writer")
 ROW_ONLY: Final = {
@@ -94,9 +99,11 @@ ROW_ONLY: Final = {
     Only.ALONE: f" AND NOT {_REST}",
 }
 DELETIONS: Final = {
-    (tag, only): DELETE_ROW.format(tag=tag) + condition for tag in TAGS.values() for only, condition in ROW_ONLY.items()
+    (tag, only): DELETE_ROWS.format(tag=tag) + condition
+    for tag in TAGS.values()
+    for only, condition in ROW_ONLY.items()
 }
-"""By the tag of the row, and on what it depends."""
+"""By the tag of the rows, and on what they depend."""
 _REFERRED: Final = has_row(
     f"SELECT 1 FROM @session_rows AS found WHERE found.message = id AND found.tag = {UNDELIVERED}"
 )
@@ -123,6 +130,8 @@ DELETE_MESSAGE: Final = {
     only: f"DELETE FROM @messages WHERE id = :id{condition}" for only, condition in MESSAGE_ONLY.items()
 }
 """On what it depends."""
+LOSES_NOTHING: Final = (Only.UNREFERENCED, Only.OVER)
+"""Where a deletion depends on that, no row is still to be taken that refers to the message."""
 LOST: Final = (
     f"SELECT count(*) FROM @session_rows AS found WHERE found.message = :id AND found.tag = {UNDELIVERED}"
     f" AND NOT {_IS_ABANDONED} AND NOT {_IS_TAKEN} AND NOT (found.until_ns > 0 AND found.until_ns <= :now_ns)"
@@ -150,10 +159,10 @@ def forget_client(sql: Sql, asked: ForgetClient) -> Answer:
     client = asked.client.encode()
     found = one(sql, f"{CLIENTS} WHERE clients.client = :client", client=client)
     if found is None or not _is_over(sql, found, asked.dead_ms):
-        return Deleted(False)
+        return ClientForgotten(False)
     if found[3] is not None:
         abandon(sql, found[3])
-    return Deleted(bool(sql.count("DELETE FROM @clients WHERE client = :client", client=client)))
+    return ClientForgotten(bool(sql.count("DELETE FROM @clients WHERE client = :client", client=client)))
 
 
 def read_rows(sql: Sql, asked: ReadRows, tally: BacklogTally | None = None) -> Answer:
@@ -188,11 +197,47 @@ def _stored_row(row: tuple[Any, ...], aged_ns: int) -> StoredRow:
     return StoredRow(key, (aged_ns - time_ns) // MS, *map(bool, facts))
 
 
-def delete_row(sql: Sql, asked: DeleteRow) -> Answer:
+def delete_page(sql: Sql, asked: DeletePage) -> Answer:
     """A marker that another has replaced since is another row."""
-    values = {**_place(asked.row), "token": asked.row.token, "n": asked.row.n}
-    statement = DELETIONS[values.pop("tag"), asked.only]
-    return Deleted(bool(sql.count(statement, **values)))
+    rows = sum(sql.counts([_row_change(run) for run in _list_runs(asked.rows)])) if asked.rows else 0
+    return PageDeleted(rows, _delete_messages(sql, asked.messages) if asked.messages else ())
+
+
+def _list_runs(rows: Sequence[RowDeletion]) -> Iterator[Sequence[RowDeletion]]:
+    """Rows that follow each other; undelivered ones first, and what says that a session is abandoned last of all."""
+    rows = sorted(rows, key=lambda one: TAGS[one.row.tag])
+    begin = 0
+    for place in range(1, len(rows) + 1):
+        if place == len(rows) or not _follows(rows[place - 1], rows[place]):
+            yield rows[begin:place]
+            begin = place
+
+
+def _follows(one: RowDeletion, other: RowDeletion) -> bool:
+    return replace(one, row=replace(one.row, number=one.row.number + 1)) == other
+
+
+def _row_change(run: Sequence[RowDeletion]) -> tuple[str, dict[str, Any]]:
+    first, only = run[0].row, run[0].only
+    values = {**_place(first), "last": run[-1].row.number, "token": first.token, "n": first.n}
+    return DELETIONS[values.pop("tag"), only], values
+
+
+def _delete_messages(sql: Sql, asked: Sequence[MessageDeletion]) -> tuple[tuple[str, int], ...]:
+    """Those that were deleted, and of each what sessions that are there have not taken, and is not over."""
+    lost = {one.message: _count_lost(sql, one.message) for one in asked if one.only not in LOSES_NOTHING}
+    counts = sql.counts([_message_change(one, sql.aged_ns) for one in asked])
+    return tuple((one.message, lost.get(one.message, 0)) for one, count in zip(asked, counts, strict=True) if count)
+
+
+def _count_lost(sql: Sql, message: str) -> int:
+    (found,) = sql.all(LOST, id=message.encode(), none=b"", now_ns=sql.aged_ns)
+    return int(found[0])
+
+
+def _message_change(one: MessageDeletion, now_ns: int) -> tuple[str, dict[str, Any]]:
+    now = {"now_ns": now_ns} if one.only is Only.OVER else {}
+    return DELETE_MESSAGE[one.only], {"id": one.message.encode(), **now}
 
 
 def read_messages(sql: Sql, asked: ReadMessages) -> Answer:
@@ -205,21 +250,10 @@ def read_messages(sql: Sql, asked: ReadMessages) -> Answer:
     )
 
 
-def delete_message(sql: Sql, asked: DeleteMessage) -> Answer:
-    """`lost`: what sessions that are there have not taken, and is not over."""
-    message = asked.message.encode()
-    lost = one(sql, LOST, id=message, none=b"", now_ns=sql.aged_ns)
-    assert lost is not None
-    now = {"now_ns": sql.aged_ns} if asked.only is Only.OVER else {}
-    done = sql.count(DELETE_MESSAGE[asked.only], id=message, **now)
-    return Deleted(bool(done), int(lost[0]) if done else 0)
-
-
 ANSWERS: Final[Mapping[type[Request], Callable[[Sql, Any], Answer | None]]] = {
     ReadClients: read_clients,
     ForgetClient: forget_client,
     ReadRows: read_rows,
-    DeleteRow: delete_row,
+    DeletePage: delete_page,
     ReadMessages: read_messages,
-    DeleteMessage: delete_message,
 }

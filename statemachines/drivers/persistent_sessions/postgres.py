@@ -22,7 +22,7 @@ from sqlalchemy import Connection, TextClause, text
 
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.batch_function import list_values
-from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql, TurnNeeded, cut_pieces
+from statemachines.drivers.persistent_sessions.sql import Change, ManyRows, Sql, TurnNeeded, cut_pieces
 from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
 from statemachines.drivers.persistent_sessions.tables import (
     ARGUMENTS,
@@ -174,9 +174,12 @@ class PostgresSql:
         self._driver.execute(_for_driver(statement), values)
 
     def count(self, statement: str, **values: Any) -> int:
-        found = self._driver.execute(_for_driver(statement), values)
-        self.all("SELECT 1")  # so that it has come
-        return found.rowcount
+        return self.counts([(statement, values)])[0]
+
+    def counts(self, changes: Sequence[Change]) -> list[int]:
+        found = [self._driver.execute(_for_driver(statement), values) for statement, values in changes]
+        self.all("SELECT 1")  # so that they have come
+        return [one.rowcount for one in found]
 
     def streams(self) -> GuestStreams:
         """The streams of groups in this database; they are there."""

@@ -24,7 +24,7 @@ from statemachines.drivers.persistent_sessions.store import Asked, SessionStore,
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import Answer
-from statemachines.persistent_sessions.collector_request import DeleteMessage, DeleteRow
+from statemachines.persistent_sessions.collector_request import DeletePage
 from statemachines.persistent_sessions.request import MarkDelivered, PutRows
 
 logger = logging.getLogger("gapless")
@@ -100,7 +100,7 @@ class RequestQueue:
             for answer in answers_of(found):
                 feed(party, answer)
 
-        if self._alarm is not None and isinstance(request, DeleteRow | DeleteMessage):
+        if self._alarm is not None and isinstance(request, DeletePage):
             self._give_late(request, take)
         else:
             self.give(request, take)

@@ -154,6 +154,8 @@ class SessionServer:
         """Owner that opens a session -> the will of its client."""
         self._owners: dict[str, str] = {}
         """Owner -> life of its client."""
+        self._newest: dict[str, str] = {}
+        """Client -> the owner that was accepted last, while it is connected here."""
         self._given_up: dict[str, Say] = {}
         """Clients that were given up, and whose connections are still there."""
         self._closing: list[Say] | None = None
@@ -234,6 +236,7 @@ class SessionServer:
         owner = visitor.owner
         if owner:
             self._owners.pop(owner, None)
+            self._drop_newest(visitor)
             self._end_carrying(owner)
             self._runtime.act(lambda now_ns: self._host.lose(owner, now_ns))
 
@@ -363,12 +366,26 @@ class SessionServer:
     def _welcome(self, life: str, owner: str, session: str, present: bool) -> None:
         if self._owners.get(owner) != life:
             return  # it has gone meanwhile
+        client = self.visitors[life].rights.client
+        older, self._newest[client] = self._newest.get(client), owner
+        if older is not None and not present:
+            self._end_older(older)
         self._tell(life, Welcome(session, present))
         visitor = self.visitors.get(life)
         if visitor is not None and visitor.courier is not None:
             visitor.courier.welcome()
             self._begin_carrying(owner)
             self._tell_denied(owner, visitor.rights.denied)
+
+    def _end_older(self, owner: str) -> None:
+        """Its client has a fresh session over another connection here, and this one is gone from the store (MQ-182)."""
+        self._end(owner, "discarded")
+        self._runtime.act(lambda now_ns: self._host.supersede(owner, now_ns))
+
+    def _drop_newest(self, visitor: ClientConnection) -> None:
+        client = visitor.rights.client
+        if self._newest.get(client) == visitor.owner:
+            del self._newest[client]
 
     def _tell_denied(self, owner: str, filters: Iterable[str]) -> None:
         for one in sorted(filters):
@@ -449,6 +466,7 @@ class SessionServer:
         if visitor is None or visitor.courier is None:
             return
         visitor.courier.close()
+        self._drop_newest(visitor)
         visitor.owner, visitor.courier = "", None
         self._tell(life, Farewell(why))
 

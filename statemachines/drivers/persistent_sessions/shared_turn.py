@@ -24,7 +24,7 @@ from statemachines.drivers.persistent_sessions.row_ranges import EPOCHS
 from statemachines.drivers.persistent_sessions.sql import Sql, expect_all_of
 from statemachines.drivers.persistent_sessions.stored_batch import list_payloads
 from statemachines.kernel import Request
-from statemachines.persistent_sessions.collector_request import DeleteMessage, DeleteRow
+from statemachines.persistent_sessions.collector_request import DeletePage
 from statemachines.persistent_sessions.request import CommitState, MarkDelivered, PutRows
 
 ALWAYS: Final = (PutRows, MarkDelivered, CommitState, ReadStoreTime, ReadMessages)
@@ -116,6 +116,5 @@ _ROWS: Final[dict[type[Any], Callable[[Any], int]]] = {
     MarkDelivered: lambda asked: asked.until - asked.number + 1,
     CommitState: lambda asked: sum(map(len, (asked.change.ended, asked.change.packets, asked.change.queued))),
     ReadStoreTime: lambda asked: 0,
-    DeleteRow: lambda asked: 1,
-    DeleteMessage: lambda asked: 1,
+    DeletePage: lambda asked: len(asked.rows) + len(asked.messages),
 }

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Change = tuple[str, dict[str, Any]]
+"""A statement that changes rows, and its values."""
+
 PIECE: Final = 200
 """So many keys go into one statement."""
 
@@ -57,6 +60,10 @@ class Sql(Protocol):
 
     def count(self, statement: str, **values: Any) -> int:
         """Have it carried out: how many rows it changed."""
+        ...
+
+    def counts(self, changes: Sequence[Change]) -> list[int]:
+        """Have them carried out, one behind the other: how many rows each changed."""
         ...
 
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:

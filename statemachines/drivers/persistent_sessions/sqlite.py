@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.persistent_sessions.sql import ManyRows, Sql, cut_pieces
+from statemachines.drivers.persistent_sessions.sql import Change, ManyRows, Sql, cut_pieces
 from statemachines.drivers.persistent_sessions.tables import SQLITE, name_columns
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
@@ -112,6 +112,9 @@ class SqliteSql:
 
     def count(self, statement: str, **values: Any) -> int:
         return self._connection.execute(_plain(statement), values).rowcount
+
+    def counts(self, changes: Sequence[Change]) -> list[int]:
+        return [self.count(statement, **values) for statement, values in changes]
 
     def streams(self) -> GuestStreams:
         """The streams of groups in this file; they are there."""

@@ -8,7 +8,9 @@ It keeps its port and its files over a kill, and everything of it has ended when
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -30,6 +32,9 @@ NATS: Final = (
     'server_name: one\nlisten: "127.0.0.1:-1"\njetstream {{ store_dir: "{folder}" }}\n'
     'mqtt {{ listen: "127.0.0.1:{port}" }}\n'
 )
+RABBITMQ: Final = "mqtt.listeners.tcp.1 = 127.0.0.1:{port}\nmqtt.allow_anonymous = true\nlog.console.level = error\n"
+RABBITMQ_START: Final = "epmd -address 127.0.0.1 & exec {program}"
+"""Erlang's name server ends with the broker."""
 
 
 class BrokerKind(NamedTuple):
@@ -63,6 +68,27 @@ def _configured(text: str, *options: str) -> Callable[[str, Path, int], list[str
     return write_command
 
 
+def _rabbit(program: str, folder: Path, port: int) -> list[str]:
+    """Debian's wrapper changes the user, so the program beside it is started."""
+    (folder / "plugins").write_text("[rabbitmq_mqtt].\n")
+    (folder / "rabbitmq.conf").write_text(RABBITMQ.format(port=port))
+    values = {
+        "HOME": folder,
+        "ERL_EPMD_PORT": free_port(),
+        "RABBITMQ_NODENAME": "gapless@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": free_port(),
+        "RABBITMQ_DIST_PORT": free_port(),
+        "RABBITMQ_MNESIA_BASE": folder / "data",
+        "RABBITMQ_LOG_BASE": folder / "log",
+        "RABBITMQ_ENABLED_PLUGINS_FILE": folder / "plugins",
+        "RABBITMQ_CONFIG_FILE": folder / "rabbitmq.conf",
+        "RABBITMQ_CONF_ENV_FILE": folder / "none",
+    }
+    start = RABBITMQ_START.format(program=Path(program).resolve().with_name("rabbitmq-server"))
+    return ["env", *(f"{name}={value}" for name, value in values.items()), "sh", "-c", start]
+
+
 KINDS: Final = {
     "ours-power": BrokerKind("gapless, --durability power", "before PUBACK", "", _ours("power")),
     "ours-process": BrokerKind("gapless, --durability process", "at a checkpoint", "", _ours("process")),
@@ -79,6 +105,12 @@ KINDS: Final = {
         _configured(MOSQUITTO + "persistence true\nautosave_on_changes true\nautosave_interval 1\n"),
     ),
     "nats": BrokerKind("nats-server, JetStream's MQTT listener", "every 2 minutes", "nats-server", _configured(NATS)),
+    "rabbitmq": BrokerKind(
+        "rabbitmq-server, MQTT plugin, a durable queue",
+        "before PUBACK, for what came together",
+        "rabbitmq-server",
+        _rabbit,
+    ),
 }
 
 
@@ -112,7 +144,9 @@ class MqttBroker:
     def start(self) -> None:
         """Begin it, or begin it again; it takes connections when this returns."""
         with self._log.open("ab") as log:
-            self._child = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._child = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
+            )
         end = time.monotonic() + START_S
         while True:
             try:
@@ -125,9 +159,9 @@ class MqttBroker:
                 time.sleep(0.02)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """SIGKILL, to its helpers too."""
         if self._child is not None:
-            self._child.kill()
+            os.killpg(self._child.pid, signal.SIGKILL)
             self._child.wait()
             self._child = None
 

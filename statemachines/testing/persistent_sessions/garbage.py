@@ -9,17 +9,19 @@ from msgspec.structs import replace
 
 from statemachines.kernel import Answer, Map, Request, in_order
 from statemachines.persistent_sessions.collector_request import (
+    ClientForgotten,
     ClientsRead,
     CollectFailed,
-    Deleted,
-    DeleteMessage,
-    DeleteRow,
+    DeletePage,
     ForgetClient,
+    MessageDeletion,
     MessagesRead,
     Only,
+    PageDeleted,
     ReadClients,
     ReadMessages,
     ReadRows,
+    RowDeletion,
     RowKey,
     RowsRead,
     StoredClient,
@@ -125,15 +127,15 @@ class Garbage:
                     for one, age in found[:limit]
                 )
                 return state, (MessagesRead(messages),)
-            case DeleteRow(key, only):
-                is_kept = (only is Only.UNPAIRED and state.is_paired(key)) or (
-                    only is Only.ALONE and not state.is_alone(key)
-                )
-                if is_kept or not state.has(key):
-                    return state, (Deleted(False),)
-                return replace(state, rows=tuple(row for row in state.rows if row.key != key)), (Deleted(True),)
-        assert isinstance(request, DeleteMessage)
-        return _without(state, request)
+        assert isinstance(request, DeletePage)
+        before = len(state.rows)
+        for one in request.rows:
+            state = _without_row(state, one)
+        deleted, gone = before - len(state.rows), []
+        for each in request.messages:
+            state, lost = _without_message(state, each)
+            gone += [] if lost is None else [(each.message, lost)]
+        return state, (PageDeleted(deleted, tuple(gone)),)
 
 
 def _seen(state: Tables, row: Row) -> StoredRow:
@@ -151,22 +153,29 @@ def _seen(state: Tables, row: Row) -> StoredRow:
 def _forgotten(state: Tables, client: str) -> tuple[Tables, tuple[Answer, ...]]:
     session = state.clients.get(client)
     if session is None or client not in state.over:
-        return state, (Deleted(False),)
+        return state, (ClientForgotten(False),)
     gone = (Row(RowKey(session, tag=Tag.ABANDONED)),) if session else ()
     taken = {at: last for at, last in in_order(state.taken) if at[0] != session}
     clients = state.clients.delete(client)
-    return replace(state, clients=clients, taken=Map(taken), rows=(*state.rows, *gone)), (Deleted(True),)
+    return replace(state, clients=clients, taken=Map(taken), rows=(*state.rows, *gone)), (ClientForgotten(True),)
 
 
-def _without(state: Tables, request: DeleteMessage) -> tuple[Tables, tuple[Answer, ...]]:
+def _without_row(state: Tables, asked: RowDeletion) -> Tables:
+    key, only = asked.row, asked.only
+    is_kept = (only is Only.UNPAIRED and state.is_paired(key)) or (only is Only.ALONE and not state.is_alone(key))
+    return state if is_kept else replace(state, rows=tuple(row for row in state.rows if row.key != key))
+
+
+def _without_message(state: Tables, request: MessageDeletion) -> tuple[Tables, int | None]:
+    """And how many rows were still to be taken; None: it is not deleted."""
     message, only = request.message, request.only
     is_kept = message in state.held or (only is Only.UNREFERENCED and state.is_referenced(message))
     if is_kept or (only is Only.OVER and not state.is_over(message)) or message not in state.messages:
-        return state, (Deleted(False),)
+        return state, None
     wanted = [row for row in state.rows if row.message == message and row.key.tag is Tag.UNDELIVERED]
     wanted = [] if message in state.expired else wanted
     lost = sum(not (state.is_taken(one.key) or state.is_abandoned(one.key.session)) for one in wanted)
-    return replace(state, messages=state.messages.delete(message)), (Deleted(True, lost),)
+    return replace(state, messages=state.messages.delete(message)), lost
 
 
 OLD_MS = 10_000_000

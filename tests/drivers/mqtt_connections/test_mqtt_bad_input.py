@@ -41,6 +41,7 @@ from statemachines.mqtt_codec import (
     encode,
 )
 from statemachines.mqtt_codec.packet import WillMessage
+from statemachines.mqtt_connections.connection_record import CONNECTED
 from statemachines.mqtt_connections.takeover_limit import CLIENTS_MAX, PERIOD_NS, TAKEOVERS_MAX, TakeoverLimit
 
 
@@ -360,6 +361,28 @@ def test_MQ_124_clients_of_one_id_that_take_each_other_over_without_end_are_refu
                 older = client
             other = await stack.enter_async_context(MqttSocket(node.address))
             assert (await other.connect("d")).reason_code == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("expiry", [0, 9])
+def test_MQ_182_a_connection_that_a_fresh_session_replaces_ends_before_CONNACK_and_counts(store, monkeypatch, expiry):
+    monkeypatch.setattr(mqtt_session, "REFUSED_S", 0.1)
+
+    async def main():
+        async with mqtt_node(store) as node, contextlib.AsyncExitStack() as stack:
+            clients, codes = [], []
+            for _ in range(TAKEOVERS_MAX + 3):
+                clients.append(await stack.enter_async_context(MqttSocket(node.address)))
+                kept = PacketProperties(session_expiry=expiry)
+                codes.append((await clients[-1].connect("c", properties=kept)).reason_code)
+                statuses = [stream.record.status for stream, _ in node._clients.values()]
+                assert statuses.count(CONNECTED) == 1
+            assert codes == [0] * (TAKEOVERS_MAX + 1) + [0x97] * 2
+            for one in clients[:TAKEOVERS_MAX]:
+                assert await one.read() == DisconnectPacket(0x8E)
+            *_, live, _, _ = clients
+            assert await live.ask(SubscribePacket(1, (TopicSubscription("t", 1),))) == SubackPacket(1, (1,))
 
     run(main())
 

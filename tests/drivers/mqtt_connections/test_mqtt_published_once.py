@@ -60,7 +60,11 @@ def test_MQ_120_PS_476_another_node_knows_the_id_until_the_release_is_durable(st
 
 def test_PS_475_PS_477_what_a_node_began_is_finished_before_the_publisher_is_accepted_or_by_any_node(store):
     async def main():
-        async with mqtt_node(store) as node, MqttSocket(node.address) as reader, MqttSocket(node.address) as client:
+        async with (
+            mqtt_node(store, node_options={"lease_ms": 1_000}) as node,
+            MqttSocket(node.address) as reader,
+            MqttSocket(node.address) as client,
+        ):
             await reader.connect("reader")
             await subscribe(reader)
             await client.connect(**KEPT)

@@ -16,9 +16,9 @@ from statemachines.drivers.persistent_sessions.tables import NAMES
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.collector_request import (
     ClientsRead,
-    DeleteMessage,
-    DeleteRow,
+    DeletePage,
     MessagesRead,
+    PageDeleted,
     ReadMessages,
     ReadRows,
     RowsRead,
@@ -278,14 +278,16 @@ class Real:
             packets = tuple(self.renamed_packet(one, self.real) for one in change.packets)
             queued = tuple(self.renamed(one, self.real) for one in change.queued)
             return replace(request, change=replace(change, packets=packets, queued=queued))
-        if isinstance(request, DeleteMessage):
-            return replace(request, message=self.real(request.message))
+        if isinstance(request, DeletePage):
+            messages = tuple(replace(one, message=self.real(one.message)) for one in request.messages)
+            return replace(request, messages=messages)
         return replace(request, after=self.real(request.after)) if isinstance(request, ReadMessages) else request
 
     def with_keys(self, request):
         """Keys of rows are those of this session."""
-        if isinstance(request, DeleteRow):
-            return replace(request, row=self.key(request.row, self.session, self.first))
+        if isinstance(request, DeletePage):
+            rows = tuple(replace(one, row=self.key(one.row, self.session, self.first)) for one in request.rows)
+            return replace(request, rows=rows)
         if isinstance(request, ReadRows) and request.after is not None:
             return replace(request, after=self.key(request.after, self.session, self.first))
         return request
@@ -303,6 +305,8 @@ class Real:
             return replace(answer, state=self.renamed_state(answer.state, plain))
         if isinstance(answer, ClientsRead):
             return ClientsRead(())  # of the explorer's one session nobody says whose it is
+        if isinstance(answer, PageDeleted):
+            return replace(answer, messages=tuple((plain(message), lost) for message, lost in answer.messages))
         if isinstance(answer, MessagesRead):
             return MessagesRead(tuple(replace(one, message=plain(one.message)) for one in answer.messages))
         if isinstance(answer, RowsRead):

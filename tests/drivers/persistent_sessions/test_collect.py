@@ -17,7 +17,7 @@ from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.drivers.sql.failure import StoreDamaged, StoreUnavailable
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
-from statemachines.persistent_sessions.collector_request import DeleteRow, ReadClients, ReadMessages, ReadRows
+from statemachines.persistent_sessions.collector_request import DeletePage, ReadClients, ReadMessages, ReadRows
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.life_request import LeaveSession, UnlockClient
 from statemachines.persistent_sessions.message import Queued
@@ -131,7 +131,7 @@ class Failing:
         return await self.store.ask(request)
 
 
-@pytest.mark.parametrize("kind", [ReadClients, DeleteRow, ReadMessages])
+@pytest.mark.parametrize("kind", [ReadClients, DeletePage, ReadMessages])
 def test_a_store_that_is_unavailable_ends_a_round_and_the_next_goes_on(sqlite_url, kind, caplog):
     async def play(store, clock):
         await stored(store)
@@ -201,9 +201,26 @@ def test_a_collector_and_writers_at_once_lose_nothing(url):
 # -- as a process ---------------------------------------------------------------------------------------------------
 
 
-def collector(url, *more):
-    command = [sys.executable, "-m", "statemachines", "node", "session-collector", "--store", url, *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+ROW_BY_ROW = """
+import asyncio, sys
+from statemachines.drivers.persistent_sessions.collect import run_collector
+from statemachines.drivers.persistent_sessions.store import open_session_store
+from statemachines.persistent_sessions.graces import Graces
+
+async def main():
+    await run_collector(open_session_store(sys.argv[1]), Graces(page=1))
+
+asyncio.run(main())
+"""
+"""A collector whose pages have one row, so that it can be killed between two."""
+
+
+def process(*words):
+    return subprocess.Popen((sys.executable, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def collector(url):
+    return process("-m", "statemachines", "node", "session-collector", "--store", url)
 
 
 async def taken(store, count):
@@ -225,7 +242,7 @@ def test_a_collector_that_is_killed_leaves_the_rest_to_the_next(sqlite_url):
     async def play(store, clock):
         clock.now = time.time_ns()  # that of the other process
         await taken(store, 60)
-        with collector(sqlite_url) as first:
+        with process("-c", ROW_BY_ROW, sqlite_url) as first:
             while len(await left(store)) > 50:
                 assert first.poll() is None, first.stderr.read()
                 await asyncio.sleep(0.001)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from session_databases import MESSAGES, MS, NUMBERS, WRITERS, Clock, Model, Real, connect, wipe
 from session_moves import MOVES, Player, S, queued
 
@@ -19,14 +20,16 @@ from statemachines.persistent_sessions import collector_request as requests
 from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import Collect, CollectorRecord, RoundEnded
 from statemachines.persistent_sessions.collector_request import (
-    Deleted,
-    DeleteMessage,
-    DeleteRow,
+    ClientForgotten,
+    DeletePage,
     ForgetClient,
+    MessageDeletion,
     Only,
+    PageDeleted,
     ReadClients,
     ReadMessages,
     ReadRows,
+    RowDeletion,
     RowKey,
     Tag,
 )
@@ -49,8 +52,16 @@ from statemachines_spec.persistent_sessions.collected_database import Abandon, C
 NOW = 3 * 10**18
 """Later than any clock has said."""
 LATER = NOW + 10**15
-DELETIONS = (DeleteRow, DeleteMessage, ForgetClient)
+DELETIONS = (DeletePage, ForgetClient)
 DEAD_MS = Graces().dead_ms
+
+
+def delete_row(key, only=Only.ALWAYS):
+    return DeletePage((RowDeletion(key, only),))
+
+
+def delete_message(message, only):
+    return DeletePage(messages=(MessageDeletion(message, only),))
 
 
 class Copy:
@@ -137,7 +148,7 @@ async def collect(asks, page, *, stop=-1, graces=None, begin=None):
         answers = [await ask(request) for ask in asks]
         assert all(one == answers[0] for one in answers), request
         if isinstance(request, DELETIONS):
-            deleted.append((request, answers[0][0].done))
+            deleted.append(answers[0][0])
         effects = node.feed(answers[0][0], 0)
 
 
@@ -200,15 +211,52 @@ def test_whatever_is_stored_is_read_and_deleted_as_the_model_does(shared_url, ta
             for stop in (*stops, -1, -1):
                 await collect((real.ask, model.ask), page, stop=stop)
             for each in model.tables.rows[:4]:
-                request = DeleteRow(each.key, DEPENDS.get(each.key.tag, Only.ALWAYS))
+                request = delete_row(each.key, DEPENDS.get(each.key.tag, Only.ALWAYS))
                 assert await real.ask(request) == await model.ask(request), request
             for place, message in enumerate(sorted(model.tables.messages)):
-                request = DeleteMessage(message, (Only.UNHELD, Only.UNREFERENCED, Only.OVER)[place % 3])
+                request = delete_message(message, (Only.UNHELD, Only.UNREFERENCED, Only.OVER)[place % 3])
                 assert await real.ask(request) == await model.ask(request), request
         finally:
             await real.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("gap", [2, 3])
+def test_PS_83_of_a_page_goes_what_it_names_and_nothing_between(url, gap):
+    """Rows that follow each other are one statement; what lies between two that go, and is not named, stays."""
+
+    async def run():
+        keys = [RowKey("s1", "w1", 1, number) for number in range(1, 6)]
+        others = [replace(keys[gap], session="s2"), replace(keys[gap], writer="w2"), replace(keys[gap], epoch=2)]
+        marks = [replace(key, tag=Tag.DELIVERED) for key in keys[:2]]
+        real = await Copy(url).open(Tables(tuple(map(Row, (*keys, *marks, *others)))))
+        named = [RowDeletion(key, Only.ALWAYS) for key in keys if key is not keys[gap]]
+        named.insert(0, RowDeletion(marks[0], Only.UNPAIRED))
+        try:
+            found = await real.ask(DeletePage(tuple(named)))
+            left = (await real.ask(ReadRows(None, 99)))[0].rows
+            return found, {row.key for row in left}, {keys[gap], marks[1], *others}
+        finally:
+            await real.close()
+
+    found, left, wanted = asyncio.run(run())
+    assert found == (PageDeleted(5),), "the mark of an undelivered row that goes with it, too"
+    assert left == wanted
+
+
+def test_PS_83_a_mark_whose_row_is_there_stays_though_its_page_goes(url):
+    async def run():
+        keys = [RowKey("s1", "w1", 1, number) for number in (1, 2)]
+        marks = [replace(key, tag=Tag.DELIVERED) for key in keys]
+        real = await Copy(url).open(Tables(tuple(map(Row, (keys[1], *marks)))))
+        try:
+            found = await real.ask(DeletePage(tuple(RowDeletion(one, Only.UNPAIRED) for one in marks)))
+            return found, [row.key for row in (await real.ask(ReadRows(None, 99)))[0].rows] == [keys[1], marks[1]]
+        finally:
+            await real.close()
+
+    assert asyncio.run(run()) == ((PageDeleted(1),), True)
 
 
 def test_a_marker_that_was_replaced_since_it_was_read_stays(url):
@@ -217,13 +265,13 @@ def test_a_marker_that_was_replaced_since_it_was_read_stays(url):
         new = Row(RowKey("s1", "w1", 1, 0, Tag.MARKER, 1, 2))
         real = await Copy(url).open(Tables((new,)))
         try:
-            found = await real.ask(DeleteRow(old.key, Only.ALWAYS))
+            found = await real.ask(delete_row(old.key))
             return found, (await real.ask(ReadRows(None, 9)))[0].rows
         finally:
             await real.close()
 
     found, rows = asyncio.run(run())
-    assert found == (Deleted(False),)
+    assert found == (PageDeleted(),)
     assert [row.key.n for row in rows] == [2]
 
 
@@ -240,13 +288,13 @@ def test_what_refers_to_a_message_is_asked_again_when_it_is_deleted(url):
             found = []
             for message in ("m1", "m2", "m3"):
                 for only in (Only.UNREFERENCED, Only.UNHELD):
-                    found += await real.ask(DeleteMessage(message, only))
+                    found += await real.ask(delete_message(message, only))
             return found
         finally:
             await real.close()
 
-    kept = Deleted(False)
-    assert asyncio.run(run()) == [kept, Deleted(True, 1), kept, kept, kept, kept], "one has not been taken"
+    kept, gone = PageDeleted(), PageDeleted(messages=(("m1", 1),))
+    assert asyncio.run(run()) == [kept, gone, kept, kept, kept, kept], "one has not been taken"
 
 
 @pytest.mark.parametrize(("until_ns", "is_over"), [(0, False), (1, True), (NOW, True), (LATER, False)])
@@ -254,7 +302,7 @@ def test_PS_240_a_message_is_over_if_all_its_rows_are_and_it_is_kept_where_a_sta
     async def run():
         rows = tuple(Row(RowKey(session, "w1", 1, 1), "m1") for session in ("s1", "s2"))
         real = await Copy(url).open(Tables(rows, Map({"m1": OLD_MS}), expired=("m1",)))
-        over = DeleteMessage("m1", Only.OVER)
+        over = delete_message("m1", Only.OVER)
         try:
             await real.store._database.run(lambda: expiring(real.store, until_ns))
             found = [(await real.ask(ReadMessages("", 9)))[0].messages[0].over]
@@ -266,8 +314,9 @@ def test_PS_240_a_message_is_over_if_all_its_rows_are_and_it_is_kept_where_a_sta
         finally:
             await real.close()
 
-    gone = (Deleted(True),) if is_over else (Deleted(False),)
-    assert asyncio.run(run()) == ([is_over, is_over], (Deleted(False),), gone, (Deleted(False),))
+    kept = (PageDeleted(),)
+    gone = (PageDeleted(messages=(("m1", 0),)),) if is_over else kept
+    assert asyncio.run(run()) == ([is_over, is_over], kept, gone, kept)
 
 
 def expiring(store, until_ns):
@@ -308,21 +357,27 @@ def test_two_collectors_at_once_delete_what_one_does_and_each_thing_once(url):
     """Through two stores of their own, turn by turn, each with what it has read."""
 
     async def run():
-        one = await Copy(url).open(of_every_kind())
+        one, done = await Copy(url).open(of_every_kind()), []
         other = open_session_store(url, clock=lambda: NOW)
         try:
             for _ in range(3):
                 rounds = [asyncio.ensure_future(collect((ask,), 2)) for ask in (one.ask, other.ask)]
-                done = [deleted for _, deleted in await asyncio.gather(*rounds)]
-                once = [request for deleted in done for request, is_done in deleted if is_done]
-                assert len(set(map(repr, once))) == len(once)
+                done += [answer for _, deleted in await asyncio.gather(*rounds) for answer in deleted]
             rows, messages = await one.ask(ReadRows(None, 99)), await one.ask(ReadMessages("", 99))
-            return [row.key for row in rows[0].rows], {each.message for each in messages[0].messages}
+            return done, [row.key for row in rows[0].rows], {each.message for each in messages[0].messages}
         finally:
             await other.close()
             await one.close()
 
-    keys, messages = asyncio.run(run())
+    done, keys, messages = asyncio.run(run())
+    pages = [one for one in done if isinstance(one, PageDeleted)]
+    gone = [message for page in pages for message, _ in page.messages]
+    before = of_every_kind()
+    assert sorted(gone) == sorted(set(before.messages) - {"m1", "m3", "m6"})
+    forgotten = sum(isinstance(one, ClientForgotten) and one.done for one in done)
+    assert forgotten == len(before.clients) - 1
+    abandoned = sum(bool(session) for client, session in before.clients.items() if client in before.over)
+    assert sum(page.rows for page in pages) == len(before.rows) + abandoned - len(keys)
     assert messages == {"m1", "m3", "m6"}
     assert set(keys) - {RowKey("s1", "w1", 1, 2, Tag.DELIVERED)} == {
         RowKey("s2", tag=Tag.ABANDONED), RowKey("s1", "w2", 1, 0, Tag.MARKER, 1, 2),
@@ -435,7 +490,7 @@ def test_of_an_abandoned_session_nothing_is_left(url):
 def test_nobody_collects_by_what_is_not_answered():
     """The requests of the protocol, and those that are compared here."""
     kinds = {one for one in vars(requests).values() if isinstance(one, type) and issubclass(one, Request)} - {Request}
-    assert kinds == {ReadClients, ForgetClient, ReadRows, ReadMessages, DeleteRow, DeleteMessage}
+    assert kinds == {ReadClients, ForgetClient, ReadRows, ReadMessages, DeletePage}
 
 
 async def compare(url, moves, abandons):

@@ -23,7 +23,13 @@ from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Map
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
-from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, Only, ReadMessages
+from statemachines.persistent_sessions.collector_request import (
+    DeletePage,
+    MessageDeletion,
+    Only,
+    PageDeleted,
+    ReadMessages,
+)
 from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.in_flight_record import TAKEN, InFlightRecord
 from statemachines.persistent_sessions.message import Queued
@@ -41,8 +47,8 @@ from statemachines.persistent_sessions.request import (
 EXPIRY_MS = 100_000
 """Longer than the grace of messages."""
 MINUTE_S = 60
-OVER = DeleteMessage("m1", Only.OVER)
-DONE, NOT_DONE = (Deleted(True),), (Deleted(False),)
+OVER = DeletePage(messages=(MessageDeletion("m1", Only.OVER),))
+DONE, NOT_DONE = (PageDeleted(messages=(("m1", 0),)),), (PageDeleted(),)
 
 # -- in the tables ----------------------------------------------------------------------------------------------------
 
@@ -103,13 +109,13 @@ def test_PS_241_a_row_whose_message_went_before_it_was_over_is_read_without_its_
 
     async def play(store, clock):
         (one,), rows = await stored(store, "s1")
-        gone = await store.ask(DeleteMessage("m1", Only.UNHELD))
+        gone = await store.ask(DeletePage(messages=(MessageDeletion("m1", Only.UNHELD),)))
         read = await pending(store)
         (fenced,) = await store.ask(Fence("s1", "n1", (0, 0), 2, one.token, 1))
         return rows, gone, read, list(fenced.found[0].rows)
 
     rows, gone, read, fenced = run(url, play)
-    assert gone == (Deleted(True, 1),)
+    assert gone == (PageDeleted(messages=(("m1", 1),)),)
     assert read == fenced == [replace(rows[0], message=""), rows[1]]
 
 

@@ -14,8 +14,8 @@ from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import Request
 from statemachines.persistent_sessions import life_request as requests
 from statemachines.persistent_sessions.collector_request import (
+    ClientForgotten,
     ClientsRead,
-    Deleted,
     ForgetClient,
     ReadClients,
     StoredClient,
@@ -317,9 +317,10 @@ def test_PS_122_PS_123_a_client_is_forgotten_when_it_is_over_and_whoever_has_its
                  ("look", "b"), ("expires",), ("find", "c"), ("forget", "c"), ("find", "c"), ("forget", "c"),
                  ("open", "b", EXPIRY_MS), ("look", "b"), ("lock", "c"), ("look", "c"))  # fmt: skip
     kept, over = (ClientsRead((StoredClient(CLIENT, one),)) for one in (False, True))
+    kept_on = ClientForgotten(False)
     assert found[4:] == [
-        Deleted(False), (), Deleted(False), kept, ClientLocked(2), ClientFound("a1", False, ""), None, over,
-        Deleted(True), ClientsRead(()), Deleted(False), NotOwner(), NotOwner(), ClientLocked(3),
+        kept_on, (), kept_on, kept, ClientLocked(2), ClientFound("a1", False, ""), None, over,
+        ClientForgotten(True), ClientsRead(()), kept_on, NotOwner(), NotOwner(), ClientLocked(3),
         ClientFound("", False, ""),
     ]  # fmt: skip
 
@@ -327,7 +328,7 @@ def test_PS_122_PS_123_a_client_is_forgotten_when_it_is_over_and_whoever_has_its
 def test_PS_120_a_client_without_a_session_is_forgotten_when_nobody_has_it_locked(life):
     found = play(life, ("lock", "a"), ("find", "c"), ("forget", "c"), ("lease_ends",), ("find", "c"), ("forget", "c"))
     kept, over = (ClientsRead((StoredClient(CLIENT, one),)) for one in (False, True))
-    assert found[1:] == [kept, Deleted(False), None, over, Deleted(True)]
+    assert found[1:] == [kept, ClientForgotten(False), None, over, ClientForgotten(True)]
 
 
 def test_nobody_asks_of_its_life_what_is_not_answered():

@@ -17,7 +17,7 @@ from statemachines.drivers.persistent_sessions.route_trie import Route
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import ConfigurationError, Map
 from statemachines.persistent_sessions.client_message import MESSAGE_EXPIRY_MAX_S, PublishStored, PublishWanted
-from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, Only
+from statemachines.persistent_sessions.collector_request import DeletePage, MessageDeletion, Only, PageDeleted
 from statemachines.persistent_sessions.in_flight_record import TAKEN, InFlightRecord
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
@@ -105,12 +105,12 @@ def test_PS_208_what_retention_removes_is_lost_only_where_it_was_not_over(url):
     async def play(store, clock):
         _, queued = await stored(store, 1_500)
         clock.now = queued.until_ns
-        deleted = await store.ask(DeleteMessage("m1", Only.ALWAYS))
+        deleted = await store.ask(DeletePage(messages=(MessageDeletion("m1", Only.ALWAYS),)))
         (after,) = await store.ask(ReadPending("s1", "n1"))
         return queued, deleted, after.found[0].rows
 
     queued, deleted, rows = run(url, play)
-    assert deleted == (Deleted(True, 0),)
+    assert deleted == (PageDeleted(messages=(("m1", 0),)),)
     assert rows == (queued,), "it is passed over by its name, and is no message that is missing"
 
 

@@ -19,7 +19,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route
-from statemachines.persistent_sessions.collector_request import Deleted, DeleteMessage, Only
+from statemachines.persistent_sessions.collector_request import DeletePage, MessageDeletion, Only, PageDeleted
 from statemachines.persistent_sessions.life_request import LeaveSession
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import BeginEpoch, PutRows, RowsDuplicate, RowStored
@@ -134,7 +134,8 @@ def test_PS_477_what_is_unfinished_keeps_its_message_and_goes_with_its_session(u
         assert await store.do(ReadUnfinished(1_000)) == ()
         clock.now += 2_000_000_000
         assert [one.message for one in await store.do(ReadUnfinished(1_000))] == ["m1"]
-        assert await store.ask(DeleteMessage("m1", Only.UNREFERENCED)) == (Deleted(False),)
+        asked = DeletePage(messages=(MessageDeletion("m1", Only.UNREFERENCED),))
+        assert await store.ask(asked) == (PageDeleted(),)
         client, session = ("publisher", "p1") if ends == "publisher" else ("c", "s1")
         one = await connect(store, session, client)
         await store.ask(LeaveSession(client, session, one.token, 0))

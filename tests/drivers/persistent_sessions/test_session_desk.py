@@ -24,7 +24,7 @@ from statemachines.drivers.persistent_sessions.store import StoredLife, open_ses
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.kernel import Superseded
 from statemachines.persistent_sessions.client_message import Delivered
-from statemachines.persistent_sessions.collector_request import DeleteRow, Only, RowKey
+from statemachines.persistent_sessions.collector_request import DeletePage, Only, RowDeletion, RowKey
 from statemachines.persistent_sessions.message import Publish, Pubrel, Queued
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, MarkDelivered, PutRows, SubscribeLive
@@ -484,7 +484,7 @@ def test_PS_513_rows_wait_for_a_few_batches_of_messages():
 
 
 def delete(number):
-    return DeleteRow(RowKey("s", "w", 1, number), Only.ALWAYS)
+    return DeletePage((RowDeletion(RowKey("s", "w", 1, number), Only.ALWAYS),))
 
 
 async def serve_late(*asked, then=()):

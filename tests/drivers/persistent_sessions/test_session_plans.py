@@ -311,12 +311,12 @@ async def collect(opened):
     (found,) = await opened.ask(collector.ReadRows(None, 10))
     await opened.ask(collector.ReadRows(found.rows[0].key, 10))
     for only in (collector.Only.ALWAYS, collector.Only.UNPAIRED, collector.Only.ALONE):
-        await opened.ask(collector.DeleteRow(found.rows[-1].key, only))
+        await opened.ask(collector.DeletePage((collector.RowDeletion(found.rows[-1].key, only),)))
     await opened.ask(collector.ReadMessages("", 10))
     for only in (
         collector.Only.UNREFERENCED, collector.Only.OVER, collector.Only.UNHELD, collector.Only.ALWAYS,
     ):  # fmt: skip
-        await opened.ask(collector.DeleteMessage("m1", only))
+        await opened.ask(collector.DeletePage(messages=(collector.MessageDeletion("m1", only),)))
 
 
 def test_PS_289_no_statement_of_the_session_store_reads_what_grows(url, monkeypatch):

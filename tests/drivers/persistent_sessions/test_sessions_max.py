@@ -13,7 +13,7 @@ from session_nodes import run as run_nodes
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionNode, SessionPublisher, StoreIsFull
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import ConfigurationError
-from statemachines.persistent_sessions.collector_request import Deleted, ForgetClient
+from statemachines.persistent_sessions.collector_request import ClientForgotten, ForgetClient
 from statemachines.persistent_sessions.life_request import (
     NEVER,
     ClientLocked,
@@ -76,7 +76,7 @@ def test_PS_212_who_has_a_session_has_it_again_or_another_and_what_is_discarded_
     full = StoreFull(2)
     assert found[:4] == [full, SessionOpen(), full, 2]
     assert found[4:7] == [1, SessionOpen(), full]
-    assert found[7:] == [full, (Deleted(True),), SessionOpen()], "what has expired counts until it is collected"
+    assert found[7:] == [full, (ClientForgotten(True),), SessionOpen()], "what has expired counts until it is collected"
 
 
 def test_PS_212_of_two_stores_that_open_the_last_one_at_once_one_is_refused(url):

@@ -19,6 +19,7 @@ from statemachines.drivers.persistent_sessions import (
 from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
 from statemachines.drivers.persistent_sessions.host_request import PacketsFound
+from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.mqtt_codec import byte_field, packet_rule, topic_rule
 from statemachines.mqtt_connections import connection_actions
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
@@ -48,6 +49,7 @@ BREAKS = {
     "MQ-176": swap(mqtt_session, "is_server_topic", lambda topic: False),
     "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),
     "MQ-181": swap(mqtt_node, "ACCEPTED_MAX", 1_024),
+    "MQ-182": swap(SessionServer, "_end_older", lambda self, owner: None),
     "MQ-172": swap(mqtt_node, "TURNS_TO_READ", 0),
     "MQ-125": swap(host_requests, "has_room_retained", lambda sql, asked: True),
 }

@@ -16,17 +16,19 @@ from statemachines.persistent_sessions.collector_record import (
     RoundEnded,
 )
 from statemachines.persistent_sessions.collector_request import (
+    ClientForgotten,
     ClientsRead,
     CollectFailed,
-    Deleted,
-    DeleteMessage,
-    DeleteRow,
+    DeletePage,
     ForgetClient,
+    MessageDeletion,
     MessagesRead,
     Only,
+    PageDeleted,
     ReadClients,
     ReadMessages,
     ReadRows,
+    RowDeletion,
     RowKey,
     RowsRead,
     StoredClient,
@@ -45,6 +47,14 @@ MARKER = RowKey("s", "w", 1, 0, Tag.MARKER, 7, 1)
 GONE = RowKey("s", tag=Tag.ABANDONED)
 
 
+def rows_go(*found):
+    return DeletePage(tuple(RowDeletion(key, only) for key, only in found))
+
+
+def messages_go(*found):
+    return DeletePage(messages=tuple(MessageDeletion(message, only) for message, only in found))
+
+
 def collector(*events, page=2):
     return Hand(COLLECTOR, CollectorRecord(Graces(page=page)), *events)
 
@@ -57,7 +67,7 @@ def collect(tables, page=2, deletions=None, record=None):
     while one.status != "idle":
         asked = [effect.request for effect in one.effects if isinstance(effect, Ask)]
         assert len(asked) == 1
-        if isinstance(asked[0], DeleteRow | DeleteMessage | ForgetClient):
+        if isinstance(asked[0], DeletePage | ForgetClient):
             if deletions == 0:
                 return tables, one
             deletions = None if deletions is None else deletions - 1
@@ -92,18 +102,18 @@ def test_PS_81_what_says_that_a_session_is_abandoned_goes_last_and_after_its_gra
     assert left([Row(GONE, age_ms=299_999)])[0] == [GONE]
     assert left([Row(GONE, age_ms=300_000)])[0] == []
     one = collector(Collect(), ClientsRead(()))
-    assert one.feed(RowsRead((StoredRow(GONE, OLD_MS, True, alone=True),))) == [DeleteRow(GONE, Only.ALONE)]
+    assert one.feed(RowsRead((StoredRow(GONE, OLD_MS, True, alone=True),))) == [rows_go((GONE, Only.ALONE))]
     assert collector(Collect(), ClientsRead(())).feed(RowsRead((StoredRow(GONE, OLD_MS, True),))) == [ReadRows(GONE, 2)]
 
 
 def test_PS_81_a_pair_goes_the_undelivered_row_first():
     tables = Tables((Row(ROW), Row(MARK)))
-    first, _ = collect(tables, deletions=1)
+    first, _ = collect(tables, page=1, deletions=1)
     assert [row.key for row in first.rows] == [MARK]
-    assert collect(tables)[0].rows == ()
+    assert collect(tables, deletions=1)[0].rows == ()
     one = collector(Collect(), ClientsRead(()))
-    one.feed(RowsRead((StoredRow(ROW, 0, paired=True), StoredRow(MARK, 0, paired=True))))
-    assert one.record.todo == (DeleteRow(ROW, Only.ALWAYS), DeleteRow(MARK, Only.UNPAIRED))
+    asked = one.feed(RowsRead((StoredRow(ROW, 0, paired=True), StoredRow(MARK, 0, paired=True))))
+    assert asked == [rows_go((ROW, Only.ALWAYS), (MARK, Only.UNPAIRED))]
 
 
 def test_PS_81_a_row_that_the_state_has_taken_goes_and_one_that_it_has_not_stays():
@@ -150,8 +160,8 @@ def test_PS_120_clients_that_are_over_are_forgotten_and_others_are_not():
 
 def test_PS_121_one_client_after_the_other_and_who_was_forgotten_is_counted():
     one = collector(Collect(), ClientsRead((StoredClient("a", True), StoredClient("b", True))))
-    assert one.feed(Deleted(True)) == [ForgetClient("b", 5_000)]
-    assert one.feed(Deleted(False)) == [ReadClients("b", 2, 5_000)]
+    assert one.feed(ClientForgotten(True)) == [ForgetClient("b", 5_000)]
+    assert one.feed(ClientForgotten(False)) == [ReadClients("b", 2, 5_000)]
     for event in (ClientsRead(()), RowsRead(())):
         one.feed(event)
     assert one.feed(MessagesRead(())) == [RoundEnded(0, 0, True, 1)]
@@ -166,12 +176,11 @@ def test_PS_86_PS_121_a_round_that_fails_while_it_forgets_goes_on_behind_its_pag
     assert one.feed(Collect()) == [ReadClients("b", 2, 5_000)]
 
 
-def test_PS_83_one_deletion_after_the_other_and_what_was_done_is_counted():
+def test_PS_83_a_page_goes_at_once_and_what_was_done_is_counted():
     one = collector(Collect(), ClientsRead(()))
     old = tuple(StoredRow(RowKey("s", "w", 1, number), 0, paired=True) for number in (1, 2))
-    assert one.feed(RowsRead(old)) == [DeleteRow(old[0].key, Only.ALWAYS)]
-    assert one.feed(Deleted(True)) == [DeleteRow(old[1].key, Only.ALWAYS)]
-    assert one.feed(Deleted(False)) == [ReadRows(old[1].key, 2)]
+    assert one.feed(RowsRead(old)) == [rows_go(*((row.key, Only.ALWAYS) for row in old))]
+    assert one.feed(PageDeleted(1)) == [ReadRows(old[1].key, 2)]
     assert one.record.rows == 1
 
 
@@ -180,7 +189,7 @@ def test_PS_84_messages_without_references_go_after_the_grace_and_what_a_state_h
     ages = {"referenced": 60_000, "young": 59_999, "old": 60_000, "held": OLD_MS, "late": 3_599_999}
     assert left(rows, ages, held=("held",))[1] == ["held", "referenced", "young"]
     one = collector(Collect(), ClientsRead(()), RowsRead(()))
-    assert one.feed(MessagesRead((StoredMessage("m", 60_000),))) == [DeleteMessage("m", Only.UNREFERENCED)]
+    assert one.feed(MessagesRead((StoredMessage("m", 60_000),))) == [messages_go(("m", Only.UNREFERENCED))]
 
 
 def test_PS_240_what_is_over_goes_after_the_grace_and_its_rows_stay():
@@ -204,11 +213,11 @@ def test_PS_240_what_is_over_goes_after_the_grace_and_its_rows_stay():
 )
 def test_PS_240_whether_it_is_over_is_asked_again_and_nothing_is_told_as_loss(found, only):
     one = collector(Collect(), ClientsRead(()), RowsRead(()))
-    assert one.feed(MessagesRead((found,))) == ([ReadMessages("m", 2)] if only is None else [DeleteMessage("m", only)])
+    assert one.feed(MessagesRead((found,))) == ([ReadMessages("m", 2)] if only is None else [messages_go(("m", only))])
     if only is Only.OVER:
         tables = Tables((Row(ROW, "m"),), Map({"m": 60_000}), expired=("m",))
-        after, answers = Garbage(tables).apply(tables, DeleteMessage("m", only), 0)
-        assert (answers, after.rows) == ((Deleted(True, 0),), tables.rows)
+        after, answers = Garbage(tables).apply(tables, messages_go(("m", only)), 0)
+        assert (answers, after.rows) == ((PageDeleted(messages=(("m", 0),)),), tables.rows)
         assert one.feed(*answers) == [ReadMessages("m", 2)]
 
 
@@ -216,13 +225,13 @@ def test_PS_84_PS_85_what_retention_removes_is_told_as_loss():
     rows = (Row(ROW, "m"), Row(RowKey("t", "w", 1, 1), "m"), Row(RowKey("u", "w", 1, 1), "m"))
     tables = Tables(rows, Map({"m": 3_600_000, "n": 3_600_000}), Map({("u", "w"): (1, 1)}))
     one = collector(Collect(), ClientsRead(()), RowsRead(()))
-    assert one.feed(MessagesRead((StoredMessage("m", 3_600_000, True), StoredMessage("n", 3_600_000)))) == [
-        DeleteMessage("m", Only.UNHELD)
-    ]
-    _, answers = Garbage(tables).apply(tables, DeleteMessage("m", Only.UNHELD), 0)
-    assert answers == (Deleted(True, 2),)
-    assert one.feed(*answers) == [MessageLost("m", 2), DeleteMessage("n", Only.UNHELD)]
-    assert one.feed(Deleted(True, 1)) == [MessageLost("n", 1), ReadMessages("n", 2)]
+    asked = messages_go(("m", Only.UNHELD), ("n", Only.UNHELD))
+    old = MessagesRead((StoredMessage("m", 3_600_000, True), StoredMessage("n", 3_600_000)))
+    assert one.feed(old) == [asked]
+    _, answers = Garbage(tables).apply(tables, asked, 0)
+    assert answers == (PageDeleted(messages=(("m", 2), ("n", 0))),)
+    answered = PageDeleted(messages=(("m", 2), ("n", 1)))
+    assert one.feed(answered) == [MessageLost("m", 2), MessageLost("n", 1), ReadMessages("n", 2)]
     assert one.feed(MessagesRead(())) == [RoundEnded(0, 2, True)]
 
 
@@ -230,7 +239,7 @@ def test_PS_86_a_round_that_fails_ends_and_the_next_goes_on_behind_its_page():
     one = collector(Collect(), ClientsRead(()))
     old = (StoredRow(ROW, 0, paired=True), StoredRow(MARK, 0, paired=True))
     one.feed(RowsRead(old))
-    one.feed(Deleted(True))
+    one.feed(PageDeleted(1))
     assert one.feed(CollectFailed()) == [RoundEnded(1, 0, False)]
     assert one.feed(CollectFailed()) == []
     one.feed(RoundDue())
@@ -242,16 +251,16 @@ def test_PS_86_a_round_that_fails_ends_and_the_next_goes_on_behind_its_page():
 
 def test_PS_87_an_answer_that_nobody_waits_for_is_dropped():
     reading = collector(Collect(), ClientsRead(()))
-    for event in (MessagesRead(()), Deleted(True)):
+    for event in (MessagesRead(()), PageDeleted(1), ClientForgotten(True)):
         assert reading.feed(event) == []
     assert reading.status == "reading"
-    for event in (RowsRead(()), MessagesRead(()), Deleted(True)):
+    for event in (RowsRead(()), MessagesRead(()), PageDeleted(1), ClientForgotten(True)):
         assert collector().feed(event) == []
     assert collector(Collect(), ClientsRead(()), RowsRead(())).feed(RowsRead(())) == []
 
 
-def test_PS_88_a_collector_has_something_to_do_while_it_deletes():
-    broken = CollectorRecord(GRACES, CollectorStatus.DELETING)
+def test_PS_88_a_collector_knows_clients_while_it_forgets():
+    broken = CollectorRecord(GRACES, CollectorStatus.FORGETTING)
     with pytest.raises(InvariantViolated):
         Node(COLLECTOR, broken, name="c~1", now_ns=0, check=True).feed(RoundDue(), 0)
 
