@@ -20,7 +20,7 @@ COMMAND_MAX: Final = 100
 
 
 def lock_holder(path: Path) -> str:
-    """`process 4711 (python -m app)`, or "" where nobody has it, or the system does not say."""
+    """`process 4711 (python -m app), which is stopped`, or "" where nobody has it, or the system does not say."""
     try:
         file = os.stat(f"{path}-shm")
         lines = LOCKS.read_text().splitlines()
@@ -41,6 +41,14 @@ def _named(number: str) -> str:
         command = Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
         command = ""
-    return (
-        f"process {number} ({plain_line(without_secrets(command)[:COMMAND_MAX])})" if command else f"process {number}"
-    )
+    shown = f" ({plain_line(without_secrets(command)[:COMMAND_MAX])})" if command else ""
+    return f"process {number}{shown}{', which is stopped' if _is_stopped(number) else ''}"
+
+
+def _is_stopped(number: str) -> bool:
+    """Whether it stands still by a signal: it gives up no lock then."""
+    try:
+        status = Path(f"/proc/{number}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[:1] == ["T"]

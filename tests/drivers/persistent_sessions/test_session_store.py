@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from session_databases import connect, run
 from state_changes import change_to
 
-from statemachines.drivers.persistent_sessions import route_rows
+from statemachines.drivers.persistent_sessions import machine_requests, route_rows
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
     LagAnswer,
@@ -326,6 +326,26 @@ def test_PS_168_a_packet_that_was_sent_is_not_written_again(url):
         {2: (RECEIVED, 2), 3: (TAKEN, 9), 4: (TAKEN, 3)},
         {4: (TAKEN, 5)},
     ]
+
+
+def test_rows_of_packets_are_made_before_the_transaction_that_stores_them(sqlite_url, monkeypatch):
+    async def play(store, clock):
+        one = await connect(store, "s1")
+        await store.ask(LoadSession("c", "a~1/1", one.token))
+        connection, inside = store._store._database._database.connection, []
+        make = machine_requests.list_packet_rows
+
+        def note(session, packets):
+            inside.append(connection.in_transaction)
+            return make(session, packets)
+
+        monkeypatch.setattr(machine_requests, "list_packet_rows", note)
+        state = SessionState(packets=Map({1: InFlightRecord(1, "c", Queued(1, "m1", "a", 1), 1)}), places=1)
+        life = await store.begin_life("n2", 1_000)
+        await store.carry_out(life, 1, [CommitState("s1", one.token, change_to(state))])
+        return inside
+
+    assert run(sqlite_url, play) == [False]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65, 300])
