@@ -14,7 +14,7 @@ DRIVERS = ("statemachines/drivers",)
 LIMITS = {
     "cursor_recovery": 25,
     "missed_samples": 13,
-    "persistent_sessions": 116,
+    "persistent_sessions": 119,
     "sequence_windows": 16,
     "shared_subscriptions": 59,
 }

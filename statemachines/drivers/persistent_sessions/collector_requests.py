@@ -199,8 +199,8 @@ def _stored_row(row: tuple[Any, ...], aged_ns: int) -> StoredRow:
 
 def delete_page(sql: Sql, asked: DeletePage) -> Answer:
     """A marker that another has replaced since is another row."""
-    rows = sum(sql.counts([_row_change(run) for run in _list_runs(asked.rows)])) if asked.rows else 0
-    return PageDeleted(rows, _delete_messages(sql, asked.messages) if asked.messages else ())
+    rows = sum(sql.counts([_row_change(run) for run in _list_runs(asked.rows)]))
+    return PageDeleted(rows, _delete_messages(sql, asked.messages))
 
 
 def _list_runs(rows: Sequence[RowDeletion]) -> Iterator[Sequence[RowDeletion]]:
@@ -236,8 +236,7 @@ def _count_lost(sql: Sql, message: str) -> int:
 
 
 def _message_change(one: MessageDeletion, now_ns: int) -> tuple[str, dict[str, Any]]:
-    now = {"now_ns": now_ns} if one.only is Only.OVER else {}
-    return DELETE_MESSAGE[one.only], {"id": one.message.encode(), **now}
+    return DELETE_MESSAGE[one.only], {"id": one.message.encode(), "now_ns": now_ns}
 
 
 def read_messages(sql: Sql, asked: ReadMessages) -> Answer:

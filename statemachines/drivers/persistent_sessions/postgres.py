@@ -178,7 +178,8 @@ class PostgresSql:
 
     def counts(self, changes: Sequence[Change]) -> list[int]:
         found = [self._driver.execute(_for_driver(statement), values) for statement, values in changes]
-        self.all("SELECT 1")  # so that they have come
+        if found:
+            self.all("SELECT 1")  # so that they have come
         return [one.rowcount for one in found]
 
     def streams(self) -> GuestStreams:
