@@ -213,7 +213,7 @@ class Histories:
                 written.mark(cells.row, party, owner.token, (cells.term, number))
         elif cells.event == "fence":
             self.sums[self._run, "fences"] += 1
-            self._fences.setdefault((party, cells.key), session.writer(cells.key).epoch)
+            self._fences.setdefault((party, cells.key), cells.term or session.writer(cells.key).epoch)
         else:
             if cells.event == "commit_state":
                 session.check_token(cells.row, owner, cells.term)
@@ -270,8 +270,8 @@ class Histories:
         flow = owner.flow(writer, self.findings)
         flow.step(cells.row, cells.event, cells.source, cells.dest, cells.term, cells.first)
         if cells.event == "fenced_rows":
-            known = self._fences.get((owner.party, writer), 0)
-            what = f"{writer}: fenced below {cells.term}, and epoch {known} was there when {owner.party} asked"
+            known = self._fences.pop((owner.party, writer), 0)
+            what = f"{writer}: fenced below {cells.term}, and epoch {known} was there, or wanted, when {owner.party} asked"
             self.findings.look(EPOCHS, cells.term >= known, cells.row, what)
             session.writer(writer).hear(cells.term)
 

@@ -217,6 +217,9 @@ TAMPERED = {
         "stored 1/9 after epoch 2",
     ),
     "a fence that raises nothing": ("epochs", change({"term": 0}, event="fenced_rows"), "fenced below 0, and epoch 1"),
+    "a fence below less than was asked": (
+        "epochs", change({"term": 3}, event="fence"), "fenced below 2, and epoch 3 was there, or wanted",
+    ),
     "another message than was handed over": (
         "epochs", change({"key": "m9"}, event="put_rows", term=1, first=1), "asks for m9 as 1/1 to 1, and m1 is next",
     ),
@@ -431,6 +434,16 @@ def test_an_answer_that_nobody_waits_for_begins_no_takeover():
     more.send(SECOND, "m9", 8, again=1)
     before(rows, more.rows, instance=SECOND, event="begin_takeover")
     assert judged(columns_of(rows)) == {name: [] for name in OWN}
+
+
+@pytest.mark.parametrize(("below", "is_held"), [(1, True), (0, False)])
+def test_a_fence_below_an_older_epoch_is_answered_as_it_was_asked(below, is_held):
+    """What is wanted is all rows of the epochs below; a later epoch is known already, and stays."""
+    rows, more = told(), Story()
+    more.row(SECOND, "ask", "fence", key="w", term=below)
+    more.flow(SECOND, "fenced_rows", "fencing", "waiting", key="w", term=1)
+    before(rows, more.rows, event="live_marker", instance=f"{SECOND}:w")
+    assert (judged(columns_of(rows))["epochs"] == []) is is_held
 
 
 def raised_unheard(rows):
