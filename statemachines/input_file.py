@@ -2,6 +2,7 @@
 
     data = read_input(path, "scenario")
     plain = decode_input(path, "scenario", "a scenario", data, msgspec.toml.decode)
+    value = convert_input(plain, Scenario)
 
 Whatever is wrong with it is a `ConfigurationError` that names the file, what was expected and where it fails.  A pipe
 (`/dev/stdin`, `<(...)`) serves as a file does.
@@ -9,18 +10,25 @@ Whatever is wrong with it is a `ConfigurationError` that names the file, what wa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from statemachines.kernel import ConfigurationError
+from statemachines.registry import unknown
 
 BYTES_MAX: Final = 64 * 2**20
 """Bytes of a file that is decoded as a whole."""
 
 STDIN: Final = "must be a file; for the standard input give /dev/stdin"
+
+REFUSED: Final = re.compile(
+    r"(?:Object contains unknown field `([^`]*)`|Invalid enum value '([^']*)')(?: - at `\$(.*)`)?"
+)
+"""A key, or one of a few values, that the type does not have, and the path to it: ".members", ".rows[...]"."""
 
 T = TypeVar("T")
 
@@ -55,3 +63,59 @@ def decode_input(path: Path, key: str, kind: str, data: bytes, decode: Callable[
         raise ConfigurationError(key, str(path), rule) from error
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise ConfigurationError(key, str(path), f"is not {kind}: {error}") from error
+
+
+def read_toml(path: Path, key: str, kind: str, of: type[T]) -> T:
+    """The value of this type that a TOML file holds; raises `ConfigurationError` where it holds none."""
+    return decode_input(
+        path, key, kind, read_input(path, key), lambda data: convert_input(msgspec.toml.decode(data), of)
+    )
+
+
+def convert_input(plain: Any, kind: type[T]) -> T:
+    """A value of this type, of what a file says.
+
+    Raises `msgspec.ValidationError`: of a key or value that is not there it says what was meant perhaps, and what
+    there is.
+    """
+    try:
+        return msgspec.convert(plain, kind)
+    except msgspec.ValidationError as error:
+        match = REFUSED.fullmatch(str(error))
+        if match is None:
+            raise
+        key, value, path = match.groups()
+        place = (path or "").removeprefix(".")
+        what = place or "value" if key is None else f"key {key!r} in {place}" if place else f"key {key!r}"
+        rule = unknown("", key or value, _list_known(kind, place)).rule
+        raise msgspec.ValidationError(f"{what} is {rule}" if key else f"{what} = {value!r} is {rule}") from error
+
+
+def _list_known(kind: Any, place: str) -> list[str]:
+    """The keys of the type at this place ("deliveries", "rows[...].kind"), or its values where they are few."""
+    found = _list_options(msgspec.inspect.type_info(kind))
+    for step in re.findall(r"[^.\[\]]+|\[[^\]]*\]", place):
+        found = [option for one in found for inner in _list_inner(one, step) for option in _list_options(inner)]
+    known: list[Any] = []
+    for one in found:
+        if isinstance(one, msgspec.inspect.StructType):
+            known += [field.encode_name for field in one.fields]
+        elif isinstance(one, msgspec.inspect.EnumType):
+            known += [value.value for value in one.cls]
+        elif isinstance(one, msgspec.inspect.LiteralType):
+            known += one.values
+    return [str(one) for one in known]
+
+
+def _list_options(info: msgspec.inspect.Type) -> list[msgspec.inspect.Type]:
+    """The types of which a value has one."""
+    return list(info.types) if isinstance(info, msgspec.inspect.UnionType) else [info]
+
+
+def _list_inner(info: msgspec.inspect.Type, step: str) -> list[msgspec.inspect.Type]:
+    """The types of what stands at a field, or (`[...]`) at any key or index."""
+    if isinstance(info, msgspec.inspect.StructType):
+        return [field.type for field in info.fields if field.encode_name == step]
+    if isinstance(info, msgspec.inspect.DictType):
+        return [info.value_type]
+    return [info.item_type] if isinstance(info, msgspec.inspect.VarTupleType | msgspec.inspect.ListType) else []

@@ -28,7 +28,7 @@ from typing import Any, Final
 import msgspec
 
 from statemachines import registry
-from statemachines.input_file import decode_input, read_input
+from statemachines.input_file import convert_input, decode_input, read_input
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.faults import FaultKind, kinds_of
 from statemachines_sim.faults.fault_sampler import FaultSampler, split_pair
@@ -195,7 +195,7 @@ KEYS: Final = Common.__struct_fields__
 
 def from_plain(plain: dict[str, Any]) -> Scenario:
     """The scenario of what a file says; raises `ConfigurationError`, or `msgspec.ValidationError` for a wrong type."""
-    common = msgspec.convert({key: value for key, value in plain.items() if key in KEYS}, Common)
+    common = convert_input({key: value for key, value in plain.items() if key in KEYS}, Common)
     sim = sim_of(common.protocol)
     for key in plain:
         if key in KEYS or key == sim.name:
@@ -204,7 +204,7 @@ def from_plain(plain: dict[str, Any]) -> Scenario:
             rule = f"is a section of another protocol: the scenario says protocol = {common.protocol!r}"
             raise ConfigurationError(key, "...", rule)
         raise registry.unknown("key", key, (*KEYS, sim.name), f"keys of the protocol stand in [{sim.name}]")
-    own = msgspec.convert(plain.get(sim.name, {}), sim.section)
+    own = convert_input(plain.get(sim.name, {}), sim.section)
     return Scenario(own=own, **{key: getattr(common, key) for key in KEYS})
 
 

@@ -226,6 +226,8 @@ def _show(system: System, result: Result, mermaid: bool, test: bool) -> None:
     else:
         why = "interrupted" if result.ended == "interrupted" else "out of room"
         print(f"  PARTIAL ({why}): nothing broke so far, and the bounds were not reached: {names}")
+        most = max(result.entries, key=lambda name: result.entries[name])
+        print(f"  most entries: {most}, {result.entries[most]:,}; what only grows needs a bound (FsmActor(bound=))")
 
 
 def _reached(picked: Chosen, results: list[Result]) -> tuple[Reached, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import msgspec
 
 from statemachines.commands.exits import Exit
 from statemachines.drivers.tcp import Address
-from statemachines.input_file import decode_input, read_input
+from statemachines.input_file import read_toml
 from statemachines.interrupts import begin_work
 from statemachines.kernel import ConfigurationError
 from statemachines.plain_text import plain_json
@@ -104,7 +103,5 @@ def read_times(path: Path | None, role: ConformanceRole) -> Any:
     """The times in a TOML file; None: the kit's own.  Raises `ConfigurationError`."""
     if path is None or role.wire is None:
         return None
-    kind = type(role.wire.configuration)
-    decode = partial(msgspec.toml.decode, type=kind)
-    found = decode_input(path, "--config", "a configuration", read_input(path, "--config"), decode)
+    found = read_toml(path, "--config", "a configuration", type(role.wire.configuration))
     return found.check() if hasattr(found, "check") else found

@@ -232,6 +232,10 @@ def show_scenarios() -> None:
 
     known = list_shipped()
     short = [name.partition("/")[2] for name in known]
+    protocol = ""
     for name, path in known.items():
-        own = name.partition("/")[2]
-        print(f"{own if short.count(own) == 1 else name:12} {read(path).about}")
+        of, _, own = name.partition("/")
+        if of != protocol:
+            print(f"{protocol and chr(10)}{of}")
+            protocol = of
+        print(f"  {own if short.count(own) == 1 else name:20} {read(path).about}")

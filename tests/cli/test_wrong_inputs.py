@@ -254,3 +254,37 @@ def test_a_socket_that_the_system_does_not_give(monkeypatch):
         monkeypatch.undo()
 
     asyncio.run(listen())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "[shared_subscriptions.members]\nconsumrs = 3",
+            "key 'consumrs' in members is unknown; did you mean 'consumers'?",
+        ),
+        ("[network]\nfifoo = true", "key 'fifoo' in network is unknown; did you mean 'fifo'?"),
+        (
+            "[shared_subscriptions.configuration]\nspent = 'prak'",
+            "configuration.spent = 'prak' is unknown; did you mean",
+        ),
+    ],
+)
+def test_a_mistyped_key_of_a_scenario_names_the_one_that_was_meant(capsys, tmp_path, text, told):
+    path = tmp_path / "mine.toml"
+    path.write_text(f'name = "mine"\nprotocol = "shared_subscriptions"\n{text}\n')
+    assert told in refuse(capsys, "simulate", path)
+
+
+def test_a_mistyped_key_of_a_configuration_names_the_one_that_was_meant(capsys, tmp_path):
+    (tmp_path / "times.toml").write_text("validty_ms = 3000\n")
+    said = refuse(capsys, "node", "leader", "--store", tmp_path / "s.db", "--config", tmp_path / "times.toml")
+    assert "key 'validty_ms' is unknown; did you mean 'validity_ms'?" in said
+
+
+def test_scenarios_are_listed_below_their_protocols(capsys):
+    assert cli.run(["simulate", "list"]) == cli.Exit.HELD
+    blocks = [block.splitlines() for block in capsys.readouterr().out.split("\n\n")]
+    heads = [block[0] for block in blocks]
+    assert heads == sorted(heads)
+    assert any(line.startswith("  storm ") for line in blocks[heads.index("shared_subscriptions")])

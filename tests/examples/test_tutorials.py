@@ -72,3 +72,38 @@ def test_the_tables_on_the_page_of_a_protocol_are_those_of_the_example():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_has_at_most_80_lines(page):
     assert len(page.read_text(encoding="utf-8").splitlines()) <= 80
+
+
+@pytest.fixture
+def edited_desk(tmp_path, monkeypatch):
+    """Checks the protocol of the tutorial with one text in place of another, as a reader may edit it."""
+    monkeypatch.chdir(tmp_path)
+
+    def check(text, other, *options):
+        example = (ROOT / "examples/desk.py").read_text()
+        assert text in example
+        (tmp_path / "edited_desk.py").write_text(example.replace(text, other))
+        words = [Path(sys.executable).parent / "gapless", "check", "edited_desk:NUMBERED", *options]
+        return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "told"),
+    [
+        ("*seen: sum(seen) <= 1", ": True", "property 'one works' = (0, 0): its function raises TypeError"),
+        ("record: record.turn, TURNS", "record: record.trn, TURNS", "view of w1 = WorkerRecord("),
+    ],
+)
+def test_a_function_of_a_declaration_that_raises_is_named(edited_desk, text, other, told):
+    done = edited_desk(text, other)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert told in done.stderr
+
+
+def test_a_search_that_ends_early_names_the_component_with_most_entries(edited_desk):
+    done = edited_desk("TURNS = 2", "TURNS = 3", "--states-max", "1500")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "most entries: desk, " in done.stdout
+    assert "what only grows needs a bound" in done.stdout

@@ -25,8 +25,18 @@ def _beside_the_examples(monkeypatch):
 
 WRONG_MAPPINGS = {
     "no level": ({"columns": {}}, "missing required field `level`"),
-    "another level": ({"level": "guesses", "columns": {}}, "Invalid enum value 'guesses'"),
-    "unknown column": (DELIVERIES | {"columns": {"topic": "t"}}, "unknown field `topic`.*columns may be event, state"),
+    "another level": (
+        {"level": "guesses", "columns": {}},
+        "level = 'guesses' is unknown; there are: deliveries, events, states",
+    ),
+    "unknown column": (
+        DELIVERIES | {"columns": {"topic": "t"}},
+        "key 'topic' in columns is unknown; .*there are: .*event, state",
+    ),
+    "mistyped key": (
+        DELIVERIES | {"deliveries": {"same": ["id"], "order": "none", "denes": True}},
+        "key 'denes' in deliveries is unknown; did you mean 'dense'",
+    ),
     "two for one": (DELIVERIES | {"columns": {"id": ["a", "b"]}}, r"columns.id names several columns \(a and b\)"),
     "one for two": (
         DELIVERIES | {"columns": {"kind": "k", "stream": "x", "id": "x"}},

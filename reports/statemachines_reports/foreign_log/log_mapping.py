@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from statemachines.input_file import decode_input, read_input
+from statemachines.input_file import convert_input, decode_input, read_input
 from statemachines.kernel import ConfigurationError
 
 MAP_BYTES_MAX: Final = 2**20
@@ -157,10 +157,9 @@ def parse_mapping(plain: Any, where: str) -> LogMapping:
             listed = " and ".join(map(str, value))
             raise _wrong(where, f"columns.{name} names several columns ({listed}); name the one that says it")
     try:
-        mapping = msgspec.convert(plain, LogMapping)
+        mapping = convert_input(plain, LogMapping)
     except msgspec.ValidationError as error:
-        known = f"; columns may be {', '.join(LogColumns.__struct_fields__)}" if "$.columns" in str(error) else ""
-        raise _wrong(where, f"is no mapping: {error}{known}") from error
+        raise _wrong(where, f"is no mapping: {error}") from error
     check_mapping(mapping, where)
     return mapping
 

@@ -44,6 +44,11 @@ MOVED_EVERY_NS: Final = 1_000_000_000
 MOVES: Final[dict[type[Event], str]] = {Assign: "granted", TakeBack: "taken back", Vanish: "vanished"}
 """What the leader does with streams of its own accord."""
 
+MENDS: Final = {
+    "the group lives by other ping or claim times": "; start this host with the times that the group was declared with "
+    "(--config), or destroy the group"
+}
+"""Why a leader ends -> what can be done about it."""
 
 REGISTERING: Final = frozenset(line.number for line in LEADER.lines if line.action_name == "register")
 """The rows in which a borrower becomes a member."""
@@ -88,7 +93,7 @@ class Milestones:
                 self._claim(node.deadline_of("claim_end"), record, effect, now_ns)
             elif type(effect) is Tell and isinstance(effect.event, Resigned):
                 ends = "does not lead it any more" if before in HOLDING else "does not lead it"
-                self._say(record, "%s: %s", ends, effect.event.why)
+                self._say(record, "%s: %s%s", ends, effect.event.why, MENDS.get(effect.event.why, ""))
 
     def _claim(self, end_ns: int | None, record: LeaderRecord, effect: Effect, now_ns: int) -> None:
         """The claim is ours until another moment; `end_ns`: until when it was (None: it was not)."""

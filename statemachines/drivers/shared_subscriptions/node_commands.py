@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +22,7 @@ from statemachines.drivers.options import (
     Trace,
     read_credentials,
 )
-from statemachines.input_file import decode_input, read_input
+from statemachines.input_file import read_toml
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.plain_text import plain_line
 
@@ -297,5 +296,4 @@ def read_configuration(path: Path | None, option: str = "--config") -> Any:
 
     if path is None:
         return Configuration().check()
-    decode = partial(msgspec.toml.decode, type=Configuration)
-    return decode_input(path, option, "a configuration", read_input(path, option), decode).check()
+    return read_toml(path, option, "a configuration", Configuration).check()

@@ -39,6 +39,7 @@ from statemachines.drivers.shared_subscriptions.deliveries import Delivered as D
 from statemachines.drivers.shared_subscriptions.deliveries import Deliveries as Deliveries
 from statemachines.drivers.shared_subscriptions.deliveries import DeliveryRevoked as DeliveryRevoked
 from statemachines.drivers.shared_subscriptions.durable_progress import AcknowledgementUncertain, DurableProgress
+from statemachines.drivers.shared_subscriptions.leaderless_groups import LeaderlessGroups
 from statemachines.drivers.shared_subscriptions.node_life import begin_node_life
 from statemachines.drivers.shared_subscriptions.open_stores import (
     Stores,
@@ -71,6 +72,7 @@ from statemachines.kernel import (
 from statemachines.kernel.node import Observer
 from statemachines.shared_subscriptions import group_store, stream_store
 from statemachines.shared_subscriptions.agent_record import Private, Shared
+from statemachines.shared_subscriptions.borrower import BorrowerStatus
 from statemachines.shared_subscriptions.configuration import MS, Configuration
 from statemachines.shared_subscriptions.group import DeclarationRefused, differing, start_of
 from statemachines.shared_subscriptions.handler import Handler
@@ -195,6 +197,7 @@ class SharedSession:
         self._again: PayloadBuffer[StoredPayload] = PayloadBuffer()
         """Of each stream one message that was given back while the stream goes on."""
         self._stalled = StalledStreams(stall_warning_s, environment.steady_ns, self._reading_of)
+        self._leaderless = LeaderlessGroups(environment.steady_ns, self._list_leaderless)
         self._is_failing = False
         """The last read of the store has failed."""
         self._in_hand = BytesInHand(buffer_bytes, lambda: self._host.reads.readings, stall_warning_s)
@@ -231,6 +234,7 @@ class SharedSession:
         )
         life = self._life.life
         self.node = self._stalled.node = self._rebalance.node = self._in_hand.node = node_of(life.name)
+        self._leaderless.node = self.node
         self._log = life.log
         lease_ns = self.configuration.lease_ms * MS
         self._standing = LoopWatchdog(self.node, lease_ns, environment.steady_ns, LET_IT_TURN)
@@ -264,6 +268,7 @@ class SharedSession:
         self._runtime.attach(self._host, self._transport)
         await self._transport.__aenter__()
         self._life.hold(self._runtime)
+        self._leaderless.look()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -279,6 +284,7 @@ class SharedSession:
     async def abort(self) -> None:
         """Stop as if the process had died: nothing is said to anybody.  In place of leaving the `async with`."""
         self._stalled.close()
+        self._leaderless.close()
         self._durable.close()
         await self._rebalance.close()
         await self._life.end()
@@ -496,6 +502,11 @@ class SharedSession:
 
     def _reading_of(self, key: str) -> Reading | None:
         return self._host.reads.readings.get(key)
+
+    def _list_leaderless(self) -> list[str]:
+        """The subscriptions whose borrowers look for a leader."""
+        nodes = ((self._host.nodes.get(self._host.borrower_of(one)), told) for one, told in self._names.items())
+        return [told for node, told in nodes if node is not None and node.record.status is BorrowerStatus.CONNECTING]
 
     async def _yield(self) -> None:
         clock = self._environment.steady_ns

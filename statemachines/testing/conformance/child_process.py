@@ -6,6 +6,7 @@ the command is killed when the run is over."""
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import tempfile
 import time
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Protocol
+from typing import IO, Final, Protocol
 
 from statemachines.interrupts import defer_interrupts, not_interrupted
 from statemachines.kernel import ConfigurationError
@@ -38,7 +39,9 @@ SLICE_MS: Final = 200
 LINES: Final = 1_024
 """And after so many lines."""
 
-STDERR_BYTES: Final = 400
+STDERR_BYTES: Final = 4_000
+SAYS_WHY: Final = re.compile(r"\w*(Error|Exception)\b|panic|fatal|error", re.I)
+"""How a line begins that says why a program ended; Node.js prints its version behind it."""
 
 
 class NoAnswer(InterfaceError):
@@ -47,6 +50,17 @@ class NoAnswer(InterfaceError):
 
 class Died(InterfaceError):
     """The implementation ended, or closed its output, where an answer was owed."""
+
+
+def quote_stderr(file: IO[bytes]) -> str:
+    """The end of a message: of the last lines on stderr the one that says why the program ended, else the last."""
+    file.seek(0, os.SEEK_END)
+    file.seek(max(0, file.tell() - STDERR_BYTES))
+    lines = [line for line in file.read().decode(errors="backslashreplace").splitlines() if line.strip()]
+    if not lines:
+        return ""
+    why = next((line for line in reversed(lines) if SAYS_WHY.match(line)), None)
+    return f"; its last line on stderr: {lines[-1].strip()}" if why is None else f"; it says on stderr: {why}"
 
 
 class Implementation(Protocol):
@@ -208,8 +222,5 @@ class ChildProcess:
             code = None
         if code is not None:
             what = f"was ended by signal {-code}" if code < 0 else f"has ended with exit code {code}"
-        self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, self._stderr.tell() - STDERR_BYTES))
-        lines = self._stderr.read().decode(errors="backslashreplace").strip().splitlines()
-        said = f"; its last line on stderr: {lines[-1]}" if lines else ""
+        said = quote_stderr(self._stderr)
         return f"{what}; it must answer until its input is closed{said}"

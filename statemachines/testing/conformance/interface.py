@@ -230,7 +230,7 @@ class Interface:
         if version != INTERFACE:
             return _of_version(version)
         shown = quote_line(line)
-        return f"does not keep to the interface: {error}; `gapless schema` prints what an answer may hold: {shown}"
+        return f"does not keep to the interface: {error}; `gapless schema ROLE` prints what an answer may hold: {shown}"
 
     def output(self, effect: Any) -> Output:
         """What is seen of an effect of an answer that sends, asks or tells."""

@@ -7,12 +7,10 @@ import signal
 import subprocess
 import tempfile
 from contextlib import suppress
-from typing import Final
 
 from statemachines.interrupts import defer_interrupts, not_interrupted
 from statemachines.kernel import ConfigurationError
-
-STDERR_BYTES: Final = 400
+from statemachines.testing.conformance.child_process import quote_stderr
 
 
 class StartedProcess:
@@ -45,10 +43,7 @@ class StartedProcess:
     def describe_end(self) -> str:
         """How it has ended, with the last line that it wrote to stderr."""
         code = self._process.wait()
-        self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, self._stderr.tell() - STDERR_BYTES))
-        lines = self._stderr.read().decode(errors="backslashreplace").strip().splitlines()
-        said = f"; its last line on stderr: {lines[-1]}" if lines else ""
+        said = quote_stderr(self._stderr)
         return f"was ended by signal {-code}{said}" if code < 0 else f"has ended with exit code {code}{said}"
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,6 +17,7 @@ from statemachines.drivers.shared_subscriptions import (
     declare,
     destroy,
     groups,
+    leaderless_groups,
 )
 from statemachines.kernel import ConfigurationError, Tell
 from statemachines.shared_subscriptions.configuration import Configuration
@@ -215,3 +217,21 @@ def test_who_waits_while_the_machine_sleeps_is_done_soon_after(monkeypatch):
         return await asyncio.wait_for(waiting, 10)
 
     assert asyncio.run(test()) == done
+
+
+def test_a_member_says_that_no_leader_host_takes_it_and_the_host_says_why(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(leaderless_groups, "AFTER_S", 0.2)
+
+    async def test():
+        place = Place(tmp_path)
+        await declare(GROUP, store=place.store, configuration=CALM)
+        hasty = LeaderNode(listen=("127.0.0.1", 0), store=place.store, configuration=replace(CALM, ping_interval_ms=77))
+        async with hasty:
+            place.leader = "{}:{}".format(*hasty.address)
+            async with place.consumer("consumer-1"):
+                while not any("no leader host has taken $shared/g/# for" in line for line in caplog.messages):
+                    await asyncio.sleep(0.05)
+
+    with caplog.at_level(logging.INFO, "gapless"):
+        asyncio.run(asyncio.wait_for(test(), 60))
+    assert any("start this host with the times that the group was declared with" in line for line in caplog.messages)

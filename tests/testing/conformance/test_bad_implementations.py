@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from statemachines import cli
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.conformance.campaign import Campaign, Outcome
-from statemachines.testing.conformance.child_process import STDERR_BYTES_MAX, ChildProcess, Died
+from statemachines.testing.conformance.child_process import STDERR_BYTES_MAX, ChildProcess, Died, quote_stderr
 from statemachines.testing.conformance.interface import InterfaceError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,7 +30,7 @@ BROKEN = {
     "an answer is one line of it, and logs go to stderr",
     "a long line": "answers with more than 1,000,000 bytes on one line; an answer has fewer",
     "other fields": "does not keep to the interface: Object contains unknown field `deadline` - at `$.effects[0]`; "
-    "`gapless schema` prints what an answer may hold",
+    "`gapless schema ROLE` prints what an answer may hold",
     "answers for another": "says that it answers line 2; each line is answered once, before the next one comes",
     "newer": "speaks version 2 of the interface, and this kit speaks 1: install the gapless that it is for",
     "a deep answer": "answers with no JSON (maximum recursion depth exceeded",
@@ -144,6 +145,22 @@ def test_one_that_ends_at_once_was_never_judged(processes):
 
     with pytest.raises(Died, match=r"line 1 \(init\): the implementation has ended with exit code 1.*no such module"):
         Campaign(role(), open_one).judge()
+
+
+@pytest.mark.parametrize(
+    ("stderr", "told"),
+    [
+        ("", ""),
+        ("one\n two\n\n", "; its last line on stderr: two"),
+        (
+            "a.js:3\n  f()\n  ^\n\nReferenceError: f is not\n    at a.js:3\n\nNode.js v20\n",
+            "; it says on stderr: ReferenceError: f is not",
+        ),
+        ("Traceback:\n  File\nValueError: no\n", "; it says on stderr: ValueError: no"),
+    ],
+)
+def test_the_line_that_says_why_a_program_ended_is_quoted(stderr, told):
+    assert quote_stderr(BytesIO(stderr.encode())) == told
 
 
 def test_a_command_that_is_none_says_so():
