@@ -271,8 +271,8 @@ class Histories:
         flow.step(cells.row, cells.event, cells.source, cells.dest, cells.term, cells.first)
         if cells.event == "fenced_rows":
             known = self._fences.pop((owner.party, writer), 0)
-            what = f"{writer}: fenced below {cells.term}, and epoch {known} was there, or wanted, when {owner.party} asked"
-            self.findings.look(EPOCHS, cells.term >= known, cells.row, what)
+            what = f"fenced below {cells.term}, and epoch {known} was there, or wanted, when {owner.party} asked"
+            self.findings.look(EPOCHS, cells.term >= known, cells.row, f"{writer}: {what}")
             session.writer(writer).hear(cells.term)
 
     def _take_rows(self, cells: Cells, owner: Owned, session: Session) -> None:
