@@ -89,19 +89,6 @@ def edited_desk(tmp_path, monkeypatch):
     return check
 
 
-@pytest.mark.parametrize(
-    ("text", "other", "told"),
-    [
-        ("*seen: sum(seen) <= 1", ": True", "property 'one works' = (0, 0): its function raises TypeError"),
-        ("record: record.turn, TURNS", "record: record.trn, TURNS", "view of w1 = WorkerRecord("),
-    ],
-)
-def test_a_function_of_a_declaration_that_raises_is_named(edited_desk, text, other, told):
-    done = edited_desk(text, other)
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
-    assert told in done.stderr
-
-
 def test_a_search_that_ends_early_names_the_component_with_most_entries(edited_desk):
     done = edited_desk("TURNS = 2", "TURNS = 3", "--states-max", "1500")
     assert (done.returncode, done.stderr) == (3, "")
