@@ -11,11 +11,11 @@ def mask(text):
 
 
 def read_commands(text):
-    """(command, lines that it must print) of a console listing."""
+    """(command, lines that it must print) of a console listing; a line `...` stands for others."""
     found = []
     for line in text.splitlines():
         if line.startswith("$ "):
             found.append((line[2:], []))
-        else:
+        elif line != "...":
             found[-1][1].append(line)
     return found

@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from shutil import copy
 
 import pytest
 from page_listings import mask, read_commands
@@ -34,10 +36,11 @@ def follow(page, folder):
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT / "examples"),
         "LEADER": f"127.0.0.1:{port}",
         "NODES": f"127.0.0.1:{port},127.0.0.1:{free_port()}",
     }
+    for name in re.findall(r"\.\./examples/(\w+\.py)", page.read_text(encoding="utf-8")):
+        copy(ROOT / "examples" / name, folder)
     for language, name, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         if name:
             (folder / name).write_text(text)
@@ -107,3 +110,12 @@ def test_a_search_that_ends_early_names_the_component_with_most_entries(edited_d
     assert (done.returncode, done.stderr) == (3, "")
     assert "most entries: desk, " in done.stdout
     assert "what only grows needs a bound" in done.stdout
+
+
+def test_every_extra_of_the_package_is_on_the_page_about_installing():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/install.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(extras) == sorted(set(settings) - {"dev", "bench"})
+    tutorials = re.search(r"\| `tutorials` \| (.*) \|", (ROOT / "docs/install.md").read_text(encoding="utf-8"))
+    assert settings["tutorials"] == ["gapless[sim,spec,testing,sql,reports]"]
+    assert sorted(re.findall(r"`(\w+)`", tutorials[1])) == sorted(["sim", "spec", "testing", "sql", "reports"])
