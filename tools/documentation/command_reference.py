@@ -14,9 +14,10 @@ from typer.main import get_command
 from statemachines.cli import app
 
 KEPT = "\b\n"
+"""What stands before a listing in help whose lines are kept."""
+
 HELP = ["-h", "--help"]
 """As the application has them: a command keeps the option that it has made first."""
-"""What stands before a listing in help whose lines are kept."""
 
 
 def list_commands() -> Iterator[tuple[str, Any]]:
