@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from statemachines.commands.lazy import failing
+from statemachines.commands.lazy import failing, keep_listings
 from statemachines.kernel import GaplessError
 
 
@@ -27,7 +27,9 @@ class RoleGroup(TyperGroup):
         try:
             role = typer.Typer(add_completion=False, rich_markup_mode=None)
             role.command(cmd_name)(drivers.command(cmd_name))
-            return typer.main.get_command(role)
+            command = typer.main.get_command(role)
+            keep_listings(command)
+            return command
         except (GaplessError, ImportError) as error:
             return failing(cmd_name, error)
 

@@ -125,7 +125,7 @@ def replay(
     begin_work()
     run = runfile.read(path, content)
     if not json:
-        print(f"scenario {run.scenario.name}, seed {run.seed}, {len(run.schedule)} faults")
+        print(f"scenario {run.scenario.name}, seed {run.seed}, {count_faults(len(run.schedule))}")
         show_swarm(run.scenario, run.seed)
         for fault in run.schedule:
             print(f"  {describe(run.scenario, fault)}")
@@ -206,7 +206,7 @@ def keep_failure(scenario: Scenario, failed: Outcome, schedule: tuple[Fault, ...
         path = runfile.keep(KEPT, kept)
     except (OSError, ConfigurationError) as error:  # the verdict is what counts
         unkept = f"its run file cannot be kept ({error}); run it again where a file can be written"
-    print(f"shrunk to {len(schedule)} faults: {outcome.monitor}: {outcome.detail}", file=sys.stderr)
+    print(f"shrunk to {count_faults(len(schedule))}: {outcome.monitor}: {outcome.detail}", file=sys.stderr)
     for fault in schedule:
         print(f"  {describe(scenario, fault)}", file=sys.stderr)
     print(unkept or f"repeat it with: {replay_line(path)}", file=sys.stderr)
@@ -217,12 +217,18 @@ def replay_line(path: Path) -> str:
     return f"gapless replay {quote(str(path))}"
 
 
+def count_faults(count: int) -> str:
+    return "1 fault" if count == 1 else f"{count} faults"
+
+
 def describe(scenario: Scenario, fault: Fault) -> str:
     """One fault as text."""
     where = f" of {fault.target}" if fault.target else ""
     where += f" to {fault.peer}" if fault.peer else ""
     rate = f", rate {fault.rate}" if fault.rate else ""
-    rate += f", {fault.amount} {scenario.kinds[fault.kind].unit}" if fault.amount else ""
+    unit = scenario.kinds[fault.kind].unit
+    amount = f"{fault.amount / 1e9:.3f} s" if unit == "ns" else f"{fault.amount} {unit}"
+    rate += f", amount {amount}" if fault.amount else ""
     return f"{fault.kind}{where} at {fault.at_ns / 1e9:.3f} s for {fault.for_ns / 1e9:.3f} s{rate}"
 
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import yaml
 
-from statemachines import catalogue, registry
+from statemachines import catalogue, cli, registry
 from statemachines.kernel import ConfigurationError
 from statemachines.sequence_windows.windows import KEYS
 
@@ -183,9 +183,12 @@ def test_the_reference_of_messages_has_what_an_operator_meets():
     assert "works on another store: {names}" in texts["FrameError"]
 
 
-def test_a_listing_in_help_keeps_its_lines_there_and_on_the_site():
+def test_a_listing_in_help_keeps_its_lines_there_and_on_the_site(capsys):
     page = WRITERS["reference/commands.md"]()
     assert "\b" not in page
+    assert cli.run(["node", "mqtt", "-h"]) == cli.Exit.HELD
+    node = capsys.readouterr().out
+    assert "--node-listen 127.0.0.1:7601\n          --peers 127.0.0.1:7602\n" in node
     assert "    gapless campaign storm --trace out/on\n" in page
 
 

@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from shutil import copy
 
 import pytest
-from page_listings import mask, read_commands
+from page_listings import find_difference, read_commands
 
 from statemachines.testing.process_harness import free_port
 
@@ -34,18 +36,19 @@ def follow(page, folder):
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT / "examples"),
         "LEADER": f"127.0.0.1:{port}",
         "NODES": f"127.0.0.1:{port},127.0.0.1:{free_port()}",
     }
+    for name in re.findall(r"\.\./examples/(\w+\.py)", page.read_text(encoding="utf-8")):
+        copy(ROOT / "examples" / name, folder)
     for language, name, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         if name:
             (folder / name).write_text(text)
         elif language == "console":
             for command, lines in read_commands(text):
-                done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True,
-                                      text=True, timeout=120, check=False)  # fmt: skip
-                yield command, lines, done.stdout + done.stderr, done.returncode
+                done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, text=True, timeout=120, check=False)  # fmt: skip
+                yield command, lines, done.stdout, done.returncode
 
 
 @pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: page.stem)
@@ -55,7 +58,7 @@ def test_every_command_says_what_the_page_says(page, tmp_path):
         expected = next((codes for begin, codes in CODES.items() if command.startswith(begin)), (0,))
         expected = (1,) if "out_of_scope" in command else expected
         assert code in expected, said
-        assert [line for line in lines if mask(line) not in mask(said)] == [], said
+        assert find_difference(lines, said) == "", said
         assert [line for line in lines if STEP.match(line) and line not in said] == [], "a step has its number"
         count += 1
     assert count >= 1
@@ -94,3 +97,12 @@ def test_a_search_that_ends_early_names_the_component_with_most_entries(edited_d
     assert (done.returncode, done.stderr) == (3, "")
     assert "most entries: desk, " in done.stdout
     assert "what only grows needs a bound" in done.stdout
+
+
+def test_every_extra_of_the_package_is_on_the_page_about_installing():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/install.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(extras) == sorted(set(settings) - {"dev", "bench"})
+    tutorials = re.search(r"\| `tutorials` \| (.*) \|", (ROOT / "docs/install.md").read_text(encoding="utf-8"))
+    assert settings["tutorials"] == ["gapless[sim,spec,testing,reports]"]
+    assert sorted(re.findall(r"`(\w+)`", tutorials[1])) == sorted(["sim", "spec", "testing", "reports"])

@@ -16,6 +16,9 @@ from statemachines.cli import app
 KEPT = "\b\n"
 """What stands before a listing in help whose lines are kept."""
 
+HELP = ["-h", "--help"]
+"""As the application has them: a command keeps the option that it has made first."""
+
 
 def list_commands() -> Iterator[tuple[str, Any]]:
     """(full name, command) of every command, groups included, in the order of `--help`."""
@@ -38,14 +41,14 @@ def write_page() -> str:
 def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     yield name, command
     if isinstance(command, TyperGroup):
-        context = typer.Context(command)
+        context = typer.Context(command, help_option_names=HELP)
         for one in command.list_commands(context):
             yield from _below(f"{name} {one}", command.get_command(context, one))
 
 
 def _describe_parameters(name: str, command: Any) -> str:
     """The usage, and a line for each argument and option, as `--help` has them."""
-    context = typer.Context(command)
+    context = typer.Context(command, help_option_names=HELP)
     records = [one.get_help_record(context) for one in command.params if one.name != "help"]
     rows = [(f"`{record[0]}`", record[1]) for record in records if record]
     usage = " ".join([name, *command.collect_usage_pieces(context)])
