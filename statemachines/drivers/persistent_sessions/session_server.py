@@ -364,9 +364,10 @@ class SessionServer:
         self._desk.give(ReadFilters(session), take)
 
     def _welcome(self, life: str, owner: str, session: str, present: bool) -> None:
-        if self._owners.get(owner) != life:
+        visitor = self.visitors.get(life)
+        if visitor is None or self._owners.get(owner) != life:
             return  # it has gone meanwhile
-        client = self.visitors[life].rights.client
+        client = visitor.rights.client
         older, self._newest[client] = self._newest.get(client), owner
         if older is not None and not present:
             self._end_older(older)
