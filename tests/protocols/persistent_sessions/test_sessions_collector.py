@@ -180,8 +180,8 @@ def test_PS_83_a_page_goes_at_once_and_what_was_done_is_counted():
     one = collector(Collect(), ClientsRead(()))
     old = tuple(StoredRow(RowKey("s", "w", 1, number), 0, paired=True) for number in (1, 2))
     assert one.feed(RowsRead(old)) == [rows_go(*((row.key, Only.ALWAYS) for row in old))]
-    assert one.feed(PageDeleted(1)) == [ReadRows(old[1].key, 2)]
-    assert one.record.rows == 1
+    assert one.feed(PageDeleted(2)) == [ReadRows(old[1].key, 2)]
+    assert one.record.rows == 2
 
 
 def test_PS_84_messages_without_references_go_after_the_grace_and_what_a_state_holds_stays():
