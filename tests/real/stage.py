@@ -58,8 +58,9 @@ class Stage:
         wrong = self.nodes.close()
         self.nemesis.close()
         if kind is None:
-            assert wrong == []
-            assert self.judged() == []
+            assert wrong == [], wrong
+            broken = self.judged()
+            assert broken == [], broken
 
     def judged(self):
         """What does not hold by the logs of all nodes: every step, and what was delivered, by whom and when."""

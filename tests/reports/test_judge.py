@@ -140,6 +140,17 @@ def test_a_corrupt_step_is_found(trace, tmp_path, corrupt, checks):
     assert checks <= wrong(changed(trace, tmp_path, corrupt)) <= {"rows", "continuity"}
 
 
+@pytest.mark.parametrize(("timer", "found"), [("resend_timer", set()), ("heartbeat_timer", {"turns"})])
+def test_timers_of_two_children_may_be_due_at_once_and_one_timer_is_not_due_twice(trace, tmp_path, timer, found):
+    """A leader that resigns takes them, and its children do not: two equal rows stand behind each other."""
+
+    def repeat(rows):
+        row = find(rows, machine=f"{SS}/leader", kind="timer", event=timer, source="leading")
+        rows.insert(row, dict(rows[row]))
+
+    assert wrong(changed(trace, tmp_path, repeat)) == found
+
+
 def test_two_owners_at_a_time_are_found(trace, tmp_path):
     def corrupt(rows):
         told = [row for row in rows if row["kind"] == "tell" and row["event"] == "deliver" and row["run"] == 0]

@@ -175,8 +175,9 @@ def _keep_node_steps(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRow
 
 
 def _find_repeated(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
-    """Steps that are there twice, one behind the other.  Some events may come twice at once.  So may
-    messages that came at other times, and were kept until then: their steps name no message."""
+    """Steps that are there twice, one behind the other.  Some events may come twice at once.  So may messages that
+    came at other times, and were kept until then: their steps name no message.  So may timers of several children,
+    which their parent takes, and whose rows name no child."""
     columns = segment.columns
     groups = group_kinds(columns, STEPS, "node")
     places = np.flatnonzero(groups.same)
@@ -188,6 +189,11 @@ def _find_repeated(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarra
     found = np.sort(rows[np.array(next_to, bool)])
     messages = {name_of(one) for fsm in segment.lookup.family for one in fsm.alphabet if issubclass(one, Message)}
     found = found[~(columns.is_one_of("event", tuple(messages), found) & (columns["msg"][found] < 0))]
+    for fsm in segment.lookup.family:
+        timers = tuple(name_of(timer.event) for child in fsm.children for timer in child.timers)
+        found = found[
+            ~(columns.is_one_of("machine", (fsm.full_name,), found) & columns.is_one_of("event", timers, found))
+        ]
     return np.asarray(found[~columns.is_one_of("event", tuple(event for one in roles for event in one.repeats), found)])
 
 

@@ -112,6 +112,12 @@ def rows_of(store, topic_filter):
         return database.execute(asked, (topic_filter.encode(),)).fetchone()[0]
 
 
+def in_flight(store):
+    """Messages that were sent and whose acknowledgement is not stored."""
+    with closing(sqlite3.connect(store)) as database:
+        return database.execute("SELECT count(*) FROM packets").fetchone()[0]
+
+
 def reads_of(node):
     """What it reads of streams of groups."""
     return node._carrier._consumer.machines.reads.readings.values()
@@ -495,7 +501,7 @@ def test_PS_261_PS_470_who_dies_between_the_two_leaves_nothing_out_and_no_repeti
             await session.subscribe(GROUP)
             await place.publish("jobs/a", *numbers(5))
             assert await take(session, 5) == numbers(5)
-            await until(lambda: all(each.progress == 5 for each in reads_of(node)))
+            await until(lambda: all(each.progress == 5 for each in reads_of(node)) and in_flight(store) == 0)
             with monkeypatch.context() as patch:
                 patch.setattr(Deliveries, "ack", never)
                 await place.publish("jobs/a", *numbers(3, 5))
