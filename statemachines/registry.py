@@ -121,13 +121,14 @@ def load(place: str, kind: type[T], what: str) -> T:
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
             raise  # something that the module needs, an extra perhaps: the command says which
-        raise ConfigurationError(
-            what, place, f"there is no module {error.name!r}; is it installed, or here?"
-        ) from error
+        where = f"leave out .py: {module[:-3]}:{attribute}" if module.endswith(".py") else "is it installed, or here?"
+        raise ConfigurationError(what, place, f"there is no module {error.name!r}; {where}") from error
     except AttributeError as error:
         if getattr(error, "name", None) != attribute:
             raise ConfigurationError(what, place, f"does not import: {error}") from error
-        raise ConfigurationError(what, place, f"the module has no {attribute!r}") from error
+        close = get_close_matches(attribute, dir(sys.modules[module]), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ConfigurationError(what, place, f"the module has no {attribute!r}{hint}") from error
     except Exception as error:  # whatever somebody's module does: it is not ours to fail for
         raise ConfigurationError(what, place, f"does not import: {type(error).__name__}: {error}") from error
     if not isinstance(found, kind):
@@ -137,7 +138,7 @@ def load(place: str, kind: type[T], what: str) -> T:
 
 def unknown(kind: str, name: str, known: Iterable[str], also: str = "") -> ConfigurationError:
     """The error for a name that is not there: what was meant perhaps, and what there is."""
-    known = tuple(known)
+    known = tuple(dict.fromkeys(known))
     close = get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     end = f"; {also}" if also else ""

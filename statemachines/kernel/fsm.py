@@ -323,7 +323,8 @@ class Fsm(Generic[R]):
             if timer is None or line.kind != "row" or line.dest is not None or isinstance(line.do, Delegate):
                 continue
             stays = [state for state in line.sources if state in timer.states]
-            if stays and (line.do is None or not can_arm(line.do)):
+            others = {one.name for one in self.timers} - {timer.name}
+            if stays and (line.do is None or not can_arm(line.do, timer.name, others)):
                 text = (
                     f"{self.name}, row {line.number}: takes {name_of(line.event)}, stays in {stays[0].value}, and does "
                     f"not set the timer {timer.name!r} again: it fires once; return SetTimer, or declare it once=True"

@@ -109,3 +109,16 @@ def test_every_extra_of_the_package_is_on_the_page_about_installing():
     tutorials = re.search(r"\| `tutorials` \| (.*) \|", (ROOT / "docs/install.md").read_text(encoding="utf-8"))
     assert settings["tutorials"] == ["gapless[sim,spec,testing,reports]"]
     assert sorted(re.findall(r"`(\w+)`", tutorials[1])) == sorted(["sim", "spec", "testing", "reports"])
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "told"),
+    [
+        ("*seen: sum(seen) <= 1", ": True", "property 'one works' = (0, 0): its function raises TypeError"),
+        ("record: record.turn, TURNS", "record: record.trn, TURNS", "view of w1 = WorkerRecord("),
+    ],
+)
+def test_a_function_of_a_declaration_that_raises_is_named(edited_desk, text, other, told):
+    done = edited_desk(text, other)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert told in done.stderr

@@ -167,6 +167,8 @@ def test_obligations_may_stand_in_the_system(mine):
     ("arguments", "words"),
     [
         (("{mine}:nothing",), "the module has no 'nothing'"),
+        (("{mine}:SYSTM",), "the module has no 'SYSTM'; did you mean 'SYSTEM'?"),
+        (("{mine}.py:SYSTEM",), "leave out .py: {mine}:SYSTEM"),
         (("{mine}:NOTHING",), "is neither a System nor a function"),
         (("{mine}:no_system",), "gives a int, and no System"),
         (("{mine}:needs",), "needs 'this'; give it a default"),

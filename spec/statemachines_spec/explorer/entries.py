@@ -20,7 +20,7 @@ from statemachines_spec.explorer.actor import Actor, Envelope, Observer, Reactio
 from statemachines_spec.explorer.invariants import RecordCheck
 from statemachines_spec.explorer.orbits import Orbits
 from statemachines_spec.explorer.party import InternedParty, PartyInput
-from statemachines_spec.explorer.property import NO_ERROR, View
+from statemachines_spec.explorer.property import NO_ERROR, View, failed_function
 from statemachines_spec.explorer.shift import TellsTime, check_shift
 from statemachines_spec.explorer.system import System
 
@@ -383,7 +383,12 @@ def _view_of(views: tuple[View, ...], actor: str) -> View | None:
 
 
 def _value(view: View, local: Any) -> int:
-    value = view.of(local)
+    try:
+        value = view.of(local)
+    except Exception as error:
+        raise failed_function(
+            f"view of {view.actor}", getattr(getattr(local, "party", local), "record", local), error
+        ) from error
     if not 0 <= value < view.size:
         raise ConfigurationError(f"view of {view.actor}", value, f"must lie in range({view.size})")
     return int(value)

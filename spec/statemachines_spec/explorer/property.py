@@ -86,5 +86,13 @@ def combinations(one: Always | Sometimes) -> list[bool]:
     row = []
     for values in product(*(range(view.size) for view in reversed(one.views))):
         values = values[::-1]
-        row.append(not one.holds(*values) if isinstance(one, Always) else bool(one.happens(*values)))
+        try:
+            row.append(not one.holds(*values) if isinstance(one, Always) else bool(one.happens(*values)))
+        except Exception as error:
+            raise failed_function(f"property {one.name!r}", values, error) from error
     return row
+
+
+def failed_function(of: str, asked: object, error: Exception) -> ConfigurationError:
+    """The error for a function of a declaration that raises; `asked`: what it was asked about."""
+    return ConfigurationError(of, asked, f"its function raises {type(error).__name__}: {error}")
