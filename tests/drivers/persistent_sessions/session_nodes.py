@@ -14,7 +14,7 @@ from statemachines.drivers.tcp import TcpTransport
 from statemachines.persistent_sessions.times import Times
 from statemachines.wire import Packet
 
-QUICK = {"lease_ms": 1_000, "look_ms": 100, "times": Times(marker_ms=400, repeat_ms=100)}
+QUICK = {"lease_ms": 3_000, "look_ms": 100, "times": Times(marker_ms=400, repeat_ms=100)}
 
 
 def run(body):

@@ -431,7 +431,7 @@ def test_PS_563_a_client_says_that_the_store_of_a_node_is_busy(monkeypatch, capl
 
 def test_a_node_that_does_not_reach_the_store_sends_its_clients_to_others_until_it_does(store, monkeypatch, caplog):
     async def main():
-        async with node_of(store, "b") as two, node_of(store) as one:
+        async with node_of(store, "b") as two, node_of(store, lease_ms=1_000) as one:
             session = await PersistentSession("tablet", nodes=where(one, two)).__aenter__()
             async with SessionPublisher(nodes=where(one, two)) as publisher:
                 await session.subscribe("t")
