@@ -57,8 +57,18 @@ def write(folder: Path, protocol: str, size: str, variant: str, result: Result, 
     kept = replace(kept, fingerprint=fingerprint_now(kept))
     make_folder(folder, "--certify")
     path = folder / file_name(result.system, size, in_full=in_full)
-    write_whole(path, msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+    write_whole(path, _lay_out(kept))
     return path
+
+
+def _lay_out(kept: Certificate) -> bytes:
+    """The certificate as JSON with a field a line; of `bounds`, which are sentences, one a line."""
+    parts = msgspec.json.decode(msgspec.json.encode(kept), type=dict[str, msgspec.Raw])
+    lines = []
+    for field, part in parts.items():
+        text = msgspec.json.format(part, indent=1 if field == "bounds" else 0).replace(b"\n", b"\n ")
+        lines.append(b' "%s": %s' % (field.encode(), text))
+    return b"{\n" + b",\n".join(lines) + b"\n}\n"
 
 
 def file_name(system: str, size: str, *, in_full: bool = False) -> str:

@@ -13,6 +13,7 @@ from statemachines_reports.damage.damage_trial import open_trial
 from statemachines_reports.damage.log_damage import ACTS
 from statemachines_reports.protocol import reports_of
 from statemachines_sim.campaign import campaign
+from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
 
 PROTOCOLS = ("cursor_recovery", "missed_samples", "persistent_sessions", "sequence_windows", "shared_subscriptions")
@@ -21,7 +22,8 @@ PROTOCOLS = ("cursor_recovery", "missed_samples", "persistent_sessions", "sequen
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
     folder = tmp_path_factory.mktemp("damage") / "trace"
-    campaign(find_scenario("shared_subscriptions/quiet"), range(2), out=folder, processes=1)
+    scenario = override(find_scenario("shared_subscriptions/quiet"), FEW["shared_subscriptions"])
+    campaign(scenario, range(2), out=folder, processes=1)
     return folder
 
 
@@ -46,7 +48,11 @@ SCENARIOS = {
 """Small runs, each with deaths or losses."""
 
 SHORTER_S = {"cursor_recovery": 6.8, "persistent_sessions": 8.0, "shared_subscriptions": 13.6}
-"""Of these a part is enough: every kind of damage has a place in it."""
+FEW = {
+    "cursor_recovery": ["cursor_recovery.messages=40"],
+    "shared_subscriptions": ["shared_subscriptions.load.messages=500"],
+}
+"""Of these a part is enough, and few messages: every kind of damage has a place in it."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +61,7 @@ def tallies(tmp_path_factory):
     found = {}
     for protocol, name in SCENARIOS.items():
         folder = tmp_path_factory.mktemp(protocol) / "trace"
-        scenario = find_scenario(f"{protocol}/{name}")
+        scenario = override(find_scenario(f"{protocol}/{name}"), FEW.get(protocol, []))
         safety_s = SHORTER_S.get(protocol, scenario.phases.safety_s)
         short = replace(scenario, phases=replace(scenario.phases, safety_s=safety_s))
         campaign(short, range(1), out=folder, processes=1)

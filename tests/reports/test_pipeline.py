@@ -28,6 +28,7 @@ from statemachines_reports.pipeline import analyze
 from statemachines_reports.trace_piece import plan_jobs
 from statemachines_reports.trace_set import TraceSet
 from statemachines_sim.campaign import campaign, run_row
+from statemachines_sim.override import override
 from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
@@ -49,14 +50,15 @@ def spark_kept():
 def simulated(spark_kept, tmp_path_factory):
     """Two files of runs, their analysis, and where it was written.  Each run is cut for several tasks."""
     directory, out = tmp_path_factory.mktemp("trace"), tmp_path_factory.mktemp("out")
-    campaign(find_scenario("storm"), range(2), out=directory, processes=1)
-    campaign(find_scenario("kills"), range(2), out=directory, processes=1, first_run=100)
+    for name, first_run in (("storm", 0), ("kills", 100)):
+        scenario = override(find_scenario(name), ["shared_subscriptions.load.messages=500"])
+        campaign(scenario, range(2), out=directory, processes=1, first_run=first_run)
     for path in directory.glob("trace-*"):
-        pq.write_table(pq.read_table(path), path, row_group_size=2_000)
+        pq.write_table(pq.read_table(path), path, row_group_size=500)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trace_footer, "SMALL", 0)
-        patch.setattr(session, "count_task_rows", lambda *_: 10_000)
-        tasks = [task for job in plan_jobs(TraceSet(directory, out), 10_000) for task in job]
+        patch.setattr(session, "count_task_rows", lambda *_: 2_500)
+        tasks = [task for job in plan_jobs(TraceSet(directory, out), 2_500) for task in job]
         assert len([task for task in tasks if task[0].begins_amid]) > 4
         return directory, out, analyze(directory, out, spark=True)
 
@@ -68,7 +70,7 @@ def test_spark_judges_whole_files_and_sql_makes_the_tables(simulated):
     assert analysis.rows == sum(pq.read_metadata(path).num_rows for path in directory.glob("trace-*"))
     assert [check.name for check in analysis.checks] == CHECKS
     assert {path.stem for path in (out / "tables").iterdir()} >= {"verdicts", "accounts", "latencies", "coverage"}
-    assert sum(line["published"] for line in analysis.tables["accounts"]) == 10_000
+    assert sum(line["published"] for line in analysis.tables["accounts"]) == 2_000
     assert {line["fault"] for line in analysis.tables["faults"]} >= {"crash", "leader_crash", "pause"}
     assert not (Path.cwd() / "spark-warehouse").exists()
 

@@ -6,13 +6,14 @@ statement that deletes.  Rows of a page that follow each other are one statement
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.abandon import abandon
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally, WaitingRow
+from statemachines.drivers.persistent_sessions.request_runs import runs_of
 from statemachines.drivers.persistent_sessions.session_row import SessionRow
 from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one
 from statemachines.drivers.persistent_sessions.tables import ABANDONED, DELIVERED, MARKER, UNDELIVERED
@@ -198,19 +199,11 @@ def _stored_row(row: tuple[Any, ...], aged_ns: int) -> StoredRow:
 
 
 def delete_page(sql: Sql, asked: DeletePage) -> Answer:
-    """A marker that another has replaced since is another row."""
-    rows = sum(sql.counts([_row_change(run) for run in _list_runs(asked.rows)]))
+    """Undelivered rows are deleted first, and what says that a session is abandoned last of all.  A marker that another
+    has replaced since is another row."""
+    ordered = sorted(asked.rows, key=lambda one: TAGS[one.row.tag])
+    rows = sum(sql.counts([_row_change(run) for run in runs_of(ordered, _follows)]))
     return PageDeleted(rows, _delete_messages(sql, asked.messages))
-
-
-def _list_runs(rows: Sequence[RowDeletion]) -> Iterator[Sequence[RowDeletion]]:
-    """Rows that follow each other; undelivered ones first, and what says that a session is abandoned last of all."""
-    rows = sorted(rows, key=lambda one: TAGS[one.row.tag])
-    begin = 0
-    for place in range(1, len(rows) + 1):
-        if place == len(rows) or not _follows(rows[place - 1], rows[place]):
-            yield rows[begin:place]
-            begin = place
 
 
 def _follows(one: RowDeletion, other: RowDeletion) -> bool:

@@ -1,7 +1,7 @@
 """Store: what the group store and the stream store are to a driver, whatever database is behind them.
 
-`open_stores.py` opens them; `sqlite/` and `postgres/` are the databases.  The meaning of a request is that of the pure
-services (`shared_subscriptions.group_store`, `shared_subscriptions.stream_store`).
+`open_stores.py` opens them; `sqlite/` and `postgres/` are the databases, and `sql_stores.py` is what these share.  The
+meaning of a request is that of the pure services (`shared_subscriptions.group_store` and its `stream_store`).
 """
 
 from __future__ import annotations

@@ -22,8 +22,9 @@ from statemachines.drivers.shared_subscriptions.sqlite import (
     SqliteStreamStore,
     StoreDamaged,
     StoreUnavailable,
+    stream_store,
 )
-from statemachines.drivers.shared_subscriptions.sqlite import stream_store as streams_on_sqlite
+from statemachines.drivers.shared_subscriptions.store import literal_prefix
 from statemachines.kernel import ConfigurationError, LocalProtocolError
 from statemachines.shared_subscriptions.group_store import (
     Commit,
@@ -428,8 +429,8 @@ def test_a_request_of_another_service_is_refused(path, store):
 @pytest.mark.parametrize(
     ("statement", "values", "searches"),
     [
-        (streams_on_sqlite.LIST, (0, "", "", "", "#", 1), ["streams", "appends"]),
-        (streams_on_sqlite.READ, (0, 1), ["messages"]),
+        (stream_store.LIST, (0, "", "", "", "#", 1), ["streams", "appends"]),
+        (stream_store.READ, (0, 1), ["messages"]),
     ],
 )
 def test_no_statement_walks_through_a_table(path, statement, values, searches):
@@ -447,4 +448,4 @@ def test_no_statement_walks_through_a_table(path, statement, values, searches):
     [("#", ""), ("+/a", ""), ("a/b", "a/b"), ("a/b/#", "a/b"), ("a/+/b/#", "a/"), ("/#", ""), ("//#", "/")],
 )
 def test_where_the_look_up_of_a_filter_begins(topic_filter, prefix):
-    assert streams_on_sqlite.literal_prefix(topic_filter) == prefix
+    assert literal_prefix(topic_filter) == prefix

@@ -23,6 +23,7 @@ from statemachines_reports.protocol import Latency
 from statemachines_sim.campaign import campaign
 from statemachines_sim.cursor_recovery.section import Section
 from statemachines_sim.fault import Fault
+from statemachines_sim.override import override
 from statemachines_sim.scenario import Phases, Scenario, find_scenario
 from statemachines_sim.units import S
 
@@ -297,7 +298,8 @@ def test_arcs_go_clockwise_from_the_top_and_may_cross_the_end():
 
 
 def test_spark_judges_runs_of_the_queue_and_the_page_shows_deaths_and_the_ring(tmp_path):
-    campaign(find_scenario("deaths"), range(2), out=tmp_path / "trace", processes=1)
+    scenario = override(find_scenario("deaths"), ["cursor_recovery.messages=40"])
+    campaign(scenario, range(2), out=tmp_path / "trace", processes=1)
     analysis = analyze(tmp_path / "trace", tmp_path / "out", spark=True)
     assert analysis.is_held
     assert [check.name for check in analysis.checks] == [*NEUTRAL_CHECKS, *OWN, "monitors"]

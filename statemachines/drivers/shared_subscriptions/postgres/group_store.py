@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from sqlalchemy import Connection, text
@@ -10,25 +9,10 @@ from sqlalchemy import Connection, text
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
-from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
+from statemachines.drivers.shared_subscriptions.sql_stores import SqlGroupStore
+from statemachines.drivers.sql.failure import BUSY_S, beyond
 from statemachines.drivers.sql.postgres import CLOCK, Database
-from statemachines.kernel import Answer
-from statemachines.shared_subscriptions.group_store import (
-    SERVICE,
-    Commit,
-    Committed,
-    Read,
-    ReadDone,
-    Refused,
-    Scan,
-    Scanned,
-    Stored,
-    StoreFailed,
-)
-
-logger = logging.getLogger("gapless")
-
-Asked = Read | Scan | Commit
+from statemachines.shared_subscriptions.group_store import Commit, Committed, Read, ReadDone, Refused, Stored
 
 # One statement sees one state: the records and the time belong together.
 READ: Final = text(
@@ -48,45 +32,19 @@ PUT: Final = text(
 DELETE: Final = text("DELETE FROM gapless.group_records WHERE key = ANY(CAST(:keys AS bytea[]))")
 
 
-class PostgresGroupStore:
+class PostgresGroupStore(SqlGroupStore[Database]):
     """Records in the database at `url`; a transaction waits at most `busy_s` seconds for other processes.
 
     `clock`: for tests, instead of the server's.  Raises `ConfigurationError` where the database cannot be used.
     """
-
-    name = SERVICE
 
     def __init__(self, url: str, busy_s: float = BUSY_S, *, clock: Clock | None = None) -> None:
         self.identity = ""
         self._database = Database(url, "group store", LAYOUT, busy_s, clock, self._identify)
         self._codec = RecordCodec(self._database.url)
 
-    async def ask(self, request: Asked) -> tuple[Answer, ...]:
-        """The answers; `StoreFailed` where the database did not carry it out, or the outcome is open (logged)."""
-        try:
-            return (await self._database.run(lambda: self._apply(request)),)
-        except StoreUnavailable as error:
-            logger.warning("group store: %s", error)
-            return (StoreFailed(request.n),)
-
-    async def close(self) -> None:
-        """No more requests."""
-        await self._database.close()
-
-    # -- in the worker ------------------------------------------------------------------------------------------
-
     def _identify(self, connection: Connection) -> None:
         self.identity = connection.execute(text("SELECT identity FROM gapless.store")).scalar_one()
-
-    def _apply(self, request: Asked) -> Answer:
-        match request:
-            case Read():
-                return self._read(request)
-            case Scan():
-                return self._scan(request)
-            case Commit():
-                return self._commit(request)
-        raise TypeError(f"{self.name} does not take a {type(request).__name__}")
 
     def _read(self, read: Read) -> ReadDone:
         keys = [key.encode() for key in read.keys]
@@ -95,26 +53,14 @@ class PostgresGroupStore:
         found = {key: self._stored(key, value, time_ns) for _, key, value, time_ns in rows if key is not None}
         return ReadDone(read.n, tuple(found.get(key) for key in keys), rows[0][0])
 
-    def _scan(self, scan: Scan) -> Scanned:
-        """Until there are enough that can be read: what cannot is passed by."""
-        records: list[tuple[str, Stored]] = []
-        after = scan.after
-        with self._database.snapshot() as connection:
-            while len(records) <= scan.limit:
-                wanted = scan.limit + 1 - len(records)
-                values = {
-                    "low": max(scan.prefix, after).encode(),
-                    "beyond": beyond(scan.prefix),
-                    "after": after.encode(),
-                    "limit": wanted,
-                }
-                rows = connection.execute(SCAN, values).all()
-                found = [(key.decode(), value, time_ns) for key, value, time_ns in rows]
-                records += self._codec.read_all(found)
-                if len(found) < wanted:
-                    break
-                after = found[-1][0]
-        return Scanned(scan.n, tuple(records[: scan.limit]), len(records) > scan.limit)
+    def _find(self, connection: Connection, prefix: str, after: str, limit: int) -> list[tuple[str, bytes, int]]:
+        values = {
+            "low": max(prefix, after).encode(),
+            "beyond": beyond(prefix),
+            "after": after.encode(),
+            "limit": limit,
+        }
+        return [(key.decode(), value, time_ns) for key, value, time_ns in connection.execute(SCAN, values)]
 
     def _commit(self, commit: Commit) -> Committed | Refused:
         try:

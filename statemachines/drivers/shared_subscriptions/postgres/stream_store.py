@@ -17,47 +17,36 @@ from statemachines.drivers.message_head import add_headers
 from statemachines.drivers.shared_subscriptions.postgres.group_store import DELETE, FIND, PUT
 from statemachines.drivers.shared_subscriptions.postgres.tables import LAYOUT
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.sql_stores import SqlStreamStore
 from statemachines.drivers.shared_subscriptions.store import (
-    ANSWER_MAX,
     OFFSET_BITS,
     Heads,
     Payloads,
     agree_on_shards,
-    check_heads,
-    check_payload,
-    check_shards,
     has_ended,
     has_no_message,
     has_no_stream,
     ids_of,
-    literal_prefix,
     records_of,
 )
-from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
+from statemachines.drivers.sql.failure import BUSY_S, beyond
 from statemachines.drivers.sql.postgres import Database
-from statemachines.kernel import Answer, ConfigurationError
 from statemachines.shared_subscriptions.dead_letter import (
     DeadLetter,
-    LetterRefused,
-    LetterStored,
     StoreLetter,
     pass_message,
 )
-from statemachines.shared_subscriptions.names import check_topic
 from statemachines.shared_subscriptions.stream_store import (
-    SERVICE,
     Appended,
     Batch,
     Fetch,
     Fetched,
-    FetchFailed,
     ListStreams,
     Measure,
     Measured,
     Slice,
     StreamInfo,
     StreamSize,
-    StreamsListed,
     matches,
     shard_of,
     stream_id,
@@ -158,79 +147,17 @@ class StreamHead(msgspec.Struct, frozen=True):
 NOTHING: Final = StreamHead(0, 0, False)
 
 
-class PostgresStreamStore:
+class PostgresStreamStore(SqlStreamStore[Database]):
     """Streams in the database at `url`, of topics spread over `shards`; a transaction waits at most `busy_s` seconds.
 
     `clock`: for tests, instead of the server's.  Raises `ConfigurationError` where the database cannot be used, or was
     made with other shards.
     """
 
-    name = SERVICE
-
     def __init__(self, url: str, shards: int = 4, busy_s: float = BUSY_S, *, clock: Clock | None = None) -> None:
-        self.identity = ""
-        self._shards = check_shards(shards)
+        super().__init__(shards)
         self._database = Database(url, "stream store", LAYOUT, busy_s, clock, self._agree)
         self._codec = RecordCodec(self._database.url)
-
-    async def ask(self, request: ListStreams | Measure | Fetch | StoreLetter) -> tuple[Answer, ...]:
-        """The answers, without payloads; `FetchFailed` where the database did not carry it out (logged)."""
-        if isinstance(request, Fetch):
-            return ((await self.fetch(request))[0],)
-        if isinstance(request, StoreLetter):
-            return (await self._answer_letter(request),)
-        if not isinstance(request, ListStreams | Measure):
-            raise TypeError(f"{self.name} does not take a {type(request).__name__}: messages go to `append`")
-        try:
-            return (await self._database.run(lambda: self._look(request)),)
-        except StoreUnavailable as error:
-            logger.warning("stream store: %s", error)
-            return (FetchFailed(request.n),)
-
-    async def _answer_letter(self, request: StoreLetter) -> LetterStored | LetterRefused:
-        try:
-            return LetterStored(request.n, await self._database.run(lambda: self._store_letter(request)))
-        except (StoreUnavailable, ConfigurationError) as error:
-            return LetterRefused(request.n, str(error))
-
-    async def fetch(self, request: Fetch, room: int = ANSWER_MAX) -> tuple[Fetched | FetchFailed, Payloads]:
-        """The answer, and beside it the payloads of each batch; no more than `room` bytes, but always some."""
-        try:
-            return await self._database.run(lambda: self._fetch(request, room))
-        except StoreUnavailable as error:
-            logger.warning("stream store: %s", error)
-            return FetchFailed(request.n), []
-
-    async def append(self, topic: str, payloads: Sequence[bytes], heads: Heads = ()) -> Appended:
-        """Append to the topic's current stream, all or nothing; committed when this returns.
-
-        An append whose connection is lost finds out whether it was committed, when the server is back: it is never
-        done twice.  Raises as `store.StreamStore.append` says.
-        """
-        check_topic(topic)
-        for payload in payloads:
-            check_payload(payload)
-        check_heads(heads, payloads)
-        return await self._database.run(lambda: self._append(topic, payloads, heads))
-
-    async def end(self, stream: str) -> None:
-        """Nothing will be appended to `stream` (an id, as in `Appended`) any more.
-
-        Raises `ConfigurationError` where there is no such stream, `StoreUnavailable` as `append` does.
-        """
-        await self._database.run(lambda: self._end(stream))
-
-    async def rotate(self) -> int:
-        """Begin a new generation: every stream so far has ended; returns its number.  Raises as `append` does."""
-        return await self._database.run(self._rotate)
-
-    async def drop(self, oldest: int) -> int:
-        """Drop every generation before `oldest` with its messages; returns the oldest that is left."""
-        return await self._database.run(lambda: self._drop(oldest))
-
-    async def close(self) -> None:
-        """No more requests."""
-        await self._database.close()
 
     # -- reading, in the worker ---------------------------------------------------------------------------------
 
@@ -242,32 +169,15 @@ class PostgresStreamStore:
             known = connection.execute(text("SELECT shards FROM gapless.store")).scalar_one()
         agree_on_shards(self._shards, known)
 
-    def _look(self, request: ListStreams | Measure) -> StreamsListed | Measured:
-        return self._list(request) if isinstance(request, ListStreams) else self._measure(request)
+    def _generations(self, connection: Connection) -> tuple[int, int]:
+        generation, oldest = connection.execute(GENERATION).one()
+        return generation, oldest
 
-    def _list(self, request: ListStreams) -> StreamsListed:
-        """By id.  Ids begin with shard and generation, so a filter's literal beginning is looked up in each of these
-        (there are few): topics that begin otherwise cost nothing."""
-        literal = literal_prefix(request.filter)
-        found: list[StreamInfo] = []
-        after = request.after
-        with self._database.snapshot() as connection:
-            generation, oldest = connection.execute(GENERATION).one()
-            while len(found) <= request.limit:
-                following = connection.execute(NEXT, {"after": after.encode()}).scalar_one_or_none()
-                if following is None:
-                    break
-                place = following.decode().partition("/")[0]
-                for one in self._matching(connection, request, f"{place}/{literal}", after):
-                    found.append(one)
-                    if len(found) > request.limit:
-                        break
-                after = place + "0"  # "0" follows "/"
-        more = len(found) > request.limit
-        return StreamsListed(request.n, tuple(found[: request.limit]), more, generation, oldest)
+    def _following(self, connection: Connection, after: str) -> str | None:
+        found = connection.execute(NEXT, {"after": after.encode()}).scalar_one_or_none()
+        return None if found is None else found.decode()
 
     def _matching(self, connection: Connection, request: ListStreams, begin: str, after: str) -> Iterator[StreamInfo]:
-        """Those after `after` whose id begins so and whose topic matches."""
         while True:
             values = {
                 "start_ns": request.start_ns,
@@ -333,6 +243,8 @@ class PostgresStreamStore:
     # -- writing, in the worker ---------------------------------------------------------------------------------
 
     def _append(self, topic: str, payloads: Sequence[bytes], heads: Heads) -> Appended:
+        """An append whose connection is lost finds out whether it was committed, when the server is back: it is never
+        done twice."""
         attempt = Attempt(uuid.uuid4())
         try:
             self._try_append(topic, payloads, heads, attempt)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
 from pathlib import Path
@@ -10,22 +9,11 @@ from typing import Final
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.sql_stores import SqlGroupStore
 from statemachines.drivers.shared_subscriptions.sqlite.tables import layout_of
-from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
+from statemachines.drivers.sql.failure import BUSY_S, beyond
 from statemachines.drivers.sql.sqlite import Database
-from statemachines.kernel import Answer
-from statemachines.shared_subscriptions.group_store import (
-    SERVICE,
-    Commit,
-    Committed,
-    Read,
-    ReadDone,
-    Refused,
-    Scan,
-    Scanned,
-    Stored,
-    StoreFailed,
-)
+from statemachines.shared_subscriptions.group_store import Commit, Committed, Read, ReadDone, Refused, Stored
 
 PUT: Final = (
     "INSERT INTO @group_records (key, value, time_ns) VALUES (?, ?, ?)"
@@ -39,50 +27,20 @@ FIND: Final = (
     " WHERE key >= ? AND key < CAST(? AS TEXT) AND key <> ? ORDER BY key LIMIT ?"
 )
 
-logger = logging.getLogger("gapless")
 
-Asked = Read | Scan | Commit
-
-
-class SqliteGroupStore:
+class SqliteGroupStore(SqlGroupStore[Database]):
     """Records in the file at `path`; a transaction waits at most `busy_s` seconds for other processes.
 
     Raises `ConfigurationError` where the file cannot be used, `StoreUnavailable` where it stays locked.
     """
-
-    name = SERVICE
 
     def __init__(self, path: str | Path, busy_s: float = BUSY_S, *, clock: Clock = time.time_ns) -> None:
         self.identity = ""
         self._database = Database(Path(path), layout_of(Path(path)), busy_s, clock, self._identify)
         self._codec = RecordCodec(str(path))
 
-    async def ask(self, request: Asked) -> tuple[Answer, ...]:
-        """The answers; `StoreFailed` where the database was busy for too long or broke (logged)."""
-        try:
-            return (await self._database.run(lambda: self._apply(request)),)
-        except StoreUnavailable as error:
-            logger.warning("group store: %s", error)
-            return (StoreFailed(request.n),)
-
-    async def close(self) -> None:
-        """No more requests."""
-        await self._database.close()
-
-    # -- in the worker ------------------------------------------------------------------------------------------
-
     def _identify(self, connection: sqlite3.Connection) -> None:
         (self.identity,) = connection.execute("SELECT identity FROM @store").fetchone()
-
-    def _apply(self, request: Asked) -> Answer:
-        match request:
-            case Read():
-                return self._read(request)
-            case Scan():
-                return self._scan(request)
-            case Commit():
-                return self._commit(request)
-        raise TypeError(f"{self.name} does not take a {type(request).__name__}")
 
     def _read(self, read: Read) -> ReadDone:
         with self._database.snapshot():
@@ -92,20 +50,10 @@ class SqliteGroupStore:
         found = self._database.connection.execute(GET, (key,)).fetchone()
         return None if found is None else self._codec.read(key, *found)
 
-    def _scan(self, scan: Scan) -> Scanned:
-        """Until there are enough that can be read: what cannot is passed by."""
-        records: list[tuple[str, Stored]] = []
-        after = scan.after
-        with self._database.snapshot() as connection:
-            while len(records) <= scan.limit:
-                wanted = scan.limit + 1 - len(records)
-                low = max(scan.prefix, after)
-                found = connection.execute(FIND, (low, beyond(scan.prefix), after, wanted)).fetchall()
-                records += self._codec.read_all(found)
-                if len(found) < wanted:
-                    break
-                after = found[-1][0]
-        return Scanned(scan.n, tuple(records[: scan.limit]), len(records) > scan.limit)
+    def _find(
+        self, connection: sqlite3.Connection, prefix: str, after: str, limit: int
+    ) -> list[tuple[str, bytes, int]]:
+        return connection.execute(FIND, (max(prefix, after), beyond(prefix), after, limit)).fetchall()
 
     def _commit(self, commit: Commit) -> Committed | Refused:
         with self._database.transaction() as connection:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.message_head import add_headers
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
+from statemachines.drivers.shared_subscriptions.sql_stores import SqlStreamStore
 from statemachines.drivers.shared_subscriptions.sqlite.group_store import PUT
 from statemachines.drivers.shared_subscriptions.sqlite.stream_append import append_to_stream
 from statemachines.drivers.shared_subscriptions.sqlite.tables import layout_of
@@ -22,35 +23,26 @@ from statemachines.drivers.shared_subscriptions.store import (
     Payloads,
     StoredPayload,
     agree_on_shards,
-    check_heads,
-    check_payload,
-    check_shards,
     has_no_message,
     has_no_stream,
     ids_of,
-    literal_prefix,
     records_of,
     size_of,
 )
-from statemachines.drivers.sql.failure import BUSY_S, StoreUnavailable, beyond
+from statemachines.drivers.sql.failure import BUSY_S, beyond
 from statemachines.drivers.sql.sqlite import Database
-from statemachines.kernel import Answer, ConfigurationError
-from statemachines.shared_subscriptions.dead_letter import LetterRefused, LetterStored, StoreLetter, pass_message
-from statemachines.shared_subscriptions.names import check_topic
+from statemachines.shared_subscriptions.dead_letter import StoreLetter, pass_message
 from statemachines.shared_subscriptions.stream_store import (
-    SERVICE,
     Appended,
     Batch,
     Fetch,
     Fetched,
-    FetchFailed,
     ListStreams,
     Measure,
     Measured,
     Slice,
     StreamInfo,
     StreamSize,
-    StreamsListed,
     matches,
 )
 
@@ -70,82 +62,19 @@ PROGRESS: Final = "SELECT value, time_ns FROM @group_records WHERE key = ?"
 logger = logging.getLogger("gapless")
 
 
-class SqliteStreamStore:
+class SqliteStreamStore(SqlStreamStore[Database]):
     """Streams in the file at `path`, of topics spread over `shards`; a transaction waits at most `busy_s` seconds.
 
     Raises `ConfigurationError` where the file cannot be used or was made with other shards, `StoreUnavailable` where it
     stays locked.
     """
 
-    name = SERVICE
-
     def __init__(
         self, path: str | Path, shards: int = 4, busy_s: float = BUSY_S, *, clock: Clock = time.time_ns
     ) -> None:
-        self.identity = ""
-        self._shards = check_shards(shards)
+        super().__init__(shards)
         self._database = Database(Path(path), layout_of(Path(path)), busy_s, clock, self._agree)
         self._codec = RecordCodec(str(path))
-
-    async def ask(self, request: ListStreams | Measure | Fetch | StoreLetter) -> tuple[Answer, ...]:
-        """The answers, without payloads; `FetchFailed` where the database was busy for too long or broke (logged)."""
-        if isinstance(request, Fetch):
-            return ((await self.fetch(request))[0],)
-        if isinstance(request, StoreLetter):
-            return (await self._answer_letter(request),)
-        if not isinstance(request, ListStreams | Measure):
-            raise TypeError(f"{self.name} does not take a {type(request).__name__}: messages go to `append`")
-        try:
-            return (await self._database.run(lambda: self._look(request)),)
-        except StoreUnavailable as error:
-            logger.warning("stream store: %s", error)
-            return (FetchFailed(request.n),)
-
-    async def _answer_letter(self, request: StoreLetter) -> LetterStored | LetterRefused:
-        try:
-            return LetterStored(request.n, await self._database.run(lambda: self._store_letter(request)))
-        except (StoreUnavailable, ConfigurationError) as error:
-            return LetterRefused(request.n, str(error))
-
-    async def fetch(self, request: Fetch, room: int = ANSWER_MAX) -> tuple[Fetched | FetchFailed, Payloads]:
-        """The answer, and beside it the payloads of each batch; no more than `room` bytes, but always some."""
-        try:
-            return await self._database.run(lambda: self._fetch(request, room))
-        except StoreUnavailable as error:
-            logger.warning("stream store: %s", error)
-            return FetchFailed(request.n), []
-
-    async def append(self, topic: str, payloads: Sequence[bytes], heads: Heads = ()) -> Appended:
-        """Append to the topic's current stream, all or nothing; committed when this returns.
-
-        Raises `ConfigurationError` for a payload above 1 MiB, a head that is none, a topic that is none, or one that
-        has ended;
-        `StoreUnavailable` where the database was busy for too long (nothing was written).
-        """
-        check_topic(topic)
-        for payload in payloads:
-            check_payload(payload)
-        check_heads(heads, payloads)
-        return await self._database.run(lambda: self._append(topic, payloads, heads))
-
-    async def end(self, stream: str) -> None:
-        """Nothing will be appended to `stream` (an id, as in `Appended`) any more.
-
-        Raises `ConfigurationError` where there is no such stream, `StoreUnavailable` as `append` does.
-        """
-        await self._database.run(lambda: self._end(stream))
-
-    async def rotate(self) -> int:
-        """Begin a new generation: every stream so far has ended; returns its number.  `StoreUnavailable` as above."""
-        return await self._database.run(self._rotate)
-
-    async def drop(self, oldest: int) -> int:
-        """Drop every generation before `oldest` with its messages; returns the oldest that is left."""
-        return await self._database.run(lambda: self._drop(oldest))
-
-    async def close(self) -> None:
-        """No more requests."""
-        await self._database.close()
 
     # -- in the worker ------------------------------------------------------------------------------------------
 
@@ -156,32 +85,23 @@ class SqliteStreamStore:
         known, self.identity = connection.execute("SELECT shards, identity FROM @store").fetchone()
         agree_on_shards(self._shards, known)
 
-    def _look(self, request: ListStreams | Measure) -> StreamsListed | Measured:
-        return self._list(request) if isinstance(request, ListStreams) else self._measure(request)
+    def _generations(self, connection: sqlite3.Connection) -> tuple[int, int]:
+        generation, oldest = connection.execute("SELECT generation, oldest FROM @store").fetchone()
+        return generation, oldest
 
-    def _list(self, request: ListStreams) -> StreamsListed:
-        """By id.  Ids begin with shard and generation, so a filter's literal beginning is looked up in each of these
-        (there are few): topics that begin otherwise cost nothing."""
-        literal = literal_prefix(request.filter)
-        found: list[StreamInfo] = []
-        after = request.after
-        with self._database.snapshot() as connection:
-            generation, oldest = connection.execute("SELECT generation, oldest FROM @store").fetchone()
-            while len(found) <= request.limit:
-                (following,) = connection.execute("SELECT min(id) FROM @streams WHERE id > ?", (after,)).fetchone()
-                if following is None:
-                    break
-                place = following.partition("/")[0]
-                begin = f"{place}/{literal}"
-                wanted = request.limit + 1 - len(found)
-                rows = connection.execute(
-                    LIST, (request.start_ns, max(begin, after), beyond(begin), after, request.filter, wanted)
-                )
-                for stream, shard, stored, first, count, ended in rows:
-                    found.append(StreamInfo(stream, shard, stored, first, count, bool(ended)))
-                after = place + "0"  # "0" follows "/"
-        more = len(found) > request.limit
-        return StreamsListed(request.n, tuple(found[: request.limit]), more, generation, oldest)
+    def _following(self, connection: sqlite3.Connection, after: str) -> str | None:
+        found: tuple[str | None] = connection.execute("SELECT min(id) FROM @streams WHERE id > ?", (after,)).fetchone()
+        return found[0]
+
+    def _matching(
+        self, connection: sqlite3.Connection, request: ListStreams, begin: str, after: str
+    ) -> Iterator[StreamInfo]:
+        low = max(begin, after)
+        rows = connection.execute(
+            LIST, (request.start_ns, low, beyond(begin), after, request.filter, request.limit + 1)
+        )
+        for stream, shard, generation, first, count, ended in rows:
+            yield StreamInfo(stream, shard, generation, first, count, bool(ended))
 
     def _measure(self, request: Measure) -> Measured:
         with self._database.snapshot() as connection:
