@@ -16,6 +16,10 @@ THREADS_S: Final = 1.0
 """So long a process that was told to end waits for its threads."""
 
 
+REPEAT_S: Final = 0.01
+"""So long after it was lost an interrupt is sent again."""
+
+
 INTERRUPTED: Final = 130
 """The exit code of a command that Ctrl-C or SIGTERM has ended."""
 
@@ -31,6 +35,18 @@ def begin_work() -> None:
     """From now on there is something to clean up: Ctrl-C raises `KeyboardInterrupt`, as everywhere in Python."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = repeat_interrupt
+
+
+def repeat_interrupt(lost: sys.UnraisableHookArgs) -> None:
+    """A `KeyboardInterrupt` that nobody can catch (raised in a callback of a C library, as while numba compiles, or in
+    a `__del__`) is sent again a moment later; Python would print a traceback and go on.  Others are printed."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    with suppress(RuntimeError):  # Python ends already, and begins no thread any more
+        main = threading.main_thread().ident
+        threading.Timer(REPEAT_S, signal.pthread_kill, (main, signal.SIGINT)).start()
 
 
 @contextmanager
