@@ -8,6 +8,7 @@ then a command says what ends it.  There is nothing to clean up yet.
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # the module around it imports enum, and Ctrl-C may come meanwhile
+import gc
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # where Ctrl-C is ignored, it stays so
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -18,6 +19,9 @@ def main() -> None:
     from statemachines.interrupts import end_early
 
     end_early()
+    gc.disable()  # importing makes no garbage, and looking for some takes a tenth of a short command
     from statemachines.cli import main as command
 
+    gc.freeze()
+    gc.enable()
     command()

@@ -10,6 +10,7 @@ Whatever is wrong with it is a `ConfigurationError` that names the file, what wa
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,11 @@ REFUSED: Final = re.compile(
     r"(?:Object contains unknown field `([^`]*)`|Invalid enum value '([^']*)')(?: - at `\$(.*)`)?"
 )
 """A key, or one of a few values, that the type does not have, and the path to it: ".members", ".rows[...]"."""
+
+MISTYPED: Final = re.compile(r"E(xpected .*) - at `\$\.?(.+)`")
+"""What is expected, and the path to what is not so; msgspec writes a key of a mapping as "[...]"."""
+
+STEP: Final = re.compile(r"[^.\[\]]+|\[[^\]]*\]")
 
 T = TypeVar("T")
 
@@ -76,14 +82,14 @@ def convert_input(plain: Any, kind: type[T]) -> T:
     """A value of this type, of what a file says.
 
     Raises `msgspec.ValidationError`: of a key or value that is not there it says what was meant perhaps, and what
-    there is.
+    there is; of a value of another type its key, the value, and what is expected.
     """
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
         match = REFUSED.fullmatch(str(error))
         if match is None:
-            raise
+            raise msgspec.ValidationError(_name_mistyped(plain, kind, str(error))) from error
         key, value, path = match.groups()
         place = (path or "").removeprefix(".")
         what = place or "value" if key is None else f"key {key!r} in {place}" if place else f"key {key!r}"
@@ -93,11 +99,8 @@ def convert_input(plain: Any, kind: type[T]) -> T:
 
 def _list_known(kind: Any, place: str) -> list[str]:
     """The keys of the type at this place ("deliveries", "rows[...].kind"), or its values where they are few."""
-    found = _list_options(msgspec.inspect.type_info(kind))
-    for step in re.findall(r"[^.\[\]]+|\[[^\]]*\]", place):
-        found = [option for one in found for inner in _list_inner(one, step) for option in _list_options(inner)]
     known: list[Any] = []
-    for one in found:
+    for one in _list_types(kind, place):
         if isinstance(one, msgspec.inspect.StructType):
             known += [field.encode_name for field in one.fields]
         elif isinstance(one, msgspec.inspect.EnumType):
@@ -105,6 +108,51 @@ def _list_known(kind: Any, place: str) -> list[str]:
         elif isinstance(one, msgspec.inspect.LiteralType):
             known += one.values
     return [str(one) for one in known]
+
+
+def _name_mistyped(plain: Any, kind: Any, said: str) -> str:
+    """What msgspec says of a value of another type, with the keys that it leaves out, and the value."""
+    match = MISTYPED.fullmatch(said)
+    if match is None:
+        return said
+    expected, place = f"e{match[1]}", match[2]
+    whole = found = copy.deepcopy(plain)
+    named = ""
+    for step in STEP.findall(place):
+        if step == "[...]":
+            key = _find_refused(whole, kind, said, found)
+            if key is None:
+                return said
+        else:
+            key = int(step[1:-1]) if step.startswith("[") else step
+        named += f"[{key}]" if isinstance(found, list) else f".{key}"
+        found = found[key]
+    tuples = [one for one in _list_types(kind, place) if isinstance(one, msgspec.inspect.TupleType)]
+    if tuples:
+        parts = (type(one).__name__.removesuffix("Type").lower() for one in tuples[0].item_types)
+        expected = f"expected [{', '.join(parts)}]"
+    return f"{named.removeprefix('.')} = {found!r:.60}: {expected}"
+
+
+def _find_refused(whole: Any, kind: Any, said: str, mapping: dict[Any, Any]) -> Any:
+    """The key of a mapping within `whole` of which msgspec says so; the others are taken out."""
+    for key, value in list(mapping.items()):
+        mapping.clear()
+        mapping[key] = value
+        try:
+            msgspec.convert(whole, kind)
+        except msgspec.ValidationError as error:
+            if str(error) == said:
+                return key
+    return None
+
+
+def _list_types(kind: Any, place: str) -> list[msgspec.inspect.Type]:
+    """The types that a value at this place of the type may have."""
+    found = _list_options(msgspec.inspect.type_info(kind))
+    for step in STEP.findall(place):
+        found = [option for one in found for inner in _list_inner(one, step) for option in _list_options(inner)]
+    return found
 
 
 def _list_options(info: msgspec.inspect.Type) -> list[msgspec.inspect.Type]:

@@ -16,6 +16,10 @@ THREADS_S: Final = 1.0
 """So long a process that was told to end waits for its threads."""
 
 
+REPEAT_S: Final = 0.05
+"""So long after it came too soon an interrupt is sent again."""
+
+
 INTERRUPTED: Final = 130
 """The exit code of a command that Ctrl-C or SIGTERM has ended."""
 
@@ -27,10 +31,25 @@ def end_early() -> None:
         signal.signal(signal.SIGINT, _leave)
 
 
-def begin_work() -> None:
-    """From now on there is something to clean up: Ctrl-C raises `KeyboardInterrupt`, as everywhere in Python."""
+def begin_work(*, compiles: bool = False) -> None:
+    """From now on there is something to clean up: Ctrl-C raises `KeyboardInterrupt`, as everywhere in Python.
+
+    Args:
+        compiles: numba may compile meanwhile.  Ctrl-C waits until LLVM has made what it makes: numba fails where that
+            is not whole.
+    """
     if signal.getsignal(signal.SIGINT) is _leave:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _interrupt_when_compiled if compiles else signal.default_int_handler)
+        sys.unraisablehook = repeat_interrupt
+
+
+def repeat_interrupt(lost: sys.UnraisableHookArgs) -> None:
+    """A `KeyboardInterrupt` that nobody can catch (raised in a callback of a C library, or in a `__del__`) is sent
+    again a moment later; Python would print a traceback and go on.  Others are printed."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        _send_again()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 @contextmanager
@@ -93,6 +112,21 @@ def end_here(code: int) -> NoReturn:
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
     os.write(2, b"interrupted: nothing had begun yet\n")
     end_here(INTERRUPTED)
+
+
+def _interrupt_when_compiled(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("llvmlite."):
+            _send_again()
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _send_again() -> None:
+    main = threading.main_thread().ident
+    with suppress(RuntimeError):  # Python ends already, and begins no thread any more
+        threading.Timer(REPEAT_S, signal.pthread_kill, (main, signal.SIGINT)).start()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -60,6 +60,9 @@ class StepPage(msgspec.Struct, frozen=True):
     path: list[PageStep] = []
     broken: str = ""
     picture: str = ""
+    verdict: str = ""
+    """HELD, VIOLATED or INCONCLUSIVE, and `sentence` of what; "" where nothing was judged."""
+    sentence: str = ""
 
     @property
     def raises(self) -> bool:

@@ -102,15 +102,18 @@ class _Timeline:
             x = self.x(fault.t_ns)
             text = f"{fault.kind} {fault.node}".strip()
             at = duration(fault.t_ns - self.story.begin_ns)
-            row = next((number for number, end in enumerate(ends) if end <= x), None)
+            width = NAME * len(text) + 5
+            left = x - width if x + width > WIDTH - RIGHT else x  # at the right edge the name stands before its mark
+            row = next((number for number, end in enumerate(ends) if end <= left), None)
             self.marks.append(f'<line class="when" x1="{x:.1f}" x2="{x:.1f}" y1="{self.top - 4}" y2="BOTTOM"/>')
             self.marks.append(
                 f'<g class="fault"><circle cx="{x:.1f}" cy="{self.top - 4}" r="3.5"/>'
                 f"<title>{escape(text)} at {at}</title>"
             )
-            if row is not None and x + NAME * len(text) < WIDTH and not fault.kind.startswith("end_"):
-                ends[row] = x + NAME * len(text) + 12
-                self.marks.append(f'<text class="name" x="{x + 5:.1f}" y="{28 + 13 * row}">{escape(text)}</text>')
+            if row is not None and not fault.kind.startswith("end_"):
+                ends[row] = max(x, left + width) + 7
+                place, end = (x + 5, "") if left == x else (x - 5, END)
+                self.marks.append(f'<text class="name" x="{place:.1f}" y="{28 + 13 * row}"{end}>{escape(text)}</text>')
             self.marks.append("</g>")
 
     def draw_stream(self, name: str) -> None:

@@ -20,15 +20,15 @@ STATES_SHOWN: Final = 2_000
 KINDS: Final = ("{to}: {event}", "{to} takes {event}", "{to} takes a copy of {event}", "{event} to {to} is lost")
 
 
-def make_page(system: System, run: Run | None, about: str, states_max: int = STATES_SHOWN) -> StepPage:
-    """The page of the system; with `run`, a counterexample, its way is marked."""
+def make_page(system: System, run: Run | None, verdict: tuple[str, str], states_max: int = STATES_SHOWN) -> StepPage:
+    """The page of the system; with `run`, a counterexample, its way is marked.  `verdict`: in a word, and of what."""
     graph = _Graph(system, states_max)
     path = graph.add_run(run) if run is not None else []
     graph.add_nearest()
     states = [graph.state_of(state) for state in graph.numbers]
     return StepPage(
         system.name,
-        f"{system.about}. {about} {graph.describe_size()}",
+        f"{system.about}. {graph.describe_size()}",
         [*graph.components, *(one.name for one in system.spendable)],
         list(graph.texts),
         list(KINDS),
@@ -37,6 +37,8 @@ def make_page(system: System, run: Run | None, about: str, states_max: int = STA
         [{"name": one.name, "text": one.text} for one in system.over_states],
         path,
         run.broken if run is not None else "",
+        verdict=verdict[0],
+        sentence=verdict[1],
     )
 
 

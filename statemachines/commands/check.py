@@ -96,7 +96,7 @@ def check(
     """
     from statemachines_spec import certificates
 
-    begin_work()
+    begin_work(compiles=True)
     if again:
         recheck_certificates((protocol,) if protocol else (), stale=stale, renew=renew, jobs=jobs, json=json)
         return

@@ -42,7 +42,7 @@ def explore(
     from statemachines_spec.protocol import choose_systems
     from statemachines_spec.state_page import make_page
 
-    begin_work()
+    begin_work(compiles=True)
     picked = choose_systems(protocol, (system,) if system else (), size, variant, tuple(without or ()))
     if len(picked.systems) != 1:
         there = ", ".join(one.name for one in picked.systems)
@@ -50,14 +50,15 @@ def explore(
     (one,) = picked.systems
     result = explore_system(one, engine=engine, states_max=states_max, partly=True)
     if result.path is not None:
-        said = f"Broken: {result.path.broken}: {result.path.why}; a shortest run has {len(result.path.legs)} steps."
+        verdict = "VIOLATED"
+        said = f"{result.path.broken}: {result.path.why}; a shortest run has {len(result.path.legs)} steps"
     elif result.ended == "complete":
-        said = f"Everything held in all {result.states:,} states."
+        verdict, said = "HELD", f"everything, in all {result.states:,} states"
     else:
-        said = f"Nothing broke in the first {result.states:,} states."
-    page = make_page(one, result.path, said, shown_max)
+        verdict, said = "INCONCLUSIVE", f"nothing broke in the first {result.states:,} states"
+    page = make_page(one, result.path, (verdict, said), shown_max)
     write_step_page(html, page)
-    print(f"{one.name}: {said}\npage: {html}, {len(page.states):,} states")
+    print(f"{one.name}: {verdict} {said}\npage: {html}, {len(page.states):,} states")
     if result.path is not None:
         raise typer.Exit(Exit.VIOLATED)
     if result.ended != "complete":

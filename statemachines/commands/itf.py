@@ -56,7 +56,7 @@ def itf(
 
     Exit code 0: the whole trace is a run. 1: it is none; the first step that is not is shown. 3: too many states agree.
     """
-    begin_work()
+    begin_work(compiles=True)
     trace = read_itf(file)
     fsm = _machine(target)
     if fsm is not None:

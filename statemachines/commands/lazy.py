@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, NoReturn
@@ -46,18 +47,14 @@ class ProtocolCommands(TyperGroup):
         return [*COMMANDS, *sorted(set(list_contributed_commands()) - set(COMMANDS))]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """A line for each in the help: what ours do, and whose the others are."""
+        """What each does, in the help: ours as listed, those of protocols as they say themselves."""
         contributed = list_contributed_commands()
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [
-                    (
-                        name,
-                        COMMANDS[name].summary if name in COMMANDS else f"A command of {', '.join(contributed[name])}.",
-                    )
-                    for name in self.list_commands(ctx)
-                ]
-            )
+        others = (name for name in self.list_commands(ctx) if name not in COMMANDS)
+        write_summaries(
+            formatter,
+            {name: one.summary for name, one in COMMANDS.items()}
+            | {name: read_help(name, contributed[name]) for name in others},
+        )
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """No protocol is looked for where the command is ours."""
@@ -67,7 +64,7 @@ class ProtocolCommands(TyperGroup):
         if places is None:
             return None
         try:
-            return load(cmd_name, places)
+            return part_of(load(cmd_name, places), cmd_name)
         except (GaplessError, ImportError) as error:
             return failing(cmd_name, error)
 
@@ -104,6 +101,12 @@ def keep_listings(command: Any) -> None:
         keep_listings(part)
 
 
+def write_summaries(formatter: Any, helps: Mapping[str, str | None]) -> None:
+    """The section of commands in a help: of each its name, and the first paragraph of its own help."""
+    with formatter.section("Commands"):
+        formatter.write_dl([(name, " ".join((text or "").split("\n\n")[0].split())) for name, text in helps.items()])
+
+
 def list_contributed_commands() -> dict[str, dict[str, str]]:
     """Command -> protocol -> the place of its typer app."""
     from statemachines import registry
@@ -115,14 +118,27 @@ def list_contributed_commands() -> dict[str, dict[str, str]]:
     return found
 
 
-def load(name: str, places: dict[str, str]) -> Any:
-    """Raises `ConfigurationError` for a name that several protocols give to different commands."""
+def load(name: str, places: dict[str, str]) -> typer.Typer:
+    """The app of a command that protocols contribute.
+
+    Raises `ConfigurationError` for a name that several protocols give to different commands.
+    """
     from statemachines import registry
 
     if len(set(places.values())) > 1:
         raise ConfigurationError("command", name, f"is of several protocols: {', '.join(places)}; remove all but one")
     protocol, place = next(iter(places.items()))
-    return part_of(registry.load(place, typer.Typer, f"{protocol}, command {name}"), name)
+    return registry.load(place, typer.Typer, f"{protocol}, command {name}")
+
+
+def read_help(name: str, places: dict[str, str]) -> str | None:
+    """What such a command says of itself, or why it cannot be had; no command is made of it, which takes longer."""
+    try:
+        app = load(name, places)
+    except (GaplessError, ImportError) as error:
+        return f"cannot be loaded: {error}"
+    parts = [app.info.help, *(one.help or one.callback.__doc__ for one in app.registered_commands if one.callback)]
+    return next((one for one in parts if isinstance(one, str)), None)
 
 
 def failing(name: str, error: Exception) -> Any:

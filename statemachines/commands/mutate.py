@@ -75,7 +75,7 @@ def mutate(
     from statemachines_spec.mutants import account, campaign
     from statemachines_spec.mutants.mutant import GROUPS
 
-    begin_work()
+    begin_work(compiles=True)
     check_folder(out, "--out")
     unknown = [one for one in group or () if one not in GROUPS]
     if unknown:

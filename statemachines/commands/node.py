@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from statemachines.commands.lazy import failing, keep_listings
+from statemachines.commands.lazy import failing, keep_listings, write_summaries
 from statemachines.kernel import GaplessError
 
 
@@ -19,6 +19,10 @@ class RoleGroup(TyperGroup):
         from statemachines.drivers import protocol as drivers
 
         return sorted(drivers.names())
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """What each role does; none is made a command for it, which takes longer than all else in this help."""
+        write_summaries(formatter, {name: _read_help(name) for name in self.list_commands(ctx)})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The role; one that cannot be had says why when it is run."""
@@ -32,6 +36,15 @@ class RoleGroup(TyperGroup):
             return command
         except (GaplessError, ImportError) as error:
             return failing(cmd_name, error)
+
+
+def _read_help(role: str) -> str | None:
+    from statemachines.drivers import protocol as drivers
+
+    try:
+        return drivers.command(role).__doc__
+    except (GaplessError, ImportError) as error:
+        return f"cannot be loaded: {error}"
 
 
 app = typer.Typer(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import typer
 
 from statemachines import __version__, catalogue, cli, registry, show
 from statemachines.commands.command_list import COMMANDS
@@ -43,7 +44,7 @@ def test_help_names_the_commands_and_the_exit_codes(gapless):
         assert word in out
 
 
-HELP_MODULES = 260
+HELP_MODULES = 270
 """Importing is what a short command spends its time on: 150 ms of processor time, which no test can count."""
 
 
@@ -53,8 +54,26 @@ def test_the_help_imports_little_and_no_command():
     found = done.stderr.split()
     commands = {f"statemachines.commands.{name}" for name in ("command_list", "exits", "lazy")}
     assert {name for name in found if name.startswith("statemachines.commands.")} == commands
-    assert not {"asyncio", "ssl", "rich", "statemachines.drivers", "typer.rich_utils"} & set(found)
+    assert not {"asyncio", "ssl", "rich", "statemachines.drivers.runtime", "typer.rich_utils"} & set(found)
     assert len(found) < HELP_MODULES
+
+
+def test_the_help_says_what_each_command_does(gapless):
+    listed = gapless("--help")[1].partition("Commands:")[2]
+    assert "A command of" not in listed
+    assert " sessions     Operate a store of persistent sessions.\n" in listed
+    assert " show-loss    Show what was lost: repeated, not subscribed, lost, and lost of\n" in listed
+
+
+def test_the_help_of_all_nodes_says_what_each_role_does_and_makes_no_command_of_it(gapless, monkeypatch):
+    assert "Keep samples of every publisher under a key" in gapless("node", "--help")[1]  # what it imports, it has
+    made = []
+    get_command = typer.main.get_command
+    monkeypatch.setattr(typer.main, "get_command", lambda app: made.append(app) or get_command(app))
+    listed = " ".join(gapless("node", "--help")[1].partition("Commands:")[2].split())
+    assert "cache Keep samples of every publisher under a key expression, and answer subscribers" in listed
+    assert "..." not in listed
+    assert len(made) == 1  # the whole command line
 
 
 LIBRARIES = {"pydantic", "zenoh", "sqlalchemy", "simpy", "numba", "numpy", "pyarrow", "pyspark", "hypothesis", "rich"}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -190,3 +192,51 @@ def test_a_thread_that_never_began_is_not_waited_for(monkeypatch):
     """`enumerate` has it from the first step of `start` on."""
     monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread(), threading.Thread(target=print)])
     interrupts.leave_threads(0)
+
+
+def test_ctrl_c_in_a_callback_of_a_c_library_is_not_lost():
+    """As while numba compiles: what a callback raises is only printed, and the command would go on."""
+    program = (
+        "import ctypes, signal, sys, time\n"
+        "from statemachines import interrupts\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "interrupts.end_early(); interrupts.begin_work()\n"
+        "callback = ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))\n"
+        "try:\n"
+        "    callback()\n"
+        "    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+
+
+STARTS = {
+    "check": ("check", "cursor_recovery", "--system", "few", "--engine", "compiled"),
+    "explore": ("explore", "cursor_recovery", "--system", "few", "--engine", "compiled", "--html", "page.html"),
+    "simulate": ("simulate", "quiet", "--seed", "1"),
+    "analyze": ("analyze", "trace", "--no-spark", "--out", "out"),
+    "node": ("node", "leader", "--store", "store.db"),
+}
+SPAN_S = {"check": 8.0, "explore": 8.0}
+MOMENTS = 8
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_ctrl_c_at_any_moment_of_the_first_seconds_ends_a_command_without_a_traceback(tmp_path, monkeypatch, name):
+    """The moments are drawn over what the command takes to begin, which differs between machines; numba compiles anew
+    each time."""
+    few = "shared_subscriptions.load.messages=20"
+    assert cli.run(["campaign", "quiet", "--seeds", "1", "--set", few, "--trace", str(tmp_path / "trace")]) == 0
+    chance = random.Random(name)
+    for moment in range(MOMENTS):
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / f"cache{moment}"))
+        with Command(*STARTS[name], folder=tmp_path) as command:
+            with suppress(subprocess.TimeoutExpired):
+                command.process.wait(chance.uniform(0.05, SPAN_S.get(name, 2.5)))
+            if command.process.poll() is None:
+                code, errors = command.end(signal.SIGINT)
+                assert code in {0, cli.Exit.INCONCLUSIVE, cli.INTERRUPTED, -signal.SIGINT}, errors
+                assert "Traceback" not in errors
+                assert "Exception ignored" not in errors

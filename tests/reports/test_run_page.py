@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from statemachines import __version__
 from statemachines.trace.parquet import TraceWriter
 from statemachines_reports.draw_histogram import duration
-from statemachines_reports.draw_timeline import MOST_FAULTS, draw
+from statemachines_reports.draw_timeline import LEFT, MOST_FAULTS, NAME, RIGHT, WIDTH, draw
 from statemachines_reports.page import part_of, write_page
 from statemachines_reports.page_head import head_of, list_violations
 from statemachines_reports.pipeline import analyze
@@ -115,6 +116,19 @@ def test_a_timeline_stays_small_and_says_what_it_leaves_out():
     assert "first violation, 15 ms" in drawn.svg
     assert drawn.svg.count("<circle") == MOST_FAULTS
     assert draw(RunStory(0, 0, [], [], {})) is None
+
+
+def test_the_name_of_a_fault_at_the_right_edge_stands_before_its_mark():
+    faults = [FaultMark(at, at, "hold_back", "node-3") for at in (100, 500, 970, 995, 1000)]
+    svg = draw(RunStory(0, 1000, [DeliveredRange(1, 1, "s", "n", 0, 4)], faults, {})).svg
+    found = re.findall(r'<text class="name" x="([\d.]+)" y="(\d+)"( style="text-anchor:end")?>hold_back node-3<', svg)
+    width = NAME * len("hold_back node-3")
+    spans = [(int(y), float(x) - width if end else float(x)) for x, y, end in found]
+    assert len(spans) == len(faults)
+    assert all(x > LEFT and x + width <= WIDTH - RIGHT for _, x in spans)
+    for row in {row for row, _ in spans}:
+        of = sorted(x for y, x in spans if y == row)
+        assert all(one + width < other for one, other in pairwise(of))
 
 
 CLICKS = """<script>

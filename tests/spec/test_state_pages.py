@@ -21,6 +21,7 @@ SYSTEM = toy({"in_flight": 2}, properties=(never_takes(20),))
 CLICKS = """<script>
 const said = [], count = () => document.querySelectorAll("#moves button").length;
 const note = () => said.push(at("where").textContent + " | " + count());
+const first = at("name").nextElementSibling, verdict = [first.innerText.trim(), getComputedStyle(first).display];
 note();
 while (!at("follow").hidden && !at("follow").disabled) { at("follow").click(); note(); }
 const far = way.length;
@@ -35,7 +36,7 @@ document.querySelector("#way button").click();
 kept.push(document.activeElement === document.querySelector("#way li:last-child button"));
 const box = document.querySelectorAll("[data-state]");
 if (box.length) { box[box.length - 1].onclick(); note(); }
-document.body.innerHTML = JSON.stringify({said, far, way: way.length, kept});
+document.body.innerHTML = JSON.stringify({verdict, said, far, way: way.length, kept});
 </script>"""
 
 
@@ -61,7 +62,7 @@ def broken():
 
 
 def test_a_counterexample_is_followed_step_by_step_to_what_it_breaks(broken, tmp_path):
-    page = make_page(SYSTEM, broken, "about")
+    page = make_page(SYSTEM, broken, ("VIOLATED", "never 20: a"))
     write_step_page(tmp_path / "run.html", page)
     state = 0
     for step, leg in zip(page.path, broken.legs, strict=True):
@@ -72,6 +73,7 @@ def test_a_counterexample_is_followed_step_by_step_to_what_it_breaks(broken, tmp
         state = step.state
     assert move.breaks == page.broken == "never 20"
     seen = click_through(tmp_path / "run.html")
+    assert seen["verdict"] == ["VIOLATED never 20: a", "block"]
     assert seen["far"] == len(broken.legs) + 1
     assert seen["said"][0].startswith("State 0 | ")
     assert f"State {state}: broken: never 20" in seen["said"][len(broken.legs)]
@@ -81,14 +83,14 @@ def test_a_counterexample_is_followed_step_by_step_to_what_it_breaks(broken, tmp
 
 
 def test_a_page_is_bounded_and_says_so(broken, tmp_path):
-    page = make_page(SYSTEM, broken, "about", states_max=len(broken.legs) + 5)
+    page = make_page(SYSTEM, broken, ("VIOLATED", "never 20: a"), states_max=len(broken.legs) + 5)
     assert len(page.states) == len(broken.legs) + 5
     assert page.about.endswith(f"holds the nearest {len(page.states)} states.")
     targets = {move.target for state in page.states for move in state.moves}
     assert BEYOND in targets
     assert max(targets) < len(page.states)
     small = toy({"in_flight": 1}, properties=())
-    whole = make_page(small, None, "about", states_max=100_000)
+    whole = make_page(small, None, ("HELD", "everything"), states_max=100_000)
     assert whole.about.endswith(f"holds all {len(whole.states):,} states.")
     assert whole.path == []
     result = explore(small, engine="plain")
@@ -104,6 +106,7 @@ def test_a_machine_is_clicked_through_by_its_picture(tmp_path, capsys):
     rows = sum(len(line.sources) for line in fsm.lines if line.kind != "refuse")
     assert sum(len(state.moves) for state in page.states) == rows
     seen = click_through(tmp_path / "m.html")
+    assert seen["verdict"] == ["", "none"], "nothing was judged"
     assert seen["said"][0] == f"State 0 | {len(page.states[0].moves)}"
     assert seen["kept"] == [True, True]
     last = len(page.states) - 1
@@ -114,7 +117,7 @@ def test_the_command_writes_a_page_and_says_what_is_on_it(tmp_path, capsys):
     html = tmp_path / "page.html"
     words = ["explore", "sequence_windows", "--system", "rotation", "--engine", "plain", "--html", str(html)]
     assert cli.run([*words, "--states-max", "1000", "--shown-max", "50"]) == cli.Exit.INCONCLUSIVE
-    assert "Nothing broke in the first " in capsys.readouterr().out
+    assert "INCONCLUSIVE nothing broke in the first " in capsys.readouterr().out
     data = data_of(html)
     assert len(data["states"]) == 50
     assert data["name"] == "rotation"
