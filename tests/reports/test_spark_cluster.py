@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -93,7 +94,57 @@ def test_a_worker_that_dies_with_its_executor_changes_no_table(cluster, tmp_path
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.parquet"))}
+
+
+def list_times(folder):
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.parquet")}
+
+
+def wait_until_amid(folder, process):
+    """The process that writes a file, when two files of this folder are whole: its partial file is named after it."""
+    until = time.monotonic() + START_S
+    while time.monotonic() < until and process.poll() is None:
+        if len(list(folder.glob("trace-*.parquet"))) > 1 and (begun := list(folder.glob("trace-*.partial"))):
+            return int(begun[0].suffixes[-2].partition("-")[2])
+        time.sleep(0.01)
+    raise AssertionError(f"nobody writes in {folder}: {process.communicate()}")
+
+
+def test_a_worker_that_dies_amid_a_campaign_changes_no_byte(cluster, tmp_path, capsys):
+    """Another worker makes its file again.  A campaign that is resumed keeps files that are whole, those of before and
+    those of the one that was hurt."""
+    own = "shared_subscriptions"
+    values = ("phases.safety_s=1", f"{own}.load.messages=20", f"{own}.members.join_s=[]", f"{own}.members.leave_s=[]")
+    short = [part for value in values for part in ("--set", value)]
+    given = ["campaign", "quiet", "--seeds", "80", *short, "--resume", "--trace"]
+    local, folder = tmp_path / "local", tmp_path / "spark"
+    assert cli.run([*given, str(local), "--processes", "1"]) == 0
+    said = capsys.readouterr().out
+    folder.mkdir()
+    for path in local.glob("*-000000.parquet"):
+        shutil.copy(path, folder)
+    kept = list_times(folder)
+    process = begin(*given, folder, *cluster.list_options())
+    try:
+        session = os.getsid(wait_until_amid(folder, process))
+        assert session in cluster.workers
+        kill_session(session)
+        cluster.add_worker("worker-instead")
+    finally:
+        code, *printed = end(process)
+    assert (code, printed[0]) == (0, said), printed
+    assert contents(folder) == contents(local)
+    assert kept.items() <= list_times(folder).items()
+    kept = list_times(folder)
+    for path in folder.glob("*-000040.parquet"):
+        path.unlink()
+        del kept[path.name]
+    assert cli.run([*given, str(folder), "--processes", "1"]) == 0
+    assert capsys.readouterr().out == said
+    assert contents(folder) == contents(local)
+    assert kept.items() <= list_times(folder).items()
+    assert len(kept) == 6
 
 
 @pytest.mark.long
