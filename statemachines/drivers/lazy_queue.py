@@ -12,39 +12,40 @@ T = TypeVar("T")
 class LazyQueue(Generic[T]):
     """First in, first out.  An empty one takes 40 bytes, where a `deque` takes 760."""
 
-    __slots__ = ("_items",)
+    __slots__ = ("items",)
 
     def __init__(self) -> None:
-        self._items: deque[T] | None = None
+        self.items: deque[T] | None = None
+        """None where it is empty: to look costs no call."""
 
     def append(self, item: T) -> None:
         """At the end."""
-        if self._items is None:
-            self._items = deque()
-        self._items.append(item)
+        if self.items is None:
+            self.items = deque()
+        self.items.append(item)
 
     @property
     def first(self) -> T:
         """The next; raises `IndexError` where there is none."""
-        if self._items is None:
+        if self.items is None:
             raise IndexError("an empty queue has no first item")
-        return self._items[0]
+        return self.items[0]
 
     def popleft(self) -> T:
         """Take the next; raises `IndexError` where there is none."""
-        first = self.first
-        assert self._items is not None
-        self._items.popleft()
-        if not self._items:
-            self._items = None
+        if self.items is None:
+            raise IndexError("an empty queue has no first item")
+        first = self.items.popleft()
+        if not self.items:
+            self.items = None
         return first
 
     def clear(self) -> None:
         """Without any."""
-        self._items = None
+        self.items = None
 
     def __len__(self) -> int:
-        return 0 if self._items is None else len(self._items)
+        return 0 if self.items is None else len(self.items)
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._items or ())
+        return iter(self.items or ())

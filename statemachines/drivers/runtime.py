@@ -143,7 +143,8 @@ class Runtime:
 
     def receive(self, packet: Packet[Any]) -> None:
         """A message from the network; one that the protocol does not take is logged and dropped."""
-        self._turned()
+        if self._standing is not None:
+            self._standing.note_turn()
         try:
             self._loop.run(partial(self._hear, packet))
         except Exception as error:

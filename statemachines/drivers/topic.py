@@ -20,11 +20,12 @@ LEVELS_MAX: Final = 128
 
 def check_topic(topic: str) -> str:
     """Itself; raises `ConfigurationError` where it cannot be published to."""
-    return _check_known_topic(topic) if isinstance(topic, str) else check_name("topic", topic)
+    return check_topic_text(topic) if isinstance(topic, str) else check_name("topic", topic)
 
 
 @lru_cache(TOPICS_MAX)
-def _check_known_topic(topic: str) -> str:
+def check_topic_text(topic: str) -> str:
+    """The same of what is known to be a text."""
     _check_text("topic", topic)
     if "+" in topic or "#" in topic:
         raise ConfigurationError("topic", topic, "has a wildcard; only filters have")

@@ -11,7 +11,7 @@ from statemachines.drivers.lazy_queue import LazyQueue
 
 
 def size_of(queue):
-    items = queue._items
+    items = queue.items
     return sys.getsizeof(queue) + (0 if items is None else sys.getsizeof(items))
 
 

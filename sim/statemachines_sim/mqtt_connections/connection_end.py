@@ -6,7 +6,6 @@ that dies takes both with it, and what is lost between client and node is lost h
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -58,7 +57,7 @@ class ConnectionEnd:
     def __init__(self, node: Node[Any], feed: Callable[[str, Event], None], say: Callable[[Message], bool]) -> None:
         self.certified: frozenset[str] = frozenset()
         self.error: PacketError | None = None
-        self.room = asyncio.Event()
+        self.has_room = True
         self.farewell = ""
         """Why the node of sessions has ended the session ("": it has not)."""
         self._node, self._feed = node, feed
@@ -88,6 +87,10 @@ class ConnectionEnd:
     def feed(self, event: Event) -> None:
         """An event for the machine."""
         self._feed(self._node.name, event)
+
+    def set_room(self, has_room: bool) -> None:
+        """Nothing is read here that could wait."""
+        self.has_room = has_room
 
     def stop(self, reason_code: int) -> None:
         """The server ends the connection."""

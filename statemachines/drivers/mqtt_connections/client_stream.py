@@ -70,9 +70,8 @@ class ClientStream:
         """What was wrong with the bytes of the client."""
         self.settle: Callable[[], object] = lambda: None
         """Called when the client is accepted, or refused."""
-        self.room = asyncio.Event()
-        """Set while the session takes more of the client."""
-        self.room.set()
+        self.has_room = True
+        """The session takes more of the client."""
         self.record = MqttConnectionRecord(name, settings)
         self.take_tell: Callable[[Event], None] = lambda event: None
         """Takes what the machine tells the session."""
@@ -83,6 +82,7 @@ class ClientStream:
         self._is_feeding = False
         self._is_paused = False
         self._opened = asyncio.Event()
+        self._room = asyncio.Event()
         self._packets: list[bytes] = []
         self._deadlines: dict[str, int] = {}
         self._alarms: dict[str, asyncio.TimerHandle] = {}
@@ -103,6 +103,14 @@ class ClientStream:
     def is_connecting(self) -> bool:
         """Whether the client is not accepted yet."""
         return self.record.status in (AWAITING, OPENING)
+
+    def set_room(self, has_room: bool) -> None:
+        """Whether the session takes more of the client; else it is not read."""
+        self.has_room = has_room
+        if has_room:
+            self._room.set()
+        else:
+            self._room.clear()
 
     def abort(self) -> None:
         """End the connection at once; nothing more is sent."""
@@ -132,26 +140,27 @@ class ClientStream:
         self._is_feeding = True
         try:
             while self._events:
-                self._take_event(self._events.popleft())
+                event = self._events.popleft()
+                if isinstance(event, DeliveryReady) and not event.packet.qos and self._is_slow():
+                    self.dropped += 1
+                    continue
+                now_ns, before = steady_ns(), self.record.status
+                step = MQTT_CONNECTION.step(self.record, event, now_ns)
+                if before is OPENING:
+                    self.settle()
+                self.record = step.record
+                if self._trace is not None:
+                    self._trace(event, before, step, now_ns)
+                self._perform(step.effects)
+                if self.record.status is not before:
+                    self._note_status()
         finally:
             self._is_feeding = False
 
-    def _take_event(self, event: Event) -> None:
-        if isinstance(event, DeliveryReady) and not event.packet.qos and self._is_slow():
-            self.dropped += 1
-            return
-        now_ns, before = steady_ns(), self.record.status
-        step = MQTT_CONNECTION.step(self.record, event, now_ns)
-        if before is OPENING:
-            self.settle()
-        self.record = step.record
-        if self._trace is not None:
-            self._trace(event, before, step, now_ns)
-        self._perform(step.effects)
-        if self.record.status is not before:
-            self._opened.set()
-            if self.record.status is CLOSED:
-                self._end()
+    def _note_status(self) -> None:
+        self._opened.set()
+        if self.record.status is CLOSED:
+            self._end()
 
     def _is_slow(self) -> bool:
         return self._writer.transport.get_write_buffer_size() > BUFFER_MAX
@@ -185,8 +194,8 @@ class ClientStream:
             while self.record.status is OPENING:
                 self._opened.clear()
                 await self._opened.wait()
-            if not self.room.is_set():
-                await self.room.wait()
+            if not self.has_room:
+                await self._room.wait()
 
     # -- effects --------------------------------------------------------------------------------------------------
 
@@ -241,7 +250,7 @@ class ClientStream:
 
     def _end(self) -> None:
         """The last packet leaves, and the client sees the end behind it."""
-        self.room.set()
+        self.set_room(True)
         self._flush()
         transport = self._writer.transport
         if transport.is_closing():

@@ -43,7 +43,7 @@ from statemachines.drivers.persistent_sessions.node_link import NodeLink
 from statemachines.drivers.persistent_sessions.publish_requests import NO_RETAINED
 from statemachines.drivers.persistent_sessions.route_trie import RouteTrie
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
-from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic, is_shared
+from statemachines.drivers.persistent_sessions.topic import check_filter, check_topic_text, is_shared
 from statemachines.kernel import ConfigurationError, Event, Message
 from statemachines.mqtt_codec.codec_error import ProtocolViolation, ReasonCode
 from statemachines.mqtt_codec.packet import MqttVersion, WillMessage
@@ -154,8 +154,8 @@ class MqttSession:
         self._waiting: deque[tuple[SubscribeWanted | UnsubscribeWanted, FilterChange, int]] = deque()
         self._options: dict[str, SubscriptionOptions] = {}
         """Filter that the session subscribes -> its options."""
-        self._identified = RouteTrie()
-        """Subscription identifiers of filters, in the place of sessions."""
+        self._identified: RouteTrie | None = None
+        """Subscription identifiers of filters, in the place of sessions; None: there was none."""
         self._not_local: frozenset[str] = frozenset()
         """Filters by which the client does not get its own messages."""
         self._deliveries: list[Delivered | Pubrel] | None = None
@@ -297,7 +297,7 @@ class MqttSession:
         link, self._link = self._link, None
         if event.reason_code == ReasonCode.PROTOCOL_ERROR:
             self._stream.error = self._stream.error or ProtocolViolation("a packet came that may not come then", "4.13")
-        self._stream.room.set()
+        self._stream.set_room(True)
         if link is not None and not event.sends_will:
             link.say(WillDropped())
         if link is not None:
@@ -313,7 +313,8 @@ class MqttSession:
             code = ReasonCode.NOT_AUTHORIZED if is_share else ReasonCode.TOPIC_NAME_INVALID
             self._answer_publish(packet.packet_id, code)
             return
-        if is_server_topic(packet.topic):  # 3.1.1 acknowledges what it does not take (3.3.5)
+        if packet.topic.startswith("$") and is_server_topic(packet.topic):
+            # 3.1.1 acknowledges what it does not take (3.3.5).
             is_5 = self._stream.record.version is MqttVersion.V5
             self._answer_publish(packet.packet_id, ReasonCode.NOT_AUTHORIZED if is_5 else ReasonCode.SUCCESS)
             return
@@ -327,7 +328,7 @@ class MqttSession:
         self._publishing[self._count] = (packet.packet_id, size)
         self._publishing_bytes += size
         if not self._has_room():
-            self._stream.room.clear()
+            self._stream.set_room(False)
         expiry = packet.properties.message_expiry
         expiry_ms = None if expiry is None else max(1, expiry * 1_000)
         given = (self._count, packet.topic, packet.payload, packet.qos, expiry_ms, head, packet.retain)
@@ -348,8 +349,8 @@ class MqttSession:
     def _end_publish(self, n: int, code: int) -> None:
         packet_id, size = self._publishing.pop(n)
         self._publishing_bytes -= size
-        if self._has_room() and not self._waiting:
-            self._stream.room.set()
+        if not self._stream.has_room and self._has_room() and not self._waiting:
+            self._stream.set_room(True)
         self._answer_publish(packet_id, code)
 
     def _answer_publish(self, packet_id: int, code: int) -> None:
@@ -392,6 +393,7 @@ class MqttSession:
         self._forget_id(topic_filter)
         self._options[topic_filter] = options
         if options.subscription_id:
+            self._identified = self._identified or RouteTrie()
             self._identified.put(str(options.subscription_id), topic_filter, 0)
         if options.no_local:
             self._not_local |= {topic_filter}
@@ -399,8 +401,9 @@ class MqttSession:
             self._not_local -= {topic_filter}
 
     def _forget_id(self, topic_filter: str) -> None:
-        known = self._options.get(topic_filter, NO_OPTIONS)
-        self._identified.remove(str(known.subscription_id), topic_filter)
+        if self._identified is not None:
+            known = self._options.get(topic_filter, NO_OPTIONS)
+            self._identified.remove(str(known.subscription_id), topic_filter)
 
     def _refuse_filter(self, topic_filter: str) -> int:
         """The code for a filter that the node cannot have; 0: it can."""
@@ -436,9 +439,9 @@ class MqttSession:
             self._changes[wanted.n] = (change, place)
             self._say(wanted)
         if self._waiting:
-            self._stream.room.clear()
+            self._stream.set_room(False)
         elif self._has_room():
-            self._stream.room.set()
+            self._stream.set_room(True)
 
     def _note_change(self, message: Subscribed) -> None:
         change, place = self._changes.pop(message.n)
@@ -479,6 +482,8 @@ class MqttSession:
 
     def _find_ids(self, message: Delivered) -> tuple[int, ...]:
         """Identifiers of all subscriptions that the topic matches; of a message of a group, that of its own."""
+        if self._identified is None:
+            return ()
         if is_shared(message.filter):
             own = self._options.get(message.filter, NO_OPTIONS).subscription_id
             return (own,) if own else ()
@@ -531,7 +536,7 @@ class MqttSession:
 def is_topic(topic: str) -> bool:
     """Whether a node of sessions takes it."""
     try:
-        check_topic(topic)
+        check_topic_text(topic)
     except ConfigurationError:
         return False
     return True

@@ -92,7 +92,8 @@ class ClientRights:
 
     def ask(self, action: Action, topic: str, act: Act, refuse: Act, client: str | None = None) -> None:
         """Do it, or refuse it, behind what was wanted before."""
-        if not self._wishes and self._is_known(action, topic):
+        is_known = self._identity is None or (action, topic) in self._allowed
+        if is_known and self._wishes.items is None:
             act()
             return
         self._wishes.append(Wish(action, self.client if client is None else client, topic, act, refuse))
@@ -160,13 +161,10 @@ class ClientRights:
         for one in wanted:
             self._authority.check(identity, "subscribe", self.client, one, partial(take, one))
 
-    def _is_known(self, action: Action | None, topic: str) -> bool:
-        return action is None or self._identity is None or (action, topic) in self._allowed
-
     def _go_on(self) -> None:
         while self._wishes and not self._is_asking:
             wish = self._wishes.first
-            if self._identity is None or wish.action is None or self._is_known(wish.action, wish.topic):
+            if self._identity is None or wish.action is None or (wish.action, wish.topic) in self._allowed:
                 self._wishes.popleft()
                 wish.act()
                 continue

@@ -171,7 +171,7 @@ def read_rows(sql: Sql, asked: ReadRows, tally: BacklogTally | None = None) -> A
     found = sql.all(ROWS, limit=asked.limit, none=b"", **_place(asked.after))
     if tally is not None:
         _count_waiting(tally, asked, found)
-    return RowsRead(tuple(_stored_row(row[:-2], sql.aged_ns) for row in found))
+    return RowsRead(tuple([_stored_row(row[:-2], sql.aged_ns) for row in found]))
 
 
 def _count_waiting(tally: BacklogTally, asked: ReadRows, found: Sequence[tuple[Any, ...]]) -> None:

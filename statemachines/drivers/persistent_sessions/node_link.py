@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from statemachines.drivers.credentials import NONE, Credentials
@@ -37,6 +38,10 @@ class NodeUnreachable(GaplessError):
         super().__init__(f"{text}; it was refused: {refusal}" if refusal else text)
 
 
+def ignore(message: Any) -> None:
+    """Nobody hears it."""
+
+
 class Lane:
     """Messages to `hear` within a process: later, in order, and all that are there in one turn of the loop."""
 
@@ -44,6 +49,10 @@ class Lane:
         self._hear = hear
         self._waiting: deque[Any] = deque()
         self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Nothing is heard any more."""
+        self._hear = ignore
 
     def say(self, message: Any) -> bool:
         """There is always room."""
@@ -90,19 +99,14 @@ class NodeLink:
     ) -> NodeLink:
         """To a node of this process, for a client of this `identity` (None: it may do everything)."""
         reception, life = node.reception, incarnation(chance_name("local"), 1)
-        left = False
-
-        def hear_there(message: Any) -> None:
-            if not left:
-                reception.hear(life, message)
+        there = Lane(partial(reception.hear, life))
 
         def leave() -> None:
-            nonlocal left
-            left = True
+            there.close()
             reception.lose(life)
 
         reception.enter(life, Lane(hear).say, identity)
-        return cls(Lane(hear_there).say, None, leave)
+        return cls(there.say, None, leave)
 
     @classmethod
     async def dial(

@@ -92,8 +92,8 @@ class Outbox:
         self._read.clear()
 
     def _go_on(self) -> None:
-        while self._welcome and self._waiting and not self._reading and not self._closed:
-            message = self._waiting.first
+        while self._welcome and self._waiting.items and not self._reading and not self._closed:
+            message = self._waiting.items[0]
             if isinstance(message, Pubrel):
                 self._waiting.popleft()
                 self._say(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from statemachines.drivers.message_head import decode_head
@@ -23,9 +24,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_trie import is_for_session
-from statemachines.drivers.persistent_sessions.topic import (
-    check_topic,
-)
+from statemachines.drivers.persistent_sessions.topic import check_topic_text
 from statemachines.drivers.persistent_sessions.unstored_messages import Unstored, UnstoredMessages
 from statemachines.kernel import (
     ConfigurationError,
@@ -72,7 +71,7 @@ class PublishRequests:
 
     def publish(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
         try:
-            check_topic(asked.topic)
+            check_topic_text(asked.topic)
             if isinstance(asked, PublishWithHead) and asked.head:
                 decode_head(asked.head)
         except ConfigurationError as error:
@@ -88,33 +87,35 @@ class PublishRequests:
             self._count(visitor, -1, -size)
             self._tell(life, Refused(n, f"the topic {NOT_ALLOWED}"))
 
-        visitor.rights.ask("publish", asked.topic, lambda: self._store(life, visitor, asked), refuse)
+        visitor.rights.ask("publish", asked.topic, partial(self._store, life, visitor, asked, size), refuse)
 
-    def _store(self, life: str, visitor: ClientConnection, asked: PublishWanted) -> None:
+    def _store(self, life: str, visitor: ClientConnection, asked: PublishWanted, size: int) -> None:
         message = self._messages.new_message()
         head = (asked.head or None) if isinstance(asked, PublishWithHead) else None
         retain = isinstance(asked, FrontPublish) and asked.retain
-        packet = self._packet_of(visitor, asked.packet) if isinstance(asked, FrontPublish) else None
-        without = self._not_local(visitor, asked.not_by if isinstance(asked, FrontPublish) else frozenset())
-
-        def stored() -> None:
-            self._answer(life, visitor, asked)
+        packet: PublisherPacket | None = None
+        without: frozenset[tuple[str, str]] = frozenset()
+        if isinstance(asked, FrontPublish):
+            packet = self._packet_of(visitor, asked.packet) if asked.packet else None
+            without = self._not_local(visitor, asked.not_by) if asked.not_by else without
+        stored = partial(self._answer, life, visitor, asked, size)
 
         def take(its: Routes | RetainedFull | None) -> None:
             if not isinstance(its, tuple):
-                self._count(visitor, -1, -size_of(asked))
+                self._count(visitor, -1, -size)
                 if its is not None:  # else another connection has the session, and repeats what was not answered
                     self._tell(life, Refused(asked.n, NO_RETAINED))
                 return
             if not is_for_session(its):
                 # A group's stream may have it, and a filter of its own may match.
-                self._answer(life, visitor, asked, is_matched=bool(its or without))
+                stored(is_matched=bool(its or without))
                 return
             since_ns = visitor.since_ns or 0
             unstored = Unstored(Payload(asked.topic, asked.payload, head), stored, packet is not None)
             self._messages.hand(message, unstored, self._messages.hand_to(its, asked.qos), since_ns)
 
-        self._ask_since(visitor)
+        if visitor.since_ns is None:
+            self._ask_since(visitor)
         given = (message, asked.topic, asked.payload, asked.qos, asked.expiry_ms, head, retain)
         publisher = visitor.rights.publisher if retain else b""
         self._desk.give(PutMessage(*given, packet, without, publisher=publisher), take)
@@ -125,9 +126,8 @@ class PublishRequests:
         def take(since_ns: int) -> None:
             visitor.since_ns = since_ns
 
-        if visitor.since_ns is None:
-            visitor.since_ns = 0
-            self._desk.give(ReadStoreTime(), take)
+        visitor.since_ns = 0
+        self._desk.give(ReadStoreTime(), take)
 
     def release(self, life: str, visitor: ClientConnection, asked: PacketReleased) -> None:
         """The client is answered when that is durable; one whose session another has is not."""
@@ -142,12 +142,14 @@ class PublishRequests:
 
     def _not_local(self, visitor: ClientConnection, filters: frozenset[str]) -> frozenset[tuple[str, str]]:
         """The subscriptions by which the session of this client is not to have its own message."""
-        node = self._host.nodes.get(life_of_owner(visitor.owner)) if filters else None
+        node = self._host.nodes.get(life_of_owner(visitor.owner))
         return frozenset() if node is None else frozenset((node.record.session, one) for one in filters)
 
-    def _answer(self, life: str, visitor: ClientConnection, asked: PublishWanted, *, is_matched: bool = True) -> None:
+    def _answer(
+        self, life: str, visitor: ClientConnection, asked: PublishWanted, size: int, *, is_matched: bool = True
+    ) -> None:
         """It is stored, or nobody is there that it is for."""
-        self._count(visitor, -1, -size_of(asked))
+        self._count(visitor, -1, -size)
         is_told = isinstance(asked, FrontPublish) and not is_matched
         self._tell(life, PublishUnmatched(asked.n) if is_told else PublishStored(asked.n))
 

@@ -113,10 +113,12 @@ class RequestQueue:
     def _give_mark(self, request: MarkDelivered) -> None:
         """There may be a hundred thousand: one behind another becomes one with it."""
         before = self._waiting[-1][0] if self._late and self._waiting else None
-        if isinstance(before, MarkDelivered) and follows(before, request) and request.until - before.number < ROWS_MAX:
-            self._waiting[-1] = (replace(before, last=request.until), _leave, True)
-        else:
-            self._give_late(request, _leave)
+        if isinstance(before, MarkDelivered) and follows(before, request):
+            last = request.last or request.number
+            if last - before.number < ROWS_MAX:
+                self._waiting[-1] = (replace(before, last=last), _leave, True)
+                return
+        self._give_late(request, _leave)
 
     def _give_late(self, request: Asked, take: Taker) -> None:
         """Ask for what can wait: it goes with what is asked next."""
@@ -174,13 +176,13 @@ class RequestQueue:
         size = 0
         while self._waiting and len(ahead) + len(others) < BATCH_MAX:
             first, _, is_late = self._waiting[0]
-            if not (is_late or is_ahead(first) or may_be_passed(first)):
+            goes_ahead = is_ahead(first)
+            if not (goes_ahead or is_late or may_be_passed(first)):
                 break
             size += size_of(first)
             if size > BYTES_MAX and ahead:
                 break
-            one = self._waiting.popleft()
-            (ahead if is_ahead(one[0]) else others).append(one)
+            (ahead if goes_ahead else others).append(self._waiting.popleft())
         self._waiting.extendleft(reversed(others))
         self._ahead = self._ahead + 1 if ahead and others else 0
         return ahead

@@ -89,7 +89,7 @@ from statemachines.persistent_sessions.message import (
     Pubrel,
     Written,
 )
-from statemachines.persistent_sessions.request import Fence, ReadPending
+from statemachines.persistent_sessions.request import Fence, PutRows, ReadPending
 from statemachines.persistent_sessions.resume_record import ResumeRecord
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import life_of_owner, owner_of
@@ -200,7 +200,7 @@ class SessionServer:
         """A client has said something; one that was given up takes itself for connected, and hears that it is not."""
         if self._closing is not None:
             return
-        life = life_of(party)
+        life = party if party in self.visitors else life_of(party)
         say = self._given_up.get(life)
         if say is not None:
             say(Farewell("lost"))
@@ -290,7 +290,9 @@ class SessionServer:
         if visitor is None:
             return
         rights = visitor.rights
-        if isinstance(message, Delivered) and (message.filter in rights.denied or self._is_revoked(message)):
+        if isinstance(message, Delivered) and (
+            message.filter in rights.denied or (message.head is not None and self._is_revoked(message, message.head))
+        ):
             self._withhold(life, visitor, message)
         elif isinstance(message, Pubrel) and message.packet in rights.withheld:
             rights.withheld.discard(message.packet)
@@ -298,10 +300,9 @@ class SessionServer:
         elif not visitor.say(message) and message.packet:
             self._give_up(life)
 
-    def _is_revoked(self, message: Delivered) -> bool:
+    def _is_revoked(self, message: Delivered, head: bytes) -> bool:
         """Whether it was retained, and who published it may not any more (PS-526)."""
-        head = message.head
-        if head is None or self.authority.is_open or PUBLISHER_MARK not in head:
+        if self.authority.is_open or PUBLISHER_MARK not in head:
             return False
         found = dict(decode_head(head).headers).get(PUBLISHER)
         if found is None:
@@ -495,7 +496,7 @@ class SessionServer:
         visitor.courier = Outbox(
             self._desk,
             self.messages.payloads,
-            lambda message: self._deliver(life, message),
+            partial(self._deliver, life),
             lambda message: self._miss(owner, message),
             self._soon,
         )
@@ -517,7 +518,7 @@ class SessionServer:
         if isinstance(request, OpenSession):
             will = self._wills.pop(request.owner, None)
             return request if will is None else OpenWithWill(request, will)
-        return self.messages.with_message(request)
+        return self.messages.with_message(request) if isinstance(request, PutRows) else request
 
     def answers_of(self, found: tuple[Answer, ...] | Page) -> tuple[Answer, ...]:
         """What a machine is answered; payloads that have come with it are kept."""
@@ -551,7 +552,7 @@ class SessionServer:
         asked, visitor.acknowledged = visitor.acknowledged, []
         if asked and visitor.owner and visitor.courier is not None:
             self._feed(visitor.owner, fold_acknowledgements(asked))
-            visitor.courier.acknowledge(one.packet for one in asked if not isinstance(one, Pubcomp))
+            visitor.courier.acknowledge([one.packet for one in asked if not isinstance(one, Pubcomp)])
 
     def _miss(self, owner: str, message: Publish) -> None:
         """A message was deleted before it could be brought.  Of QoS 0 no state holds it, so that may have been for its

@@ -45,7 +45,7 @@ def is_ahead(request: Asked) -> bool:
     """Whether it may be stored ahead of others that may share their turn: its rows come later, and nobody is told of it
     before (D-632)."""
     if isinstance(request, PutMessage):
-        return request.expiry_ms is None and may_share(request)
+        return request.expiry_ms is None and request.has_rows_alone
     return isinstance(request, ReadStoreTime)
 
 

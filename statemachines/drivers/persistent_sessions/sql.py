@@ -185,4 +185,4 @@ def expect_all_of(sql: Sql, statement: str, keys: Sequence[Any], **values: Any) 
 def _pieces(statement: str, keys: Sequence[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for begin in range(0, len(keys), PIECE):
         names = {f"key{place}": key for place, key in enumerate(keys[begin : begin + PIECE])}
-        yield statement.format(keys=", ".join(f":{name}" for name in names)), names
+        yield statement.format(keys=", ".join([f":{name}" for name in names])), names

@@ -49,11 +49,12 @@ from statemachines.drivers.persistent_sessions.operator_requests import ANSWERS 
 from statemachines.drivers.persistent_sessions.operator_requests import READS as OPERATOR_READS
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_runs import RANGES, runs_of
+from statemachines.drivers.persistent_sessions.route_trie import is_for_session
 from statemachines.drivers.persistent_sessions.share_rows import settle_origins
 from statemachines.drivers.persistent_sessions.shared_turn import ExpectedQueries, count_rows, kind_of, may_share
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, TurnNeeded, one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
-from statemachines.drivers.persistent_sessions.stored_batch import BatchReader
+from statemachines.drivers.persistent_sessions.stored_batch import BatchReader, StoredBatch
 from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
@@ -275,12 +276,13 @@ class SessionStore:
             del self._unstored[next(iter(self._unstored))]
 
     def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
-        reader = BatchReader(self._host.match, self._host.trie.version)
-        given = reader.read((life.node, life.number, life.identity), batch, requests)
-        number = None if given is None else self._database.check_routes(given)
-        if given is not None and number is not None:
-            self._note_unstored(one.id.decode() for one in given.messages)
-            return reader.answer(requests, number)
+        routes = {one.id: self._host.match(one) for one in requests if isinstance(one, PutMessage)}
+        version = self._host.trie.version if routes else None
+        expected = StoredBatch(life.node.encode(), life.number, batch, life.identity, version, [], [], [], [])
+        number = self._database.check_routes(expected)
+        if number is not None:
+            self._note_unstored([message for message, its in routes.items() if is_for_session(its)])
+            return [routes[one.id] if isinstance(one, PutMessage) else number for one in requests]
         return self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests))
 
     def _look_ahead(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
 from statemachines.drivers.persistent_sessions.host_request import (
     DueWill,
     PutMessage,
@@ -24,15 +27,12 @@ from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.persistent_sessions.route_trie import of_sessions
 from statemachines.drivers.persistent_sessions.shared_message_codec import SharedOrigin
 from statemachines.drivers.runtime import Runtime
-from statemachines.kernel import (
-    Request,
-)
 from statemachines.persistent_sessions.request import PutRows
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_record import Handed, RoutedMessage
 
 
-class Unstored(NamedTuple):
+class Unstored(msgspec.Struct, frozen=True):
     """A message whose rows are not all stored; `stored` hears when they are; `is_once`: it comes to each subscription
     once."""
 
@@ -107,11 +107,9 @@ class UnstoredMessages:
         self._targets.clear()
         self._runtime.act(lambda now_ns: self._host.publish(messages, now_ns))
 
-    def with_message(self, request: Request) -> Request | StoreRows:
+    def with_message(self, request: PutRows) -> PutRows | StoreRows:
         """Rows to be stored, with their messages: we have each until all its rows are."""
-        if not isinstance(request, PutRows):
-            return request
-        messages = tuple(row.message for row in request.rows)
+        messages = tuple([row.message for row in request.rows])
         if self._together[0] != messages:
             self._together = messages, self._gather(messages)
         its = self._together[1]
@@ -184,4 +182,4 @@ class UnstoredMessages:
             handed = [Handed(*route[:4]) for route in one.routes]
             self.hand(one.message, Unstored(one.payload, stored, True), handed, since_ns)
         else:
-            self._unstored[one.message] = known._replace(stored=partial(call_both, known.stored, stored))
+            self._unstored[one.message] = replace(known, stored=partial(call_both, known.stored, stored))
