@@ -102,6 +102,13 @@ TOO_LARGE: Final = ReasonCode.PACKET_TOO_LARGE
 REFUSED_S: Final = 1.0
 """So late a client is refused that would try again at once."""
 
+REFUSED_LATE: Final = {
+    ReasonCode.NOT_AUTHORIZED: "its user name or password is wrong",
+    ReasonCode.SERVER_UNAVAILABLE: "too many passwords wait to be verified",
+    ReasonCode.QUOTA_EXCEEDED: "connections of its client id take each other over",
+}
+"""What the log says of it."""
+
 
 class FilterChange:
     """A SUBSCRIBE or UNSUBSCRIBE that waits for the node: its codes, as far as they are known."""
@@ -236,9 +243,10 @@ class MqttSession:
             return
         await self._refuse_late(ReasonCode.NOT_AUTHORIZED)
 
-    async def _refuse_late(self, code: int) -> None:
+    async def _refuse_late(self, code: ReasonCode) -> None:
         await asyncio.sleep(REFUSED_S)
         if self._stream.record.status is OPENING:
+            self._stream.error = ProtocolViolation(REFUSED_LATE[code], "3.1.4")
             self._stream.feed(s.SessionRefused(code))
 
     def _connect(self, event: s.SessionWanted) -> None:

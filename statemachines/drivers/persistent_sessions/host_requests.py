@@ -248,16 +248,18 @@ class HostRequests:
         """Store those that some session has subscribed; the routes of each, or why it may not be stored."""
         self.catch_up(sql)
         sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
-        found = [(one, self._find_routes(sql, one, sharing)) for one in messages]
+        found: list[tuple[PutMessage, Routes | RetainedFull | None]] = []
+        for asked in messages:
+            its = self._find_routes(sql, asked, sharing)
+            found.append((asked, its))
+            if asked.retain and isinstance(its, tuple):  # before there is a look for room for the next one
+                drop_retained_rows(sql, asked.topic.encode())
+                put_retained(sql, asked)
         stored = [(one, its) for one, its in found if isinstance(its, tuple) and is_for_session(its)]
         store_messages(sql, [one for one, _ in stored])
         put_fan_out(sql, [(one, of_sessions(its)) for one, its in stored if one.is_once])
         if sharing is not None:
             sharing.write()
-        for asked, its in found:
-            if asked.retain and isinstance(its, tuple):
-                drop_retained_rows(sql, asked.topic.encode())
-                put_retained(sql, asked)
         return [its for _, its in found]
 
     def match(self, asked: PutMessage) -> Routes:

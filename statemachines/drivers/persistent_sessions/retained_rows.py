@@ -62,6 +62,8 @@ def has_room(sql: Sql, asked: PutMessage) -> bool:
     if _fits(sql, asked):
         return True
     ((number, size),) = sql.all(OVER, now_ns=sql.now_ns)
+    if not number:
+        return False
     sql.run("DELETE FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns", now_ns=sql.now_ns)
     sql.run(COUNT, number=-number, size=-size)
     return _fits(sql, asked)

@@ -26,6 +26,7 @@ _FOUND_ALONE: Final = (
     f"CREATE INDEX markers ON @session_rows (session, writer, epoch, token, n) WHERE tag = {MARKER}",
     "CREATE INDEX gone_routes ON @routes (version) WHERE gone = 1",
     "CREATE INDEX nodes_by_end ON @nodes (until_ns)",
+    "CREATE INDEX retained_by_end ON @retained (until_ns) WHERE until_ns > 0",
 )
 
 _RETAINED: Final = (

@@ -226,6 +226,35 @@ def test_a_wrong_password_is_answered_late_and_keeps_nobody_out(store, tmp_path,
     run(main())
 
 
+def test_MQ_190_guesses_and_takeovers_have_one_line_in_the_log(store, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(mqtt_session, "REFUSED_S", 0.01)
+    path = tmp_path / "users"
+    path.touch(0o600)
+    path.write_text(hash_password("ann", "secret") + "\n")
+
+    async def guess():
+        async with mqtt_node(store, users=PasswordFile(path)) as node:
+            for number in range(3):
+                async with MqttSocket(node.address) as client:
+                    answer = await client.connect(user_name="ann", password=b"guess %d" % number)
+                    assert answer.reason_code == 0x87
+
+    async def take_over():
+        async with mqtt_node(store) as node, AsyncExitStack() as stack:
+            codes = []
+            for _ in range(14):
+                client = await stack.enter_async_context(MqttSocket(node.address))
+                codes.append((await client.connect("x")).reason_code)
+            assert set(codes[-3:]) == {0x97}
+
+    for attack, why in ((guess, "its user name or password is wrong"), (take_over, "take each other over")):
+        caplog.clear()
+        run(attack())
+        (line,) = [one.message for one in caplog.records if "was cut off" in one.message]
+        assert why in line
+        assert "guess" not in line
+
+
 def test_MQ_174_a_client_whose_password_is_not_verified_is_closed_and_connects_again(store, tmp_path, monkeypatch):
     monkeypatch.setattr(mqtt_session, "REFUSED_S", 0.01)
     path = tmp_path / "users"
@@ -419,6 +448,24 @@ def test_MQ_125_retained_messages_beyond_the_bound_are_refused(store, monkeypatc
                         assert await client.ask(PubrelPacket(2)) == PubcompPacket(2)
             assert await client.ask(SubscribePacket(1, (TopicSubscription("+", 0),))) == SubackPacket(1, (0,))
             assert sorted([(await client.read()).payload for _ in range(2)]) == [b"1", b"12"]
+
+    run(main())
+
+
+def test_MQ_125_of_messages_that_are_stored_together_those_that_are_accepted_are_retained(store, monkeypatch):
+    monkeypatch.setattr(retained_rows, "RETAINED_MAX", 3)
+
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect()
+            for number in range(1, 8):
+                client.send(PublishPacket(f"t/{number}", b"x", 1, True, packet_id=number))
+            codes = [(await client.read()).reason_code for _ in range(1, 8)]
+            assert codes.count(0x97) == 4
+            assert await client.ask(SubscribePacket(9, (TopicSubscription("t/+", 0),))) == SubackPacket(9, (0,))
+            for _ in range(3):
+                assert isinstance(await client.read(), PublishPacket)
+            assert await client.ask(PingreqPacket()) == PingrespPacket()
 
     run(main())
 

@@ -22,6 +22,7 @@ from statemachines.drivers.persistent_sessions import (
     operator_requests,
     postgres,
     publisher_packets,
+    retained_rows,
     route_rows,
     row_products,
     row_ranges,
@@ -58,6 +59,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     ReadReturned,
     ReadUnfinished,
     ReleasePacket,
+    RetainedFull,
     ShowMarker,
     StoreRows,
     Subscribe,
@@ -139,6 +141,7 @@ BOUNDED = {
     Access("fan_out", ("session",), index="fan_out_by_session"): "rows for one session that are under way",
     Access("fan_out", ("topic",), index="fan_out_by_topic"): "subscriptions of a topic whose retained message comes",
     Access("retained", (), "topic"): "topics that begin as a filter does (retained_rows.RETAINED_MAX)",
+    Access("retained", (), "until_ns", "retained_by_end"): "those that are over, which are deleted by it",
     Access("wills", ("session",), index="wills_by_session"): "of each connection of a session that was not sent yet",
     Access("nodes", ()): "names of nodes",
 }
@@ -157,8 +160,8 @@ PAGED = {
 
 MODULES = (
     abandon, collector_requests, declared_groups, group_rows, host_requests, life_requests, machine_requests,
-    operator_requests, publisher_packets, route_rows, row_products, row_ranges, session_row, share_rows, sql,
-    state_rows, store, will_rows,
+    operator_requests, publisher_packets, retained_rows, route_rows, row_products, row_ranges, session_row, share_rows,
+    sql, state_rows, store, will_rows,
 )  # fmt: skip
 
 
@@ -210,6 +213,7 @@ async def drive(opened, clock, steady):
     await ask(KeepAlive("c", "s1", token))
     await ask(UnsubscribeLive("s1", token))
     await publish_once(opened, token)
+    await retain_beyond(opened, clock, steady)
     await ask(LockClient("c", "other", 1, instance="i", attempt=1))
     await ask(LockClient("c", "third", 1, instance="i", attempt=1))
     await ask(UnlockClient("c", "other"))
@@ -286,6 +290,17 @@ async def publish_once(opened, token):
     await opened.do(DropWill("n2~1/1"))
 
 
+async def retain_beyond(opened, clock, steady):
+    """One retained message more than may be, until the one of before is over."""
+    first = PutMessage("r3", "b/x", b"x", 1, 5, retain=True)
+    second = PutMessage("r4", "c/x", b"x", 1, retain=True)
+    await opened.do(PutMessage("r5", "a/x", b"", 1, retain=True))
+    assert [isinstance(await opened.do(one), RetainedFull) for one in (first, second)] == [False, True]
+    for one in (clock, steady):
+        one.now += SECOND
+    assert not isinstance(await opened.do(second), RetainedFull)
+
+
 async def operate(opened):
     """A client is kicked, and one is purged."""
     await connect(opened, "s4", "c4", owner="n1~1/1")
@@ -323,6 +338,7 @@ def test_PS_289_no_statement_of_the_session_store_reads_what_grows(url, monkeypa
     """On both databases, as each says itself that it would find the rows."""
     monkeypatch.setattr(route_rows, "FORGET", 0)  # routes that are gone are forgotten at once
     monkeypatch.setattr(row_products, "SESSIONS_MIN", 2)
+    monkeypatch.setattr(retained_rows, "RETAINED_MAX", 1)
 
     async def body():
         clock, steady = Clock(), Clock()
