@@ -149,6 +149,8 @@ ON_SPARK = (
     "reports/test_spark_cluster",
     "reports/test_traces_page",
     "reports/test_interrupted.py::test_on_spark",
+    "reports/test_follow.py::test_a_driver_that_is_killed",
+    "reports/test_follow.py::test_logs_of_a_cluster",
     "judged_side_by_side[--spark]",
     "as_far_as_may_be[--spark]",
     "reports/cursor_recovery/test_queue_reports.py::test_spark",

@@ -175,9 +175,8 @@ def test_the_specification_has_every_machine_row_clause_and_property(protocol):
 
 
 def test_the_reference_of_messages_has_what_an_operator_meets():
-    texts = {
-        kind: " ".join(one.text for one in list_messages() if one.kind == kind) for kind in ("warning", "FrameError")
-    }
+    found = list_messages()
+    texts = {kind: " ".join(one.text for one in found if one.kind == kind) for kind in ("warning", "FrameError")}
     assert "waits for its store" in texts["warning"]
     assert "refused progress" in texts["warning"], "a text that stands in a name, too"
     assert "works on another store: {names}" in texts["FrameError"]

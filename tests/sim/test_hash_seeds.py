@@ -12,11 +12,14 @@ from long_cases import mark_long
 PROGRAM = """
 import hashlib, sys
 from msgspec.structs import replace
+from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
-swarm = find_scenario("swarm")
+few = ["shared_subscriptions.load.messages=500"]
+swarm = override(find_scenario("swarm"), few)
 everything = replace(swarm, swarm=replace(swarm.swarm, share=1.0))
-others = [find_scenario(name) for name in ("storm", "missed_samples/new_id", "sequence_windows/any_weather")]
+storm = override(find_scenario("storm"), few)
+others = [storm, *map(find_scenario, ("missed_samples/new_id", "sequence_windows/any_weather"))]
 for scenario in (everything, *others):
     world = World(scenario, int(sys.argv[1]), data=True)
     world.run()

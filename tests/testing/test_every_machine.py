@@ -161,7 +161,7 @@ for name in {names!r}:
     kind = MachineTest.of(catalogue.machine(name))
     kind.watch = [lambda node, event, step: digest.update(written(step.row, event, step.effects))]
     run_state_machine_as_test(kind, settings=settings(
-        max_examples=4, stateful_step_count=30, derandomize=True, database=None, deadline=None,
+        max_examples=2, stateful_step_count=30, derandomize=True, database=None, deadline=None,
         suppress_health_check=list(HealthCheck),
     ))
 print(digest.hexdigest())
