@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Final
@@ -45,6 +47,9 @@ SEED_MAX: Final = 2**63 - 1
 
 LIST = "list"
 """In place of a scenario: say which there are."""
+
+PROTOCOL_MODULE: Final = re.compile(rb'"protocol": ?"(\w+)[\w.]*:')
+"""In a run file or script: the package of a protocol that is named by `module:ATTRIBUTE`."""
 
 KEPT = Path("out/failures")
 """Where run files of failures are kept."""
@@ -114,6 +119,7 @@ def replay(
     from statemachines_spec.script.script import looks_like_one
 
     content = read_input(path, "run file")
+    find_module_above(path, content)
     if looks_like_one(content[:200]):
         begin_work()
         scripts.replay(path, content, variant, runtime, trace, data, json)
@@ -138,6 +144,20 @@ def replay(
     show(outcome, json)
     if not outcome.is_held:
         raise typer.Exit(Exit.VIOLATED)
+
+
+def find_module_above(path: Path, content: bytes) -> None:
+    """The module of the protocol, where the file names one that is neither installed nor in the working directory, is
+    looked for in the folders above the file; so it is repeated from anywhere."""
+    named = PROTOCOL_MODULE.search(content)
+    if named is None:
+        return
+    module = named[1].decode()
+    folders = (Path.cwd(), *path.resolve().parents)
+    found = next((one for one in folders if (one / module).is_dir() or (one / f"{module}.py").is_file()), None)
+    if found not in {None, folders[0]} and find_spec(module) is None:
+        sys.path.append(str(found))
+        print(f"note: the module {module} is looked for in {found}, too", file=sys.stderr)
 
 
 def run_one(

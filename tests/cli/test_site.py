@@ -8,6 +8,7 @@ from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -26,7 +27,7 @@ from configuration_reference import load_type, read_sections, unit_of, write_pag
 from generated_pages import WRITERS  # noqa: E402
 from message_reference import list_messages  # noqa: E402
 from repository_pages import adapt_markdown, list_linked_files, list_pages  # noqa: E402
-from site_hook import on_page_content  # noqa: E402
+from site_hook import on_page_content, on_page_markdown  # noqa: E402
 from specification_pages import list_protocols  # noqa: E402
 
 
@@ -199,3 +200,10 @@ def test_a_cell_of_a_table_carries_the_heading_of_its_column_for_narrow_windows(
     assert re.sub(r' data-head="[^"]*"', "", labelled) == page + "<p>td</p>"
     without_heads = "<table><tr><th></th></tr><tr><td>b</td></tr></table>"
     assert on_page_content(without_heads) == without_heads
+
+
+@pytest.mark.parametrize(("name", "boost"), [("docs/operating.md", None), ("spec/DECISIONS.md", {"boost": 0.1})])
+def test_a_search_shows_pages_that_say_how_before_lists_of_rules(name, boost):
+    page = SimpleNamespace(meta={}, file=SimpleNamespace(src_uri=name))
+    assert "# " in on_page_markdown((ROOT / name).read_text(encoding="utf-8"), page=page)
+    assert page.meta.get("search") == boost

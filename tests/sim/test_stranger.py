@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -198,6 +199,29 @@ def test_the_commands_run_it(tmp_path):
     assert gapless("campaign", "few.toml", "--seeds", "3", "--processes", "1").returncode == 0
     refused = gapless("simulate", "few.toml", "--set", "clint=2")
     assert (refused.returncode, "did you mean clients?" in refused.stderr) == (2, True)
+
+
+def test_a_run_file_is_repeated_from_any_folder(file, tmp_path):
+    """The protocol's module stands above the file; that of the working directory is first."""
+    scenario = read(file)
+    path = tmp_path / "own/out/failures/few-4.json"
+    runfile.write(path, runfile.RunFile(scenario, 4, draw(scenario, 4)))
+    (tmp_path / "elsewhere").mkdir()
+
+    def replay(cwd):
+        command = [sys.executable, "-c", "from statemachines.entry import main; main()", "replay", str(path)]
+        return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+    refused = replay(tmp_path / "elsewhere")
+    assert (refused.returncode, "there is no module 'counting'" in refused.stderr) == (2, True)
+    shutil.copy(HERE / "counting.py", tmp_path / "own")
+    done = replay(tmp_path / "elsewhere")
+    assert (done.returncode, done.stderr) == (
+        0,
+        f"note: the module counting is looked for in {tmp_path / 'own'}, too\n",
+    )
+    here = replay(tmp_path / "own")
+    assert (here.returncode, here.stderr, here.stdout) == (0, "", done.stdout)
 
 
 def test_what_a_protocol_says_of_itself_must_be_of_its_name(registered, monkeypatch):

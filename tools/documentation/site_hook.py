@@ -14,6 +14,7 @@ from repository_pages import ROOT, adapt_markdown, list_linked_files, list_pages
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 HEAD = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 CELL = re.compile(r"<td\b")
+LISTS = ("spec/", "sim/scenarios/", "examples/", "benchmarks/", "CHANGELOG", "CONTRIBUTING")
 STYLE = ROOT / "tools/documentation/site.css"
 
 
@@ -47,5 +48,8 @@ def _label_cells(table: re.Match[str]) -> str:
     return CELL.sub(lambda _: f'<td data-head="{next(columns)}"', table[0]) if any(heads) else table[0]
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """A search shows pages that say how to do something before long lists of rules."""
+    if page.file.src_uri.startswith(LISTS):
+        page.meta["search"] = {"boost": 0.1}
     return adapt_markdown(markdown)
