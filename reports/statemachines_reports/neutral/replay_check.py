@@ -50,10 +50,7 @@ def _read_steps(columns: Columns, run: int) -> Iterable[TraceStep]:
     """The rows of a run that say something of steps."""
     rows = columns.rows_of(*ROWS)
     rows = rows[columns["run"][rows] == run]
-    texts = []
-    for name in (*COLUMNS, "peer"):
-        known = [*columns.texts[name], ""]
-        texts.append([known[code] for code in columns[name][rows].tolist()])
+    texts = [np.array([*columns.texts[name], ""], object)[columns[name][rows]].tolist() for name in (*COLUMNS, "peer")]
     data = columns.data.take(pa.array(rows)).fill_null("{}").to_pylist() if columns.data is not None else repeat("{}")
     return map(
         TraceStep,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
-from statemachines.kernel import Ask, Effect, Send, Step, Tell, name_of, node_of
+from statemachines.kernel import Ask, Send, Step, Tell, name_of, node_of
 from statemachines.trace.row import LOCAL
 from statemachines_reports.neutral.event_readers import READ_LOCAL, DataWriters, MachineReader, encode
 from statemachines_reports.trace_roles import TraceRoles
@@ -17,11 +17,15 @@ MARK: Final = f'"{LOCAL}":'
 WRITERS: Final = DataWriters()
 LONG: Final = 120
 
-Expected = tuple[str, str, str, msgspec.Struct, int]
-"""An effect: kind of its row, name, peer ("": any), value, and the row of its step."""
+READ_EFFECTS: Final[dict[type[Any], Callable[[Any], tuple[str, str, msgspec.Struct]]]] = {
+    Send: lambda effect: ("send", effect.to, effect.message),
+    Ask: lambda effect: ("ask", effect.service, effect.request),
+    Tell: lambda effect: ("tell", "", effect.event),
+}
+"""Effects that a row tells of: kind of the row, peer ("": any), value."""
 
 
-class TraceStep(NamedTuple):
+class TraceStep(msgspec.Struct, gc=False):
     """A row of the trace, as a replay reads it."""
 
     row: int
@@ -38,7 +42,8 @@ class TraceStep(NamedTuple):
 
 
 class ReplayedMachine:
-    """A machine that is stepped along: its `record`, the effects that rows must tell of, and when it was first seen."""
+    """A machine that is stepped along: its `record`, when it was first seen, and the effects that are `due`: rows must
+    tell of them.  Each has the row of its step."""
 
     __slots__ = ("due", "machine", "record", "since_ns")
 
@@ -46,7 +51,7 @@ class ReplayedMachine:
         self.machine = machine
         self.record = record
         self.since_ns = since_ns
-        self.due: deque[Expected] = deque()
+        self.due: deque[tuple[Any, int]] = deque()
 
 
 class ReplayedRun:
@@ -58,7 +63,7 @@ class ReplayedRun:
         readers: Mapping[str, MachineReader],
         children: frozenset[str],
         roles: Iterable[TraceRoles],
-        liars: Container[str] = (),
+        liars: Collection[str] = (),
     ) -> None:
         self.checked = 0
         self.wrong: list[tuple[int, str]] = []
@@ -78,14 +83,14 @@ class ReplayedRun:
     def take(self, one: TraceStep) -> None:
         """The next row."""
         kind = one.kind
-        if kind == "record":
-            self._end_children()
-            self._take_record(one)
-        elif kind in ("step", "timer"):
-            if ":" in one.instance and one.machine in self._children:
+        if kind == "step" or kind == "timer":
+            if one.machine in self._children and ":" in one.instance:
                 self._take_child(one)
             else:
                 self._take_step(one)
+        elif kind == "record":
+            self._end_children()
+            self._take_record(one)
         else:
             self._take_effect(one)
 
@@ -94,8 +99,9 @@ class ReplayedRun:
         node died."""
         self._end_children()
         for instance, replica in self._replicas.items():
-            for kind, name, _, _, row in replica.due:
-                node = node_of(instance)
+            for effect, row in replica.due:
+                kind, _, value = READ_EFFECTS[type(effect)](effect)
+                name, node = name_of(type(value)), node_of(instance)
                 dead = deaths.get(node, -1) > row or node in self._liars
                 if kind != "tell" and name not in self._unsent and not dead:
                     self.wrong.append((row, f"{kind} {name} of {instance} follows from it, and is in no row"))
@@ -110,37 +116,28 @@ class ReplayedRun:
         if replica is None:
             self._note_unknown(one)
             return
-        step = self._step(replica, one)
-        if step is None:
+        data, record, now_ns = one.data, replica.record, one.t_ns
+        try:
+            event = replica.machine.events[one.event](data)
+            if MARK in data:
+                now_ns = READ_LOCAL(data).now_ns
+            step: Step[Any] = replica.machine.step(record, event, now_ns)
+        except Exception as error:  # whatever the data of a trace brings about is wrong with that trace
+            self._break(one, f"is refused: {type(error).__name__}: {_shorten(str(error))}")
             return
         self.checked += 1
         self._latest = one.row
-        dest, taken = step.record.status._value_, step.row
-        if taken != one.number or dest != one.dest or replica.record.status._value_ != one.source:
-            begun = replica.record.status._value_
-            self._break(
-                one, f"from {begun} takes row {taken} to {dest}, and the trace says row {one.number} to {one.dest}"
-            )
+        begun, dest = record.status._value_, step.record.status._value_
+        if step.row != one.number or dest != one.dest or begun != one.source:
+            taken = f"from {begun} takes row {step.row} to {dest}"
+            self._break(one, f"{taken}, and the trace says row {one.number} to {one.dest}")
             return
         replica.record = step.record
         for child in step.children:
             self._due_children.append((one.instance, child))
         for effect in step.effects:
-            expected = _expected_of(effect, one.row)
-            if expected is not None:
-                replica.due.append(expected)
-
-    def _step(self, replica: ReplayedMachine, one: TraceStep) -> Step[Any] | None:
-        """The step of the shipped machine; None: there is none, which is noted."""
-        data, now_ns = one.data, one.t_ns
-        try:
-            event = replica.machine.events[one.event](data)
-            if MARK in data:
-                now_ns = READ_LOCAL(data).now_ns
-            return replica.machine.step(replica.record, event, now_ns)
-        except Exception as error:  # whatever the data of a trace brings about is wrong with that trace
-            self._break(one, f"is refused: {type(error).__name__}: {_shorten(str(error))}")
-            return None
+            if type(effect) in READ_EFFECTS:
+                replica.due.append((effect, one.row))
 
     def _note_unknown(self, one: TraceStep) -> None:
         """The first step of a machine comes before the row of its record."""
@@ -172,15 +169,17 @@ class ReplayedRun:
         replica = self._replicas.get(one.instance)
         if replica is None or one.event in self._unstepped or one.t_ns == replica.since_ns:
             return
-        if node_of(one.instance) in self._liars:
+        if self._liars and node_of(one.instance) in self._liars:
             return
         due = replica.due
         if one.event in self._envelopes:
             self._open(one, due)
             return
         while due:
-            kind, name, peer, value, _ = due.popleft()
-            same = kind == one.kind and name == one.event and peer in ("", one.peer)
+            effect, _ = due.popleft()
+            kind, peer, value = READ_EFFECTS[type(effect)](effect)
+            name = name_of(type(value))
+            same = kind == one.kind and name == one.event and (not peer or peer == one.peer)
             if same and WRITERS[type(value)](value) == one.data:
                 return
             if kind != "tell" and name not in self._unsent:
@@ -188,10 +187,10 @@ class ReplayedRun:
                 return
         self._break(one, "follows from no step")
 
-    def _open(self, one: TraceStep, due: deque[Expected]) -> None:
+    def _open(self, one: TraceStep, due: deque[tuple[Any, int]]) -> None:
         """What is in the envelope may be what a step of its sender has to say, or of somebody for whom it relays."""
-        for place, (kind, _, _, value, _) in enumerate(due):
-            if kind == "send" and encode(value) in one.data:
+        for place, (effect, _) in enumerate(due):
+            if type(effect) is Send and encode(effect.message) in one.data:
                 del due[place]
                 return
 
@@ -231,18 +230,6 @@ class ReplayedRun:
         self._broken.add(party)
         self._due_children.clear()
         self.wrong.append((one.row, f"{one.kind} {one.event} of {one.instance} {what}"))
-
-
-def _expected_of(effect: Effect, row: int) -> Expected | None:
-    """What a row must tell of, if any."""
-    kind = type(effect)
-    if kind is Send:
-        return "send", name_of(type(effect.message)), effect.to, effect.message, row  # type: ignore[union-attr]
-    if kind is Ask:
-        return "ask", name_of(type(effect.request)), effect.service, effect.request, row  # type: ignore[union-attr]
-    if kind is Tell:
-        return "tell", name_of(type(effect.event)), "", effect.event, row  # type: ignore[union-attr]
-    return None
 
 
 def _shorten(text: str) -> str:
