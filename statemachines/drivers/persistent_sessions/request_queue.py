@@ -179,9 +179,10 @@ class RequestQueue:
             goes_ahead = is_ahead(first)
             if not (goes_ahead or is_late or may_be_passed(first)):
                 break
-            size += size_of(first)
-            if size > BYTES_MAX and ahead:
-                break
+            if goes_ahead:
+                size += size_of(first)
+                if size > BYTES_MAX and ahead:
+                    break
             (ahead if goes_ahead else others).append(self._waiting.popleft())
         self._waiting.extendleft(reversed(others))
         self._ahead = self._ahead + 1 if ahead and others else 0
