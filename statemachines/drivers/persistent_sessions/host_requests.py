@@ -79,7 +79,12 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     read_options,
     remove_route,
 )
-from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, is_for_session, of_sessions
+from statemachines.drivers.persistent_sessions.route_trie import (
+    RouteTrie,
+    is_for_session,
+    is_volatile,
+    of_sessions,
+)
 from statemachines.drivers.persistent_sessions.share_rows import read_returned
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
@@ -117,6 +122,7 @@ DROP: Final = (
     " AND taken.writer = @session_rows.writer AND (taken.epoch, taken.number)"
     " >= (@session_rows.epoch, @session_rows.number))"
 )
+CONNECTED: Final = "SELECT session FROM @sessions WHERE session IN ({keys}) AND connection <> :nobody"
 QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0"
 
 
@@ -262,6 +268,15 @@ class HostRequests:
             sharing.write()
         return [its for _, its in found]
 
+    def match_connected(self, sql: Sql, asked: PutMessage) -> Routes:
+        """The routes of a message, without those by which an absent client would get QoS 0 (MQ-191)."""
+        routes = self.match(asked)
+        volatile = [one.session.encode() for one in routes if is_volatile(one, asked.qos)]
+        if not volatile:
+            return routes
+        connected = {bytes(session).decode() for (session,) in all_of(sql, CONNECTED, volatile, nobody=b"")}
+        return tuple(one for one in routes if one.session in connected or not is_volatile(one, asked.qos))
+
     def match(self, asked: PutMessage) -> Routes:
         """The routes of a message, as far as they are known."""
         if not asked.without:
@@ -284,7 +299,7 @@ class HostRequests:
                 return None
             if not keep_packet(sql, publisher, asked.id):
                 return ()  # it is stored
-        routes = self.match(asked)
+        routes = self.match_connected(sql, asked)
         if sharing is not None:
             routes = (*routes, *sharing.find_routes(asked))
         if asked.expiry_ms is None:

@@ -291,7 +291,8 @@ class SessionStore:
             self._check(sql, life)
             self._host.catch_up(sql)
             answers = [
-                self._host.match(one) if isinstance(one, PutMessage) else self._answer(sql, one) for one in requests
+                self._host.match_connected(sql, one) if isinstance(one, PutMessage) else self._answer(sql, one)
+                for one in requests
             ]
         self._host.settle()
         return answers

@@ -20,7 +20,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 )
 from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.route_trie import of_sessions
+from statemachines.drivers.persistent_sessions.route_trie import is_volatile, of_sessions
 from statemachines.drivers.persistent_sessions.row_products import Hand, encode_hand
 from statemachines.kernel import Request
 from statemachines.persistent_sessions.message import Queued
@@ -140,12 +140,12 @@ class BatchReader:
         return answers
 
     def _add_message(self, asked: PutMessage) -> bool:
-        """False: it is over some time, which the statement does not know."""
+        """False: it is over some time, or for connected clients alone: the statement knows neither."""
         routes = self._match(asked)
         self._routes.append(routes)
         if of_sessions(routes):
             self._add(asked.id.encode(), Payload(asked.topic, asked.payload, asked.head), asked.qos)
-        return asked.expiry_ms is None
+        return asked.expiry_ms is None and not any(is_volatile(one, asked.qos) for one in routes)
 
     def _add(self, message: bytes, payload: Payload, qos: int) -> None:
         self._messages[message] = BatchMessage(message, payload.topic.encode(), payload.data, qos, payload.head)

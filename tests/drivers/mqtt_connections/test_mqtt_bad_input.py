@@ -214,7 +214,8 @@ def test_a_wrong_password_is_answered_late_and_keeps_nobody_out(store, tmp_path,
     path.write_text(hash_password("ann", "secret") + "\n")
 
     async def main():
-        async with mqtt_node(store, users=PasswordFile(path)) as node, AsyncExitStack() as stack:
+        options = {"users": PasswordFile(path), "settings": MqttSettings(connect_timeout_s=3_600)}
+        async with mqtt_node(store, **options) as node, AsyncExitStack() as stack:
             guessing = [await stack.enter_async_context(MqttSocket(node.address)) for _ in range(20)]
             for number, one in enumerate(guessing):
                 one.send(ConnectPacket("g", user_name="ann", password=b"guess %d" % number))

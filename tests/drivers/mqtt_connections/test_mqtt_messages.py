@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import pytest
 from mqtt_socket import MqttSocket, mqtt_node, run
 
@@ -329,5 +331,33 @@ def test_a_payload_format_that_the_standard_does_not_define_is_passed_on(store):
             await subscribe(client, qos=0)
             client.send(PublishPacket("t/1", b"x", properties=PacketProperties(payload_format=237)))
             assert (await client.read()).properties.payload_format == 237
+
+    run(main())
+
+
+def test_MQ_191_qos_0_is_not_kept_for_a_client_that_is_away(store):
+    """Nor is a message of QoS 1 for a subscription with QoS 0; who is connected gets both."""
+
+    async def main():
+        async with mqtt_node(store) as node, AsyncExitStack() as stack:
+            for qos in (0, 1):
+                async with MqttSocket(node.address) as client:
+                    await client.connect(f"away-{qos}", properties=KEPT)
+                    await subscribe(client, qos=qos)
+                    client.send(DisconnectPacket())
+                    assert await client.read() is None
+            there = await stack.enter_async_context(MqttSocket(node.address))
+            await there.connect("there")
+            await subscribe(there, qos=0)
+            writer = await stack.enter_async_context(MqttSocket(node.address))
+            await writer.connect("writer")
+            writer.send(PublishPacket("t/1", b"zero"))
+            assert await writer.ask(PublishPacket("t/1", b"one", 1, packet_id=1)) == PubackPacket(1)
+            assert [(await there.read()).payload for _ in range(2)] == [b"zero", b"one"]
+            for qos, payloads in ((0, []), (1, [b"one"])):
+                client = await stack.enter_async_context(MqttSocket(node.address))
+                assert (await client.connect(f"away-{qos}", clean_start=False, properties=KEPT)).session_present
+                assert await writer.ask(PublishPacket("t/1", b"later", 1, packet_id=2)) == PubackPacket(2)
+                assert [(await client.read()).payload for _ in range(len(payloads) + 1)] == [*payloads, b"later"]
 
     run(main())

@@ -110,6 +110,32 @@ def test_PS_442_a_retained_message_is_not_stored_behind_a_newer_one_of_its_topic
     run(url, play)
 
 
+def test_MQ_191_a_message_of_qos_0_has_no_route_to_an_absent_session_of_a_front(url):
+    async def play(store, clock):
+        life = await store.begin_life("n1", 10_000)
+        front = await connect(store, "s1", "one")
+        python = await connect(store, "s2", "two")
+        await store.do(SubscribeFront("s1", front.token, "#", 1, 0, RetainHandling.NEVER))
+        await store.do(Subscribe("s2", python.token, "#", 1))
+        to_front, to_python = Route("s1", "#", 1, 0, True), Route("s2", "#", 1)
+
+        async def find_routes(name, qos):
+            ((stored,), (ahead,)) = (
+                [await store.do(PutMessage(f"{name}{qos}", "a", b"x", qos))],
+                await store.store_ahead(life, 0, [PutMessage(f"{name}{qos}-ahead", "a", b"x", qos)]),
+            )
+            assert stored == ahead
+            return stored
+
+        assert await find_routes("there", 0) == (to_front, to_python)
+        for client, session, token in (("one", "s1", front.token), ("two", "s2", python.token)):
+            await store.ask(LeaveSession(client, session, token, 5_000))
+        assert await find_routes("away", 0) == (to_python,)
+        assert await find_routes("away", 1) == (to_front, to_python)
+
+    run(url, play)
+
+
 def test_PS_476_a_release_is_under_the_token_too_and_then_the_id_is_free(url):
     async def play(store, clock):
         publisher = await begin(store)

@@ -268,6 +268,7 @@ async def publish_once(opened, token):
     kept = PublisherPacket("s1", token, 1)
     await opened.do(PutMessage("r1", "a/x", b"x", 2, retain=True))
     await opened.do(SubscribeFront("s1", token, "a/x", 1, 0, RetainHandling.ALWAYS))
+    await opened.do(PutMessage("v1", "a/x", b"x", 0))
     await opened.do(PutMessage("r2", "a/x", b"y", 2, retain=True))
     await opened.do(PutMessage("q1", "a/x", b"x", 2, packet=kept))
     for _ in range(2):
