@@ -51,6 +51,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Unsubscribe,
     Watched,
 )
+from statemachines.drivers.persistent_sessions.life_requests import has_ended
 from statemachines.drivers.persistent_sessions.machine_requests import (
     epoch_of,
     is_current,
@@ -89,6 +90,7 @@ from statemachines.drivers.persistent_sessions.share_rows import read_returned
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
 from statemachines.drivers.persistent_sessions.will_rows import drop_will, end_wills_of_nodes, find_due, take_will
+from statemachines.kernel import life_of
 from statemachines.persistent_sessions.fan_out import choose_routes
 from statemachines.persistent_sessions.times import MS
 
@@ -122,7 +124,7 @@ DROP: Final = (
     " AND taken.writer = @session_rows.writer AND (taken.epoch, taken.number)"
     " >= (@session_rows.epoch, @session_rows.number))"
 )
-CONNECTED: Final = "SELECT session FROM @sessions WHERE session IN ({keys}) AND connection <> :nobody"
+CONNECTED: Final = "SELECT session, connection FROM @sessions WHERE session IN ({keys}) AND connection <> :nobody"
 QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0"
 
 
@@ -274,7 +276,13 @@ class HostRequests:
         volatile = [one.session.encode() for one in routes if is_volatile(one, asked.qos)]
         if not volatile:
             return routes
-        connected = {bytes(session).decode() for (session,) in all_of(sql, CONNECTED, volatile, nobody=b"")}
+        found = [
+            (bytes(session).decode(), bytes(connection))
+            for session, connection in all_of(sql, CONNECTED, volatile, nobody=b"")
+        ]
+        lives = {life_of(connection.decode()): connection for _, connection in found}
+        ended = {life for life, connection in lives.items() if has_ended(sql, connection)}
+        connected = {session for session, connection in found if life_of(connection.decode()) not in ended}
         return tuple(one for one in routes if one.session in connected or not is_volatile(one, asked.qos))
 
     def match(self, asked: PutMessage) -> Routes:
