@@ -49,3 +49,13 @@ def choose_routes(routes: Sequence[R]) -> tuple[R, ...]:
         if one.is_single and (one.session not in best or best[one.session].qos < one.qos):
             best[one.session] = one
     return tuple(one for one in routes if not one.is_single or best[one.session] is one)
+
+
+def find_volatile(routes: Iterable[R], qos: int) -> list[R]:
+    """The single ones by which a message of this QoS comes with QoS 0: it is for a connected client alone."""
+    return [one for one in routes if one.is_single and min(one.qos, qos) == 0]
+
+
+def leave_out_absent(routes: Iterable[R], absent: Collection[str]) -> tuple[R, ...]:
+    """The routes without the single ones of absent sessions."""
+    return tuple(one for one in routes if not (one.is_single and one.session in absent))

@@ -32,6 +32,11 @@ class MqttWatch(SessionWatch):
     def observe_end(self, client: SubscriberProcess, why: str) -> None:
         """Nothing is promised of why."""
 
+    def observe_subscription(self, client: SubscriberProcess, topic_filter: str) -> None:
+        """One with QoS 0 is promised no row: nothing is kept for its client while that is away (MQ-191)."""
+        if client.wanted[topic_filter]:
+            super().observe_subscription(client, topic_filter)
+
     def observe_delivery(self, client: SubscriberProcess, message: Delivered) -> None:
         name = message.payload.decode()
         publisher, _, number = name.rpartition(":")

@@ -51,6 +51,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Unsubscribe,
     Watched,
 )
+from statemachines.drivers.persistent_sessions.life_requests import has_ended
 from statemachines.drivers.persistent_sessions.machine_requests import (
     epoch_of,
     is_current,
@@ -82,14 +83,14 @@ from statemachines.drivers.persistent_sessions.route_rows import (
 from statemachines.drivers.persistent_sessions.route_trie import (
     RouteTrie,
     is_for_session,
-    is_volatile,
     of_sessions,
 )
 from statemachines.drivers.persistent_sessions.share_rows import read_returned
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.drivers.persistent_sessions.tables import MARKER, UNDELIVERED
 from statemachines.drivers.persistent_sessions.will_rows import drop_will, end_wills_of_nodes, find_due, take_will
-from statemachines.persistent_sessions.fan_out import choose_routes
+from statemachines.kernel import life_of
+from statemachines.persistent_sessions.fan_out import choose_routes, find_volatile, leave_out_absent
 from statemachines.persistent_sessions.times import MS
 
 LOOK: Final = 1_000
@@ -122,7 +123,7 @@ DROP: Final = (
     " AND taken.writer = @session_rows.writer AND (taken.epoch, taken.number)"
     " >= (@session_rows.epoch, @session_rows.number))"
 )
-CONNECTED: Final = "SELECT session FROM @sessions WHERE session IN ({keys}) AND connection <> :nobody"
+CONNECTED: Final = "SELECT session, connection FROM @sessions WHERE session IN ({keys}) AND connection <> :nobody"
 QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0"
 
 
@@ -271,11 +272,18 @@ class HostRequests:
     def match_connected(self, sql: Sql, asked: PutMessage) -> Routes:
         """The routes of a message, without those by which an absent client would get QoS 0 (MQ-191)."""
         routes = self.match(asked)
-        volatile = [one.session.encode() for one in routes if is_volatile(one, asked.qos)]
+        volatile = {one.session for one in find_volatile(routes, asked.qos)}
         if not volatile:
             return routes
-        connected = {bytes(session).decode() for (session,) in all_of(sql, CONNECTED, volatile, nobody=b"")}
-        return tuple(one for one in routes if one.session in connected or not is_volatile(one, asked.qos))
+        keys = [one.encode() for one in sorted(volatile)]
+        found = {
+            bytes(session).decode(): bytes(connection)
+            for session, connection in all_of(sql, CONNECTED, keys, nobody=b"")
+        }
+        lives = {life_of(connection.decode()): connection for connection in found.values()}
+        ended = {life for life, connection in lives.items() if has_ended(sql, connection)}
+        connected = {session for session, connection in found.items() if life_of(connection.decode()) not in ended}
+        return leave_out_absent(routes, volatile - connected)
 
     def match(self, asked: PutMessage) -> Routes:
         """The routes of a message, as far as they are known."""

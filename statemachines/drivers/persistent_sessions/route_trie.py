@@ -155,11 +155,6 @@ def of_sessions(routes: Iterable[Route]) -> tuple[Route, ...]:
     return tuple(filter(attrgetter("session"), routes))
 
 
-def is_volatile(route: Route, qos: int) -> bool:
-    """Whether a message of this QoS is for a connected client of a front alone."""
-    return route.is_single and min(route.qos, qos) == 0
-
-
 def is_for_session(routes: Sequence[Route]) -> bool:
     """Whether one of the routes is to a session: those to the streams of groups stand behind them."""
     return bool(routes) and bool(routes[0].session)

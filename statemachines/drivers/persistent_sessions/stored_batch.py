@@ -20,9 +20,10 @@ from statemachines.drivers.persistent_sessions.host_request import (
 )
 from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.route_trie import is_volatile, of_sessions
+from statemachines.drivers.persistent_sessions.route_trie import of_sessions
 from statemachines.drivers.persistent_sessions.row_products import Hand, encode_hand
 from statemachines.kernel import Request
+from statemachines.persistent_sessions.fan_out import find_volatile
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import PutRows, RowStored
 
@@ -145,7 +146,7 @@ class BatchReader:
         self._routes.append(routes)
         if of_sessions(routes):
             self._add(asked.id.encode(), Payload(asked.topic, asked.payload, asked.head), asked.qos)
-        return asked.expiry_ms is None and not any(is_volatile(one, asked.qos) for one in routes)
+        return asked.expiry_ms is None and not find_volatile(routes, asked.qos)
 
     def _add(self, message: bytes, payload: Payload, qos: int) -> None:
         self._messages[message] = BatchMessage(message, payload.topic.encode(), payload.data, qos, payload.head)

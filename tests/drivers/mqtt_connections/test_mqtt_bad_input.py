@@ -453,6 +453,20 @@ def test_MQ_125_retained_messages_beyond_the_bound_are_refused(store, monkeypatc
     run(main())
 
 
+def test_PS_212_a_client_without_a_session_is_refused_where_the_store_is_full(store):
+    """The others have theirs again."""
+
+    async def main():
+        async with mqtt_node(store, node_options={"max_sessions": 2}) as node:
+            for name, code in (("one", 0), ("two", 0), ("three", 0x97), ("one", 0), ("four", 0x97)):
+                async with MqttSocket(node.address) as client:
+                    kept = PacketProperties(session_expiry=100)
+                    connack = await client.connect(name, clean_start=False, properties=kept)
+                    assert connack.reason_code == code, name
+
+    run(main())
+
+
 def test_MQ_125_of_messages_that_are_stored_together_those_that_are_accepted_are_retained(store, monkeypatch):
     monkeypatch.setattr(retained_rows, "RETAINED_MAX", 3)
 

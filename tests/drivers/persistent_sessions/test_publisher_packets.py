@@ -113,10 +113,14 @@ def test_PS_442_a_retained_message_is_not_stored_behind_a_newer_one_of_its_topic
 def test_MQ_191_a_message_of_qos_0_has_no_route_to_an_absent_session_of_a_front(url):
     async def play(store, clock):
         life = await store.begin_life("n1", 10_000)
-        front = await connect(store, "s1", "one")
+        front = await connect(store, "s1", "one", owner=f"n1~{life.number}/1")
         python = await connect(store, "s2", "two")
+        other = await connect(store, "s3", "three", owner="n2~1/1")
+        await store.begin_life("n2", 1)
+        await store.do(SubscribeFront("s3", other.token, "+", 0, 0, RetainHandling.NEVER))
         await store.do(SubscribeFront("s1", front.token, "#", 1, 0, RetainHandling.NEVER))
         await store.do(Subscribe("s2", python.token, "#", 1))
+        clock.now += SECOND  # the lease of n2 is over: nobody is connected there
         to_front, to_python = Route("s1", "#", 1, 0, True), Route("s2", "#", 1)
 
         async def find_routes(name, qos):

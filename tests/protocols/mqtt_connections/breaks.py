@@ -49,7 +49,7 @@ BREAKS = {
     "MQ-175": swap(mqtt_session, "NO_CLIENT_ID", dict.fromkeys((4, 5), 0x87)),
     "MQ-176": swap(mqtt_session, "is_server_topic", lambda topic: False),
     "MQ-190": swap(MqttNode, "_log_violation", lambda self, stream: None),
-    "MQ-191": swap(host_requests, "is_volatile", lambda route, qos: False),
+    "MQ-191": swap(host_requests, "find_volatile", lambda routes, qos: []),
     "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),
     "MQ-181": swap(mqtt_node, "ACCEPTED_MAX", 1_024),
     "MQ-182": swap(SessionServer, "_end_older", lambda self, owner: None),
