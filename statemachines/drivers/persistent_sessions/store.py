@@ -60,6 +60,7 @@ from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged
 from statemachines.kernel import Answer, ConfigurationError, Request, Superseded
 from statemachines.persistent_sessions.collector_request import ReadRows
+from statemachines.persistent_sessions.fan_out import find_volatile
 from statemachines.persistent_sessions.request import MarkDelivered, PutRows, ReadPending, ReadRow, RowRead, RowStored
 
 POSTGRES: Final = ("postgresql", "postgres", "postgresql+psycopg")
@@ -276,10 +277,12 @@ class SessionStore:
             del self._unstored[next(iter(self._unstored))]
 
     def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
-        routes = {one.id: self._host.match(one) for one in requests if isinstance(one, PutMessage)}
+        messages = [one for one in requests if isinstance(one, PutMessage)]
+        routes = {one.id: self._host.match(one) for one in messages}
         version = self._host.trie.version if routes else None
         expected = StoredBatch(life.node.encode(), life.number, batch, life.identity, version, [], [], [], [])
-        number = self._database.check_routes(expected)
+        is_known = not any(find_volatile(routes[one.id], one.qos) for one in messages)
+        number = self._database.check_routes(expected) if is_known else None
         if number is not None:
             self._note_unstored([message for message, its in routes.items() if is_for_session(its)])
             return [routes[one.id] if isinstance(one, PutMessage) else number for one in requests]
