@@ -10,6 +10,7 @@ from long_cases import mark_long
 from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault, draw
 from statemachines_sim.faults import kinds_of
+from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario, list_shipped_with
 from statemachines_sim.shared_subscriptions import SIM
 from statemachines_sim.shrink import leave_out, shrink, weaken
@@ -18,6 +19,7 @@ from statemachines_sim.units import S
 from statemachines_sim.world import World
 from statemachines_spec.bug import plant_bug
 
+FEW = override(find_scenario("storm"), ["shared_subscriptions.load.messages=500"])
 ALL_ONCE = {"delivered": 2_500, "duplicates": 0, "acknowledged": 2_500}
 
 
@@ -77,13 +79,13 @@ def test_storm_is_a_storm(seed):
 
 
 def test_the_same_seed_is_the_same_run():
-    one, two = World(find_scenario("storm"), 3), World(find_scenario("storm"), 3)
+    one, two = World(FEW, 3), World(FEW, 3)
     assert one.run() == two.run()
     assert one.rows == two.rows
 
 
 def test_monitors_and_data_do_not_change_the_run():
-    plain, bare = World(find_scenario("storm"), 2), World(find_scenario("storm"), 2, monitors=False)
+    plain, bare = World(FEW, 2), World(FEW, 2, monitors=False)
     assert plain.run().is_held
     bare.run()
     assert plain.rows[: len(bare.rows)] == bare.rows  # with monitors it goes on until they have seen the end of resets

@@ -8,6 +8,7 @@ import pytest
 from statemachines.trace import parquet
 from statemachines.trace.parquet import SCHEMA, SOUGHT, TraceWriter
 from statemachines_sim.campaign import run_row
+from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario
 from statemachines_sim.world import World
 
@@ -16,7 +17,7 @@ SEEDS = (3, 4)
 
 @pytest.fixture(scope="module")
 def worlds():
-    scenario = find_scenario("storm")
+    scenario = override(find_scenario("storm"), ["shared_subscriptions.load.messages=500"])
     made = [World(scenario, seed, trace=True, data=True) for seed in SEEDS]
     return scenario, made, [world.run() for world in made]
 
