@@ -97,7 +97,12 @@ def join_results(trace: TraceSet, judges: Judges, batches: list[pa.RecordBatch])
             connection.execute(f"CREATE MACRO {macro}")
 
         def sql(query: str) -> Records:
-            done = connection.execute(query)
+            try:
+                done = connection.execute(query)
+            except duckdb.Error as error:  # it reads the results by calls of Python, where Ctrl-C may come
+                if "KeyboardInterrupt" in str(error):
+                    raise KeyboardInterrupt from error
+                raise
             names = [column[0] for column in done.description or ()]
             return [dict(zip(names, line, strict=True)) for line in done.fetchall()]
 

@@ -220,15 +220,16 @@ STARTS = {
     "node": ("node", "leader", "--store", "store.db"),
 }
 SPAN_S = {"check": 8.0, "explore": 8.0}
-MOMENTS = 8
+MOMENTS = 5
 
 
 @pytest.mark.parametrize("name", STARTS)
 def test_ctrl_c_at_any_moment_of_the_first_seconds_ends_a_command_without_a_traceback(tmp_path, monkeypatch, name):
     """The moments are drawn over what the command takes to begin, which differs between machines; numba compiles anew
     each time."""
-    few = "shared_subscriptions.load.messages=20"
-    assert cli.run(["campaign", "quiet", "--seeds", "1", "--set", few, "--trace", str(tmp_path / "trace")]) == 0
+    if name == "analyze":
+        few = "shared_subscriptions.load.messages=20"
+        assert cli.run(["campaign", "quiet", "--seeds", "1", "--set", few, "--trace", str(tmp_path / "trace")]) == 0
     chance = random.Random(name)
     for moment in range(MOMENTS):
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / f"cache{moment}"))

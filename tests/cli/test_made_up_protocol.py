@@ -100,7 +100,7 @@ def test_its_roles_are_run_beside_ours():
 
 
 def test_its_own_verbs_stand_beside_ours(tmp_path):
-    assert re.search(r"tickets +A command of made_up\.", gapless("--help").stdout)
+    assert re.search(r"tickets +Look at the tickets\.", gapless("--help").stdout)
     assert "Look at the tickets." in gapless("tickets", "--help").stdout
     counted = gapless("tickets", "count", tmp_path / "none.json")
     assert (counted.returncode, counted.stdout) == (0, "0\n")
@@ -156,6 +156,13 @@ REGISTRATIONS = {
 }
 """Small values that import nothing."""
 
+COMMAND_MODULES = {
+    "made_up.verbs",
+    "statemachines.drivers.shared_subscriptions",
+    "statemachines.drivers.shared_subscriptions.group_command",
+    "statemachines.drivers.shared_subscriptions.node_commands",
+}
+
 
 def imported(what):
     done = python("-c", IMPORTED.format(what=what))
@@ -168,7 +175,8 @@ def test_hypothesis_imports_no_protocol():
 
 
 def test_the_help_imports_no_machine():
-    assert imported(RUN.format(arguments=["--help"])) <= REGISTRATIONS
+    """The modules of commands say what these do; they import no machine before they are run."""
+    assert imported(RUN.format(arguments=["--help"])) <= REGISTRATIONS | COMMAND_MODULES
 
 
 def test_listing_the_machines_imports_none():
@@ -292,7 +300,7 @@ def test_a_verb_that_does_not_import_is_an_error_of_that_verb_only(folder):
     folder.protocol("other", commands={"lots": "nowhere:app"})
     listed = folder.gapless("--help")
     assert listed.returncode == 0
-    assert "A command of other." in listed.stdout
+    assert re.search(r"lots +cannot be loaded: .*there is no module", " ".join(listed.stdout.split()))
     refused = folder.gapless("lots", "more")
     assert refused.returncode == 2
     assert "there is no module 'nowhere'" in said(refused)

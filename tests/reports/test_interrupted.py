@@ -109,3 +109,13 @@ def test_on_spark_the_jobs_that_have_ended_count(monkeypatch, trace, tmp_path):
     assert (found.runs, found.unjudged_files) == (2, 1)
     assert found.is_held
     assert [line["run"] for line in found.tables["runs"]] == sorted(found.trace.runs) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("said", "code"), [("counting the rows failed: KeyboardInterrupt: ", Exit.INTERRUPTED), ("no", Exit.INCONCLUSIVE)]
+)
+def test_ctrl_c_while_duckdb_reads_the_results_ends_it_as_anywhere(monkeypatch, capsys, trace, tmp_path, said, code):
+    """DuckDB makes an error of its own of what is raised in Python that it calls."""
+    monkeypatch.setattr(local_engine, "make_tables", lambda sql, judges: sql(f"SELECT error('{said}')"))
+    ended, _, errors = gapless(capsys, trace, "--no-spark", "--out", tmp_path / "out")
+    assert (ended, "Traceback" in errors) == (code, code == Exit.INCONCLUSIVE), errors
