@@ -32,7 +32,7 @@ ANALYZED = (*NEEDED, "data")
 
 SEGMENT = 4 * ROWS_PER_GROUP
 
-FEW_CODES = 4
+FEW_CODES = 8
 """Comparing a column with so many codes, one by one, is cheaper than looking its codes up."""
 
 
@@ -109,15 +109,17 @@ class Columns:
     def is_one_of(self, column: str, texts: tuple[str, ...], rows: np.ndarray | None = None) -> np.ndarray:
         """Which of the rows (None: all) have one of these texts in the column."""
         wanted = [code for code, text in enumerate(self.texts[column]) if text in texts]
-        codes = self._arrays[column] if rows is None else self._arrays[column][rows]
+        if not wanted:
+            return np.zeros(self.rows if rows is None else len(rows), bool)
+        codes = self._arrays[column] if rows is None else self._arrays[column].take(rows)
         if len(wanted) > FEW_CODES:
             is_wanted = np.zeros(len(self.texts[column]) + 1, bool)
             is_wanted[wanted] = True
-            return np.asarray(is_wanted[codes])
-        found = np.zeros(len(codes), bool)
-        for code in wanted:
+            return np.asarray(is_wanted.take(codes))
+        found = codes == wanted[0]
+        for code in wanted[1:]:
             found |= codes == code
-        return found
+        return np.asarray(found)
 
     def _read(self, name: str, column: Any) -> np.ndarray:
         if name not in TEXTS:

@@ -128,6 +128,21 @@ def test_summaries_of_parts_of_a_run_make_the_same_tables_in_any_tree(trace):
         rewrite(path, lambda _: right)
 
 
+def test_missing_rows_are_told_by_the_numbers_of_the_others(trace):
+    """The first row of a run, and one amid it."""
+    (path,) = trace.files
+    chance = random.Random(3)
+    right = pq.read_table(path)
+    try:
+        gone = (0, chance.randrange(2, int(np.argmax(right["run"].to_numpy())) - 1))
+        rewrite(path, lambda table: table.take(np.setdiff1d(np.arange(table.num_rows), gone)))
+        whole = judge_whole(trace)
+        assert [line["wrong"] for line in whole["verdicts"] if line["check"] == "clocks"] == [2]
+        assert judge_parts(trace, lambda rows: draw_cuts(chance, 12, rows), chance) == whole
+    finally:
+        rewrite(path, lambda _: right)
+
+
 def spoil(table, kind, chance):
     """The trace, wrong in five places of each kind of row."""
     rows = [*range(table.num_rows)]

@@ -1,4 +1,4 @@
-"""Clock check: no clock goes back in a node, nor in a simulated run, which has one time."""
+"""Clock check: no clock goes back in a node.  A simulated run has one time, and its rows are numbered from 0 on."""
 
 from __future__ import annotations
 
@@ -12,18 +12,32 @@ from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict, verd
 
 
 def judge_clocks(segment: Segment) -> Verdict:
-    """Rows whose time is before that of the row before."""
+    """Rows whose time is before that of the row before, and rows before which some are missing."""
     columns = segment.columns
     run = columns["run"]
     back = np.flatnonzero((columns["t_ns"][1:] < columns["t_ns"][:-1]) & (run[1:] == run[:-1])) + 1
     order = stable_order(columns["node"], len(columns.texts["node"]) + 1) if len(back) else back
     wrong = _find_back(columns, order, columns["node"][order])
-    back = back[np.isin(run[back], runs_where(segment, is_simulated))]
+    simulated = runs_where(segment, is_simulated)
+    wrong = np.union1d(wrong, back[np.isin(run[back], simulated)])
+    behind = _find_behind_hole(columns)
+    behind = behind[np.isin(run[behind], simulated)]
+    holes = set(behind.tolist())
 
     def describe(row: int) -> str:
+        if row in holes:
+            return f"row {columns['seq'][row]} does not follow the row before: rows of the run are missing"
         return f"{columns.text('node', row)}: the time goes back to {columns['t_ns'][row]} ns"
 
-    return verdict(columns, columns.rows, np.union1d(wrong, back), describe)
+    return verdict(columns, columns.rows, np.union1d(wrong, behind), describe)
+
+
+def _find_behind_hole(columns: Columns) -> np.ndarray:
+    """Rows whose number is not that of the row before and one; the first row of a run has 0."""
+    seq, run = columns["seq"], columns["run"]
+    expected = np.zeros(len(seq), np.int64)
+    expected[1:] = np.where(run[1:] == run[:-1], seq[:-1] + 1, 0)
+    return np.flatnonzero(seq != expected)
 
 
 def _find_back(columns: Columns, order: np.ndarray, node: np.ndarray) -> np.ndarray:
@@ -43,4 +57,9 @@ def keep_ends(segment: Segment) -> KeptRows:
     return KeptRows(first, np.concatenate((last, np.maximum(first - 1, 0))))
 
 
-CLOCKS: Final = Check("clocks", "no clock goes back", judge_clocks, joints=(Joint(judge_clocks, keep_ends),))
+CLOCKS: Final = Check(
+    "clocks",
+    "no clock goes back, and no number of a row is missing",
+    judge_clocks,
+    joints=(Joint(judge_clocks, keep_ends),),
+)

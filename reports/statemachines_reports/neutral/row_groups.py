@@ -18,7 +18,7 @@ class RowGroups:
         self.same = np.zeros(len(rows), bool)
         self.same[1:] = True
         for name in by:
-            values = columns[name][self.rows]
+            values = columns[name].take(self.rows)
             self.same[1:] &= values[1:] == values[:-1]
 
     @cached_property
