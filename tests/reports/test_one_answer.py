@@ -64,6 +64,12 @@ def test_where_they_disagreed_they_agree(tmp_path, name, seed):
     assert disagreements([scenario_of(*name.split("/"), safety_s=4.0)], (seed,), tmp_path) == []
 
 
+def test_a_run_has_time_for_all_deaths_of_messages_that_kill(tmp_path):
+    """A monitor said that a stream is granted to nobody, when its third member had just died of the message."""
+    scenario = scenario_of("shared_subscriptions", "relaxed", SHORT_S, ["shared_subscriptions.load.messages=300"])
+    assert disagreements([scenario], (7,), tmp_path) == []
+
+
 def test_an_owner_that_stands_still_for_an_expiry_has_lost_its_session(tmp_path):
     """A collector forgets the session; the client hangs up before it has noticed, and is given another."""
     assert disagreements([find_scenario("persistent_sessions/short_expiries")], (33,), tmp_path) == []
