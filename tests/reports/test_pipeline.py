@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from foreign_logs import consumed, mapping, published, write_logs
+from msgspec.structs import replace
 
 from statemachines import catalogue, cli
 from statemachines.kernel import GaplessError
@@ -219,14 +220,17 @@ def test_the_command_names_what_is_wrong_with_a_trace_on_spark_too(tmp_path, cap
     assert "Traceback" not in said
 
 
+def written_without(tmp_path, absent, quiet_run):
+    """A quiet run in which rows of these nodes or kinds were never written."""
+    scenario, outcome, rows = quiet_run
+    kept = [row for row in rows if not {row[1], row[4]} & absent]
+    with TraceWriter(tmp_path / "trace", "spoilt") as writer:
+        writer.add(run_row(scenario, replace(outcome, rows=len(kept)), 0), kept)
+    return tmp_path / "trace"
+
+
 def test_a_trace_without_a_step_is_inconclusive(tmp_path, capsys, quiet_run):
-    def without_steps(table):
-        import pyarrow.compute as pc
-
-        kinds = pc.cast(table.column("kind"), "string")
-        return table.filter(pc.invert(pc.is_in(kinds, pa.array(["step", "timer"]))))
-
-    trace = spoilt(tmp_path, without_steps, quiet_run)
+    trace = written_without(tmp_path, {"step", "timer"}, quiet_run)
     arguments = ["analyze", f"file://{trace}", "--out", f"file:{tmp_path}/out", "--no-spark"]
     assert cli.run(arguments) == cli.Exit.INCONCLUSIVE
     assert "no step in this trace" in capsys.readouterr().err
@@ -248,12 +252,7 @@ def test_an_address_that_is_not_read_is_named(tmp_path, capsys, scheme):
 def test_a_log_that_is_missing_is_named_and_the_verdict_is_neither(tmp_path, capsys, quiet_run):
     """Messages that nobody acknowledged in these logs would be an alarm, and a stream that two delivered would not."""
 
-    def without_a_consumer(table):
-        import pyarrow.compute as pc
-
-        return table.filter(pc.not_equal(pc.cast(table.column("node"), "string"), "consumer-2"))
-
-    trace = spoilt(tmp_path, without_a_consumer, quiet_run)
+    trace = written_without(tmp_path, {"consumer-2"}, quiet_run)
     assert cli.run(["analyze", str(trace), "--out", str(tmp_path / "out"), "--no-spark"]) == cli.Exit.INCONCLUSIVE
     said = capsys.readouterr()
     assert "there is no log of consumer-2; put it beside the others" in said.err
