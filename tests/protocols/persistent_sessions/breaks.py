@@ -66,6 +66,7 @@ from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
 from statemachines.kernel.process import begin_nothing
 from statemachines.persistent_sessions import (
+    backlog,
     claims,
     collector_actions,
     delivery_actions,
@@ -296,7 +297,7 @@ BREAKS = {
     "PS-267": swap(subscription_requests, "Refused", lambda n, why: Subscribed(n)),
     "PS-268": swap(GroupMembership, "_without_large", lambda self, some: some[:1] + some[2:]),
     "PS-269": swap(SharedSession, "is_taken_back", lambda self, subscription: False),
-    "PS-287": swap(GroupMembership, "_has_caught_up", lambda self, owner: True),
+    "PS-287": swap(backlog, "is_taken", lambda record, place: True),
     "PS-288": swap(group_rows, "_look_ahead", lambda sql, session, topic_filter, most: (0, True)),
     "PS-285": swap(SessionServer, "refuse_group", lambda self, owner, topic_filter, why: None),
     "PS-500": swap(row_products, "_cut", lambda values, most: [values[:most]]),

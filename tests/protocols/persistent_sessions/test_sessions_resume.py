@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from session_world import TIMES, Hand, live, marker, names, queued, rows
 
 from statemachines.kernel import ConfigurationError, LocalProtocolError, Map, SetTimer
-from statemachines.persistent_sessions.backlog import Place, backlog_of, is_taken
+from statemachines.persistent_sessions import backlog
+from statemachines.persistent_sessions.backlog import Place, backlog_of
 from statemachines.persistent_sessions.in_flight_record import SENT, InFlightRecord
 from statemachines.persistent_sessions.message import MarkerWanted, Puback, Publish
 from statemachines.persistent_sessions.request import (
@@ -380,20 +381,20 @@ def test_PS_287_what_others_have_stored_and_is_not_taken_is_known():
     assert backlog_of(one.record, "w") == ()
     one.feed(Puback(1, 2))
     one.feed(Polled("w", (found(3),)))
-    assert not is_taken(one.record, place)
+    assert not backlog.is_taken(one.record, place)
     one.feed(StateCommitted())
-    assert is_taken(one.record, place)
+    assert backlog.is_taken(one.record, place)
     assert backlog_of(one.record, "n") == ()
-    assert is_taken(one.record, Place("v", 1, 1)), "nobody reads it"
+    assert backlog.is_taken(one.record, Place("v", 1, 1)), "nobody reads it"
     fenced = in_pages()
     fenced.feed(WriterDown("w"))
     fenced.feed(FencedRows("w", 2, 2, (found(2),), True))
     fenced.feed(StateCommitted())
     assert backlog_of(fenced.record, "n") == (Place("w", 2, 0),)
     fenced.feed(Puback(1, 2))
-    assert not is_taken(fenced.record, Place("w", 2, 0))
+    assert not backlog.is_taken(fenced.record, Place("w", 2, 0))
     fenced.feed(FencedRows("w", 2, 2, (found(3),)))
-    assert is_taken(fenced.record, Place("w", 2, 0))
+    assert backlog.is_taken(fenced.record, Place("w", 2, 0))
 
 
 def lulled(one):
