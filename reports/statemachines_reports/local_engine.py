@@ -9,6 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from statemachines.interrupts import defer_interrupts
 from statemachines.registry import check_importable
 from statemachines.workers import workers
 from statemachines_reports.judge import Judges
@@ -97,13 +98,9 @@ def join_results(trace: TraceSet, judges: Judges, batches: list[pa.RecordBatch])
             connection.execute(f"CREATE MACRO {macro}")
 
         def sql(query: str) -> Records:
-            try:
+            with defer_interrupts():  # amid a query DuckDB makes an error of its own of Ctrl-C, each time another one
                 done = connection.execute(query)
-            except duckdb.Error as error:  # it reads the results by calls of Python, where Ctrl-C may come
-                if "KeyboardInterrupt" in str(error):
-                    raise KeyboardInterrupt from error
-                raise
-            names = [column[0] for column in done.description or ()]
-            return [dict(zip(names, line, strict=True)) for line in done.fetchall()]
+                names = [column[0] for column in done.description or ()]
+                return [dict(zip(names, line, strict=True)) for line in done.fetchall()]
 
         return make_tables(sql, judges)
