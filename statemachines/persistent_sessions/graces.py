@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from statemachines.kernel import ConfigurationError
 from statemachines.persistent_sessions.times import Times
 
 KEYS = ("marker_ms", "message_ms", "abandon_ms", "retention_ms", "dead_ms", "round_ms", "page")
+
+
+NEVER_MS: Final = 2**40 - 1
+"""A retention that no message reaches: nothing is deleted while a session that lives wants it, unless that has too much
+of it."""
 
 
 class Graces(msgspec.Struct, frozen=True):
@@ -23,7 +30,7 @@ class Graces(msgspec.Struct, frozen=True):
     marker_ms: int = 60_000
     message_ms: int = 60_000
     abandon_ms: int = 300_000
-    retention_ms: int = 3_600_000
+    retention_ms: int = NEVER_MS
     dead_ms: int = 5_000
     round_ms: int = 10_000
     page: int = 100
@@ -39,3 +46,7 @@ class Graces(msgspec.Struct, frozen=True):
         if self.message_ms >= self.retention_ms:
             rule = f"less than retention_ms, which is {self.retention_ms}"
             raise ConfigurationError("message_ms", self.message_ms, rule)
+
+
+GRACES: Final = Graces()
+"""Those of a node that is told nothing else."""

@@ -151,7 +151,7 @@ def has_lost(owner: str) -> View:
 
 def collector(one: Collecting) -> FsmActor:
     """The collector; its second life begins behind the first row."""
-    graces = Graces(page=one.page)
+    graces = Graces(retention_ms=3_600_000, page=one.page)
     starts = {1: None, 2: RowKey(SESSION, "writer-1", 1, 1, Tag.UNDELIVERED)}
     return FsmActor(
         COLLECTOR_NAME,

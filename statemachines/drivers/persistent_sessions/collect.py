@@ -22,15 +22,9 @@ from statemachines.kernel import Answer, Ask, Effect, Event, Node, Tell
 from statemachines.persistent_sessions.collector import COLLECTOR
 from statemachines.persistent_sessions.collector_record import Collect, CollectorRecord, MessageLost
 from statemachines.persistent_sessions.collector_request import CollectFailed
-from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.graces import GRACES, Graces
 
 logger = logging.getLogger("gapless")
-
-NEVER_MS: Final = 2**40 - 1
-"""A retention that no message reaches."""
-
-GRACES: Final = Graces(retention_ms=NEVER_MS)
-"""Nothing is deleted while a session that lives wants it, unless that has too much of it."""
 
 REST_S_MAX: Final = 1.0
 """The longest pause between two requests."""

@@ -280,8 +280,7 @@ def _groups(leader: str, store: str, config: Path | None, credentials: Credentia
 
 
 def _graces(retention_ms: int | None) -> Graces:
-    from statemachines.drivers.persistent_sessions.collect import GRACES
-    from statemachines.persistent_sessions.graces import Graces
+    from statemachines.persistent_sessions.graces import GRACES, Graces
 
     if retention_ms is None:
         return GRACES

@@ -28,7 +28,7 @@ from statemachines.drivers.lives import begin_log, chance_bits, node_number
 from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions.backlog import SessionBounds
-from statemachines.drivers.persistent_sessions.collect import GRACES, drop_rows
+from statemachines.drivers.persistent_sessions.collect import drop_rows
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes, ReadUnfinished
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
@@ -56,7 +56,7 @@ from statemachines.kernel import (
 )
 from statemachines.kernel.node import Observer
 from statemachines.persistent_sessions.collector_record import MessageLost
-from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Publish, Pubrel

@@ -50,7 +50,7 @@ VALUES = Values(
     },
     choices={
         Times: (Times(), Times(resume_buffer=1, receive_maximum=1, handover=1, queue=1)),
-        Graces: (Graces(page=2), Graces(page=1), Graces()),
+        Graces: tuple(Graces(retention_ms=3_600_000, page=page) for page in (2, 1, 100)),
     },
 )
 TIMES = st.sampled_from(VALUES.choices[Times])

@@ -31,7 +31,7 @@ from statemachines.persistent_sessions.request import (
     SessionState,
 )
 
-GRACES = Graces(round_ms=20, page=2)
+GRACES = Graces(retention_ms=3_600_000, round_ms=20, page=2)
 PATIENCE_S = 20
 
 
@@ -174,7 +174,10 @@ def test_a_collector_and_writers_at_once_lose_nothing(url):
             one = await connect(store, "s1", "c1")
             await store.do(Subscribe("s1", one.token, "a/+", 1))
             await store.ask(BeginEpoch("s1", "n1"))
-            collectors = [asyncio.create_task(run_collector(each, Graces(round_ms=1, page=3))) for each in others]
+            collectors = [
+                asyncio.create_task(run_collector(each, Graces(retention_ms=3_600_000, round_ms=1, page=3)))
+                for each in others
+            ]
             came = []
             for number in range(1, 61):
                 await store.do(PutMessage(f"m{number:02}", "a/b", b"", 1))

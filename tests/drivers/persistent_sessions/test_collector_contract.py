@@ -54,6 +54,7 @@ NOW = 3 * 10**18
 LATER = NOW + 10**15
 DELETIONS = (DeletePage, ForgetClient)
 DEAD_MS = Graces().dead_ms
+HOUR_MS = 3_600_000
 
 
 def delete_row(key, only=Only.ALWAYS):
@@ -135,7 +136,12 @@ class Original:
 async def collect(asks, page, *, stop=-1, graces=None, begin=None):
     """A round, of which each request goes to all of these, which answer alike; what was told, and what was deleted.
     `stop`: after so many deletions."""
-    node = Node(COLLECTOR, CollectorRecord(graces or Graces(page=page), after=begin), name="collector", now_ns=0)
+    node = Node(
+        COLLECTOR,
+        CollectorRecord(graces or Graces(retention_ms=HOUR_MS, page=page), after=begin),
+        name="collector",
+        now_ns=0,
+    )
     effects, deleted, told = node.feed(Collect(), 0), [], []
     while True:
         told += [one.event for one in effects if isinstance(one, Tell)]

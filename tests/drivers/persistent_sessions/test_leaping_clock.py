@@ -50,7 +50,7 @@ async def gone(store):
     """What a collector would forget, and delete for its age; whether the session has expired for who connects."""
     (clients,) = await store.ask(ReadClients("", 10, 1_000))
     (messages,) = await store.ask(ReadMessages("", 10))
-    unneeded = garbage_messages(CollectorRecord(Graces()), messages)
+    unneeded = garbage_messages(CollectorRecord(Graces(retention_ms=3_600_000)), messages)
     (locked,) = await store.ask(LockClient("c", "h", 1))
     (found,) = await store.ask(LookUp("c", locked.token, 1_000))
     return [one.client for one in clients.clients if one.over], [one.message for one in unneeded], found.expired

@@ -13,13 +13,13 @@ from state_changes import change_to
 
 from statemachines.drivers.persistent_sessions import PersistentSession, SessionPublisher
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally, SessionBounds, WaitingRow
-from statemachines.drivers.persistent_sessions.collect import GRACES, drop_rows, run_collector
+from statemachines.drivers.persistent_sessions.collect import drop_rows, run_collector
 from statemachines.drivers.persistent_sessions.host_request import DropRows, PutMessage, Subscribe
 from statemachines.drivers.persistent_sessions.store import open_session_store
 from statemachines.kernel import ConfigurationError, Map
 from statemachines.persistent_sessions.collector_record import MessageLost, RoundEnded
 from statemachines.persistent_sessions.collector_request import ReadMessages
-from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_request import NEVER
 from statemachines.persistent_sessions.message import Queued
 from statemachines.persistent_sessions.request import (
@@ -127,10 +127,10 @@ def test_PS_460_no_message_is_deleted_for_its_age_while_a_session_wants_it(url):
         await fill(store, 5)
         for _ in range(4):
             clock.now += 365 * 24 * 3_600 * SECOND
-            told = await collect(store)
+            told = await collect(store, graces=Graces(round_ms=5_000))  # who sets one has no other retention
             assert [one for one in told if isinstance(one, MessageLost)] == []
         assert await waiting(store, "s2") == [(number, True) for number in range(1, 6)]
-        told = await collect(store, graces=Graces())
+        told = await collect(store, graces=Graces(retention_ms=3_600_000))
         assert {one.message for one in told if isinstance(one, MessageLost)} == {
             f"m{number:03}" for number in range(1, 6)
         }

@@ -323,7 +323,7 @@ BREAKS = {
     "PS-456": swap(ClientRights, "close", lambda self: None),
     "PS-457": swap(rate_limited_log, "SAY_NS", 0),
     "PS-458": swap(PasswordHash, "is_of", lambda self, password: True),
-    "PS-460": swap(collect, "CollectorRecord", lambda graces: CollectorRecord(Graces())),
+    "PS-460": swap(collect, "CollectorRecord", lambda graces: CollectorRecord(Graces(retention_ms=3_600_000))),
     "PS-461": swap(BacklogTally, "_drop", lambda self, rows, size: None),
     "PS-462": swap(NodeGuide, "_is_ping_due", lambda self: True),
     "PS-562": swap(node_guide.Outcome, "__lt__", lambda self, other: False),

@@ -40,7 +40,8 @@ from statemachines.persistent_sessions.graces import Graces
 from statemachines.persistent_sessions.times import Times
 from statemachines.testing.persistent_sessions.garbage import OLD_MS, Garbage, Row, Tables, of_every_kind
 
-GRACES = Graces(page=2)
+HOUR_MS = 3_600_000
+GRACES = Graces(retention_ms=HOUR_MS, page=2)
 ROW = RowKey("s", "w", 1, 1)
 MARK = RowKey("s", "w", 1, 1, Tag.DELIVERED)
 MARKER = RowKey("s", "w", 1, 0, Tag.MARKER, 7, 1)
@@ -56,7 +57,7 @@ def messages_go(*found):
 
 
 def collector(*events, page=2):
-    return Hand(COLLECTOR, CollectorRecord(Graces(page=page)), *events)
+    return Hand(COLLECTOR, CollectorRecord(Graces(retention_ms=HOUR_MS, page=page)), *events)
 
 
 def collect(tables, page=2, deletions=None, record=None):
@@ -294,7 +295,9 @@ def test_KEPT_VANISH_a_collector_that_stops_after_any_deletion_leaves_what_one_l
     for stop in range(20):
         for begin in (None, RowKey("s1", "w1", 1, 2), RowKey("t")):
             tables, _ = collect(of_every_kind(), page, stop)
-            tables, _ = collect(tables, page, record=CollectorRecord(Graces(page=page), after=begin))
+            tables, _ = collect(
+                tables, page, record=CollectorRecord(Graces(retention_ms=HOUR_MS, page=page), after=begin)
+            )
             for _ in range(3):
                 tables, _ = collect(tables, page)
             assert {row.key for row in tables.rows} - {spare} == kept
