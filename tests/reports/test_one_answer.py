@@ -75,6 +75,13 @@ def test_an_owner_that_stands_still_for_an_expiry_has_lost_its_session(tmp_path)
     assert disagreements([find_scenario("persistent_sessions/short_expiries")], (33,), tmp_path) == []
 
 
+def test_what_a_commit_took_out_of_which_its_owner_never_heard_is_no_gap(tmp_path):
+    """The store dies under the commit that finds the message over; its owner has stopped when it comes back."""
+    scenario = scenario_of("persistent_sessions", "aging_messages", 8.0)
+    scenario = replace(scenario, faults={"store_crash": (2, 2)})
+    assert disagreements([scenario], (1,), tmp_path) == []
+
+
 def test_of_two_rows_of_a_message_the_one_that_was_lost_is_not_the_one_that_is_sent(tmp_path):
     """The session has two filters that match it; retention deletes its first row before an owner has taken that."""
     assert disagreements([find_scenario("persistent_sessions/retained_briefly")], (30,), tmp_path) == []

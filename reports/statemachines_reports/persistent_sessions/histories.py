@@ -216,7 +216,7 @@ class Histories:
             self._fences.setdefault((party, cells.key), cells.term or session.writer(cells.key).epoch)
         else:
             if cells.event == "commit_state":
-                session.check_token(cells.row, owner, cells.term)
+                session.ask_state_commit(cells.row, owner, cells.term)
             session.ask_commit(cells.row, owner, is_answered=party == cells.instance)
 
     def _step(self, cells: Cells) -> None:

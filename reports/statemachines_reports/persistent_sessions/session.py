@@ -23,6 +23,9 @@ class Session:
         self.died = -1
         self.loaded_ns = 0
         """When its state was loaded last, by the clock of the database."""
+        self.unheard_ns = 0
+        """The same, of the last time at which an owner of before had asked for a commit, and had not heard of it."""
+        self._committing: set[str] = set()
         self._findings = findings
         self._loaded: list[tuple[int, int]] = [(-1, 0)]
         """The rows in which it was loaded under a token that was higher than all before, and the tokens."""
@@ -57,6 +60,9 @@ class Session:
     def load(self, row: int, owner: Owned, time_ns: int) -> None:
         """An owner has its state, as of this time of the database, which refuses those before it from now on."""
         self.loaded_ns = max(self.loaded_ns, time_ns)
+        if self._committing:
+            self.unheard_ns = self.loaded_ns
+            self._committing.clear()
         known = max(token for at, token in self._loaded if at < owner.loaded)
         self._look(owner.token >= known, row, f"{owner.party} loads it under {owner.token}, and {known} was there")
         if owner.token > self._loaded[-1][1]:
@@ -69,8 +75,9 @@ class Session:
         if is_answered:
             owner.stale = owner.token < self._loaded[-1][1]
 
-    def check_token(self, row: int, owner: Owned, token: int) -> None:
+    def ask_state_commit(self, row: int, owner: Owned, token: int) -> None:
         """An owner asks under the token under which it has loaded the state."""
+        self._committing.add(owner.party)
         what = f"{owner.party} asks for a commit under token {token}, and has loaded the state under {owner.token}"
         self._look(token == owner.token, row, what)
 
@@ -82,6 +89,7 @@ class Session:
     def commit(self, row: int, owner: Owned, time_ns: int) -> None:
         """It is told that it has committed, at this time of the database."""
         owner.committed_ns = time_ns
+        self._committing.discard(owner.party)
         token = self._loaded[-1][1]
         what = f"{owner.party} commits under token {owner.token}, and it had been loaded under {token}"
         self._look(not owner.stale, row, what)
@@ -187,7 +195,7 @@ class Session:
     def end(self) -> None:
         """The run is over."""
         for written in self.writers.values():
-            written.end(self.loaded_ns)
+            written.end(self.loaded_ns, self.unheard_ns)
 
     def strangers(self) -> list[tuple[Written, Position]]:
         """What owners took, and no log says who stored it."""

@@ -190,15 +190,16 @@ class Written:
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
-    def end(self, loaded_ns: int) -> None:
+    def end(self, loaded_ns: int, unheard_ns: int) -> None:
         """The run is over: what others have overtaken never comes.  Of what was over at `loaded_ns`, when an owner
-        loaded the state last, the one before may have died before it could say so."""
+        loaded the state last, the one before may have died before it could say so.  What it had committed before, only
+        a further commit takes out: one of which it did not hear, before the state was loaded at `unheard_ns`."""
         for at, put in self.open.items():
             what = f"{_shown(at)} ({put.message}) was never taken, {_shown(self._top)} was"
             self._look(GAP, at > self._top, put.stored, what)
         for at in self.taken.keys() - self.sent - self.lost - self.aged:
             one = self.puts.get(at)
-            if one is not None and one.qos and not (at not in self.marked and one.is_over(loaded_ns)):
+            if one is not None and one.qos and not one.is_over(unheard_ns if at in self.marked else loaded_ns):
                 what = f"{_shown(at)} ({one.message}) was taken and never sent, {_shown(self._last_sent)} was"
                 self._look(GAP, at >= self._last_sent, one.row, what)
 
