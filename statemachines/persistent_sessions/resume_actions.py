@@ -126,7 +126,8 @@ def settle(before: ResumeRecord, done: Delegated, now_ns: int) -> Delegated:
     record, effects, steps = done
     if record.blocked_rows:
         record, effects, steps = pass_blocked(record, effects, steps, now_ns)
-    for writer in keys_in_order(record.flows):
+    settled = [writer for writer in keys_in_order(record.flows) if record.flows[writer].status is FINALIZING]
+    for writer in (*settled, *keys_in_order(record.flows)):  # what settles may release rows of one that waits for room
         flow = record.flows[writer]
         event: Event | None = None
         if flow.status is FINALIZING and is_committed(record):

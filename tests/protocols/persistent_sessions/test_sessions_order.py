@@ -22,16 +22,17 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
 )
 from statemachines.persistent_sessions.resume import RESUME
+from statemachines.persistent_sessions.resume_actions import settle
 from statemachines.persistent_sessions.resume_record import CatchUpDue, ResumeRecord, ResumeSession
 from statemachines.persistent_sessions.row_merge import add_take, may_pass, release_rows
-from statemachines.persistent_sessions.writer_flow_record import DONE, FENCING, Take
+from statemachines.persistent_sessions.writer_flow_record import BEHIND, DONE, FENCING, FINALIZING, SYNCING, Take
 
 WIDE = replace(TIMES, receive_maximum=100)
 
 
-def row(number, stored_ns):
+def row(number, stored_ns, qos=1):
     """A row that was committed then."""
-    return replace(queued(number, message=f"m{stored_ns}"), stored_ns=stored_ns)
+    return replace(queued(number, message=f"m{stored_ns}"), stored_ns=stored_ns, qos=qos)
 
 
 def found(writer, *rows, epoch=1, markers=()):
@@ -179,6 +180,17 @@ def count_bytes(work, *given):
         return tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
+
+
+def test_PS_196_who_has_room_only_since_rows_were_released_reads_on_at_once():
+    """`b` sends what it kept; a row of `a`, which went through the same turn before `b` did, waits for it no longer."""
+    record = complete(blocked(normal("a", "b").record, a=[row(2, 150, qos=0)]), a=155)
+    a = replace(record.flows["a"], status=BEHIND, k=3, seen=True, taken=2)
+    b = replace(record.flows["b"], status=FINALIZING, k=2, seen=True, taken=1, buffer=(row(2, 160, qos=0),))
+    record = replace(record, flows=record.flows.set("a", a).set("b", b))
+    after, _, _ = settle(record, (record, (), ()), 0)
+    assert [one.holds(after) for one in RESUME.invariants if one.clause == "PS-196"] == [True]
+    assert after.flows["a"].status is SYNCING
 
 
 def test_PS_520_a_row_costs_the_same_however_many_are_blocked():
