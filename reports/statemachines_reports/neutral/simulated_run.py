@@ -9,10 +9,8 @@ from statemachines_reports.columns import Segment
 from statemachines_reports.protocol import Parameters
 
 MS = 1_000_000
-DEATHS: Final = (
-    "crash", "kill", "lost_disk", "cut", "leader_crash", "poisoned", "store_crash", "power_loss", "torn_write",
-)  # fmt: skip
-"""Faults that end a process, or a store; one that a store is to die in (`torn_write`) may come to nothing."""
+DEATHS: Final = ("crash", "kill", "lost_disk", "cut", "leader_crash", "poisoned", "store_crash")
+"""Faults that end a process."""
 
 HELD_BACK_NS = 14_000 * MS
 """So long the network may hold a message back under a fault, at most."""
