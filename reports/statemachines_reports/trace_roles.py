@@ -51,6 +51,10 @@ class TraceRoles(msgspec.Struct, frozen=True):
     """Events that a machine gives to its children when it takes another one."""
     requests: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
     """(requests, the answers to them): each request is answered once.  What is named nowhere belongs together."""
+    answers: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    """(requests, answers that only these have), beside answers that several requests may have."""
+    services: dict[str, tuple[str, ...]] = {}
+    """Service -> the requests that go to it, and nowhere else."""
     companions: tuple[Companion, ...] = ()
     """Rows that come with others."""
     unsent: tuple[str, ...] = ()

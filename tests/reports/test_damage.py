@@ -85,7 +85,7 @@ def test_D_310_nineteen_of_twenty_cells_of_the_table_are_seen(tallies):
         ("clocks", ("clock-back-once", "clock-back", "clock-ahead")),
         ("rows", ("kind-unknown", "timer-as-step", "step-as-timer", "machine-unknown", "machine-empty")),
         ("faults", ("faults-removed",)),
-        ("turns", ("ask-removed",)),
+        ("turns", ("ask-removed", "ask-elsewhere")),
     ],
 )
 def test_a_check_sees_the_damage_that_it_is_for_in_every_protocol(tallies, check, kinds):

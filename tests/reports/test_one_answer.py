@@ -37,6 +37,8 @@ FINDS = [
     ("sequence_windows/reborn", 28),  # so did what was overtaken on its way there
     ("persistent_sessions/takeovers", 23),  # an owner is told that it is none where its node asked
     ("shared_subscriptions/freezes", 21),  # a grant that was kept comes beside the same by another way
+    ("shared_subscriptions/stores", 20),  # a store restarts after it died within a batch
+    ("shared_subscriptions/power", 20),  # and after it lost its power
     ("cursor_recovery/odd_clocks", 24),  # an owner dies while an operation looks for a cursor
 ]
 """Scenarios of four seconds and seeds on which the two disagreed."""

@@ -14,6 +14,8 @@ from statemachines_reports.cursor_recovery.messages import judge_acknowledged, j
 from statemachines_reports.cursor_recovery.operations import READER, WRITER, tells_of
 from statemachines_reports.cursor_recovery.page import draw_moments, show_deaths
 from statemachines_reports.cursor_recovery.positions import find_absent, judge_distance, judge_passed, judge_reserved
+from statemachines_reports.cursor_recovery.requests import judge_requests
+from statemachines_reports.cursor_recovery.words import find_unwritten, judge_words
 from statemachines_reports.protocol import (
     Amount,
     Check,
@@ -77,6 +79,12 @@ def _tallies(name: str, runs: np.ndarray) -> Iterator[Tally]:
         yield Tally(int(run), name, int(count))
 
 
+def find_missing(segment: Segment) -> Iterator[tuple[int, str]]:
+    """Of merged logs, which may not be all: (run, who) of what no log accounts for."""
+    yield from find_absent(segment)
+    yield from find_unwritten(segment)
+
+
 REPORTS: Final = ReportProtocol(
     checks=(
         Check("reserved", "each block begins where the one before it ends (conservation)", judge_reserved, whole=True),
@@ -97,6 +105,8 @@ REPORTS: Final = ReportProtocol(
             "contents", "what comes is what was written there (INTEG, KEPT)", judge_contents,
             promised=knows_the_dead, whole=True,
         ),
+        Check("requests", "an operation asks for what its state asks for, of its own cursor", judge_requests),
+        Check("words", "what is read from the memory is what was written there last", judge_words, whole=True),
     ),
     measures=(
         Measure("reclaim", "Recovery", "from the death of a process with a cursor until somebody freed that cursor"),
@@ -113,7 +123,7 @@ REPORTS: Final = ReportProtocol(
     ),
     find=find,
     results=(Death,),
-    absent=find_absent,
+    absent=find_missing,
     tables={
         "deaths": """
             SELECT machine, state, outcome, count(*) AS deaths FROM death
@@ -132,6 +142,13 @@ REPORTS: Final = ReportProtocol(
         grant="",
         planned_faults=("cut",),
         serial=("load", "store", "compare_and_swap", "copy_in", "copy_out"),
+        services={"memory": ("load", "store", "compare_and_swap", "copy_in", "copy_out")},
+        requests=(
+            (("load",), ("loaded",)),
+            (("store", "copy_in"), ("stored",)),
+            (("compare_and_swap",), ("swapped",)),
+            (("copy_out",), ("copied",)),
+        ),
         left_out={
             "tell-never": "a reader that dies with a block loses it, and no row says that it acknowledges one",
             "ack-early": "no reader acknowledges a block",

@@ -84,6 +84,10 @@ WORDS: Final = {
 ASKS: Final = {
     "ask-removed": "a service answers what nobody asked",
     "ask-repeated": "a request to a service is there twice",
+    "ask-event": "a request to a service is another request that it takes",
+    "ask-elsewhere": "a request goes to another service",
+    "ask-key": "a request to a service has another key",
+    "ask-number": "a request to a service has another number",
     "answer-removed": "the step that takes an answer is missing",
     "answer-early": "an answer is taken before it is asked for",
     "answer-of-another": "a step takes an answer to another request",

@@ -103,6 +103,7 @@ REPORTS: Final = ReportProtocol(
         deliveries=(("tell", "deliver"),),
         publications=(("tell", "stamped"),),
         partial_answers=("query_goes_on",),
+        services={"query": ("query",)},
         unsent=("reply", "reply_ended"),  # they go the way of their query
         unstepped=("unnumbered",),  # of publishers that number nothing
         left_out={

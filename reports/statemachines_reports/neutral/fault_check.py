@@ -16,6 +16,8 @@ from statemachines_reports.protocol import Check, Parameters, Verdict
 from statemachines_reports.trace_roles import TraceRoles
 
 RESTART: Final = "restart"
+DOWN: Final = (*DEATHS, "power_loss", "torn_write")
+"""Faults after which a node may restart: these may also end a store, which has no machines."""
 
 
 def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
@@ -53,7 +55,7 @@ def count_unexplained_restarts(columns: Columns, rows: np.ndarray) -> Counter[in
     """Run -> how many of these rows are restarts of a node which has not died since the restart before."""
     dead: set[tuple[int, str]] = set()
     found: Counter[int] = Counter()
-    for row in rows[columns.is_one_of("event", (RESTART, *DEATHS), rows)].tolist():
+    for row in rows[columns.is_one_of("event", (RESTART, *DOWN), rows)].tolist():
         place = int(columns["run"][row]), columns.text("node", row)
         if columns.text("event", row) != RESTART:
             dead.add(place)

@@ -40,7 +40,8 @@ class RequestAnswers:
 
 
 def list_requests(segment: Segment, roles: tuple[TraceRoles, ...]) -> list[RequestAnswers]:
-    """The requests of each kind that is answered by answers of its own, and all others."""
+    """The requests of each kind that is answered by answers of its own, all others, and once more those among these
+    whose answers tell them apart."""
     columns = segment.columns
     partial_answers = {event for one in roles for event in one.partial_answers}
     machines: dict[str, set[str]] = {}
@@ -51,6 +52,7 @@ def list_requests(segment: Segment, roles: tuple[TraceRoles, ...]) -> list[Reque
     grouped = {event for _, answers in groups for event in answers}
     asked = {event for asks, _ in groups for event in asks}
     asks, steps = columns.rows_of("ask"), columns.rows_of(*STEPS, event=tuple(answered | grouped))
+    own = [group for one in roles for group in one.answers]
     others = tuple(set(columns.texts["event"]) - asked), tuple(answered - grouped)
     return [
         RequestAnswers(
@@ -58,5 +60,5 @@ def list_requests(segment: Segment, roles: tuple[TraceRoles, ...]) -> list[Reque
             asks[columns.is_one_of("event", tuple(some), asks)],
             steps[columns.is_one_of("event", tuple(answers), steps)],
         )
-        for some, answers in (*groups, others)
+        for some, answers in (*groups, others, *own)
     ]

@@ -43,6 +43,7 @@ WORDS: Final = {
     7: "is an event that its parent has not taken at that time",
     8: "is at another node than its instance",
     9: "comes after the death of its process",
+    10: "goes to a service that does not take it",
 }
 
 
@@ -344,6 +345,21 @@ def _keep_lives(segment: Segment, roles: tuple[TraceRoles, ...]) -> KeptRows:
     return KeptRows(kept.open, np.concatenate((kept.context, columns.rows_of("fault", event=DEATHS))))
 
 
+def _find_misdirected(segment: Segment, roles: tuple[TraceRoles, ...]) -> np.ndarray:
+    """Requests to another service than the one that takes them."""
+    columns = segment.columns
+    takers: dict[str, set[str]] = {}
+    for service, events in (one for role in roles for one in role.services.items()):
+        for event in events:
+            takers.setdefault(event, set()).add(service)
+    asks = columns.rows_of("ask")
+    found = [np.zeros(0, np.int64)]
+    for event, services in takers.items():
+        rows = asks[columns.is_one_of("event", (event,), asks)]
+        found.append(rows[~columns.is_one_of("peer", tuple(services), rows)])
+    return np.sort(np.concatenate(found))
+
+
 class Turn(NamedTuple):
     """One thing that may be wrong with turns: which rows are, and which a part of a run keeps."""
 
@@ -361,6 +377,7 @@ TURNS: Final = {
     5: Turn(_find_unaccompanied, _keep_companions),
     8: Turn(_find_displaced, _keep_nothing),
     9: Turn(_find_undead, _keep_lives),
+    10: Turn(_find_misdirected, _keep_nothing),
 }
 """By their words; of a row with which several things are wrong the last one is said."""
 

@@ -65,6 +65,14 @@ def sections(tables: Tables) -> Iterator[Section]:
     yield from show_takeovers(tables)
 
 
+DATABASE_REQUESTS: Final = (
+    "begin_epoch", "commit_state", "confirm_rows", "delete_page", "fence", "find_owner", "forget_client", "keep_alive",
+    "leave_session", "load_session", "lock_client", "look_up", "mark_delivered", "open_session", "put_marker",
+    "put_rows", "read_clients", "read_messages", "read_pending", "read_row", "read_rows", "subscribe_live",
+    "unlock_client", "unsubscribe_live",
+)  # fmt: skip
+
+
 REPORTS: Final = ReportProtocol(
     checks=CHECKS,
     measures=(
@@ -131,6 +139,7 @@ REPORTS: Final = ReportProtocol(
         forwarded=("writer_down",),
         grant="",
         serial=("delete_page", "read_rows", "read_messages", "read_clients", "forget_client"),
+        services={"database": DATABASE_REQUESTS},
         requests=(
             (("delete_page",), ("page_deleted",)),
             (("forget_client",), ("client_forgotten",)),

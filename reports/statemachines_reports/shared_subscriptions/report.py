@@ -160,6 +160,18 @@ REPORTS: Final = ReportProtocol(
         repeats=("doubt", "poll_timer", "leader_connect_response"),
         lies=("lie", "forge"),
         serial=("fetch",),
+        services={
+            "group_store": ("read", "scan", "commit"),
+            "stream_store": ("list_streams", "measure", "fetch", "store_letter"),
+        },
+        answers=(
+            (("read",), ("read_done",)),
+            (("scan",), ("scanned",)),
+            (("commit",), ("committed", "refused")),
+            (("fetch",), ("fetched",)),
+            (("list_streams",), ("streams_listed",)),
+            (("measure",), ("measured",)),
+        ),
         forwarded=("update_progress",),
         companions=(
             Companion(("tell", "acknowledged"), (("step", "ack"),), ("instance", "key", "grant", "first", "last")),

@@ -29,7 +29,7 @@ from statemachines_sim.units import S
 
 CR = "cursor_recovery"
 JUDGES = Judges([registry.protocol(CR)])
-OWN = ("reserved", "passed", "distance", "exclusive", "kept", "order", "contents")
+OWN = ("reserved", "passed", "distance", "exclusive", "kept", "order", "contents", "requests", "words")
 CAPACITY = 200
 SHORT = Scenario(
     "short", CR, Section(writers=2, readers=2, messages=80, capacity=CAPACITY, size=(0, 20), threshold_ms=500, batch=2),
@@ -160,13 +160,40 @@ def deliver_what_nobody_wrote(rows):
     rows[place]["first"] += 4
 
 
+def find_an_older_head(rows):
+    rows[of(rows, event="loaded", source="2_load_read_head")[-1]]["first"] = 0
+
+
+def find_what_nobody_stored(rows):
+    rows[of(rows, event="loaded", source="3_load_checksum")[5]]["first"] += 1
+
+
+def ask_for_another_word(rows):
+    """Both heads are at the beginning."""
+    rows[of(rows, event="load", key="read_head")[0]]["key"] = "write_head"
+
+
+def ask_for_another_access(rows):
+    """The answer says that nothing was swapped."""
+    rows[of(rows, event="load", key="read_head")[0]]["event"] = "compare_and_swap"
+
+
+def copy_other_data_in(rows):
+    rows[of(rows, event="copy_in")[2]]["key"] = "4:00000000"
+
+
 CORRUPTIONS = [
+    (find_an_older_head, {"words"}),
+    (find_what_nobody_stored, {"words"}),
+    (ask_for_another_word, {"requests"}),
+    (ask_for_another_access, {"requests"}),
+    (copy_other_data_in, {"requests"}),
     (drop_reserved, {"reserved", "contents"}),
     (move_reserved, {"reserved", "contents"}),
     (drop_taken, {"passed"}),
     (take_again, {"passed"}),
     (reserve_far_ahead, {"distance"}),
-    (share_a_cursor, {"exclusive"}),
+    (share_a_cursor, {"exclusive", "requests", "words"}),
     (skip_what_was_acknowledged, {"kept"}),
     (take_from_before, {"kept"}),
     (deliver_again, {"order"}),
