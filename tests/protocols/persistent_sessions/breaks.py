@@ -43,7 +43,7 @@ from statemachines.drivers.persistent_sessions import (
 )
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
-from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
+from statemachines.drivers.persistent_sessions.group_membership import Carrying, GroupMembership
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.machine_requests import Small
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
@@ -67,7 +67,6 @@ from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
 from statemachines.kernel.process import begin_nothing
 from statemachines.persistent_sessions import (
-    backlog,
     claims,
     collector_actions,
     delivery_actions,
@@ -298,7 +297,7 @@ BREAKS = {
     "PS-267": swap(subscription_requests, "Refused", lambda n, why: Subscribed(n)),
     "PS-268": swap(GroupMembership, "_without_large", lambda self, some: some[:1] + some[2:]),
     "PS-269": swap(SharedSession, "is_taken_back", lambda self, subscription: False),
-    "PS-287": swap(backlog, "is_taken", lambda record, place: True),
+    "PS-287": swap(Carrying, "since_ns", property(lambda self: 0, lambda self, since_ns: None)),
     "PS-288": swap(group_rows, "_look_ahead", lambda sql, session, topic_filter, most: (0, True)),
     "PS-285": swap(SessionServer, "refuse_group", lambda self, owner, topic_filter, why: None),
     "PS-500": swap(row_products, "_cut", lambda values, most: [values[:most]]),
