@@ -26,6 +26,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
     FrontSubscribed,
     PutCarried,
     ReadGroups,
+    ReadStoreTime,
     Subscribe,
     SubscribeFront,
 )
@@ -42,7 +43,6 @@ from statemachines.drivers.persistent_sessions.shared_message_codec import (
 from statemachines.drivers.persistent_sessions.unstored_messages import Unstored
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
 from statemachines.kernel import ConfigurationError, GaplessError
-from statemachines.persistent_sessions.backlog import Place, backlog_of, is_taken
 from statemachines.persistent_sessions.message import Publish
 from statemachines.persistent_sessions.session_host_record import Handed
 from statemachines.persistent_sessions.shared_group import WAIT_FOR_END
@@ -85,6 +85,8 @@ class Carrying:
         self.filter = topic_filter
         self.label = f"{number} {topic_filter}"
         self.waiting = 0
+        self.since_ns = 0
+        """What other nodes had stored for the session by then comes before what is stored here."""
         self.batches: asyncio.Queue[Deliveries | ReturnedBatch] = asyncio.Queue()
         self.handed_out = asyncio.Event()
         self.routed = asyncio.Event()
@@ -120,11 +122,8 @@ class GroupMembership:
         self._opened = asyncio.Event()
         self._closed = False
         self._some = asyncio.Event()
-        self._name = name
         self._live: dict[str, dict[str, Carrying]] = {}
         """By owner and filter."""
-        self._backlogs: dict[str, tuple[Place, ...]] = {}
-        """Owner -> what other nodes have stored for its session, and it has not taken yet."""
         self._labels: dict[str, Carrying] = {}
         self._members = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -184,10 +183,8 @@ class GroupMembership:
     # -- sessions -------------------------------------------------------------------------------------------------
 
     def begin(self, owner: str, session: str, token: int) -> None:
-        """A session is live here: its members begin, and store when what was stored for it before has its place."""
+        """A session is live here: its members begin."""
         self._live[owner] = {}
-        resume = self._reception.resume_of(owner)
-        self._backlogs[owner] = () if resume is None else backlog_of(resume, self._name)
         self.renew(owner, session, token)
 
     def renew(self, owner: str, session: str, token: int) -> None:
@@ -235,7 +232,6 @@ class GroupMembership:
 
     def end(self, owner: str) -> None:
         """The session is not live here any more."""
-        self._backlogs.pop(owner, None)
         for carrying in self._live.pop(owner, {}).values():
             carrying.over.set()
 
@@ -342,6 +338,7 @@ class GroupMembership:
         messages that there is no room for: True."""
         await self._comes(carrying, carrying.routed.wait())
         await self._count(carrying)
+        carrying.since_ns = await self._desk.ask(ReadStoreTime())
         while (batch := await self._comes(carrying, carrying.batches.get())) is not None:
             rest = batch
             while rest:
@@ -355,12 +352,10 @@ class GroupMembership:
         return False
 
     async def _has_room(self, carrying: Carrying) -> bool:
-        """When there is, and what other nodes have stored was taken; False: it is over, or another waits.  What
-        retention has removed, and what another owner has handed out, is not heard of here: so it is looked, too."""
+        """When there is; False: it is over, or another waits.  What retention has removed, and what another owner has
+        handed out, is not heard of here: so it is looked, too."""
         looks, next_count = 0, LOOKS
-        while not carrying.over.is_set() and (
-            carrying.waiting >= CARRIED_MAX or not self._has_caught_up(carrying.owner)
-        ):
+        while not carrying.over.is_set() and carrying.waiting >= CARRIED_MAX:
             if self._consumer.is_taken_back(carrying.label):
                 return False
             carrying.handed_out.clear()
@@ -373,15 +368,6 @@ class GroupMembership:
                     next_count += min(next_count, LOOKS_MAX)
                     await self._count(carrying)
         return not carrying.over.is_set()
-
-    def _has_caught_up(self, owner: str) -> bool:
-        """What other nodes have stored for the session before it was live here was taken: else what is stored now would
-        come before it."""
-        resume = self._reception.resume_of(owner)
-        if resume is None or not self._backlogs.get(owner):
-            return True
-        self._backlogs[owner] = tuple(one for one in self._backlogs[owner] if not is_taken(resume, one))
-        return not self._backlogs[owner]
 
     async def _count(self, carrying: Carrying) -> None:
         """How many of its messages wait, whoever has stored them."""
@@ -406,7 +392,7 @@ class GroupMembership:
         for message, payload, terms, origin in found:
             handed = [Handed(carrying.session, carrying.filter, min(qos, terms.qos), terms.until_ns)]
             unstored = Unstored(payload, partial(stored, message), origin=origin)
-            self._reception.messages.hand(message, unstored, handed)
+            self._reception.messages.hand(message, unstored, handed, carrying.since_ns)
         if messages:
             await all_stored.wait()
         self.carried += len(messages)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 IN_A_ROW: Final = 64
-"""So many pieces one behind the other; the next is the worker's, with a checkpoint where one is due."""
+"""So many pieces one behind the other; the next is the worker's, with a checkpoint where the log is full."""
 
 
 class QuickWork:

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from statemachines.drivers.clock import Clock
+from statemachines.drivers.sql.checkpointer import Checkpointer
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavailable
 from statemachines.drivers.sql.lock_holder import lock_holder
@@ -117,6 +118,7 @@ class Database:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
         try:
             self.connection = self._worker.submit(self._open).result()
+            self._checkpointer = Checkpointer(self.connection, self._connect())
         except BaseException:
             self._worker.shutdown()
             raise
@@ -150,10 +152,14 @@ class Database:
         """Close the connection and end the thread; a second time does nothing."""
         if not self._closed:
             self._closed = True
-            closing = asyncio.get_running_loop().run_in_executor(self._worker, self.connection.close)
+            closing = asyncio.get_running_loop().run_in_executor(self._worker, self._close)
             self._worker.shutdown(wait=False)  # whether or not somebody waits for it to be done
             await closing
             self._worker.shutdown()  # nothing is left to do: at most the thread's last instructions are waited for
+
+    def _close(self) -> None:
+        self._checkpointer.close()
+        self.connection.close()
 
     def _in_place(self, work: Callable[[], T]) -> T:
         """`work()`, if the file is still the one that was opened: what is written to one that was removed is lost with
@@ -161,7 +167,10 @@ class Database:
         if _identity(self._place_text) != self._opened:
             what = "was removed, or another file was put in its place, while it was open"
             raise StoreDamaged(f"{self.path}: {what}; stop every node that has it open, and put the file back")
-        return work()
+        try:
+            return work()
+        finally:
+            self._checkpointer.note_changes()
 
     # -- transactions, in the worker ----------------------------------------------------------------------------
 

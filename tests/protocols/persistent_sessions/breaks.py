@@ -43,7 +43,7 @@ from statemachines.drivers.persistent_sessions import (
 )
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
-from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
+from statemachines.drivers.persistent_sessions.group_membership import Carrying, GroupMembership
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.machine_requests import Small
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
@@ -61,12 +61,12 @@ from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessages
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.drivers.sql import postgres_address, store_version
+from statemachines.drivers.sql.checkpointer import Checkpointer
 from statemachines.drivers.sql.quick_work import QuickWork
 from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
 from statemachines.kernel.process import begin_nothing
 from statemachines.persistent_sessions import (
-    backlog,
     claims,
     collector_actions,
     delivery_actions,
@@ -297,7 +297,7 @@ BREAKS = {
     "PS-267": swap(subscription_requests, "Refused", lambda n, why: Subscribed(n)),
     "PS-268": swap(GroupMembership, "_without_large", lambda self, some: some[:1] + some[2:]),
     "PS-269": swap(SharedSession, "is_taken_back", lambda self, subscription: False),
-    "PS-287": swap(backlog, "is_taken", lambda record, place: True),
+    "PS-287": swap(Carrying, "since_ns", property(lambda self: 0, lambda self, since_ns: None)),
     "PS-288": swap(group_rows, "_look_ahead", lambda sql, session, topic_filter, most: (0, True)),
     "PS-285": swap(SessionServer, "refuse_group", lambda self, owner, topic_filter, why: None),
     "PS-500": swap(row_products, "_cut", lambda values, most: [values[:most]]),
@@ -357,6 +357,7 @@ BREAKS = {
     "PS-543": swap(store_version.StoreVersion, "needs_stop", lambda self, ours, upgrades: False),
     "PS-540": swap(stored_batch.BatchReader, "_multiply", lambda self: ([], [])),
     "PS-515": swap(QuickWork, "can_run", lambda self: False),
+    "PS-570": swap(Checkpointer, "note_changes", lambda self: None),
     "PS-530": swap(RequestQueue, "_give_late", RequestQueue.give),
     "PS-531": swap(SessionStore, "_look_ahead", lambda self, life, asked: self._store_ahead_in_turn(life, 1, asked)),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),

@@ -7,8 +7,6 @@ from msgspec.structs import replace
 from session_world import TIMES, Hand, live, marker, names, queued, rows
 
 from statemachines.kernel import ConfigurationError, LocalProtocolError, Map, SetTimer
-from statemachines.persistent_sessions import backlog
-from statemachines.persistent_sessions.backlog import Place, backlog_of
 from statemachines.persistent_sessions.in_flight_record import SENT, InFlightRecord
 from statemachines.persistent_sessions.message import MarkerWanted, Puback, Publish
 from statemachines.persistent_sessions.request import (
@@ -366,35 +364,6 @@ def test_PS_195_one_half_is_read_while_the_client_has_the_other():
     assert sent(one.feed(StateCommitted())) == ["m6", "m7"]
     assert names(one.feed(Puback(4, 5))) == ["ReadPending"]
     assert one.record.delivery.state.queued == ()
-
-
-def test_PS_287_what_others_have_stored_and_is_not_taken_is_known():
-    """Below a marker, what was kept behind it, and of a fence all of it; what the node has stored itself does not
-    count."""
-    one = in_pages()
-    one.feed(marker(4))
-    one.feed(live(4))
-    one.feed(Polled("w", (found(2, markers=((7, 1),)),)))
-    one.feed(StateCommitted())
-    (place,) = backlog_of(one.record, "n")
-    assert place == ("w", 1, 4)
-    assert backlog_of(one.record, "w") == ()
-    one.feed(Puback(1, 2))
-    one.feed(Polled("w", (found(3),)))
-    assert not backlog.is_taken(one.record, place)
-    one.feed(StateCommitted())
-    assert backlog.is_taken(one.record, place)
-    assert backlog_of(one.record, "n") == ()
-    assert backlog.is_taken(one.record, Place("v", 1, 1)), "nobody reads it"
-    fenced = in_pages()
-    fenced.feed(WriterDown("w"))
-    fenced.feed(FencedRows("w", 2, 2, (found(2),), True))
-    fenced.feed(StateCommitted())
-    assert backlog_of(fenced.record, "n") == (Place("w", 2, 0),)
-    fenced.feed(Puback(1, 2))
-    assert not backlog.is_taken(fenced.record, Place("w", 2, 0))
-    fenced.feed(FencedRows("w", 2, 2, (found(3),)))
-    assert backlog.is_taken(fenced.record, Place("w", 2, 0))
 
 
 def lulled(one):
