@@ -76,6 +76,9 @@ PUBLISHING_BYTES_MAX: Final = 2 * 2**20
 FILTERS_MAX: Final = 1_000
 """Filters of one SUBSCRIBE that are looked at, as many as a session may have; beyond they are refused."""
 
+WAITING_MAX: Final = 1_000
+"""Deliveries that wait for the options of a session; beyond, messages of QoS 0 are dropped."""
+
 CHANGES_MAX: Final = 50
 """Filters of a client that are on their way into the database; those behind wait."""
 
@@ -480,7 +483,8 @@ class MqttSession:
 
     def _deliver(self, message: Delivered) -> None:
         if self._deliveries is not None:
-            self._deliveries.append(message)
+            if message.packet or len(self._deliveries) < WAITING_MAX:
+                self._deliveries.append(message)
             return
         packet = read_message(message, self._options.get(message.filter, NO_OPTIONS), self._find_ids(message))
         self._letters.note_delivery(message)

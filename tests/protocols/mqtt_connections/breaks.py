@@ -15,11 +15,13 @@ from statemachines.drivers.persistent_sessions import (
     group_membership,
     host_requests,
     life_requests,
+    session_server,
     share_rows,
 )
 from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
 from statemachines.drivers.persistent_sessions.host_request import PacketsFound
+from statemachines.drivers.persistent_sessions.host_requests import HostRequests
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.mqtt_codec import byte_field, packet_rule, topic_rule
 from statemachines.mqtt_connections import connection_actions
@@ -50,6 +52,8 @@ BREAKS = {
     "MQ-176": swap(mqtt_session, "is_server_topic", lambda topic: False),
     "MQ-190": swap(MqttNode, "_log_violation", lambda self, stream: None),
     "MQ-191": swap(host_requests, "find_volatile", lambda routes, qos: []),
+    "MQ-192": swap(HostRequests, "_find_owners", lambda self, sql, volatile: ()),
+    "MQ-193": swap(session_server, "HELD_MAX", 0),
     "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),
     "MQ-181": swap(mqtt_node, "ACCEPTED_MAX", 1_024),
     "MQ-182": swap(SessionServer, "_end_older", lambda self, owner: None),
