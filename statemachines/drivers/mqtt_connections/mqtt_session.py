@@ -238,13 +238,14 @@ class MqttSession:
 
     async def _check_user(self, event: s.SessionWanted) -> None:
         """A wrong password is answered late: nobody tries many.  One that is not verified is not wrong (MQ-174)."""
-        if self._users is not None and self._users.is_busy:
-            await self._refuse_late(ReasonCode.SERVER_UNAVAILABLE)
-            return
-        if self._users is not None and await self._users.check_password(event.user_name, event.password):
+        users, user, password = self._users, event.user_name, event.password
+        address = self._stream.record.party.rpartition(":")[0]
+        if users is None or (users.is_busy(user, address) and not users.is_known(user, password)):
+            await self._refuse_late(ReasonCode.NOT_AUTHORIZED if users is None else ReasonCode.SERVER_UNAVAILABLE)
+        elif await users.check_password(user, password, address):
             self._connect(event)
-            return
-        await self._refuse_late(ReasonCode.NOT_AUTHORIZED)
+        else:
+            await self._refuse_late(ReasonCode.NOT_AUTHORIZED)
 
     async def _refuse_late(self, code: ReasonCode) -> None:
         await asyncio.sleep(REFUSED_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants import swap
 
+from statemachines.drivers import password_file
 from statemachines.drivers.mqtt_connections import mqtt_node, mqtt_session
 from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
@@ -47,7 +48,9 @@ BREAKS = {
     "MQ-123": swap(host_requests, "choose_routes", tuple),
     "MQ-124": swap(TakeoverLimit, "is_reached", lambda self, client_id, now_ns: False),
     "MQ-173": swap(connection_actions, "RETURN_CODES", dict.fromkeys(range(256), 3)),
-    "MQ-174": swap(PasswordFile, "is_busy", False),
+    "MQ-174": swap(PasswordFile, "is_busy", lambda self, user, address: False),
+    "MQ-194": swap(PasswordFile, "is_known", lambda self, user, password: False),
+    "MQ-195": swap(password_file, "USER_SHARE", 1),
     "MQ-175": swap(mqtt_session, "NO_CLIENT_ID", dict.fromkeys((4, 5), 0x87)),
     "MQ-176": swap(mqtt_session, "is_server_topic", lambda topic: False),
     "MQ-190": swap(MqttNode, "_log_violation", lambda self, stream: None),
