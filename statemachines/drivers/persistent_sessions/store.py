@@ -89,9 +89,12 @@ T = TypeVar("T")
 
 def is_read(request: Asked) -> bool:
     """It changes nothing."""
-    if isinstance(request, PutMessage):
-        return request.is_read
     return _is_of_reads(type(request.rows if isinstance(request, ReadPage) else request))
+
+
+def needs_read(request: Asked) -> bool:
+    """The same, or it is a message whose rows bring what is to be stored of it."""
+    return request.is_read if isinstance(request, PutMessage) else is_read(request)
 
 
 @cache
@@ -147,7 +150,7 @@ class SessionStore:
         """The same for any request: what it is answered with."""
 
         def work() -> Any:
-            if is_read(request):
+            if needs_read(request):
                 with self._database.reading(self._watch, is_complete=isinstance(request, PENDING)) as sql:
                     (answer,) = self._read_answers(sql, [request])
             else:
@@ -195,7 +198,7 @@ class SessionStore:
         return await self._database.run(lambda: self._store_ahead(life, batch, requests))
 
     async def read(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
-        """The same for requests that change nothing (`is_read`)."""
+        """The same for requests that `needs_read`."""
 
         def work() -> list[Any]:
             is_complete = any(isinstance(one, PENDING) for one in requests)
