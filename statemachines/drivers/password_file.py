@@ -7,7 +7,8 @@
 
 Lines of `mosquitto_passwd` (`alice:$7$101$SALT$HASH`, and the older `$6$`) are taken too.
 
-A hash costs 16 MB and some 50 ms of a processor, in a thread.  An unknown user costs as much as a known one.
+A hash costs 16 MB and some 50 ms of a processor, in a thread.  An unknown user costs as much as a known one.  The
+password with which a user was right last is known again without a hash, so guesses do not keep its clients out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import logging
 import os
 import re
 import secrets
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -52,8 +54,12 @@ PASSWORD_MAX: Final = 1_024
 """Bytes of the longest password."""
 
 VERIFIED_AT_ONCE: Final = 2
-WAITING_MAX: Final = 64
+WAITING_MAX: Final = 128
 """Passwords that wait to be verified; beyond, none is verified."""
+
+ADDRESS_SHARE: Final = 2
+USER_SHARE: Final = 4
+"""One address has at most a half of these places, and one user name a quarter: guesses leave places for others."""
 
 
 class PasswordHash(msgspec.Struct, frozen=True):
@@ -87,7 +93,11 @@ class PasswordFile:
         self._users = _read(self._path)
         self._nobody = PasswordHash(COST, secrets.token_bytes(SALT_SIZE), secrets.token_bytes(HASH_SIZE))
         self._turn = asyncio.Semaphore(VERIFIED_AT_ONCE)
-        self._waiting = 0
+        self._waiting: Counter[tuple[str, str | None]] = Counter()
+        """Passwords that wait, in all under ("", None), of an address, and of a user."""
+        self._key = secrets.token_bytes(HASH_SIZE)
+        self._right: dict[str, tuple[PasswordHash, bytes]] = {}
+        """User -> its line, and a digest under our key of the password that was right."""
 
     def reload(self) -> bool:
         """Read the file again; False: it is bad, the log says why, and the users of before stay."""
@@ -99,24 +109,49 @@ class PasswordFile:
         logger.info("%s was read again", self._path)
         return True
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether so many passwords wait that the next one is not verified."""
-        return self._waiting >= WAITING_MAX
+    def is_busy(self, user: str | None, address: str = "") -> bool:
+        """Whether so many passwords wait, in all, of this address or of this user, that the next one is not
+        verified."""
+        shares = zip(_places(user, address), (1, ADDRESS_SHARE, USER_SHARE), strict=True)
+        return any(self._waiting[place] >= WAITING_MAX // share for place, share in shares)
 
-    async def check_password(self, user: str | None, password: bytes | None) -> bool:
-        """Whether it is the password of this user (None: none was given)."""
+    def is_known(self, user: str | None, password: bytes | None) -> bool:
+        """Whether this user was right with this password before, and its line is still the same."""
+        if user is None or password is None or len(password) > PASSWORD_MAX or user not in self._right:
+            return False
+        line, digest = self._right[user]
+        return self._users.get(user) == line and hmac.compare_digest(digest, self._digest_of(password))
+
+    async def check_password(self, user: str | None, password: bytes | None, address: str = "") -> bool:
+        """Whether it is the password of this user (None: none was given), who connects from this address."""
+        if self.is_known(user, password):
+            return True
         given = password or b""
-        if len(given) > PASSWORD_MAX or self.is_busy:
+        if len(given) > PASSWORD_MAX or self.is_busy(user, address):
             return False
         kept = None if user is None else self._users.get(user)
-        self._waiting += 1
+        places = _places(user, address)
+        self._waiting.update(places)
         try:
             async with self._turn:
                 is_right = await asyncio.to_thread((kept or self._nobody).is_of, given)
         finally:
-            self._waiting -= 1
-        return is_right and kept is not None and password is not None
+            self._waiting.subtract(places)
+            for one in places:
+                if not self._waiting[one]:
+                    del self._waiting[one]
+        if not is_right or user is None or kept is None or password is None:
+            return False
+        self._right[user] = kept, self._digest_of(password)
+        return True
+
+    def _digest_of(self, password: bytes) -> bytes:
+        return hmac.digest(self._key, password, "sha256")
+
+
+def _places(user: str | None, address: str) -> tuple[tuple[str, str | None], ...]:
+    """What a password that waits is counted under: all, its address, and its user."""
+    return ("", None), ("address", address), ("user", user)
 
 
 def hash_password(user: str, password: str) -> str:

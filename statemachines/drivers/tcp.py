@@ -212,6 +212,11 @@ class TcpTransport:
         if connection is None or not connection.send(packet):
             self.dropped += 1
 
+    def count_waiting(self, party: str) -> int:
+        """Bytes that wait to be sent to the node of the party."""
+        connection = self._peers.get(node_of(party))
+        return 0 if connection is None else connection.count_waiting()
+
     # -- connections --------------------------------------------------------------------------------------------
 
     def add_connection(self, connection: Connection) -> bool:
@@ -454,13 +459,17 @@ class Connection(asyncio.Protocol):
         except FrameError as error:
             logger.warning("dropped a message to %s: %s", packet.to, error)
             return False
-        if self._waiting_size + len(encoded) + wire.get_write_buffer_size() > self._owner.buffer_max:
+        if self.count_waiting() + len(encoded) > self._owner.buffer_max:
             return False
         if not self._waiting:
             self._loop.call_soon(self._flush)
         self._waiting.append(encoded)
         self._waiting_size += len(encoded)
         return True
+
+    def count_waiting(self) -> int:
+        """Bytes that are still here."""
+        return self._waiting_size + (0 if self._wire is None else self._wire.get_write_buffer_size())
 
     def close(self) -> None:
         """Send what is waiting, then close."""

@@ -16,8 +16,8 @@ from statemachines_reports.protocol import Check, Parameters, Verdict
 from statemachines_reports.trace_roles import TraceRoles
 
 RESTART: Final = "restart"
-DOWN: Final = (*DEATHS, "power_loss", "torn_write")
-"""Faults after which a node may restart: these may also end a store, which has no machines."""
+DOWN: Final = (*DEATHS, "power_loss", "torn_write", "unsubscribe")
+"""Faults after which a node may restart: a store has no machines that end, and a consumer may end by itself."""
 
 
 def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:

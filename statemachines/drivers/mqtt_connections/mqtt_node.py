@@ -149,7 +149,7 @@ class MqttNode:
             "clients/connected": sum(not one.is_connecting for one in streams),
             "packets/received": totals["received"],
             "packets/sent": totals["sent"],
-            "messages/dropped": totals["dropped"],
+            "messages/dropped": totals["dropped"] + self._node.reception.direct.dropped,
         }
 
     async def __aenter__(self) -> Self:

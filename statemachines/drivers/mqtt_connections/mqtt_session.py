@@ -76,6 +76,9 @@ PUBLISHING_BYTES_MAX: Final = 2 * 2**20
 FILTERS_MAX: Final = 1_000
 """Filters of one SUBSCRIBE that are looked at, as many as a session may have; beyond they are refused."""
 
+WAITING_MAX: Final = 1_000
+"""Deliveries that wait for the options of a session; beyond, messages of QoS 0 are dropped."""
+
 CHANGES_MAX: Final = 50
 """Filters of a client that are on their way into the database; those behind wait."""
 
@@ -235,13 +238,14 @@ class MqttSession:
 
     async def _check_user(self, event: s.SessionWanted) -> None:
         """A wrong password is answered late: nobody tries many.  One that is not verified is not wrong (MQ-174)."""
-        if self._users is not None and self._users.is_busy:
-            await self._refuse_late(ReasonCode.SERVER_UNAVAILABLE)
-            return
-        if self._users is not None and await self._users.check_password(event.user_name, event.password):
+        users, user, password = self._users, event.user_name, event.password
+        address = self._stream.record.party.rpartition(":")[0]
+        if users is None or (users.is_busy(user, address) and not users.is_known(user, password)):
+            await self._refuse_late(ReasonCode.NOT_AUTHORIZED if users is None else ReasonCode.SERVER_UNAVAILABLE)
+        elif await users.check_password(user, password, address):
             self._connect(event)
-            return
-        await self._refuse_late(ReasonCode.NOT_AUTHORIZED)
+        else:
+            await self._refuse_late(ReasonCode.NOT_AUTHORIZED)
 
     async def _refuse_late(self, code: ReasonCode) -> None:
         await asyncio.sleep(REFUSED_S)
@@ -480,7 +484,8 @@ class MqttSession:
 
     def _deliver(self, message: Delivered) -> None:
         if self._deliveries is not None:
-            self._deliveries.append(message)
+            if message.packet or len(self._deliveries) < WAITING_MAX:
+                self._deliveries.append(message)
             return
         packet = read_message(message, self._options.get(message.filter, NO_OPTIONS), self._find_ids(message))
         self._letters.note_delivery(message)

@@ -8,6 +8,7 @@ from statemachines.drivers.persistent_sessions.acknowledgements import Acknowled
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
 from statemachines.drivers.persistent_sessions.outbox import Outbox
 from statemachines.kernel import Message
+from statemachines.persistent_sessions.client_message import Delivered
 
 Say = Callable[[Message], bool]
 """Brings a message to a client; False: there was no room for it."""
@@ -21,10 +22,12 @@ class ClientConnection:
     """A client: `say` to it; when it was `heard_ns` last; `owner` of its session ("": none), and who brings it that
     session's messages; `rights`: what it may do; `changes` of its subscriptions, and messages it is `publishing` (and
     their `bytes`), that are under way; what it has `acknowledged` in this turn of the loop; `since_ns`: when it has
-    published first, by the store's time (None: it has not; 0: that is being asked for)."""
+    published first, by the store's time (None: it has not; 0: that is being asked for).  While it is `subscribing` so
+    many filters that may bring retained messages, direct messages are `held` behind these."""
 
     __slots__ = (
-        "acknowledged", "bytes", "changes", "courier", "heard_ns", "owner", "publishing", "rights", "say", "since_ns",
+        "acknowledged", "bytes", "changes", "courier", "heard_ns", "held", "owner", "publishing", "rights", "say",
+        "since_ns", "subscribing",
     )  # fmt: skip
 
     def __init__(self, say: Say, heard_ns: int, rights: ClientRights) -> None:
@@ -38,3 +41,5 @@ class ClientConnection:
         self.courier: Outbox | None = None
         self.since_ns: int | None = None
         self.acknowledged: list[Acknowledgement] = []
+        self.held: list[Delivered] = []
+        self.subscribing = 0

@@ -46,6 +46,8 @@ class RetainedMessage(NamedTuple):
     until_ns: int
     message: str = ""
     """Its id, as a message for the subscription."""
+    expiry_ms: int | None = None
+    """What is left of its time (None: it does not expire)."""
 
 
 class FrontSubscribed(NamedTuple):
@@ -80,7 +82,8 @@ class PublisherPacket(NamedTuple):
 class PutMessage(HostRequest, frozen=True):
     """Store a message, if any session subscribes it; answered with the routes that it matches, a tuple of `Route`,
     which say from when on it is over: `expiry_ms` from now, by the clock of the database (None: never).  A route
-    without a session is a group to whose stream the message was appended."""
+    without a session is a group to whose stream the message was appended, or the owner of a session that gets the
+    message directly, with QoS 0."""
 
     id: str
     topic: str
@@ -118,6 +121,11 @@ class PutMessage(HostRequest, frozen=True):
     def has_rows_alone(self) -> bool:
         """Where there are no groups, nothing is kept of it but rows of sessions, which come in a later request."""
         return not (self.retain or self.will or self.is_appended) and self.packet is None
+
+    @property
+    def is_read(self) -> bool:
+        """Its routes are looked up, and rows bring the message where some session is to have it."""
+        return self.qos == 0 and self.has_rows_alone and self.expiry_ms is None
 
 
 class OpenWithWill(HostRequest, frozen=True):

@@ -81,6 +81,7 @@ from statemachines.drivers.persistent_sessions.route_rows import (
     remove_route,
 )
 from statemachines.drivers.persistent_sessions.route_trie import (
+    Route,
     RouteTrie,
     is_for_session,
     of_sessions,
@@ -209,13 +210,14 @@ class HostRequests:
 
     def _copy_retained(self, sql: Sql, asked: SubscribeFront) -> list[RetainedMessage]:
         """The retained messages for the subscription, each of the lower quality of both; a newer one of its topic
-        takes its place until its row is stored."""
+        takes its place until its row is stored.  Those of QoS 0 are not stored."""
         found = [
             one._replace(qos=min(one.qos, asked.qos), message=f"{asked.message}.{number}")
             for number, one in enumerate(find_retained(sql, asked.filter))
         ]
-        put_messages(sql, [(one.message, one.payload, one.qos) for one in found])
-        put_retained_rows(sql, asked, found)
+        stored = [one for one in found if one.qos]
+        put_messages(sql, [(one.message, one.payload, one.qos) for one in stored])
+        put_retained_rows(sql, asked, stored)
         return found
 
     def _read_options(self, sql: Sql, asked: ReadOptions) -> dict[str, int]:
@@ -256,8 +258,9 @@ class HostRequests:
         self.catch_up(sql)
         sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
         found: list[tuple[PutMessage, Routes | RetainedFull | None]] = []
+        connected: dict[tuple[int, bool], tuple[Routes, Routes]] = {}
         for asked in messages:
-            its = self._find_routes(sql, asked, sharing)
+            its = self._find_routes(sql, asked, sharing, connected)
             found.append((asked, its))
             if asked.retain and isinstance(its, tuple):  # before there is a look for room for the next one
                 drop_retained_rows(sql, asked.topic.encode())
@@ -269,21 +272,44 @@ class HostRequests:
             sharing.write()
         return [its for _, its in found]
 
-    def match_connected(self, sql: Sql, asked: PutMessage) -> Routes:
-        """The routes of a message, without those by which an absent client would get QoS 0 (MQ-191)."""
+    def find_routes(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes]:
+        """The routes of messages of which nothing is to be stored here."""
+        self.catch_up(sql)
+        sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
+        connected: dict[tuple[int, bool], tuple[Routes, Routes]] = {}
+        return [self._match_all(sql, one, sharing, connected) for one in messages]
+
+    def _match_all(
+        self,
+        sql: Sql,
+        asked: PutMessage,
+        sharing: GroupSharing | None,
+        connected: dict[tuple[int, bool], tuple[Routes, Routes]],
+    ) -> Routes:
+        """The routes to sessions, behind them those to groups, and those to owners of sessions that get QoS 0."""
         routes = self.match(asked)
-        volatile = {one.session for one in find_volatile(routes, asked.qos)}
+        shared = () if sharing is None else sharing.find_routes(asked)
+        key = id(routes), asked.qos == 0
+        known = connected.get(key)
+        if known is None or known[0] is not routes:
+            known = connected[key] = routes, self._find_owners(sql, find_volatile(routes, asked.qos))
+        volatile = known[1]
+        stored = leave_out_absent(routes, {one.session for one in find_volatile(routes, asked.qos)})
+        return (*stored, *shared, *volatile) if volatile or shared or len(stored) < len(routes) else routes
+
+    def _find_owners(self, sql: Sql, volatile: Sequence[Route]) -> Routes:
+        """These subscriptions as routes to the owners of their sessions; an absent client has none (MQ-191)."""
         if not volatile:
-            return routes
-        keys = [one.encode() for one in sorted(volatile)]
+            return ()
+        keys = [one.session.encode() for one in volatile]
         found = {
             bytes(session).decode(): bytes(connection)
             for session, connection in all_of(sql, CONNECTED, keys, nobody=b"")
         }
         lives = {life_of(connection.decode()): connection for connection in found.values()}
         ended = {life for life, connection in lives.items() if has_ended(sql, connection)}
-        connected = {session for session, connection in found.items() if life_of(connection.decode()) not in ended}
-        return leave_out_absent(routes, volatile - connected)
+        owners = {session: owner.decode() for session, owner in found.items() if life_of(owner.decode()) not in ended}
+        return tuple(Route("", one.filter, 0, owner=owners[one.session]) for one in volatile if one.session in owners)
 
     def match(self, asked: PutMessage) -> Routes:
         """The routes of a message, as far as they are known."""
@@ -295,7 +321,13 @@ class HostRequests:
     def _put_message(self, sql: Sql, asked: PutMessage) -> Routes | RetainedFull | None:
         return self.put_messages(sql, (asked,))[0]
 
-    def _find_routes(self, sql: Sql, asked: PutMessage, sharing: GroupSharing | None) -> Routes | RetainedFull | None:
+    def _find_routes(
+        self,
+        sql: Sql,
+        asked: PutMessage,
+        sharing: GroupSharing | None,
+        connected: dict[tuple[int, bool], tuple[Routes, Routes]],
+    ) -> Routes | RetainedFull | None:
         """With the moment from which on the message is over; a packet id is kept with it."""
         if asked.needs_room and not has_room_retained(sql, asked):
             return RetainedFull()
@@ -307,9 +339,7 @@ class HostRequests:
                 return None
             if not keep_packet(sql, publisher, asked.id):
                 return ()  # it is stored
-        routes = self.match_connected(sql, asked)
-        if sharing is not None:
-            routes = (*routes, *sharing.find_routes(asked))
+        routes = self._match_all(sql, asked, sharing, connected)
         if asked.expiry_ms is None:
             return routes
         until_ns = over_at(sql.clock_ns, asked.expiry_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage
 from statemachines.drivers.role import Role
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
@@ -42,7 +43,15 @@ from statemachines.persistent_sessions.takeover_message import (
 PROTOCOL: Final = "persistent_sessions"
 
 NodeMessage = (
-    MarkerWanted | Live | LiveMarker | BeginTakeover | TakeoverBegun | EndTakeover | TakeoverEnded | TakeoverRefused
+    MarkerWanted
+    | Live
+    | LiveMarker
+    | BeginTakeover
+    | TakeoverBegun
+    | EndTakeover
+    | TakeoverEnded
+    | TakeoverRefused
+    | DirectMessage
 )
 """From a node."""
 ClientMessage = (

@@ -60,7 +60,8 @@ class Outbox:
         self._read: dict[str, Payload] = {}
         self._missing: frozenset[str] = frozenset()
         """Of those that were read last: what is not there."""
-        self._welcome = False
+        self.is_welcome = False
+        """The client is connected, and hears of messages."""
         self._closed = False
         self._reading = False
         self._sizes: dict[int, int] = {}
@@ -68,7 +69,7 @@ class Outbox:
 
     def welcome(self) -> None:
         """The client is connected: what has waited may go out."""
-        self._welcome = True
+        self.is_welcome = True
         self._go_on()
 
     def bring(self, message: Publish | Pubrel) -> None:
@@ -92,7 +93,7 @@ class Outbox:
         self._read.clear()
 
     def _go_on(self) -> None:
-        while self._welcome and self._waiting.items and not self._reading and not self._closed:
+        while self.is_welcome and self._waiting.items and not self._reading and not self._closed:
             message = self._waiting.items[0]
             if isinstance(message, Pubrel):
                 self._waiting.popleft()

@@ -106,12 +106,14 @@ class PublishRequests:
                 if its is not None:  # else another connection has the session, and repeats what was not answered
                     self._tell(life, Refused(asked.n, NO_RETAINED))
                 return
+            payload = Payload(asked.topic, asked.payload, head)
+            self._messages.send_directly(payload, asked.expiry_ms, its)
             if not is_for_session(its):
-                # A group's stream may have it, and a filter of its own may match.
+                # A group's stream or an owner may have it, and a filter of its own may match.
                 stored(is_matched=bool(its or without))
                 return
             since_ns = visitor.since_ns or 0
-            unstored = Unstored(Payload(asked.topic, asked.payload, head), stored, packet is not None)
+            unstored = Unstored(payload, stored, packet is not None)
             self._messages.hand(message, unstored, self._messages.hand_to(its, asked.qos), since_ns)
 
         if visitor.since_ns is None:

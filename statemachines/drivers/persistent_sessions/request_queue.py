@@ -20,7 +20,7 @@ from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutCarried, PutMessage, StoreRows
 from statemachines.drivers.persistent_sessions.request_runs import follows, joins
 from statemachines.drivers.persistent_sessions.shared_turn import is_ahead, may_be_passed
-from statemachines.drivers.persistent_sessions.store import Asked, SessionStore, StoredLife, is_read
+from statemachines.drivers.persistent_sessions.store import Asked, SessionStore, StoredLife, needs_read
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
 from statemachines.kernel import Answer
@@ -208,7 +208,7 @@ class RequestQueue:
         return first
 
     async def _carry_out(self, requests: list[Asked], *, before: bool) -> list[Any]:
-        reads = all(map(is_read, requests))
+        reads = all(map(needs_read, requests))
         if not (reads or before):
             self._batch += 1
         pause, said = AGAIN_S[0], ""

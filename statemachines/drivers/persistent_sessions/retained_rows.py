@@ -101,7 +101,9 @@ def find_retained(sql: Sql, topic_filter: str) -> list[RetainedMessage]:
             sql, MESSAGES, topics[begin : begin + PIECE], now_ns=sql.now_ns
         ):
             marked = add_headers(None if head is None else bytes(head), {FROM_STORE: b""})
-            found.append(RetainedMessage(Payload(topic.decode(), bytes(payload), marked), qos, until_ns))
+            left_ms = -(-(until_ns - sql.now_ns) // MS) if until_ns else None
+            kept = Payload(topic.decode(), bytes(payload), marked)
+            found.append(RetainedMessage(kept, qos, until_ns, expiry_ms=left_ms))
             size += len(payload)
         if size >= FOUND_BYTES_MAX:
             break

@@ -19,13 +19,14 @@ REMEMBERED_MAX: Final = 100_000
 
 class Route(NamedTuple):
     """A subscription of a session that a topic matches; `until_ns` of a message that is stored for it; `is_single`: of
-    those of the session that are, one gets the message."""
+    those of the session that are, one gets the message; `owner` of the session, to whom a message goes directly."""
 
     session: str
     filter: str
     qos: int
     until_ns: int = 0
     is_single: bool = False
+    owner: str = ""
 
 
 SINGLE: Final = 4
@@ -151,12 +152,12 @@ def make_route(session: str, topic_filter: str, number: int) -> Route:
 
 
 def of_sessions(routes: Iterable[Route]) -> tuple[Route, ...]:
-    """The routes without those to the streams of groups."""
+    """The routes to sessions, without those to streams of groups, and to owners."""
     return tuple(filter(attrgetter("session"), routes))
 
 
 def is_for_session(routes: Sequence[Route]) -> bool:
-    """Whether one of the routes is to a session: those to the streams of groups stand behind them."""
+    """Whether one of the routes is to a session: all others stand behind them."""
     return bool(routes) and bool(routes[0].session)
 
 

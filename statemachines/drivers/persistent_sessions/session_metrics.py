@@ -35,6 +35,12 @@ def read_metrics(node: SessionNode) -> list[Metric]:
             "dropped since sessions had more waiting than they may",
             node.messages_dropped,
         ),
+        Metric(
+            "direct_messages_dropped",
+            "counter",
+            "messages of QoS 0 for clients that were gone, or whose node was out of reach or slow",
+            node.reception.direct.dropped,
+        ),
     ]
 
 

@@ -29,6 +29,7 @@ from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions.backlog import SessionBounds
 from statemachines.drivers.persistent_sessions.collect import drop_rows
+from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes, ReadUnfinished
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
@@ -41,7 +42,7 @@ from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.runtime import Runtime, TraceStep
 from statemachines.drivers.sql.awaited import retry_while_unavailable
 from statemachines.drivers.sql.durability import Durability
-from statemachines.drivers.tcp import CONNECTIONS_MAX, Address, TcpTransport
+from statemachines.drivers.tcp import BUFFER_MAX, CONNECTIONS_MAX, Address, TcpTransport
 from statemachines.kernel import (
     ConfigurationError,
     Event,
@@ -65,7 +66,7 @@ from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
 from statemachines.persistent_sessions.times import MS, Times
 from statemachines.trace.log import TraceLog
-from statemachines.wire import Hello, Packet
+from statemachines.wire import FRAME_MAX, Codec, Hello, Packet
 
 if TYPE_CHECKING:
     from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
@@ -96,6 +97,9 @@ GIVE_IT_TIME: Final = (
     "own, or a longer --lease-ms"
 )
 """What an operator does about a node that stands still."""
+
+NODE_FRAME_MAX: Final = 2 * FRAME_MAX
+"""A direct message has as many bytes as the longest packet of MQTT by default, and its receivers."""
 
 KNOWN_MAX: Final = 1_000
 """Lives of nodes that are remembered to be such."""
@@ -279,11 +283,13 @@ class SessionNode:
             soon,
             self.authority,
             lambda party: Identity(self._transport.names_of(party), self._credentials.mutual),
+            self._say_directly,
         )
         self._transport = TcpTransport(
             life=life,
             role=NODE,
             receive=self._runtime.receive,
+            codec=Codec(NODE.takes, NODE_FRAME_MAX),
             listen=self._listen,
             dial=self._peers,
             credentials=self._credentials,
@@ -449,12 +455,20 @@ class SessionNode:
         self._transport.send(Packet(self.life, party, 0, message))
         return self._transport.dropped == dropped
 
+    def _say_directly(self, party: str, message: Message) -> bool:
+        """What may be lost leaves room for what other nodes wait for."""
+        is_slow = self._transport.count_waiting(party) > BUFFER_MAX // 2
+        return not is_slow and self._say(party, message)
+
     def _hear(self, sender: str, to: str, message: Any, now_ns: int) -> list[Outgoing]:
         if not isinstance(message, NodeMessage):
             self._reception.hear(sender, message)
             return []
         if life_of(sender) != self.life and not self._is_node(sender):
             raise RemoteProtocolError("session_node", "-", name_of(type(message)), "", "only nodes say that")
+        if isinstance(message, DirectMessage):
+            self._reception.direct.take(message)
+            return []
         return self._host.receive(sender, to, message, now_ns)
 
     def _is_node(self, party: str) -> bool:

@@ -21,6 +21,7 @@ from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
 from statemachines.drivers.persistent_sessions.client_connection import ClientConnection, Say
 from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED, ClientRights
+from statemachines.drivers.persistent_sessions.direct_messages import DirectMessages
 from statemachines.drivers.persistent_sessions.front_message import (
     PUBLISHER,
     FrontConnect,
@@ -102,6 +103,9 @@ logger = logging.getLogger("gapless")
 
 PUBLISHER_MARK: Final = PUBLISHER.encode()
 
+HELD_MAX: Final = 1_000
+"""Direct messages that wait while their client subscribes."""
+
 SILENT_NS: Final = 15_000_000_000
 """A client that has said nothing for so long is gone."""
 
@@ -109,8 +113,8 @@ SILENT_NS: Final = 15_000_000_000
 class SessionServer:
     """`host`, `runtime`, `desk`: of the node; `say(party, message)`: over its transport; `lease_ms`: a store that has
     not answered for so long is out of reach; `authority` says what clients may do, and `identify(party)` who one over
-    the transport is; `soon` calls back when what comes at once is there: what a client acknowledges in one turn of the
-    loop is one turn of the machines."""
+    the transport is; `say_directly` to a node what may be lost (None: `say`); `soon` calls back when what comes at once
+    is there: what a client acknowledges in one turn of the loop is one turn of the machines."""
 
     def __init__(
         self,
@@ -123,6 +127,7 @@ class SessionServer:
         soon: Soon = at_once,
         authority: Authority | None = None,
         identify: Callable[[str], Identity] = lambda party: Identity(),
+        say_directly: Callable[[str, Message], bool] | None = None,
     ) -> None:
         self.visitors: dict[str, ClientConnection] = {}
         """By the life of the client."""
@@ -142,7 +147,9 @@ class SessionServer:
         self._clock = clock
         self._lease_ns = lease_ms * MS
         self._soon = soon
-        self.messages = UnstoredMessages(host, runtime, desk, soon)
+        self.direct = DirectMessages(host.id, self._deliver_directly, say_directly or say, clock)
+        """What goes to clients past the database."""
+        self.messages = UnstoredMessages(host, runtime, desk, soon, self.direct.send)
         """On their way into the database."""
         self.carrier: GroupMembership | None = None
         """What brings messages of groups into sessions (None: nothing does)."""
@@ -162,7 +169,7 @@ class SessionServer:
         """Who is to be told that the node ends; None: it does not."""
         self.publishes = PublishRequests(host, desk, self.messages, self._tell)
         """What clients publish."""
-        subscriptions = SubscriptionRequests(host, desk, self.messages, self._tell, lambda: self.carrier)
+        subscriptions = SubscriptionRequests(host, desk, self.messages, self._tell, self._deliver, lambda: self.carrier)
         self._kinds: dict[type[Message], Callable[[str, ClientConnection, Any], None]] = {
             ConnectWanted: self._connect,
             FrontConnect: self._connect,
@@ -283,6 +290,20 @@ class SessionServer:
         visitor = self.visitors.get(life)
         if visitor is not None and not visitor.say(message):
             self._give_up(life)
+
+    def _deliver_directly(self, owner: str, message: Delivered) -> bool:
+        """To the client of this owner; False: it is not connected yet or any more, or too much is held for it."""
+        life = self._owners.get(owner, "")
+        visitor = self.visitors.get(life)
+        if visitor is None or visitor.courier is None or not visitor.courier.is_welcome:
+            return False
+        if not visitor.subscribing:
+            self._deliver(life, message)
+        elif len(visitor.held) < HELD_MAX:
+            visitor.held.append(message)
+        else:
+            return False
+        return True
 
     def _deliver(self, life: str, message: Delivered | Pubrel) -> None:
         """To a subscriber; of QoS 0 what there is no room for is dropped."""

@@ -92,6 +92,11 @@ def is_read(request: Asked) -> bool:
     return _is_of_reads(type(request.rows if isinstance(request, ReadPage) else request))
 
 
+def needs_read(request: Asked) -> bool:
+    """The same, or it is a message whose rows bring what is to be stored of it."""
+    return request.is_read if isinstance(request, PutMessage) else is_read(request)
+
+
 @cache
 def _is_of_reads(kind: type[Any]) -> bool:
     return issubclass(kind, READS)
@@ -145,12 +150,12 @@ class SessionStore:
         """The same for any request: what it is answered with."""
 
         def work() -> Any:
-            if is_read(request):
-                opened = self._database.reading(self._watch, is_complete=isinstance(request, PENDING))
+            if needs_read(request):
+                with self._database.reading(self._watch, is_complete=isinstance(request, PENDING)) as sql:
+                    (answer,) = self._read_answers(sql, [request])
             else:
-                opened = self._database.writing(self._watch)
-            with opened as sql:
-                answer = self._answer(sql, request)
+                with self._database.writing(self._watch) as sql:
+                    answer = self._answer(sql, request)
             self._host.settle()
             return answer
 
@@ -193,13 +198,15 @@ class SessionStore:
         return await self._database.run(lambda: self._store_ahead(life, batch, requests))
 
     async def read(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
-        """The same for requests that change nothing (`is_read`)."""
+        """The same for requests that `needs_read`."""
 
         def work() -> list[Any]:
             is_complete = any(isinstance(one, PENDING) for one in requests)
             with self._database.reading(self._watch, is_complete=is_complete) as sql:
                 self._check(sql, life)
-                return [self._answer(sql, request) for request in requests]
+                answers = self._read_answers(sql, requests)
+            self._host.settle()
+            return answers
 
         return await self._database.run(work, is_short=is_quick(requests))
 
@@ -286,19 +293,22 @@ class SessionStore:
         if number is not None:
             self._note_unstored([message for message, its in routes.items() if is_for_session(its)])
             return [routes[one.id] if isinstance(one, PutMessage) else number for one in requests]
+        if all(one.is_read for one in messages):
+            return self._attempt(lambda: self._look_ahead(life, requests))
         return self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests))
 
     def _look_ahead(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
         """Routes of messages, and the time."""
         with self._database.reading(self._watch) as sql:
             self._check(sql, life)
-            self._host.catch_up(sql)
-            answers = [
-                self._host.match_connected(sql, one) if isinstance(one, PutMessage) else self._answer(sql, one)
-                for one in requests
-            ]
+            answers = self._read_answers(sql, requests)
         self._host.settle()
         return answers
+
+    def _read_answers(self, sql: Sql, requests: Sequence[Asked]) -> list[Any]:
+        """Nothing is stored; of a message its routes are looked up."""
+        routes = iter(self._host.find_routes(sql, [one for one in requests if isinstance(one, PutMessage)]))
+        return [next(routes) if isinstance(one, PutMessage) else self._answer(sql, one) for one in requests]
 
     def _store_ahead_in_turn(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         with self._database.writing(self._watch) as sql:

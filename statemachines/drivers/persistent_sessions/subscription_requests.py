@@ -35,6 +35,7 @@ from statemachines.kernel import (
     ConfigurationError,
 )
 from statemachines.persistent_sessions.client_message import (
+    Delivered,
     Refused,
     Subscribed,
     SubscribeWanted,
@@ -61,8 +62,9 @@ WISHES_MAX: Final = CHANGES_MAX + PUBLISHER_MAX
 
 
 class SubscriptionRequests:
-    """`host`, `desk`: of the node; `messages` on their way into the database; `tell` answers a client;
-    `find_carrier()`: what brings messages of groups into sessions (None: nothing does)."""
+    """`host`, `desk`: of the node; `messages` on their way into the database; `tell` answers a client, and
+    `deliver` brings it a message; `find_carrier()`: what brings messages of groups into sessions (None: nothing
+    does)."""
 
     def __init__(
         self,
@@ -70,12 +72,14 @@ class SubscriptionRequests:
         desk: RequestQueue,
         messages: UnstoredMessages,
         tell: Tell,
+        deliver: Callable[[str, Delivered], object],
         find_carrier: Callable[[], GroupMembership | None],
     ) -> None:
         self._host = host
         self._desk = desk
         self._messages = messages
         self._tell = tell
+        self._deliver = deliver
         self._find_carrier = find_carrier
 
     def subscribe(self, life: str, visitor: ClientConnection, asked: SubscribeWanted) -> None:
@@ -90,7 +94,7 @@ class SubscriptionRequests:
             else:
                 check_private(asked.filter)
                 if isinstance(asked, FrontSubscribe):
-                    self._subscribe_front(request, asked, take)
+                    self._subscribe_front(life, visitor, request, asked, take)
                 else:
                     self._desk.give(request, take)
 
@@ -108,13 +112,32 @@ class SubscriptionRequests:
         refused = Refused(asked.n, f"the filter {NOT_ALLOWED}")
         visitor.rights.ask("subscribe", asked.filter, act, lambda: self._tell(life, refused))
 
-    def _subscribe_front(self, asked: Subscribe, wanted: FrontSubscribe, take: Callable[[bool | None], None]) -> None:
+    def _subscribe_front(
+        self,
+        life: str,
+        visitor: ClientConnection,
+        asked: Subscribe,
+        wanted: FrontSubscribe,
+        take: Callable[[bool | None], None],
+    ) -> None:
+        """Direct messages wait until the retained ones are sent: nobody has an older value after a newer one."""
+
         def take_all(found: FrontSubscribed) -> None:
             take(found.done)
             for one in found.retained:
-                handed = Handed(asked.session, asked.filter, one.qos, one.until_ns)
-                self._messages.hand(one.message, Unstored(one.payload, lambda: None, True), [handed])
+                if one.qos:
+                    handed = Handed(asked.session, asked.filter, one.qos, one.until_ns)
+                    self._messages.hand(one.message, Unstored(one.payload, lambda: None, True), [handed])
+                else:
+                    topic, data, head = one.payload
+                    self._deliver(life, Delivered(0, topic, data, asked.filter, 0, False, one.expiry_ms, head))
+            visitor.subscribing -= 1
+            if not visitor.subscribing:
+                held, visitor.held = visitor.held, []
+                for message in held:
+                    self._deliver(life, message)
 
+        visitor.subscribing += 1
         given = (asked.session, asked.token, asked.filter, asked.qos)
         self._desk.give(SubscribeFront(*given, wanted.options, wanted.handling, self._messages.new_message()), take_all)
 

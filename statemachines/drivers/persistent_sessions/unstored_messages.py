@@ -60,10 +60,18 @@ def call_both(one: Callable[[], None], other: Callable[[], None]) -> None:
     other()
 
 
-class UnstoredMessages:
-    """`host`, `runtime`, `desk`: of the node; `soon` calls back when what comes at once is there."""
+SendDirectly = Callable[[Payload, int | None, Routes], None]
+"""Sends a message with its expiry in milliseconds (None: it has none) to the owners among these routes."""
 
-    def __init__(self, host: SessionHost, runtime: Runtime, desk: RequestQueue, soon: Soon) -> None:
+
+class UnstoredMessages:
+    """`host`, `runtime`, `desk`: of the node; `soon` calls back when what comes at once is there; `send_directly`: what
+    is for owners."""
+
+    def __init__(
+        self, host: SessionHost, runtime: Runtime, desk: RequestQueue, soon: Soon, send_directly: SendDirectly
+    ) -> None:
+        self.send_directly = send_directly
         self.payloads = Payloads()
         """Of messages that may be wanted soon."""
         self._host = host
@@ -132,6 +140,7 @@ class UnstoredMessages:
         message = self.new_message()
 
         def hand_on(routes: Routes) -> None:
+            self.send_directly(payload, None, routes)
             targets = [Handed(one.session, one.filter, min(one.qos, 1)) for one in of_sessions(routes)]
             if targets:
                 self.hand(message, Unstored(payload, take), targets)
@@ -148,6 +157,7 @@ class UnstoredMessages:
         payload = Payload(will.topic, will.payload, will.head or None)
 
         def take(found: Routes | None) -> None:
+            self.send_directly(payload, will.expiry_ms, found or ())
             routes = of_sessions(found or ())
             if not routes:
                 done()

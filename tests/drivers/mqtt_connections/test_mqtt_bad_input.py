@@ -275,6 +275,82 @@ def test_MQ_174_a_client_whose_password_is_not_verified_is_closed_and_connects_a
     run(main())
 
 
+async def guess(users, name, address, count):
+    """So many passwords that wait; they are wrong once this is cancelled."""
+    guesses = [asyncio.ensure_future(users.check_password(name, b"guess", address)) for _ in range(count)]
+    await asyncio.sleep(0)
+    return guesses
+
+
+@contextlib.asynccontextmanager
+async def held_turns(users):
+    """No password is verified meanwhile."""
+    for _ in range(password_file.VERIFIED_AT_ONCE):
+        await users._turn.acquire()
+    yield
+    for _ in range(password_file.VERIFIED_AT_ONCE):
+        users._turn.release()
+
+
+def test_MQ_194_who_was_right_before_is_let_in_while_guesses_fill_all_places(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(mqtt_session, "REFUSED_S", 0.01)
+    path = tmp_path / "users"
+    path.touch(0o600)
+    path.write_text(hash_password("ann", "secret") + "\n")
+
+    async def main():
+        users = PasswordFile(path)
+        async with mqtt_node(store, users=users) as node:
+            async with MqttSocket(node.address) as client:
+                assert (await client.connect(user_name="ann", password=b"secret")).reason_code == 0
+            async with held_turns(users):
+                guesses = [one for name in "abcdef" for one in await guess(users, name, name, 32)]
+                assert users.is_busy("ann", "127.0.0.1")
+                async with MqttSocket(node.address) as client:
+                    assert (await client.connect(user_name="ann", password=b"secret")).reason_code == 0
+                async with MqttSocket(node.address) as client:
+                    client.send(ConnectPacket("c", user_name="ann", password=b"guess"))
+                    assert await client.reader.read() == b""
+                path.write_text(hash_password("ann", "other") + "\n")
+                assert users.reload()
+                async with MqttSocket(node.address) as client:
+                    client.send(ConnectPacket("c", user_name="ann", password=b"secret"))
+                    assert await client.reader.read() == b""
+                for one in guesses:
+                    one.cancel()
+                await asyncio.gather(*guesses, return_exceptions=True)
+            assert not users.is_busy("ann")
+            assert await users.check_password("ann", b"other")
+            assert not await users.check_password("ann", b"secret")
+
+    run(main())
+
+
+def test_MQ_195_guesses_at_one_user_or_from_one_address_leave_places_for_others(tmp_path):
+    path = tmp_path / "users"
+    path.touch(0o600)
+    path.write_text(hash_password("ann", "secret") + "\n")
+
+    async def main():
+        users = PasswordFile(path)
+        async with held_turns(users):
+            guesses = await guess(users, "bob", "a", 100)
+            assert users.is_busy("bob", "b")
+            assert not users.is_busy("ann", "a")
+            guesses += await guess(users, "cid", "a", 100)
+            assert users.is_busy("ann", "a")
+            assert not users.is_busy("ann", "b")
+            right = asyncio.ensure_future(users.check_password("ann", b"secret", "b"))
+            await asyncio.sleep(0)
+            for one in guesses:
+                one.cancel()
+            await asyncio.gather(*guesses, return_exceptions=True)
+        assert await right
+        assert not users._waiting
+
+    run(main())
+
+
 @pytest.mark.parametrize(("version", "code"), [(4, 2), (5, 0x80)])
 def test_MQ_175_a_node_that_assigns_no_client_ids_refuses_an_empty_one(store, version, code):
     async def main():

@@ -111,6 +111,8 @@ def test_PS_442_a_retained_message_is_not_stored_behind_a_newer_one_of_its_topic
 
 
 def test_MQ_191_a_message_of_qos_0_has_no_route_to_an_absent_session_of_a_front(url):
+    """To a connected one the route leads to its owner (MQ-192), behind those that are stored."""
+
     async def play(store, clock):
         life = await store.begin_life("n1", 10_000)
         front = await connect(store, "s1", "one", owner=f"n1~{life.number}/1")
@@ -131,7 +133,8 @@ def test_MQ_191_a_message_of_qos_0_has_no_route_to_an_absent_session_of_a_front(
             assert stored == ahead
             return stored
 
-        assert await find_routes("there", 0) == (to_front, to_python)
+        to_owner = Route("", "#", 0, owner=f"n1~{life.number}/1")
+        assert await find_routes("there", 0) == (to_python, to_owner)
         for client, session, token in (("one", "s1", front.token), ("two", "s2", python.token)):
             await store.ask(LeaveSession(client, session, token, 5_000))
         assert await find_routes("away", 0) == (to_python,)

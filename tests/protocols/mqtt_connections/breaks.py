@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants import swap
 
+from statemachines.drivers import password_file
 from statemachines.drivers.mqtt_connections import mqtt_node, mqtt_session
 from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
@@ -15,11 +16,13 @@ from statemachines.drivers.persistent_sessions import (
     group_membership,
     host_requests,
     life_requests,
+    session_server,
     share_rows,
 )
 from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher, GroupSharing
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
 from statemachines.drivers.persistent_sessions.host_request import PacketsFound
+from statemachines.drivers.persistent_sessions.host_requests import HostRequests
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.mqtt_codec import byte_field, packet_rule, topic_rule
 from statemachines.mqtt_connections import connection_actions
@@ -45,11 +48,15 @@ BREAKS = {
     "MQ-123": swap(host_requests, "choose_routes", tuple),
     "MQ-124": swap(TakeoverLimit, "is_reached", lambda self, client_id, now_ns: False),
     "MQ-173": swap(connection_actions, "RETURN_CODES", dict.fromkeys(range(256), 3)),
-    "MQ-174": swap(PasswordFile, "is_busy", False),
+    "MQ-174": swap(PasswordFile, "is_busy", lambda self, user, address: False),
+    "MQ-194": swap(PasswordFile, "is_known", lambda self, user, password: False),
+    "MQ-195": swap(password_file, "USER_SHARE", 1),
     "MQ-175": swap(mqtt_session, "NO_CLIENT_ID", dict.fromkeys((4, 5), 0x87)),
     "MQ-176": swap(mqtt_session, "is_server_topic", lambda topic: False),
     "MQ-190": swap(MqttNode, "_log_violation", lambda self, stream: None),
     "MQ-191": swap(host_requests, "find_volatile", lambda routes, qos: []),
+    "MQ-192": swap(HostRequests, "_find_owners", lambda self, sql, volatile: ()),
+    "MQ-193": swap(session_server, "HELD_MAX", 0),
     "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),
     "MQ-181": swap(mqtt_node, "ACCEPTED_MAX", 1_024),
     "MQ-182": swap(SessionServer, "_end_older", lambda self, owner: None),
