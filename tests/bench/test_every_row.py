@@ -13,14 +13,14 @@ from statemachines_bench import Size, judging, stormy, table
 LONG = {
     "analyze-24m", "analyze-24m-memory", "analyze-24m-slope", "analyze-24m-spark", "analyze-spark-start",
     "campaign-cursor-recovery", "campaign-missed-samples", "campaign-persistent-sessions", "campaign-scale",
-    "campaign-sequence-windows", "conform-lockstep", "dispatch", "dispatch-hand", "explore-spin",
-    "failover-leader", "failover-pause", "hypothesis-steps", "idle", "judge-steps-duckdb", "mqtt-connections",
-    "mqtt-live-1-p50", "mqtt-live-1-p99", "mqtt-live-1000-p50", "mqtt-live-1000-p99", "mqtt-publish-memory",
-    "mqtt-publish-nats", "mqtt-publish-one", "mqtt-publish-rabbitmq", "poison", "resume-scale-postgres",
-    "session-failover-kill-resume",
-    "session-failover-stop", "session-failover-stop-resume", "session-idle", "session-idle-memory",
-    "session-publish-postgres", "session-publish-postgres-2", "sim-monitored", "sim-naive", "sim-storm",
-    "sources-memory", "step-scale", "step-scale-leader", "trace-cost", "trace-rows",
+    "campaign-sequence-windows", "campaign-spark", "conform-lockstep", "dispatch", "dispatch-hand", "explore-spin",
+    "failover-leader", "failover-pause", "hypothesis-steps", "idle", "judge-steps", "judge-steps-duckdb",
+    "mqtt-connections", "mqtt-live-1-p50", "mqtt-live-1-p99", "mqtt-live-1000-p50", "mqtt-live-1000-p99",
+    "mqtt-publish-memory", "mqtt-publish-nats", "mqtt-publish-one", "mqtt-publish-rabbitmq", "poison", "replay",
+    "resume-scale-postgres", "session-failover-kill-resume", "session-failover-stop", "session-failover-stop-resume",
+    "session-fan-out", "session-idle", "session-idle-memory", "session-publish-postgres", "session-publish-postgres-2",
+    "sim-monitored", "sim-naive", "sim-storm", "sources-memory", "step-scale", "step-scale-leader", "trace-cost",
+    "trace-rows",
 }  # fmt: skip
 """What takes long even in little."""
 

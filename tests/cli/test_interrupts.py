@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from long_cases import mark_long
 
 from statemachines import cli, interrupts
 
@@ -223,7 +224,7 @@ SPAN_S = {"check": 8.0, "explore": 8.0}
 MOMENTS = 5
 
 
-@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("name", mark_long([*STARTS], "explore"))
 def test_ctrl_c_at_any_moment_of_the_first_seconds_ends_a_command_without_a_traceback(tmp_path, monkeypatch, name):
     """The moments are drawn over what the command takes to begin, which differs between machines; numba compiles anew
     each time."""

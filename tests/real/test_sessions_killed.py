@@ -27,6 +27,7 @@ def test_every_message_arrives_once_and_in_order_whoever_is_killed(tmp_path, see
     assert answered >= 22 * EACH
 
 
+@pytest.mark.long
 def test_every_message_arrives_on_postgres(tmp_path, sessions_server):
     name = f"killed_{os.getpid()}"
     run_sql(sessions_server, f"CREATE DATABASE {name} TEMPLATE template0")

@@ -28,7 +28,7 @@ from statemachines_sim.scenario import find_scenario
 
 SCENARIOS = ("quiet", "deaths", "breaks", "rarely", "random_loss")
 """One of each protocol."""
-SAFETY_S = 3.0
+SAFETY_S = 2.0
 
 
 def rewrite(path, change=lambda table: table, groups=40, statistics=True):

@@ -53,11 +53,12 @@ def test_a_planted_bug_is_found_where_the_table_says(method, name):
         assert RUN[method](PROTOCOL, said["where"]).what == said["what"]
 
 
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("method", COLUMNS)
-def test_nothing_breaks_there_where_nothing_is_planted(method):
+def test_nothing_breaks_there_where_nothing_is_planted(method, every):
     places = sorted({said["where"] for said in FOUND[method].values() if said["where"].endswith(", seed 0")})
     assert len(places) > 5
-    assert [(one, RUN[method](PROTOCOL, one).what) for one in places] == [(one, "") for one in places]
+    assert [(one, RUN[method](PROTOCOL, one).what) for one in places[::every]] == [(one, "") for one in places[::every]]
 
 
 @pytest.mark.parametrize(
