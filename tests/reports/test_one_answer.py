@@ -13,6 +13,7 @@ from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines import registry
+from statemachines.kernel import ConfigurationError
 from statemachines.testing.two_judges import disagreements
 from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario, list_shipped_with
@@ -64,6 +65,28 @@ def test_D_362_monitors_and_judge_give_one_answer(tmp_path, protocol, seed):
 @pytest.mark.parametrize(("name", "seed"), FINDS)
 def test_where_they_disagreed_they_agree(tmp_path, name, seed):
     assert disagreements([scenario_of(*name.split("/"), safety_s=4.0)], (seed,), tmp_path) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", SEEDS[:3])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_of_each_kind_of_fault_alone_there_is_one_answer(tmp_path, protocol, seed):
+    """With many kinds at once one hides what another does."""
+    shipped = list_shipped_with(protocol)
+    base = find_scenario(f"{protocol}/{'storm' if 'storm' in shipped else next(iter(shipped))}")
+    alone = [replace(base, name=kind.replace("_", "-"), faults={kind: (2, 2)}, swarm=None) for kind in base.kinds]
+    assert disagreements([one for one in alone if hits_somebody(one)], (seed,), tmp_path) == []
+
+
+def hits_somebody(scenario):
+    """Other errors of the scenario are errors of the test."""
+    try:
+        scenario.check()
+    except ConfigurationError as error:
+        if not error.rule.startswith(("hits nobody", "needs recovery")):
+            raise
+        return False
+    return True
 
 
 def test_a_run_has_time_for_all_deaths_of_messages_that_kill(tmp_path):

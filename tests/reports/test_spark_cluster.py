@@ -111,7 +111,6 @@ def wait_until_amid(folder, process):
     raise AssertionError(f"nobody writes in {folder}: {process.communicate()}")
 
 
-@pytest.mark.long
 def test_a_worker_that_dies_amid_a_campaign_changes_no_byte(cluster, tmp_path, capsys):
     """Another worker makes its file again.  A campaign that is resumed keeps files that are whole, those of before and
     those of the one that was hurt."""
@@ -148,7 +147,6 @@ def test_a_worker_that_dies_amid_a_campaign_changes_no_byte(cluster, tmp_path, c
     assert len(kept) == 6
 
 
-@pytest.mark.long
 def test_a_campaign_on_the_cluster_is_the_local_one_byte_for_byte(cluster, tmp_path, capsys, monkeypatch):
     """Two files; what is printed is the same, too.  The executors run with the interpreter of an archive: there is no
     other Python under its name."""
