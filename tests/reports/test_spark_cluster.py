@@ -147,6 +147,7 @@ def test_a_worker_that_dies_amid_a_campaign_changes_no_byte(cluster, tmp_path, c
     assert len(kept) == 6
 
 
+@pytest.mark.long
 def test_a_campaign_on_the_cluster_is_the_local_one_byte_for_byte(cluster, tmp_path, capsys, monkeypatch):
     """Two files; what is printed is the same, too.  The executors run with the interpreter of an archive: there is no
     other Python under its name."""
