@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import groupby
 from typing import Final
 
 from markupsafe import Markup, escape
@@ -26,6 +25,9 @@ MOST_STREAMS: Final = 14
 
 MOST_COLUMNS: Final = 1_500
 """Of all lanes together: within a column only one mark of a node is drawn, so that the picture stays small."""
+
+PAUSE: Final = 0.01
+"""A bar ends where a node delivers nothing of a stream for this share of the run."""
 
 MOST_FAULTS: Final = 300
 
@@ -56,7 +58,7 @@ def draw(story: RunStory, broken_ns: int | None = None) -> Drawing | None:
     )
     caption = (
         f"{duration(story.end_ns - story.begin_ns)} from left to right. A lane is a stream, and its colour the node "
-        f"that delivered it; the bars are deliveries a second. A mark is a fault{left}."
+        f"that delivered it; the bars are deliveries a second. A mark is a fault, a pale one its end{left}."
     )
     return Drawing("Who delivered what, and when", caption, picture.finish())
 
@@ -106,11 +108,12 @@ class _Timeline:
             left = x - width if x + width > WIDTH - RIGHT else x  # at the right edge the name stands before its mark
             row = next((number for number, end in enumerate(ends) if end <= left), None)
             self.marks.append(f'<line class="when" x1="{x:.1f}" x2="{x:.1f}" y1="{self.top - 4}" y2="BOTTOM"/>')
+            pale = "" if fault.is_harm else ' opacity="0.4"'
             self.marks.append(
-                f'<g class="fault"><circle cx="{x:.1f}" cy="{self.top - 4}" r="3.5"/>'
+                f'<g class="fault"{pale}><circle cx="{x:.1f}" cy="{self.top - 4}" r="3.5"/>'
                 f"<title>{escape(text)} at {at}</title>"
             )
-            if row is not None and not fault.kind.startswith("end_"):
+            if row is not None and fault.is_harm:
                 ends[row] = max(x, left + width) + 7
                 place, end = (x + 5, "") if left == x else (x - 5, END)
                 self.marks.append(f'<text class="name" x="{place:.1f}" y="{28 + 13 * row}"{end}>{escape(text)}</text>')
@@ -127,8 +130,8 @@ class _Timeline:
         by_pixel: dict[tuple[int, str], list[DeliveredRange]] = {}
         for one in mine:
             by_pixel.setdefault((int(self.x(one.t_ns) / self.column), one.node), []).append(one)
-        for node, pixels in groupby(sorted(by_pixel), lambda place: place[1]):
-            run = list(pixels)
+        for run in self._split_at_pauses(sorted(by_pixel)):
+            node = run[0][1]
             first, last = by_pixel[run[0]][0], by_pixel[run[-1]][-1]
             count = sum(one.messages for place in run for one in by_pixel[place])
             begin, end = self.x(first.t_ns), self.x(last.t_ns)
@@ -139,6 +142,17 @@ class _Timeline:
                 f'height="{LANE - 6}"><title>{escape(said)}</title></rect>'
             )
         self.y += LANE
+
+    def _split_at_pauses(self, places: list[tuple[int, str]]) -> list[list[tuple[int, str]]]:
+        """(column, node) of deliveries, in runs of one node without a long pause."""
+        runs: list[list[tuple[int, str]]] = []
+        for place in places:
+            goes_on = runs and runs[-1][-1][1] == place[1]
+            if goes_on and (place[0] - runs[-1][-1][0]) * self.column <= PAUSE * PIXELS:
+                runs[-1].append(place)
+            else:
+                runs.append([place])
+        return runs
 
     def _since(self, one: DeliveredRange) -> str:
         return duration(one.t_ns - self.story.begin_ns)

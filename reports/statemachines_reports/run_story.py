@@ -16,6 +16,9 @@ MOST_NUMBERS: Final = 300_000
 
 NO_FAULT: Final = "no fault between the two"
 
+MENDS: Final = ("join", "restart", "resume", "heal", "subscribe")
+"""What is done to a process, or to all, that harms nothing."""
+
 
 class DeliveredRange(NamedTuple):
     """A row that gives something to an application; `numbers`: first to last, (-1, -1) for one without a number."""
@@ -41,6 +44,11 @@ class FaultMark(NamedTuple):
     t_ns: int
     kind: str
     node: str
+
+    @property
+    def is_harm(self) -> bool:
+        """It is no end of a fault, and nothing that mends one."""
+        return self.kind not in MENDS and not self.kind.startswith("end_")
 
 
 class RunStory(NamedTuple):
@@ -87,6 +95,7 @@ def _repeated(deliveries: list[DeliveredRange], faults: list[FaultMark]) -> dict
     """The last fault between two deliveries of a message is what the second is counted under."""
     if sum(one.messages for one in deliveries) > MOST_NUMBERS:
         return None
+    faults = [fault for fault in faults if fault.is_harm]
     rows = [fault.row for fault in faults]
     latest: dict[tuple[str, int], int] = {}
     found: dict[str, int] = {}
