@@ -86,8 +86,8 @@ def analyze(
     faults did, which rows were taken.
 
     Spark and this process give the same tables.  The executors of a cluster are sent our code, and need what is in it
-    (docs/cluster.md); what they share with this process is only the files of the trace.  `--master` and `--conf` mean
-    Spark.  What they name wins over Spark's own configuration, which wins over our defaults.
+    (page "Spark on a cluster"); what they share with this process is only the files of the trace.  `--master` and
+    `--conf` mean Spark.  What they name wins over Spark's own configuration, which wins over our defaults.
 
     Several directories are analyzed one by one and put side by side, say the same seeds with and without exclusive
     hand-over:
@@ -98,7 +98,7 @@ def analyze(
 
     With `--follow` violations are printed as their files come, and are final.  What needs the logs of other nodes is
     judged when `run.end` is there; without it the logs of a cluster are inconclusive.  The same command with the same
-    `--out` goes on where it was, even after a kill (docs/follow.md).
+    `--out` goes on where it was, even after a kill (page "Follow a run").
 
     Exit code 1 if anything does not hold; what a configuration does not promise is shown, and is no failure.  Exit code
     3 if all else holds and the trace has machines of a protocol that is not installed: their steps cannot be judged.

@@ -61,7 +61,7 @@ def conform(
     """Test an implementation in any language: JSON lines on its standard input and output, or over the wire.
 
     A tour takes every row of the table that can be taken, and looks where each has led; then come drawn inputs. The
-    page docs/test_your_implementation.md says what an implementation is told, and what it answers.
+    page "Test your implementation" says what an implementation is told, and what it answers.
 
     Exit code 0: everything that came is allowed. 1: something is not; the shortest run that shows it is printed and
     saved. 3: it could not be judged, such as an implementation that does not answer in time.

@@ -20,7 +20,7 @@ def write_archive(
     """Write an archive of this environment with its interpreter, for executors without the driver's Python.
 
     It holds the interpreter and the libraries that tasks need.  Our code and that of protocols is sent by the driver of
-    each command.  Executors need the same kind of system and processor (docs/cluster.md).
+    each command.  Executors need the same kind of system and processor (page "Spark on a cluster").
 
         gapless env-archive environment.tar.gz
 

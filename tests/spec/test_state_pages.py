@@ -34,6 +34,12 @@ const kept = [document.activeElement === (document.querySelector("#moves button:
 document.querySelector("#way button").focus();
 document.querySelector("#way button").click();
 kept.push(document.activeElement === document.querySelector("#way li:last-child button"));
+const press = key => document.dispatchEvent(new KeyboardEvent("keydown", {key}));
+const steps = way.length;
+press("ArrowRight");
+const forth = way.length - steps;
+press("ArrowLeft");
+kept.push(forth === (at("follow").hidden ? 0 : 1) && way.length === Math.max(1, steps + forth - 1));
 const box = document.querySelectorAll("[data-state]");
 if (box.length) { box[box.length - 1].onclick(); note(); }
 document.body.innerHTML = JSON.stringify({verdict, said, far, way: way.length, kept});
@@ -79,7 +85,7 @@ def test_a_counterexample_is_followed_step_by_step_to_what_it_breaks(broken, tmp
     assert f"State {state}: broken: never 20" in seen["said"][len(broken.legs)]
     assert seen["said"][-1] == seen["said"][0]
     assert seen["way"] == 1
-    assert seen["kept"] == [True, True], "with keys alone a reader goes on where the last step was chosen"
+    assert seen["kept"] == [True] * 3, "with keys alone a reader goes on where the last step was chosen"
 
 
 def test_a_page_is_bounded_and_says_so(broken, tmp_path):
@@ -108,7 +114,7 @@ def test_a_machine_is_clicked_through_by_its_picture(tmp_path, capsys):
     seen = click_through(tmp_path / "m.html")
     assert seen["verdict"] == ["", "none"], "nothing was judged"
     assert seen["said"][0] == f"State 0 | {len(page.states[0].moves)}"
-    assert seen["kept"] == [True, True]
+    assert seen["kept"] == [True] * 3
     last = len(page.states) - 1
     assert seen["said"][-1] == f"State {last} | {len(page.states[last].moves)}"
 
