@@ -81,39 +81,71 @@ def test_PS_570_the_log_is_copied_beside_the_commits(path, tmp_path, durability)
 
 
 @pytest.mark.parametrize("is_short", [False, True])
-def test_PS_570_a_commit_copies_a_log_that_nobody_else_does(path, monkeypatch, is_short):
-    monkeypatch.setattr(checkpointer, "LOG_PAGES_MAX", 50)
-    monkeypatch.setattr(Checkpointer, "note_changes", lambda self: None)
+def test_PS_570_a_log_that_is_full_is_emptied_between_transactions(path, monkeypatch, is_short):
+    monkeypatch.setattr(checkpointer, "LOG_BYTES_MAX", 50 * PAGE)
 
     async def main():
         async with opened(path) as database:
             sizes = []
-            for begin in range(0, 1_000, 200):
-                await store(database, begin, begin + 200, is_short=is_short)
+            for number in range(300):
+                await store(database, number, number + 1, is_short=is_short)
                 sizes.append(log_pages(path))
-            return sizes
+            return max(sizes)
 
-    first, *_, last = asyncio.run(main())
-    assert first == last < 1_000
+    assert 40 <= asyncio.run(main()) < 70
 
 
 def test_PS_570_a_log_that_somebody_reads_grows_until_it_is_read_no_longer(path, monkeypatch):
-    monkeypatch.setattr(checkpointer, "LOG_PAGES_MAX", 50)
+    monkeypatch.setattr(checkpointer, "LOG_BYTES_MAX", 50 * PAGE)
 
     async def main():
-        async with opened(path) as database:
+        async with opened(path, busy_s=1_000.0) as database:
             with connected(path) as reader:
                 reader.execute("BEGIN")
                 reader.execute(COUNT).fetchall()
                 await store(database, 0, 200)
                 grown = log_pages(path)
                 reader.execute("COMMIT")
-                await store(database, 200, 400)
+                await store(database, 200, 201)
                 return grown, log_pages(path)
 
     grown, later = asyncio.run(main())
     assert grown >= 400
-    assert later <= grown + 10
+    assert later == 0
+
+
+def test_PS_570_no_checkpoint_begins_where_nothing_was_committed_since_the_last(path, monkeypatch):
+    """A commit that begins the log anew beside it could damage the file."""
+    monkeypatch.setattr(checkpointer, "ROWS", 1)
+    begun = []
+    copy_log = Checkpointer._copy_log
+
+    def note(self, how):
+        begun.append(how)
+        copy_log(self, how)
+
+    monkeypatch.setattr(Checkpointer, "_copy_log", note)
+
+    async def main():
+        async with opened(path) as database:
+
+            def undo():
+                with database.transaction() as connection:
+                    connection.execute("INSERT INTO messages VALUES (x'00', x'00', x'00', 1, 0, NULL)")
+                    raise KeyError
+
+            def look():
+                with database.snapshot() as connection:
+                    return connection.execute(COUNT).fetchone()[0]
+
+            await store(database, 0, 1)
+            for _ in range(20):
+                with pytest.raises(KeyError):
+                    await database.run(undo)
+                assert await database.run(look) == 1
+
+    asyncio.run(main())
+    assert begun == ["PASSIVE"]
 
 
 CHILD = """
@@ -129,7 +161,7 @@ async def main(path, first, durability):
             await store(database, number, number + 1, is_short=True)
             print(number, flush=True)
 
-checkpointer.ROWS, checkpointer.LOG_PAGES_MAX = 3, 20
+checkpointer.ROWS, checkpointer.LOG_BYTES_MAX = 3, 20 * 4096
 asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
 """
 

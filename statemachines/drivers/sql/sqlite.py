@@ -118,7 +118,7 @@ class Database:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
         try:
             self.connection = self._worker.submit(self._open).result()
-            self._checkpointer = Checkpointer(self.connection, self._connect())
+            self._checkpointer = Checkpointer(self._place, self.connection, self._connect())
         except BaseException:
             self._worker.shutdown()
             raise
@@ -130,12 +130,13 @@ class Database:
             raise LocalProtocolError("store", "closed", "request", "", f"{self.path} was closed; open another store")
         began = time.monotonic()
         try:
-            if is_short and not self._is_power and self._quick.can_run():
+            is_quick = is_short and not self._is_power and not self._checkpointer.is_log_full
+            if is_quick and self._quick.can_run():
                 try:
                     return self._quick.run(partial(self._in_place, work))
                 except sqlite3.OperationalError:
                     pass  # the worker meets it again, and waits
-            given = self._quick.note(partial(self._in_place, work))
+            given = self._quick.note(partial(self._in_worker, work))
             return await asyncio.get_running_loop().run_in_executor(self._worker, given)
         except sqlite3.OperationalError as error:
             holder = ""
@@ -168,9 +169,19 @@ class Database:
             what = "was removed, or another file was put in its place, while it was open"
             raise StoreDamaged(f"{self.path}: {what}; stop every node that has it open, and put the file back")
         try:
-            return work()
-        finally:
-            self._checkpointer.note_changes()
+            done = work()
+        except BaseException:
+            self._checkpointer.forget_changes()
+            raise
+        self._checkpointer.note_changes()
+        return done
+
+    def _in_worker(self, work: Callable[[], T]) -> T:
+        """The same in the worker, which may wait for the disk."""
+        done = self._in_place(work)
+        if self._checkpointer.is_log_full:
+            self._checkpointer.empty_log()
+        return done
 
     # -- transactions, in the worker ----------------------------------------------------------------------------
 
