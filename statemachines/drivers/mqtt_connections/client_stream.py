@@ -15,6 +15,7 @@ from typing import Final
 
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import names_in
+from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.runtime import TraceStep
 from statemachines.kernel import Effect, Event, Send, SetTimer, Status, Step, Tell
 from statemachines.mqtt_codec import Decoder, PacketError, encode
@@ -55,11 +56,18 @@ class ClientStream:
         settings: the limits of the server.
         reader: bytes of the client.
         writer: bytes for the client.
+        budget: of the packets of all clients; None: this is the only one.
     """
 
     def __init__(
-        self, name: str, settings: MqttSettings, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        name: str,
+        settings: MqttSettings,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        budget: PacketBudget | None = None,
     ) -> None:
+        self._budget = budget or PacketBudget()
         self.certified = names_in(writer.get_extra_info("peercert"))
         """The names of the client's certificate; none where it has shown none."""
         self.dropped = 0
@@ -178,8 +186,13 @@ class ClientStream:
             self._is_paused = False
 
     async def _take_bytes(self, data: bytes) -> None:
-        packets = self._decoder.feed(data)
+        packets, share = self._decoder.feed(data), 0
         while self.record.status is not CLOSED:
+            if share:
+                share -= 1
+            elif not self._budget.take_packet():
+                share = await self._budget.wait_for_share()
+                continue
             try:
                 packet = next(packets, None)
             except PacketError as error:

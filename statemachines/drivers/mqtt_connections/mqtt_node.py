@@ -27,6 +27,7 @@ from statemachines import __version__
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.mqtt_connections.client_stream import ClientStream
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
+from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.mqtt_connections.system_topics import SystemTopics
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
@@ -161,6 +162,7 @@ class MqttNode:
                     same.listen(WAITING_MAX)
         except OSError as error:
             raise ConfigurationError("listen", f"{host}:{port}", f"cannot be listened at: {error}") from error
+        self._budget = PacketBudget()
         self._settings = replace(self._settings, shared_available=self._node.shares_streams)
         if not self._node.shares_streams:
             logger.warning("%s: %s", self._node.name, NOT_SHARED)
@@ -234,7 +236,7 @@ class MqttNode:
             writer.transport.abort()
             return
         peer: Any = writer.get_extra_info("peername")
-        stream = ClientStream("{}:{}".format(*peer[:2]) if peer else "-", self._settings, reader, writer)
+        stream = ClientStream("{}:{}".format(*peer[:2]) if peer else "-", self._settings, reader, writer, self._budget)
         session = MqttSession(self._node, stream, self._takeovers, self._users, self._allows_anonymous)
         stream.take_tell = session.take_tell
         self._count += 1

@@ -15,9 +15,10 @@ import pytest
 from mqtt_socket import MqttSocket, mqtt_node, run
 
 from statemachines.drivers import password_file
-from statemachines.drivers.mqtt_connections import MqttNode, MqttSettings, PasswordFile, mqtt_session
+from statemachines.drivers.mqtt_connections import MqttNode, MqttSettings, PasswordFile, mqtt_session, packet_budget
 from statemachines.drivers.mqtt_connections import mqtt_node as module
 from statemachines.drivers.mqtt_connections.mqtt_node import ACCEPTED_MAX
+from statemachines.drivers.mqtt_connections.packet_budget import PACKETS_MAX
 from statemachines.drivers.password_file import hash_password
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions import SessionNode, retained_rows
@@ -271,6 +272,53 @@ def test_MQ_174_a_client_whose_password_is_not_verified_is_closed_and_connects_a
                     assert await client.reader.read() == b""
             async with MqttSocket(node.address) as client:
                 assert (await client.connect(user_name="ann", password=b"secret")).reason_code == 0
+
+    run(main())
+
+
+def test_MQ_196_many_messages_at_once_are_handled_in_many_turns_of_the_loop(store):
+    clients, messages = 16, 400
+
+    async def main():
+        async with mqtt_node(store) as node, AsyncExitStack() as stack:
+            sockets = [await stack.enter_async_context(MqttSocket(node.address)) for _ in range(clients)]
+            for number, one in enumerate(sockets):
+                await one.connect(f"c{number}")
+            counts = [0]
+
+            async def count_turns():
+                while True:
+                    counts.append(sum(stream.received for stream, _ in node._clients.values()))
+                    await asyncio.sleep(0)
+
+            counting = asyncio.ensure_future(count_turns())
+            data = encode(PublishPacket("t/1", b"x"), 5) * messages + encode(PingreqPacket(), 5)
+            for one in sockets:
+                one.writer.write(data)
+            for one in sockets:
+                assert await one.read() == PingrespPacket()
+            counting.cancel()
+            assert counts[-1] == clients * (messages + 2)
+            assert max(later - earlier for earlier, later in pairwise(counts[1:])) <= PACKETS_MAX
+
+    run(main())
+
+
+def test_a_client_that_waits_for_its_turn_and_goes_takes_none(monkeypatch):
+    monkeypatch.setattr(packet_budget, "PACKETS_MAX", packet_budget.SHARE_MAX)
+
+    async def main():
+        budget = packet_budget.PacketBudget()
+        assert [budget.take_packet() for _ in range(51)] == [True] * 50 + [False]
+        gone, there, later = (asyncio.ensure_future(budget.wait_for_share()) for _ in range(3))
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert not budget.take_packet(), "others wait"
+        assert await there == 50
+        assert not later.done()
+        assert await later == 50
+        await asyncio.sleep(0)
+        assert budget.take_packet()
 
     run(main())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants import swap
 
 from statemachines.drivers import password_file
-from statemachines.drivers.mqtt_connections import mqtt_node, mqtt_session
+from statemachines.drivers.mqtt_connections import mqtt_node, mqtt_session, packet_budget
 from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
@@ -57,6 +57,7 @@ BREAKS = {
     "MQ-191": swap(host_requests, "find_volatile", lambda routes, qos: []),
     "MQ-192": swap(HostRequests, "_find_owners", lambda self, sql, volatile: ()),
     "MQ-193": swap(session_server, "HELD_MAX", 0),
+    "MQ-196": swap(packet_budget, "PACKETS_MAX", 2**30),
     "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),
     "MQ-181": swap(mqtt_node, "ACCEPTED_MAX", 1_024),
     "MQ-182": swap(SessionServer, "_end_older", lambda self, owner: None),
