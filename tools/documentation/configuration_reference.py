@@ -59,8 +59,8 @@ def load_type(place: str) -> type[msgspec.Struct]:
 def write_page() -> str:
     """The page of all configuration."""
     parts = [
-        "# Configuration\n\nEvery key of a declaration of configuration, by what it configures; options of commands are on the page of "
-        "commands. Names carry the unit of a time. "
+        "# Configuration\n\nEvery key of a declaration of configuration, by what it configures; "
+        "options of commands are on the page of commands. Names carry the unit of a time. "
         "A value that breaks a bound or a relation is refused: the error names the key, the value and the rule.\n",
     ]
     for one in read_sections():

@@ -187,7 +187,7 @@ def _judge_order(deliveries: DeliveryRows) -> Iterator[LogTally]:
     alone = (holders[message[late]] == 1) & ~_has_set_back(log, rows, lane)[late]
     certain = int(alone.sum()) if deliveries.mapping.has_whole_past else 0
     details = tuple(
-        f"{log.name_place(row)}: {deliveries.name_message(row)} came to {deliveries.name_consumer(row)} behind a later one"
+        f"{log.name_place(row)}: {deliveries.name_message(row)} came to {deliveries.name_consumer(row)} out of order"
         for row in rows[np.sort(late)[:SHOWN]].tolist()
     )
     yield LogTally("order", len(rows) - again, len(late), certain, details)
