@@ -95,6 +95,9 @@ def test_PS_515_a_locked_file_is_waited_for_by_the_worker(path):
             other.execute("ROLLBACK")
             assert await waiting is False
         ((timeout,),) = await database.run(lambda: database.connection.execute("PRAGMA busy_timeout").fetchall())
-        return timeout, await database.run(lambda: database._last_ns())
+        ((checkpoint,),) = await database.run(
+            lambda: database.connection.execute("PRAGMA wal_autocheckpoint").fetchall()
+        )
+        return timeout, checkpoint, await database.run(lambda: database._last_ns())
 
-    assert play(path, body, busy_s=7.0) == (7_000, 2)
+    assert play(path, body, busy_s=7.0) == (7_000, 1_000, 2)

@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from statemachines.drivers.clock import Clock
-from statemachines.drivers.sql.checkpointer import Checkpointer
 from statemachines.drivers.sql.durability import Durability
 from statemachines.drivers.sql.failure import BUSY_S, StoreDamaged, StoreUnavailable
 from statemachines.drivers.sql.lock_holder import lock_holder
@@ -118,7 +117,6 @@ class Database:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
         try:
             self.connection = self._worker.submit(self._open).result()
-            self._checkpointer = Checkpointer(self._place, self.connection, self._connect())
         except BaseException:
             self._worker.shutdown()
             raise
@@ -130,13 +128,12 @@ class Database:
             raise LocalProtocolError("store", "closed", "request", "", f"{self.path} was closed; open another store")
         began = time.monotonic()
         try:
-            is_quick = is_short and not self._is_power and not self._checkpointer.is_log_full
-            if is_quick and self._quick.can_run():
+            if is_short and not self._is_power and self._quick.can_run():
                 try:
                     return self._quick.run(partial(self._in_place, work))
                 except sqlite3.OperationalError:
                     pass  # the worker meets it again, and waits
-            given = self._quick.note(partial(self._in_worker, work))
+            given = self._quick.note(partial(self._in_place, work))
             return await asyncio.get_running_loop().run_in_executor(self._worker, given)
         except sqlite3.OperationalError as error:
             holder = ""
@@ -153,14 +150,10 @@ class Database:
         """Close the connection and end the thread; a second time does nothing."""
         if not self._closed:
             self._closed = True
-            closing = asyncio.get_running_loop().run_in_executor(self._worker, self._close)
+            closing = asyncio.get_running_loop().run_in_executor(self._worker, self.connection.close)
             self._worker.shutdown(wait=False)  # whether or not somebody waits for it to be done
             await closing
             self._worker.shutdown()  # nothing is left to do: at most the thread's last instructions are waited for
-
-    def _close(self) -> None:
-        self._checkpointer.close()
-        self.connection.close()
 
     def _in_place(self, work: Callable[[], T]) -> T:
         """`work()`, if the file is still the one that was opened: what is written to one that was removed is lost with
@@ -168,20 +161,7 @@ class Database:
         if _identity(self._place_text) != self._opened:
             what = "was removed, or another file was put in its place, while it was open"
             raise StoreDamaged(f"{self.path}: {what}; stop every node that has it open, and put the file back")
-        try:
-            done = work()
-        except BaseException:
-            self._checkpointer.forget_changes()
-            raise
-        self._checkpointer.note_changes()
-        return done
-
-    def _in_worker(self, work: Callable[[], T]) -> T:
-        """The same in the worker, which may wait for the disk."""
-        done = self._in_place(work)
-        if self._checkpointer.is_log_full:
-            self._checkpointer.empty_log()
-        return done
+        return work()
 
     # -- transactions, in the worker ----------------------------------------------------------------------------
 

@@ -61,7 +61,6 @@ from statemachines.drivers.persistent_sessions.time_watch import TimeWatch
 from statemachines.drivers.persistent_sessions.unstored_messages import UnstoredMessages
 from statemachines.drivers.shared_subscriptions.shared_session import Deliveries, SharedSession
 from statemachines.drivers.sql import postgres_address, store_version
-from statemachines.drivers.sql.checkpointer import Checkpointer
 from statemachines.drivers.sql.quick_work import QuickWork
 from statemachines.drivers.tcp import Connection, TcpTransport
 from statemachines.kernel import Ask
@@ -357,7 +356,6 @@ BREAKS = {
     "PS-543": swap(store_version.StoreVersion, "needs_stop", lambda self, ours, upgrades: False),
     "PS-540": swap(stored_batch.BatchReader, "_multiply", lambda self: ([], [])),
     "PS-515": swap(QuickWork, "can_run", lambda self: False),
-    "PS-570": swap(Checkpointer, "note_changes", lambda self: None),
     "PS-530": swap(RequestQueue, "_give_late", RequestQueue.give),
     "PS-531": swap(SessionStore, "_look_ahead", lambda self, life, asked: self._store_ahead_in_turn(life, 1, asked)),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
