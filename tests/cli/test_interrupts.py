@@ -85,8 +85,10 @@ class Command:
 @pytest.mark.parametrize("number", [signal.SIGTERM])
 def test_a_campaign_that_is_told_to_end_gives_what_is_there(tmp_path, number):
     trace = tmp_path / "trace"
-    few = "shared_subscriptions.load.messages=50"
-    many = ("campaign", "quiet", "--seeds", "100000", "--set", few, "--trace", str(trace))
+    own = "shared_subscriptions"
+    few = ("phases.safety_s=1", f"{own}.load.messages=20", f"{own}.members.join_s=[]", f"{own}.members.leave_s=[]")
+    short = [part for value in few for part in ("--set", value)]
+    many = ("campaign", "quiet", "--seeds", "100000", *short, "--trace", str(trace))
     with Command(*many, folder=tmp_path) as command:
         until(lambda: list(trace.glob("trace-*.parquet")), "no part of the trace appeared")
         code, errors = command.end(number)
