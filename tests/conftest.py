@@ -45,7 +45,8 @@ COUNTED_BY: dict[str, set[str]] = {}
 
 def pytest_collection_finish():
     """What is imported and collected stays to the end.  A look of the garbage collector at all of it costs 0.2 s, and
-    the benchmarks alone ask for hundreds."""
+    the benchmarks alone ask for hundreds.  While it grows nothing of it is garbage."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
@@ -116,6 +117,8 @@ def pytest_configure(config):
         compile_walkers_once(config)
     if config.getoption("--rewrite") and os.environ.get("CI"):
         raise pytest.UsageError("--rewrite would make every interaction expected; where CI is set it is refused")
+    gc.disable()
+    config.add_cleanup(gc.enable)
     draws = fix_draws()
     draws.__enter__()
     config.add_cleanup(lambda: draws.__exit__(None, None, None))
