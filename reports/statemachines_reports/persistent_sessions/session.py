@@ -63,6 +63,8 @@ class Session:
         if self._committing:
             self.unheard_ns = self.loaded_ns
             self._committing.clear()
+            for written in self.writers.values():
+                written.leave_out(self.loaded_ns)
         known = max(token for at, token in self._loaded if at < owner.loaded)
         self._look(owner.token >= known, row, f"{owner.party} loads it under {owner.token}, and {known} was there")
         if owner.token > self._loaded[-1][1]:

@@ -181,6 +181,10 @@ class Written:
             self.aged.add(put.at)
             self.unsent.pop(put.at, None)
 
+    def leave_out(self, time_ns: int) -> None:
+        """A commit of which its owner did not hear may have taken out what was over: nobody waits for that."""
+        self.unsent = {at: put for at, put in self.unsent.items() if not put.is_over(time_ns)}
+
     def check_resumed(self, row: int, owner: str, since: int) -> None:
         """An owner comes to normal operation: what was stored before row `since`, when it loaded the state, is
         taken."""
