@@ -16,6 +16,7 @@ from statemachines.drivers.persistent_sessions.direct_messages import (
 )
 from statemachines.drivers.persistent_sessions.host_request import SubscribeFront
 from statemachines.drivers.persistent_sessions.session_server import HELD_MAX
+from statemachines.kernel import RemoteProtocolError
 from statemachines.mqtt_codec import (
     PacketProperties,
     PingreqPacket,
@@ -202,6 +203,16 @@ def test_MQ_193_a_newer_value_waits_behind_the_retained_one(store, count):
             assert [int((await client.read()).payload) for _ in range(held)] == list(range(held))
             assert reception.direct.dropped == count - held
             assert await client.ask(PingreqPacket()) == PingrespPacket()
+
+    run(main())
+
+
+def test_MQ_192_nobody_but_a_node_sends_direct_messages(store):
+    async def main():
+        async with mqtt_node(store) as one:
+            message = DirectMessage(((f"{one._node.life}/1", "t/#"),), "t/1", b"x")
+            with pytest.raises(RemoteProtocolError, match="only nodes say that"):
+                one._node._hear("stranger~1", one._node.life, message, 0)
 
     run(main())
 
