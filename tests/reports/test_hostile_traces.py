@@ -54,6 +54,8 @@ def overflow(rows):
 def say_nothing_of_names(rows):
     for row in rows[7::50]:
         row.update(instance="~~//::##", key="//~#", node="~")
+    for row in rows[9::50]:
+        row.update(key="data/x/" + "9" * 30)
 
 
 @pytest.mark.parametrize(
