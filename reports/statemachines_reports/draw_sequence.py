@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from markupsafe import Markup, escape
 
+from statemachines.trace.parquet import TEXTS
 from statemachines_reports.columns import read_run
 from statemachines_reports.draw_histogram import duration
 from statemachines_reports.protocol import Story
@@ -58,7 +59,9 @@ def draw(path: Path, run: int, story: Story, seq: int | None = None) -> Picture 
 
     `seq`: around that row instead, with what concerns its key: messages about it, and what applications were told.
     """
-    rows = read_run(path, READ, run).to_pylist()
+    rows = [
+        row | {name: row[name] or "" for name in TEXTS if name in row} for row in read_run(path, READ, run).to_pylist()
+    ]
     key = next((row["key"] for row in rows if row["seq"] == seq), None)
     shown = [row for row in rows if (_is_shown(row, story) if key is None else _concerns(row, key, story))]
     if not shown:

@@ -7,6 +7,8 @@ import numpy as np
 
 def find_overlaps(group: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Positions of intervals of rows that begin before an earlier one of their group has ended."""
+    if not len(group):
+        return group
     order = np.lexsort((begin, group))
     group, begin, end = group[order], begin[order], end[order]
     new = np.concatenate(([True], group[1:] != group[:-1]))

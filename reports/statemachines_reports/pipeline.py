@@ -22,7 +22,7 @@ from statemachines_reports.local_engine import duckdb_tables
 from statemachines_reports.neutral.replay_check import LEVEL as REPLAY
 from statemachines_reports.protocol import Records, Tables
 from statemachines_reports.session import Session
-from statemachines_reports.tables import amounts_of, name_tables
+from statemachines_reports.tables import amounts_of, fit_number, name_tables
 from statemachines_reports.trace_set import TraceSet
 
 HELD: Final = "held"
@@ -281,7 +281,7 @@ def write_tables(out: Path, tables: Tables) -> None:
 
 def make_table(name: str, lines: Records) -> pa.Table:
     """A table with its units.  A column that is null in every line is one of numbers: a percentile, or a ratio."""
-    table = pa.Table.from_pylist(lines)
+    table = pa.Table.from_pylist([{key: fit_number(value) for key, value in line.items()} for line in lines])
     fields = [pa.field(one.name, pa.float64()) if pa.types.is_null(one.type) else one for one in table.schema]
     return table.cast(describe_table(pa.schema(fields), name, {one: unit_of(one) for one in table.column_names}, {}))
 

@@ -104,6 +104,9 @@ ONCE: Final = {
 }
 """Tables of all protocols together."""
 
+LARGEST = 2**63 - 1
+"""What a column of whole numbers has room for."""
+
 
 class Shape:
     """How values of one type stand in the wide table; `protocol` "": any protocol may give them."""
@@ -159,7 +162,7 @@ class Results:
             cells["what"][place], cells["protocol"][place] = shape.what, protocol
             for name, column in columns[shape.kind]:
                 column[place] = getattr(value, name)
-        arrays = [pa.array(cells[field.name], field.type) for field in self.schema]
+        arrays = [_make_array(cells[field.name], field.type) for field in self.schema]
         return pa.record_batch(arrays, schema=self.schema)
 
     @staticmethod
@@ -266,3 +269,16 @@ def _amounts(table: str, judges: Judges) -> dict[str, str]:
 
 def _quoted(known: dict[tuple[str, str], str], protocol: str, amount: str) -> str:
     return f'"{known[protocol, amount]}"'
+
+
+def _make_array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """The values; of a wrong trace some may have no room."""
+    try:
+        return pa.array(values, kind)
+    except OverflowError:
+        return pa.array([fit_number(one) for one in values], kind)
+
+
+def fit_number(value: Any) -> Any:
+    """A number that has no room becomes the greatest, or the least, that has; anything else stays."""
+    return min(max(value, -LARGEST - 1), LARGEST) if type(value) is int else value

@@ -140,6 +140,15 @@ def test_a_corrupt_step_is_found(trace, tmp_path, corrupt, checks):
     assert checks <= wrong(changed(trace, tmp_path, corrupt)) <= {"rows", "continuity"}
 
 
+@pytest.mark.parametrize("change", [lambda t_ns: None, lambda t_ns: t_ns - 10**15])
+def test_rows_without_a_time_are_found(trace, tmp_path, change):
+    """A constant less in every row is no clock that goes back."""
+    path = changed(trace, tmp_path, lambda rows: [row.update(t_ns=change(row["t_ns"])) for row in rows])
+    found = judged(path)["clocks"]
+    assert len(found.run) == found.checked
+    assert "no time" in found.describe(0)
+
+
 @pytest.mark.parametrize(("timer", "found"), [("resend_timer", set()), ("heartbeat_timer", {"turns"})])
 def test_timers_of_two_children_may_be_due_at_once_and_one_timer_is_not_due_twice(trace, tmp_path, timer, found):
     """A leader that resigns takes them, and its children do not: two equal rows stand behind each other."""

@@ -112,5 +112,7 @@ def _content(columns: Columns, rows: np.ndarray, machine: str) -> dict[int, int]
 
 
 def _lift(columns: Columns) -> int:
-    """More than any position, so that one number stands for run and position."""
-    return int(max(columns["first"].max(initial=0), columns["last"].max(initial=0))) + 2
+    """More than any position, so that one number stands for run and position.  A position that leaves no room for the
+    run is wrong elsewhere: no block is so far behind another."""
+    most = int(max(columns["first"].max(initial=0), columns["last"].max(initial=0))) + 2
+    return min(most, 2**62 // (int(columns["run"].max(initial=0)) + 1))

@@ -87,7 +87,7 @@ def judge_requests(segment: Segment) -> Verdict:
     asks, steps, group = operations.row[places], operations.row[places - 1], operations.group[places]
     keys = [*columns.texts["key"], ""]
     shapes = [re.sub(r"\d+", "N", key) if "/" in key else key for key in keys]
-    number = np.array([int(re.sub(r"\D+", "", key) or -1) if "/" in key else -1 for key in keys])
+    number = np.array([int(re.sub(r"[^0-9]+", "", key)[:12] or -1) if "/" in key else -1 for key in keys])
     number = number[columns["key"][asks]]
     is_right = np.ones(len(places), bool)
     for machine, accesses in ACCESSES.items():

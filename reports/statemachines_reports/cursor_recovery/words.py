@@ -6,6 +6,7 @@ its request, or was never made.  A read is wrong if no write of its value can be
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from statemachines_reports.protocol import Verdict, verdict
 
 CELL = 4
 DATA, POSITION = "data/", "/position"
+CELL_KEY = re.compile(r"data/[0-9]{1,12}")
 FOREIGN = ("lock/", "incarnation/")
 """Words that change while no operation runs: when a process attaches, or dies."""
 NOWHERE, EMPTY, NEVER = -1, 0, -2
@@ -87,7 +89,7 @@ class WordHistory:
         reads are judged: not those of cells where nobody knows the capacity."""
         columns, operations = segment.columns, operations_of(segment)
         run, cell = self.reads.word // len(texts), self.reads.word % len(texts)
-        offsets = np.array([int(one[len(DATA) :]) if one.startswith(DATA) else -1 for one in texts])
+        offsets = np.array([int(one[len(DATA) :]) if CELL_KEY.fullmatch(one) else -1 for one in texts])
         is_cell = offsets[cell] >= 0
         runs = np.array([one for one, _ in columns.runs()], np.int64)
         capacity = capacities(segment, runs)

@@ -78,15 +78,15 @@ class Streams:
         """Of the Source of this name at a subscriber; -1: it has none."""
         code = self._pairs.get((party, key))
         if code is None:
-            texts = self.columns.texts
-            name = f"{texts['instance'][party]}:{texts['key'][key]}" if key < len(texts["key"]) else ""
+            parties, keys = self.columns.texts["instance"], self.columns.texts["key"]
+            name = f"{parties[party]}:{keys[key]}" if party < len(parties) and key < len(keys) else ""
             code = self._pairs[party, key] = self._codes.get(name, -1)
         return code
 
     def _stream(self, instance: int) -> Stream:
         stream = self._open.get(instance)
         if stream is None:
-            stream = self._open[instance] = Stream(self.columns.texts["instance"][instance], self._pending)
+            stream = self._open[instance] = Stream([*self.columns.texts["instance"], ""][instance], self._pending)
         return stream
 
     def _close(self, instance: int) -> None:

@@ -1,4 +1,5 @@
-"""Clock check: no clock goes back in a node.  A simulated run has one time, and its rows are numbered from 0 on."""
+"""Clock check: every row has a time, and no clock goes back in a node.  A simulated run has one time, and its rows are
+numbered from 0 on."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict, verd
 
 
 def judge_clocks(segment: Segment) -> Verdict:
-    """Rows whose time is before that of the row before, and rows before which some are missing."""
+    """Rows whose time is before that of the row before, or before 0; and rows before which some are missing."""
     columns = segment.columns
     run = columns["run"]
     back = np.flatnonzero((columns["t_ns"][1:] < columns["t_ns"][:-1]) & (run[1:] == run[:-1])) + 1
@@ -20,6 +21,7 @@ def judge_clocks(segment: Segment) -> Verdict:
     wrong = _find_back(columns, order, columns["node"][order])
     simulated = runs_where(segment, is_simulated)
     wrong = np.union1d(wrong, back[np.isin(run[back], simulated)])
+    timeless = np.flatnonzero(columns["t_ns"] < 0)
     behind = _find_behind_hole(columns)
     behind = behind[np.isin(run[behind], simulated)]
     holes = set(behind.tolist())
@@ -27,9 +29,11 @@ def judge_clocks(segment: Segment) -> Verdict:
     def describe(row: int) -> str:
         if row in holes:
             return f"row {columns['seq'][row]} does not follow the row before: rows of the run are missing"
+        if columns["t_ns"][row] < 0:
+            return f"{columns.text('node', row)}: the row has no time, or one before 0"
         return f"{columns.text('node', row)}: the time goes back to {columns['t_ns'][row]} ns"
 
-    return verdict(columns, columns.rows, np.union1d(wrong, behind), describe)
+    return verdict(columns, columns.rows, np.unique(np.concatenate((wrong, timeless, behind))), describe)
 
 
 def _find_behind_hole(columns: Columns) -> np.ndarray:

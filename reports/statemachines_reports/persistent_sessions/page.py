@@ -55,7 +55,7 @@ def show_stores(tables: Tables) -> Iterator[Section]:
 def show_takeovers(tables: Tables) -> Iterator[Section]:
     """How takeovers ended."""
     lines: list[tuple[str, ...]] = [
-        (one["scenario"], WHYS[one["why"]], f"{one['takeovers']:,}") for one in tables["takeovers"]
+        (one["scenario"], str(WHYS.get(one["why"], one["why"])), f"{one['takeovers']:,}") for one in tables["takeovers"]
     ]
     if lines:
         yield Section("Takeovers", ("scenario", "how they ended", "takeovers"), lines)

@@ -294,7 +294,7 @@ def _resigned(steps: Steps) -> np.ndarray:
 
 def _lives(steps: Steps) -> dict[int, Lives]:
     """Run -> the lives of its nodes."""
-    texts = steps.columns.texts["instance"]
+    texts = [*steps.columns.texts["instance"], ""]
     begins = np.flatnonzero(steps.first)
     ends = np.concatenate((begins[1:] - 1, [len(steps.order) - 1]))[: len(begins)]
     begins, ends = steps.order[begins], steps.order[ends]
@@ -341,8 +341,7 @@ def _lapses(columns: Columns) -> dict[tuple[int, str], int]:
     """(run, life) -> the last row in which a member of its expired."""
     rows = columns.rows_of(*STEPS, event=("expiry_timer",))
     rows = rows[columns.is_one_of("machine", (MEMBER,), rows) & columns.is_one_of("dest", ("lapsed", "gone"), rows)]
-    texts = columns.texts["instance"]
     return {
-        (int(columns["run"][row]), life_of(texts[columns["instance"][row]].partition(":")[2])): row
+        (int(columns["run"][row]), life_of(columns.text("instance", row).partition(":")[2])): row
         for row in rows.tolist()
     }
