@@ -107,6 +107,9 @@ ONCE: Final = {
 LARGEST = 2**63 - 1
 """What a column of whole numbers has room for."""
 
+MOST_TALLIED = 2**53
+"""More than anything is counted; so many that a thousand of them can be added up."""
+
 
 class Shape:
     """How values of one type stand in the wide table; `protocol` "": any protocol may give them."""
@@ -155,6 +158,8 @@ class Results:
         cells: dict[str, list[Any]] = {name: [None] * len(found) for name in self.schema.names}
         columns = {kind: self._cells_of(shape, cells) for kind, shape in self._shapes.items()}
         for place, (protocol, value) in enumerate(found):
+            if type(value) is Tally and abs(value.value) > MOST_TALLIED:
+                value = Tally(value.run, value.name, MOST_TALLIED if value.value > 0 else -MOST_TALLIED)
             shape = self._shapes.get(type(value))
             if shape is None:
                 rule = "is found, and not among the `results` of the protocol's reports"
