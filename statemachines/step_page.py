@@ -39,10 +39,12 @@ class PageState(msgspec.Struct, frozen=True):
 
 
 class PageStep(msgspec.Struct, frozen=True):
-    """A step of a counterexample: the place of its move in its state, and where that leads (-1: nowhere)."""
+    """A step of a counterexample: the place of its move in its state, where that leads (-1: nowhere), and the rows of
+    tables that were taken, with their clauses."""
 
     move: int
     state: int
+    rows: list[str] = []
 
 
 class StepPage(msgspec.Struct, frozen=True):

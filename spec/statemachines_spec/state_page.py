@@ -72,7 +72,12 @@ class _Graph:
                 == (kind, digest, kept)
             )
             target = moves[place].target
-            steps.append(PageStep(place, NOWHERE if target is None else self.numbers[target]))
+            taken = [step for turn in run.legs[number].turns for step in turn.steps if step.row >= 0]
+            rows = [
+                f"{one.machine} {one.instance}".strip() + f": {one.source} -> {one.dest}, row {one.row} [{one.clause}]"
+                for one in taken
+            ]
+            steps.append(PageStep(place, NOWHERE if target is None else self.numbers[target], rows))
         return steps
 
     def add_nearest(self) -> None:

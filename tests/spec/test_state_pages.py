@@ -24,7 +24,7 @@ const note = () => said.push(at("where").textContent + " | " + count());
 const first = at("name").nextElementSibling, verdict = [first.innerText.trim(), getComputedStyle(first).display];
 note();
 while (!at("follow").hidden && !at("follow").disabled) { at("follow").click(); note(); }
-const far = way.length;
+const far = way.length, rows = document.querySelectorAll("#way .row").length;
 at("back").click(); note();
 at("start").click(); note();
 const moves = [...document.querySelectorAll("#moves button:enabled")];
@@ -42,7 +42,7 @@ press("ArrowLeft");
 kept.push(forth === (at("follow").hidden ? 0 : 1) && way.length === Math.max(1, steps + forth - 1));
 const box = document.querySelectorAll("[data-state]");
 if (box.length) { box[box.length - 1].onclick(); note(); }
-document.body.innerHTML = JSON.stringify({verdict, said, far, way: way.length, kept});
+document.body.innerHTML = JSON.stringify({verdict, said, far, rows, way: way.length, kept});
 </script>"""
 
 
@@ -78,7 +78,13 @@ def test_a_counterexample_is_followed_step_by_step_to_what_it_breaks(broken, tmp
         assert page.events[move.event][0] == leg.envelope.to
         state = step.state
     assert move.breaks == page.broken == "never 20"
+    taken = [step for leg in broken.legs for turn in leg.turns for step in turn.steps if step.row >= 0]
+    assert [row for step in page.path for row in step.rows] == [
+        f"{one.machine} {one.instance}".strip() + f": {one.source} -> {one.dest}, row {one.row} [{one.clause}]"
+        for one in taken
+    ]
     seen = click_through(tmp_path / "run.html")
+    assert seen["rows"] == len(taken)
     assert seen["verdict"] == ["VIOLATED never 20: a", "block"]
     assert seen["far"] == len(broken.legs) + 1
     assert seen["said"][0].startswith("State 0 | ")
