@@ -16,18 +16,26 @@ if TYPE_CHECKING:
 
 class MqttWatch(SessionWatch):
     """MQTT has no number of an attempt.  The CONNECT of a client that died may arrive behind that of its next life,
-    and takes the session; the client connects once more (D-654).  A message of QoS 0 is in no row: it comes once at
-    most, in the order of its publisher and topic, to who subscribes it."""
+    and takes the session; the client connects once more (D-654).  A message that comes with QoS 0 is in no row: it
+    comes once for each time that it was published, at most, in the order of its publisher and topic, to who subscribes
+    it (MQ-192)."""
 
     def __init__(self, own: MqttSection, judge: Judge) -> None:
         super().__init__(own, judge)
         self._counts |= {"qos_0": 0, "repeated": 0}
         self._last: dict[tuple[str, str, str], int] = {}
         """(client, topic, publisher) -> number of the message of QoS 0 that came last."""
+        self._again: set[str] = set()
+        """What was published once more: it may come behind what is newer."""
 
     def observe_repeat(self) -> None:
         """A publisher goes on with a message of QoS 2 where it was."""
         self._counts["repeated"] += 1
+
+    def observe_publish(self, name: str, topic: str, again: bool) -> None:
+        if again:
+            self._again.add(name)
+        super().observe_publish(name, topic, again)
 
     def observe_end(self, client: SubscriberProcess, why: str) -> None:
         """Nothing is promised of why."""
@@ -40,7 +48,7 @@ class MqttWatch(SessionWatch):
     def observe_delivery(self, client: SubscriberProcess, message: Delivered) -> None:
         name = message.payload.decode()
         publisher, _, number = name.rpartition(":")
-        if not publisher.endswith("/0"):
+        if message.packet and not publisher.endswith("/0"):
             super().observe_delivery(client, message)
             return
         self._counts["qos_0"] += 1
@@ -49,5 +57,6 @@ class MqttWatch(SessionWatch):
         self.check("STRANGER", is_right, f"{client.node} is given {name} of {message.topic}")
         which = (client.node, topic, publisher)
         last = self._last.get(which, 0)
-        self.check("TWICE", int(number) > last, f"{client.node} is given {name} after number {last}")
-        self._last[which] = int(number)
+        is_new = int(number) > last or name in self._again
+        self.check("TWICE", is_new, f"{client.node} is given {name} after number {last}")
+        self._last[which] = max(last, int(number))
