@@ -23,9 +23,8 @@ class Session:
         self.died = -1
         self.loaded_ns = 0
         """When its state was loaded last, by the clock of the database."""
-        self.unheard_ns = 0
-        """The same, of the last time at which an owner of before had asked for a commit, and had not heard of it."""
         self._committing: set[str] = set()
+        """Owners that have asked for a commit, and have not heard of it."""
         self._findings = findings
         self._loaded: list[tuple[int, int]] = [(-1, 0)]
         """The rows in which it was loaded under a token that was higher than all before, and the tokens."""
@@ -61,7 +60,6 @@ class Session:
         """An owner has its state, as of this time of the database, which refuses those before it from now on."""
         self.loaded_ns = max(self.loaded_ns, time_ns)
         if self._committing:
-            self.unheard_ns = self.loaded_ns
             self._committing.clear()
             for written in self.writers.values():
                 written.leave_out(self.loaded_ns)
@@ -197,7 +195,7 @@ class Session:
     def end(self) -> None:
         """The run is over."""
         for written in self.writers.values():
-            written.end(self.loaded_ns, self.unheard_ns)
+            written.end(self.loaded_ns)
 
     def strangers(self) -> list[tuple[Written, Position]]:
         """What owners took, and no log says who stored it."""

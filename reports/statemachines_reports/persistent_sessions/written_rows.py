@@ -79,6 +79,8 @@ class Written:
         self.sent: set[Position] = set()
         self.aged: set[Position] = set()
         """What was passed over."""
+        self.left_out: set[Position] = set()
+        """What may have been, by a commit of which nobody has heard."""
         self.begun: set[int] = set()
         self._top: Position = (0, 0)
         self._last_sent: Position = (0, 0)
@@ -181,9 +183,12 @@ class Written:
             self.aged.add(put.at)
             self.unsent.pop(put.at, None)
 
-    def leave_out(self, time_ns: int) -> None:
-        """A commit of which its owner did not hear may have taken out what was over: nobody waits for that."""
-        self.unsent = {at: put for at, put in self.unsent.items() if not put.is_over(time_ns)}
+    def leave_out(self, loaded_ns: int) -> None:
+        """A commit of which its owner did not hear may have taken out what was over when the state was loaded, behind
+        what was sent: nobody waits for that."""
+        over = {at for at, put in self.unsent.items() if at > self._last_sent and put.is_over(loaded_ns)}
+        self.unsent = {at: put for at, put in self.unsent.items() if at not in over}
+        self.left_out |= over
 
     def check_resumed(self, row: int, owner: str, since: int) -> None:
         """An owner comes to normal operation: what was stored before row `since`, when it loaded the state, is
@@ -194,16 +199,16 @@ class Written:
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
-    def end(self, loaded_ns: int, unheard_ns: int) -> None:
+    def end(self, loaded_ns: int) -> None:
         """The run is over: what others have overtaken never comes.  Of what was over at `loaded_ns`, when an owner
         loaded the state last, the one before may have died before it could say so.  What it had committed before, only
-        a further commit takes out: one of which it did not hear, before the state was loaded at `unheard_ns`."""
+        a further commit takes out."""
         for at, put in self.open.items():
             what = f"{_shown(at)} ({put.message}) was never taken, {_shown(self._top)} was"
             self._look(GAP, at > self._top, put.stored, what)
-        for at in self.taken.keys() - self.sent - self.lost - self.aged:
+        for at in self.taken.keys() - self.sent - self.lost - self.aged - self.left_out:
             one = self.puts.get(at)
-            if one is not None and one.qos and not one.is_over(unheard_ns if at in self.marked else loaded_ns):
+            if one is not None and one.qos and not (at not in self.marked and one.is_over(loaded_ns)):
                 what = f"{_shown(at)} ({one.message}) was taken and never sent, {_shown(self._last_sent)} was"
                 self._look(GAP, at >= self._last_sent, one.row, what)
 

@@ -165,7 +165,7 @@ def test_PS_240_a_collector_deletes_what_is_over_and_counts_no_loss(url):
             if isinstance(event, RoundEnded):
                 ended.set()
 
-        task = asyncio.create_task(run_collector(store, Graces(round_ms=3_600_000), told=hear))
+        task = asyncio.create_task(run_collector(store, Graces(retention_ms=3_600_000, round_ms=3_600_000), told=hear))
         async with asyncio.timeout(60):
             await ended.wait()
         task.cancel()
