@@ -14,9 +14,9 @@ DRIVERS = ("statemachines/drivers",)
 LIMITS = {
     "cursor_recovery": 25,
     "missed_samples": 13,
-    "persistent_sessions": 119,
+    "persistent_sessions": 124,
     "sequence_windows": 16,
-    "shared_subscriptions": 59,
+    "shared_subscriptions": 54,
 }
 MOST_BRANCHES = 250
 MOST_EXCEPTIONS = 10
