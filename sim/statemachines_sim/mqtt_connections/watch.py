@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from statemachines_sim.persistent_sessions.books import matches
@@ -25,16 +26,17 @@ class MqttWatch(SessionWatch):
         self._counts |= {"qos_0": 0, "repeated": 0}
         self._last: dict[tuple[str, str, str], int] = {}
         """(client, topic, publisher) -> number of the message of QoS 0 that came last."""
-        self._again: set[str] = set()
-        """What was published once more: it may come behind what is newer."""
+        self._published = Counter[str]()
+        """How often each message was handed over: one that was once more may come behind what is newer."""
+        self._given = Counter[tuple[str, str]]()
+        """(client, message) -> how often it came with QoS 0."""
 
     def observe_repeat(self) -> None:
         """A publisher goes on with a message of QoS 2 where it was."""
         self._counts["repeated"] += 1
 
     def observe_publish(self, name: str, topic: str, again: bool) -> None:
-        if again:
-            self._again.add(name)
+        self._published[name] += 1
         super().observe_publish(name, topic, again)
 
     def observe_end(self, client: SubscriberProcess, why: str) -> None:
@@ -57,6 +59,8 @@ class MqttWatch(SessionWatch):
         self.check("STRANGER", is_right, f"{client.node} is given {name} of {message.topic}")
         which = (client.node, topic, publisher)
         last = self._last.get(which, 0)
-        is_new = int(number) > last or name in self._again
+        self._given[client.node, name] += 1
+        times = self._published[name]
+        is_new = self._given[client.node, name] <= times and (int(number) > last or times > 1)
         self.check("TWICE", is_new, f"{client.node} is given {name} after number {last}")
         self._last[which] = max(last, int(number))
