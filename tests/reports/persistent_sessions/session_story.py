@@ -43,10 +43,10 @@ class Story:
     def put(self, epoch, number, message, last=None):
         self.row(WRITER, "ask", "put_rows", key=message, term=epoch, first=number, last=last or number)
 
-    def store(self, epoch, number, message, qos=1, until=0):
+    def store(self, epoch, number, message, qos=1, until=0, **cells):
         self.hand(message, qos, until)
         self.put(epoch, number, message)
-        self.write("row_stored")
+        self.write("row_stored", **cells)
 
     # -- an owner ---------------------------------------------------------------------------------------------------
 
@@ -127,20 +127,20 @@ def told_of_age():
     story.load(FIRST, 1)
     story.begin_epoch(1)
     for number, (message, until) in enumerate({"m1": 50, "q2": 40, "m3": 51, "m4": 0}.items(), 1):
-        story.store(1, number, message, qos=int(message != "q2"), until=until)
+        story.store(1, number, message, qos=int(message != "q2"), until=until, last=number)
     story.take(FIRST, 1, 1, 4)
     story.commit(FIRST, 1, 1, 1, 2, 3, 4, time=50)
     story.pass_over(FIRST, "m1", 50, 50)
     story.pass_over(FIRST, "q2", 40, 50, qos=0)
     story.send(FIRST, "m3", 1)
     story.send(FIRST, "m4", 2)
-    story.store(1, 5, "m5", until=60)
+    story.store(1, 5, "m5", until=60, last=5)
     story.take(FIRST, 1, 5, 5)
     story.ask_commit(FIRST, 1)
     story.row("a~1", "fault", "kill")
     story.load(SECOND, 2, time=60)
     story.send(SECOND, "m3", 1, again=1)
-    story.store(1, 6, "m6")
+    story.store(1, 6, "m6", last=61)
     story.take(SECOND, 1, 6, 6)
     story.commit(SECOND, 2, 1, 6, time=70)
     story.send(SECOND, "m6", 3)
