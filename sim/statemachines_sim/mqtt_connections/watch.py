@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from statemachines.persistent_sessions.client_message import Delivered
+from statemachines_sim.judge import Judge
+from statemachines_sim.mqtt_connections.section import MqttSection
 from statemachines_sim.persistent_sessions.books import matches
+from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
 from statemachines_sim.persistent_sessions.watch import SessionWatch
-
-if TYPE_CHECKING:
-    from statemachines.persistent_sessions.client_message import Delivered
-    from statemachines_sim.judge import Judge
-    from statemachines_sim.mqtt_connections.section import MqttSection
-    from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
 
 
 class MqttWatch(SessionWatch):

@@ -38,9 +38,9 @@ from statemachines_sim.persistent_sessions.wires import wires_of
 from statemachines_sim.units import MS
 
 if TYPE_CHECKING:
+    from statemachines_sim.cluster import Cluster
     from statemachines_sim.network import Packet
     from statemachines_sim.persistent_sessions.watch import SessionWatch
-    from statemachines_sim.world import World
 
 COMMIT_NS = 250 * MS
 SWEEP_NS = 1_000 * MS
@@ -50,7 +50,9 @@ class SessionNodeProcess(NodeLife):
     """It has machines as soon as the database knows its life; `forge`: what it sends in place of a message (None: it
     tells the truth)."""
 
-    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+    world: Cluster
+
+    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number)
         self.host: Host = Host()
         self.own = own

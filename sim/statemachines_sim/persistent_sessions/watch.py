@@ -6,7 +6,7 @@ seen as it is committed.  No record of a machine is asked while faults go on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import Answer, Request
 from statemachines.kernel import Message as Said
@@ -14,18 +14,15 @@ from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded
-from statemachines_sim import protocol
+from statemachines_sim import cluster
+from statemachines_sim.cluster import Cluster, Missing
 from statemachines_sim.judge import Judge
 from statemachines_sim.persistent_sessions.books import ClientBook, Key, SessionBook, matches
 from statemachines_sim.persistent_sessions.goals import missing
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.persistent_sessions.store_judge import StoreJudge
+from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
-    from statemachines_sim.protocol import Missing
-    from statemachines_sim.world import World
 
 PROPERTIES = (
     "GAP", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "ORDER", "AGED", "COUNTED", "KEPT", "OLD",
@@ -40,7 +37,7 @@ SLACK_NS = S
 """An expiry that ends within so long of a connect is neither here nor there."""
 
 
-class SessionWatch(protocol.Watch):
+class SessionWatch(cluster.Watch):
     """The properties of `spec/persistent_sessions/properties.md`; `store`: the books."""
 
     def __init__(self, own: Section, judge: Judge) -> None:
@@ -52,7 +49,7 @@ class SessionWatch(protocol.Watch):
         self._answered: dict[str, int] = {}
         self._yielded: set[str] = set()
 
-    def begin(self, world: World) -> None:
+    def begin(self, world: Cluster) -> None:
         self.world = world
         self.store.begin(world)
         kinds = {fault.kind for fault in world.schedule if fault.target == DATABASE}
@@ -235,14 +232,14 @@ class SessionWatch(protocol.Watch):
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def missing(self, world: World) -> Missing | None:
+    def missing(self, world: Cluster) -> Missing | None:
         return missing(world, self.store)
 
     def tally(self) -> dict[str, int]:
         return dict(self._counts)
 
 
-def watch_of(world: World) -> SessionWatch:
+def watch_of(world: Cluster) -> SessionWatch:
     """Who judges a world."""
     found: Any = world.watch
     return found  # type: ignore[no-any-return]

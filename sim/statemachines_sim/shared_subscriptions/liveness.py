@@ -18,7 +18,7 @@ from statemachines.shared_subscriptions.message import RelayedToBorrower, Relaye
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines.shared_subscriptions.subscription import Subscription
-from statemachines_sim.protocol import Missing
+from statemachines_sim.cluster import Missing
 
 if TYPE_CHECKING:
     from statemachines_sim.shared_subscriptions.watch import Watch

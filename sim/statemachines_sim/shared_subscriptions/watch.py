@@ -19,9 +19,9 @@ from statemachines.shared_subscriptions.message import Disconnect, LeaderConnect
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Nack
 from statemachines.shared_subscriptions.stream import Link
 from statemachines.shared_subscriptions.stream_store import Fetched, FetchFailed
-from statemachines_sim import protocol
+from statemachines_sim import cluster
+from statemachines_sim.cluster import Missing
 from statemachines_sim.judge import Judge
-from statemachines_sim.protocol import Missing
 from statemachines_sim.shared_subscriptions.liveness import Liveness
 from statemachines_sim.shared_subscriptions.monitors.answers import Answers
 from statemachines_sim.shared_subscriptions.monitors.assignments import Assignments
@@ -60,7 +60,7 @@ REPORTING: Final = (*ANSWERS, Disconnect)
 """What tells of progress."""
 
 
-class Watch(protocol.Watch):
+class Watch(cluster.Watch):
     """Of one run.  `steady`: nothing is wrong and nothing may go wrong any more; `waiting`: publishers that wait for
     their store; `liars`: borrowers that have said what was not so.  What a liar says of its own streams, and does with
     them, is not held against the protocol; what becomes of others is."""
