@@ -60,7 +60,9 @@ BREAKS = {
     "MQ-196": swap(packet_budget, "PACKETS_MAX", 2**30),
     "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),
     "MQ-181": swap(mqtt_node, "ACCEPTED_MAX", 1_024),
-    "MQ-182": swap(SessionServer, "_end_older", lambda self, owner: None),
+    "MQ-182": swap(SessionServer, "_replace", lambda self, owner: None),
+    "MQ-200": swap(GroupSharing, "_find_connected", lambda self, topic_filter: ()),
+    "MQ-201": swap(SessionServer, "end_replaced", lambda self, owner: None),
     "MQ-172": swap(mqtt_node, "TURNS_TO_READ", 0),
     "MQ-125": swap(host_requests, "has_room_retained", lambda sql, asked: True),
 }
