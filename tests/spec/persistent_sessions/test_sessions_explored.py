@@ -15,7 +15,7 @@ from statemachines_spec import certificates
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, FULL, explore
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.persistent_sessions.every_system import SYSTEMS, system
+from statemachines_spec.persistent_sessions.merge_systems import SYSTEMS, system
 
 FOLDER = Path(__file__).parents[3] / "spec" / "persistent_sessions"
 LARGE = ("lag", "resumes", "second", "writer-crash", "slow-reads", "slow-fence", "writer-begins", "leaving",
