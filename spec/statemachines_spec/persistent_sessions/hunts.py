@@ -37,6 +37,11 @@ def list_obligations(made: System) -> tuple[Eventually, ...]:
     return made.obligations
 
 
+def _system(name: str) -> System:
+    """The system called so, as this process has it: no other one knows of a bug that is planted here."""
+    return replace(system(name), origin=None)
+
+
 def _dead_writer() -> System:
     """The same, and requests for markers may get lost, too."""
     one = next(one for one in AS_WRITTEN if one.name == "dead-writer")
@@ -45,10 +50,10 @@ def _dead_writer() -> System:
 
 
 HUNTS = (
-    *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in SYSTEMS if name not in (*LAST, *TAKEN)),
-    *(Hunt(f"{name} at last", SYSTEMS[name], partial(system, name), list_obligations) for name in AT_LAST),
+    *(Hunt(name, SYSTEMS[name], partial(_system, name)) for name in SYSTEMS if name not in (*LAST, *TAKEN)),
+    *(Hunt(f"{name} at last", SYSTEMS[name], partial(_system, name), list_obligations) for name in AT_LAST),
     Hunt("dead-writer at last", "a writer dies before it has shown its marker", _dead_writer, list_obligations),
-    *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in TAKEN),
-    *(Hunt(f"{name} at last", SYSTEMS[name], partial(system, name), list_obligations) for name in TAKEN_AT_LAST),
-    *(Hunt(name, SYSTEMS[name], partial(system, name)) for name in LAST),
+    *(Hunt(name, SYSTEMS[name], partial(_system, name)) for name in TAKEN),
+    *(Hunt(f"{name} at last", SYSTEMS[name], partial(_system, name), list_obligations) for name in TAKEN_AT_LAST),
+    *(Hunt(name, SYSTEMS[name], partial(_system, name)) for name in LAST),
 )
