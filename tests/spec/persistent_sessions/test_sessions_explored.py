@@ -5,6 +5,7 @@ After a change of a table or a record: gapless check --certificates --stale --re
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -75,6 +76,12 @@ def test_a_large_certificate_begins_as_exploring_again_does(name):
     levels = result.levels[:-1]  # the last of them is cut
     assert levels == kept.levels[: len(levels)]
     assert sum(levels) > BEGINNING / 8
+
+
+def test_the_page_has_the_states_of_every_certificate():
+    lines = re.findall(r"^\| `(\S+)` \| .* \| ([\d ]+) \|$", (FOLDER / "systems.md").read_text(), re.MULTILINE)
+    said = {name: int(states.replace(" ", "")) for name, states in lines}
+    assert said == {name: certificate(name).states for name in SYSTEMS}
 
 
 def test_an_edge_hash_is_that_of_the_certificate():
