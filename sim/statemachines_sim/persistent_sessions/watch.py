@@ -6,7 +6,7 @@ seen as it is committed.  No record of a machine is asked while faults go on.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from statemachines.kernel import Answer, Request
 from statemachines.kernel import Message as Said
@@ -21,7 +21,6 @@ from statemachines_sim.persistent_sessions.books import ClientBook, Key, Session
 from statemachines_sim.persistent_sessions.goals import missing
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.persistent_sessions.store_judge import StoreJudge
-from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
 from statemachines_sim.units import MS, S
 
 PROPERTIES = (
@@ -35,6 +34,17 @@ COUNTED = (
 )  # fmt: skip
 SLACK_NS = S
 """An expiry that ends within so long of a connect is neither here nor there."""
+
+
+class SessionClient(Protocol):
+    """What is judged of a client: its `node`, its `session`, `wanted` filters with their QoS, and `open`, what it has
+    not acknowledged."""
+
+    node: str
+    session: str
+    wanted: dict[str, int]
+    receive_maximum: int
+    open: set[int]
 
 
 class SessionWatch(cluster.Watch):
@@ -90,19 +100,19 @@ class SessionWatch(cluster.Watch):
 
     # -- subscribers ----------------------------------------------------------------------------------------------
 
-    def connecting(self, client: SubscriberProcess, clean: bool) -> None:
+    def connecting(self, client: SessionClient, clean: bool) -> None:
         """A client asks to be connected."""
         book = self.store.client(client.node)
         book.clean, book.begun, book.dialled_ns = clean, self._counts["opened"], self.world.now
         book.dropped = book.dropped or clean
 
-    def observe_end(self, client: SubscriberProcess, why: str) -> None:
+    def observe_end(self, client: SessionClient, why: str) -> None:
         """A client is told that its connection is over, and why: nobody else has its client id, in any run.  The owner
         of a session that expired while it stood still has been superseded (PS-123)."""
         is_own = why not in ("superseded", "discarded") or self.store.client(client.node).lapsed
         self.check("SUPERSEDED", is_own, f"{client.node} is told that it is {why}")
 
-    def observe_welcome(self, client: SubscriberProcess, session: str, present: bool) -> None:
+    def observe_welcome(self, client: SessionClient, session: str, present: bool) -> None:
         """A client is told which session it has."""
         book, now_ns = self.store.client(client.node), self.world.now
         found = self.store.sessions.get(session)
@@ -118,27 +128,27 @@ class SessionWatch(cluster.Watch):
         self._counts["resumed"] += present
         book.told, book.seen_ns, book.left_ns, book.dropped, book.lapsed = session, now_ns, -1, False, False
 
-    def observe_heard(self, client: SubscriberProcess) -> None:
+    def observe_heard(self, client: SessionClient) -> None:
         """A client with a session hears its node: the owner lives.  An owner that stood still for an expiry has lost
         the session: nobody has said meanwhile that it lives."""
         book = self.store.client(client.node)
         book.lapsed = book.lapsed or not self._is_fresh(book)
         book.seen_ns = self.world.now
 
-    def leaving(self, client: SubscriberProcess, discards: bool) -> None:
+    def leaving(self, client: SessionClient, discards: bool) -> None:
         """A client says good-bye; `discards`: for good."""
         book = self.store.client(client.node)
         book.dropped = book.dropped or discards
 
-    def observe_left(self, client: SubscriberProcess) -> None:
+    def observe_left(self, client: SessionClient) -> None:
         """It hears that it has left."""
         self.store.client(client.node).left_ns = self.world.now
 
-    def observe_subscription(self, client: SubscriberProcess, topic_filter: str) -> None:
+    def observe_subscription(self, client: SessionClient, topic_filter: str) -> None:
         """It hears that it subscribes."""
         self.store.sessions[client.session].subscribed[topic_filter] = self.world.now
 
-    def unsubscribes(self, client: SubscriberProcess, topic_filter: str) -> None:
+    def unsubscribes(self, client: SessionClient, topic_filter: str) -> None:
         """It wants a subscription no more."""
         self.store.sessions[client.session].subscribed.pop(topic_filter, None)
 
@@ -163,7 +173,7 @@ class SessionWatch(cluster.Watch):
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    def observe_delivery(self, client: SubscriberProcess, message: Delivered) -> None:
+    def observe_delivery(self, client: SessionClient, message: Delivered) -> None:
         """A message comes to a client."""
         key = (message.filter, message.payload.decode())
         book = self._book_of(client, key)
@@ -185,7 +195,7 @@ class SessionWatch(cluster.Watch):
         self.check("TWICE", key not in book.done, f"{who} is given {key}, which it has acknowledged")
         self._counts["again"] += 1
 
-    def _book_of(self, client: SubscriberProcess, key: Key) -> SessionBook | None:
+    def _book_of(self, client: SessionClient, key: Key) -> SessionBook | None:
         """The session in which it comes."""
         book = self.store.sessions.get(client.session)
         if book is not None and key in book.rows:

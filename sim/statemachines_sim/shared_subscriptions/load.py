@@ -4,18 +4,16 @@ does."""
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.shared_subscriptions import stream_store
 from statemachines.shared_subscriptions.stream_store import Append, Appended, Drop, Dropped, Published, Rotate, matches
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.shared_subscriptions.consumer import Consumer
 from statemachines_sim.shared_subscriptions.section import Section
+from statemachines_sim.shared_subscriptions.watch import Watch
 from statemachines_sim.units import S
-
-if TYPE_CHECKING:
-    from statemachines_sim.cluster import Cluster
-    from statemachines_sim.shared_subscriptions.watch import Watch
 
 RESUBSCRIBES, RESUBSCRIBE_NS = 10, S // 200
 """A quick resubscribe is so many, so far apart."""

@@ -85,8 +85,8 @@ class Watch(cluster.Watch):
         self.reads = Reads(self.judge, configuration)
         self.set_aside = SetAside(self.judge, self.progress, configuration.max_deliver)
         self.letters = Letters(self.judge)
-        self.liveness = Liveness(self, configuration)
         self.liars = self.deliveries.liars
+        self.liveness = Liveness(configuration, self.judge, self.lives, self.liars)
         self.steady = False
         self.waiting = 0
         self._own = own
@@ -187,7 +187,7 @@ class Watch(cluster.Watch):
             self.answers.forget(party)
 
     def missing(self, world: Any) -> Missing | None:
-        return self.liveness.missing(world)
+        return self.liveness.missing(world, self.list_unacknowledged(), self.waiting, self.judging)
 
     def tally(self) -> dict[str, int]:
         return {

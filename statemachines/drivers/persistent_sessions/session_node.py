@@ -320,8 +320,16 @@ class SessionNode:
         self.shares_streams = await share_database(self._where, self.groups)
         if self.shares_streams:
             self._store.share_streams()
-        self._carrier = GroupMembership(self.groups, self.name, self._desk, self._reception, self._runtime.fail)
-        self._reception.carrier = self._carrier
+        server = self._reception
+        server.carrier = self._carrier = GroupMembership(
+            self.groups,
+            self.name,
+            self._desk,
+            server.messages,
+            server.is_denied,
+            server.refuse_group,
+            self._runtime.fail,
+        )
         upkeep = GroupUpkeep(self._carrier, self.groups, self._desk)
         for work in (self._carrier.run, upkeep.give_returned, upkeep.end_idle):
             self._tasks.append(asyncio.ensure_future(self._work(work)))
