@@ -60,7 +60,7 @@ from statemachines.persistent_sessions.collector_record import MessageLost
 from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.life_times import LifeTimes
-from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.message import Publish, Pubrel, Written
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
@@ -483,6 +483,9 @@ class SessionNode:
         return True
 
     def _told(self, party: str, event: Event) -> None:
+        if type(event) is Written:
+            self._reception.messages.settle(event.message)
+            return
         if isinstance(event, MessageLost):
             what = "message %s is older than the retention and was deleted: %d sessions have not had it"
             logger.warning(what, event.message, event.rows)
