@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.declared_groups import (
@@ -256,7 +257,7 @@ class HostRequests:
     def put_messages(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes | RetainedFull | None]:
         """Store those that some session has subscribed; the routes of each, or why it may not be stored."""
         self.catch_up(sql)
-        sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
+        sharing = self._share(sql)
         found: list[tuple[PutMessage, Routes | RetainedFull | None]] = []
         connected: dict[tuple[int, bool], tuple[Routes, Routes]] = {}
         for asked in messages:
@@ -275,9 +276,15 @@ class HostRequests:
     def find_routes(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes]:
         """The routes of messages of which nothing is to be stored here."""
         self.catch_up(sql)
-        sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
+        sharing = self._share(sql)
         connected: dict[tuple[int, bool], tuple[Routes, Routes]] = {}
         return [self._match_all(sql, one, sharing, connected) for one in messages]
+
+    def _share(self, sql: Sql) -> GroupSharing | None:
+        """What groups want of the messages of this transaction; None: there are no groups here."""
+        if self.matcher is None:
+            return None
+        return GroupSharing(sql, self.matcher, self.trie, partial(self._find_owners, sql))
 
     def _match_all(
         self,
