@@ -16,6 +16,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,8 +28,8 @@ BARE = set(
         named gone left meant written begun fed grown chosen turned passed""",
     )
 )
-"""No public function, method or file has one of these as its whole name."""
-DEFINED = re.compile(rf"\bdef ({'|'.join(sorted(BARE))})\b")
+"""No public function, method or file has one of these as its whole name; private and nested ones have it ever less."""
+DEFINED = re.compile(rf"\bdef _?({'|'.join(sorted(BARE))})\b")
 WORDS_MAX = 30
 RIDDLE = re.compile(r"(Who|Whom|What|Whoever|Whatever)\b(?![^.]*\?)")
 
@@ -51,20 +52,20 @@ def list_product() -> list[Path]:
     return [path for path in list_files("*.py") if not {"tests", "tools"} & set(path.relative_to(ROOT).parts)]
 
 
-def find_bare_names() -> list[str]:
-    """Public functions, methods and files of the product that are called by a bare participle."""
-    found = [f"{path.relative_to(ROOT)}: the file" for path in list_product() if path.stem in BARE]
+def find_bare_names() -> tuple[list[str], list[str]]:
+    """Functions, methods and files of the product that are called by a bare participle: public ones, and others."""
+    public = [f"{path.relative_to(ROOT)}: the file" for path in list_product() if path.stem in BARE]
+    others: list[str] = []
     for path in list_product():
         if not DEFINED.search(path.read_text()):
             continue  # to parse all files takes seconds
         for node in walk_statements(ast.parse(path.read_text())):
-            if isinstance(node, ast.Module | ast.ClassDef):
-                found += [
-                    f"{path.relative_to(ROOT)}:{one.lineno}: {one.name}"
-                    for one in node.body
-                    if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name in BARE
-                ]
-    return found
+            is_open = isinstance(node, ast.Module | ast.ClassDef)
+            for one in getattr(node, "body", ()):
+                if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name.removeprefix("_") in BARE:
+                    found = public if is_open and one.name in BARE else others
+                    found.append(f"{path.relative_to(ROOT)}:{one.lineno}: {one.name}")
+    return public, others
 
 
 def find_shared_classes() -> list[str]:
@@ -99,7 +100,9 @@ def count_prose() -> dict[str, int]:
 
 
 def count_all() -> dict[str, int]:
-    return {"bare names": len(find_bare_names()), "shared classes": len(find_shared_classes()), **count_prose()}
+    public, others = find_bare_names()
+    bare = {"bare names": len(public), "bare private names": len(others)}
+    return {**bare, "shared classes": len(find_shared_classes()), **count_prose()}
 
 
 def read_limits() -> dict[str, int]:
@@ -123,7 +126,7 @@ def main() -> int:
             f"{count:5}  {name}"
             + (f"  (limit {limits[name]})" if count > limits.get(name, 0) and name in limits else "")
         )
-    for one in find_bare_names():
+    for one in chain(*find_bare_names()):
         print(one, file=sys.stderr)
     return int(any(count > limits.get(name, 0) for name, count in counts.items()) and not given.write)
 

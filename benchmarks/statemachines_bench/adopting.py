@@ -65,7 +65,7 @@ def rate_adopted(limit: int) -> float:
     from statemachines.adoption import adopt
     from statemachines.adoption.state_search import Bounds, StateSearch
 
-    adopted = adopt(make_order, within=[f"paid <= {limit}"], triggers=_given())
+    adopted = adopt(make_order, within=[f"paid <= {limit}"], triggers=_group_calls())
     bounds = Bounds(adopted.within, 1_000_000, 600.0)
     began = process_time()
     found = StateSearch(adopted.stepper, adopted.request.calls, (), bounds).run()
@@ -79,14 +79,14 @@ def rate_product(limit: int) -> float:
     from statemachines_spec.explorer.adopted_actor import build_adopted_system
     from statemachines_spec.explorer.explore import COMPLETE, explore
 
-    adopted = adopt(make_order, within=[f"paid <= {limit}"], triggers=_given())
+    adopted = adopt(make_order, within=[f"paid <= {limit}"], triggers=_group_calls())
     system = build_adopted_system("three-orders", dict.fromkeys(("one", "two", "three"), adopted))
     result = explore(system, hashing=False)
     assert result.ended == COMPLETE
     return result.transitions / result.seconds
 
 
-def _given() -> dict[str, list[tuple[int, ...]]]:
+def _group_calls() -> dict[str, list[tuple[int, ...]]]:
     return {name: [args for one, args in CALLS if one == name] for name, _ in CALLS}
 
 

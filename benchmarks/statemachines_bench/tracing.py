@@ -56,12 +56,12 @@ def bytes_per_step(size: Size) -> float:
         room = steps = 0
         for path in Path(directory).glob("trace-*.parquet"):
             room += path.stat().st_size
-            kinds = {str(one["values"]): one["counts"] for one in _counted(pq, pc, path)}
+            kinds = {str(one["values"]): one["counts"] for one in _count_kinds(pq, pc, path)}
             steps += kinds["step"] + kinds["timer"]
     return room / steps
 
 
-def _counted(pq, pc, path: Path) -> list[dict[str, int]]:  # type: ignore[no-untyped-def]
+def _count_kinds(pq, pc, path: Path) -> list[dict[str, int]]:  # type: ignore[no-untyped-def]
     kinds = pq.read_table(path, columns=["kind"]).column("kind").cast("string")
     found: list[dict[str, int]] = pc.value_counts(kinds).to_pylist()
     return found

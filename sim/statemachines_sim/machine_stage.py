@@ -116,19 +116,19 @@ class MachineStage(Stage):
 
     def crash(self, node: str) -> None:
         life = self._living(node)
-        self._gone(node, Crash(), life.actor.survives(life.machine.record, life.number))
+        self._end_life(node, Crash(), life.actor.survives(life.machine.record, life.number))
 
     def lose_disk(self, node: str) -> None:
-        self._gone(node, LoseDisk(), None)
+        self._end_life(node, LoseDisk(), None)
 
     def restart(self, node: str) -> None:
-        self._moved(node, Restart(), super().restart)
+        self._act_and_judge(node, Restart(), super().restart)
 
     def pause(self, node: str) -> None:
-        self._moved(node, Pause(), super().pause)
+        self._act_and_judge(node, Pause(), super().pause)
 
     def wake(self, node: str) -> None:
-        self._moved(node, Wake(), super().wake)
+        self._act_and_judge(node, Wake(), super().wake)
 
     def do(self, step: ScriptStep) -> None:
         """A call of the application."""
@@ -147,14 +147,14 @@ class MachineStage(Stage):
             raise CannotFollow(f"{node} is not running")
         return life
 
-    def _gone(self, node: str, event: Event, kept: Any) -> None:
+    def _end_life(self, node: str, event: Event, kept: Any) -> None:
         if kept is None:
             self.kept.pop(node, None)
         else:
             self.kept[node] = kept
-        self._moved(node, event, super().crash)
+        self._act_and_judge(node, event, super().crash)
 
-    def _moved(self, node: str, event: Event, act: Callable[[str], None]) -> None:
+    def _act_and_judge(self, node: str, event: Event, act: Callable[[str], None]) -> None:
         before = self.local(node)
         act(node)
         self.judge.step(node, before, event, self.local(node))
@@ -264,10 +264,10 @@ class Judge:
 
 def components_of(script: Script, system: System) -> dict[str, FsmActor | ServiceActor]:
     """Every component but observers; raises `ConfigurationError` for one that no node and no service stands for."""
-    return {one.name: _known(script, one) for one in system.actors if not isinstance(one, Observer)}
+    return {one.name: _check_actor(script, one) for one in system.actors if not isinstance(one, Observer)}
 
 
-def _known(script: Script, actor: Actor) -> FsmActor | ServiceActor:
+def _check_actor(script: Script, actor: Actor) -> FsmActor | ServiceActor:
     if isinstance(actor, FsmActor | ServiceActor):
         return actor
     rule = f"is a {type(actor).__name__}: only an FsmActor or a ServiceActor has a counterpart outside the explorer"

@@ -196,7 +196,7 @@ class NodeLife(ABC):
 
     def after(self, delay_ns: int, run: Callable[[], None]) -> None:
         """Call `run` later, in this life, when not paused."""
-        self._env.timeout(delay_ns, run).callbacks.append(self._due)
+        self._env.timeout(delay_ns, run).callbacks.append(self._run_due)
 
     def pause(self) -> None:
         """Stand still."""
@@ -307,10 +307,10 @@ class NodeLife(ABC):
     def _answer(self, party: str, answer: Any) -> None:
         self.perform(self.route_answer(party, answer, self.local_now()), self._env.now)
 
-    def _due(self, event: Any) -> None:
+    def _run_due(self, event: Any) -> None:
         self._run(event._value)
 
-    def _done(self, event: Any) -> None:
+    def _run_done(self, event: Any) -> None:
         """The loop has come to it."""
         self._run_now(event._value)
 
@@ -323,7 +323,7 @@ class NodeLife(ABC):
         if self._event_ns and self.alive:
             now_ns = self._env.now
             self._free_at = max(self._free_at, now_ns) + self._event_ns
-            self._env.timeout(self._free_at - now_ns, run).callbacks.append(self._done)
+            self._env.timeout(self._free_at - now_ns, run).callbacks.append(self._run_done)
         else:
             self._run_now(run)
 

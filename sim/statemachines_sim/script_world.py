@@ -170,7 +170,7 @@ class ScriptWorld(Stage, ABC):
 
     def advance(self, at_ns: int) -> None:
         """From deadline to deadline; at the last moment nothing has happened yet."""
-        while (due := self._due()) is not None and due[0] < at_ns:
+        while (due := self._find_due()) is not None and due[0] < at_ns:
             self.now_ns = max(due[0], self.now_ns)
             self.settle()
         self.now_ns = max(at_ns, self.now_ns)
@@ -178,7 +178,7 @@ class ScriptWorld(Stage, ABC):
     def settle(self) -> None:
         """What was handed over, in turn, then what is due."""
         while True:
-            due = self._due()
+            due = self._find_due()
             if self._soon:
                 self._soon.popleft()()
             elif due is not None and due[0] <= self.now_ns:
@@ -295,7 +295,7 @@ class ScriptWorld(Stage, ABC):
         for answer in answers:
             self._soon.append(partial(reply, answer))
 
-    def _due(self) -> tuple[int, str] | None:
+    def _find_due(self) -> tuple[int, str] | None:
         """The first deadline, and whose it is."""
         due = (
             (deadline, node) for node, process in self.processes.items() if (deadline := process.deadline()) is not None

@@ -148,14 +148,14 @@ def event_name(trigger: str) -> str:
 
 def _guard(row: Row) -> Callable[..., bool]:
     """Every row has a guard, so that rows behind it stand in the table as well; "" is one that always holds."""
-    return _named(" and ".join(row.guards))
+    return _make_callback(" and ".join(row.guards))
 
 
 def _action(row: Row) -> Callable[..., Any] | None:
-    return _named(", ".join(row.actions)) if row.actions else None
+    return _make_callback(", ".join(row.actions)) if row.actions else None
 
 
-def _named(name: str) -> Callable[..., Any]:
+def _make_callback(name: str) -> Callable[..., Any]:
     def run(*given: Any) -> NoReturn:
         raise ConfigurationError("step", name, "is a callback of an adopted machine: only that machine runs it")
 

@@ -56,10 +56,10 @@ def list_changes(before: ModelValue, after: ModelValue) -> Iterator[str]:
     states = {machine.model_attribute for machine in after.origin.machines}
     for label in dict.fromkeys((*old, *new)):
         if old.get(label) != new.get(label) and label.rpartition(".")[2] not in states:
-            yield f"{label}: {_shown(before, label)} -> {_shown(after, label)}"
+            yield f"{label}: {_show_attribute(before, label)} -> {_show_attribute(after, label)}"
 
 
-def _shown(value: ModelValue, label: str) -> str:
+def _show_attribute(value: ModelValue, label: str) -> str:
     parts = dict(value.parts)
     if label not in parts:
         return "(none)"

@@ -96,7 +96,7 @@ def mutate(
     stopped = False if report else _judge(field, mutants, results, jobs)
     found = [results.verdicts[name] for name in names if name in results.verdicts]
     drawn = campaign.pick_mutants(mutants, (), (), beside, 0) if beside else []
-    asked = _asked(tuple(tests or ()), seconds, drawn, jobs) if others else None
+    asked = _ask_judges(tuple(tests or ()), seconds, drawn, jobs) if others else None
     notices = _notices(path, head, asked, kept=survivors or report)
     if asked is not None and not stopped:
         said = account.account_of(found, field.part.allowed)
@@ -134,7 +134,7 @@ def _judge(field: Field, mutants: list[Mutant], results: Results, jobs: int) -> 
     return False
 
 
-def _asked(tests: tuple[Path, ...], seconds: float, drawn: Iterable[Mutant], jobs: int) -> Asked:
+def _ask_judges(tests: tuple[Path, ...], seconds: float, drawn: Iterable[Mutant], jobs: int) -> Asked:
     from statemachines.testing.mutant_queue import Asked
 
     return Asked(tests, seconds, frozenset(one.name for one in drawn), jobs)

@@ -135,7 +135,7 @@ class MachineNode:
             self._services,
             handle=self._hear,
             answered=self._answered,
-            route_tell=self._told,
+            route_tell=self._route_tell,
             log=life.log,
             clock=environment.steady_ns,
             offset_ns=environment.time_ns() - environment.steady_ns(),
@@ -210,6 +210,6 @@ class MachineNode:
     def _answered(self, party: str, answer: Answer, now_ns: int) -> list[Outgoing]:
         return self._host.feed(party, answer, now_ns)
 
-    def _told(self, party: str, event: Event) -> None:
+    def _route_tell(self, party: str, event: Event) -> None:
         if self._tell is not None:
             self._tell(event)

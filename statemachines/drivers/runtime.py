@@ -153,7 +153,7 @@ class Runtime:
 
     def feed(self, party: str, event: Event) -> None:
         """An answer of a service."""
-        self._turned()
+        self._note_turn()
         self.act(lambda now_ns: self._answered(party, event, now_ns))  # type: ignore[arg-type]
 
     def _hear(self, packet: Packet[Any], now_ns: int) -> list[Outgoing]:
@@ -240,13 +240,13 @@ class Runtime:
             self._wake = asyncio.get_running_loop().call_later(delay_s, self._fire)
             self._comes_by_ns = now_ns + round(delay_s * 1e9)
 
-    def _turned(self) -> None:
+    def _note_turn(self) -> None:
         if self._standing is not None:
             self._standing.note_turn()
 
     def _fire(self) -> None:
         """What ends a right, or goes on at once, fires now; for other timers the loop turns a few times more."""
-        self._turned()
+        self._note_turn()
         self._wake = None
         now_ns = self._clock()
         if now_ns < self._wake_at:

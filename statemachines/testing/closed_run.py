@@ -97,7 +97,7 @@ class Closed:
         if known is None:
             if len(self._choices) >= STATES_KEPT:
                 self._choices.clear()
-            known = self._choices[state] = self._found(state)
+            known = self._choices[state] = self._find_choices(state)
         return known
 
     def names(self, state: State, way: Way) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ class Closed:
             queue += entry.calls
         return pairs
 
-    def _found(self, state: State) -> Choices:
+    def _find_choices(self, state: State) -> Choices:
         entries = self.entries
         free = {
             one.event

@@ -93,7 +93,7 @@ class TraceWriter:
         """One whole run; the rows get their `seq` in this order."""
         for begin in range(0, len(rows), ROWS_PER_GROUP):
             part = rows[begin : begin + ROWS_PER_GROUP]
-            batch = make_batch(run.run, _counted(begin, begin + len(part)), part)
+            batch = make_batch(run.run, _make_numbers(begin, begin + len(part)), part)
             with naming(self._path):
                 self._writer.write_batch(batch)
         self._runs.append(run)
@@ -141,6 +141,6 @@ def _columns_of(rows: list[TraceRow]) -> list[list[Any]]:
     return columns
 
 
-def _counted(begin: int, end: int) -> Any:
+def _make_numbers(begin: int, end: int) -> Any:
     """The numbers from `begin` to `end`, by their memory: each made an object of its own would be slow."""
     return pa.Array.from_buffers(pa.int64(), end - begin, [None, pa.py_buffer(array("q", range(begin, end)))])

@@ -67,7 +67,7 @@ def ring_at(columns: Columns, parameters: Parameters, row: int) -> Ring | None:
                 taken[who] = Arc(first, last, BEING_READ, who)
         elif event == "read_done":
             taken.pop(who, None)
-    arcs = [_seen(arc, dead) for arc in (*blocks.values(), *(one for one in taken.values() if one.who not in dead))]
+    arcs = [_leave(arc, dead) for arc in (*blocks.values(), *(one for one in taken.values() if one.who not in dead))]
     cursors = _cursors(columns, row)
     caption = (
         f"{_where(columns, row)}: {write_head - read_head} of {capacity} bytes between the heads, "
@@ -76,7 +76,7 @@ def ring_at(columns: Columns, parameters: Parameters, row: int) -> Ring | None:
     return Ring(capacity, read_head, write_head, tuple(arcs), cursors, f"The ring {_when(columns, row)}", caption)
 
 
-def _seen(arc: Arc, dead: set[str]) -> Arc:
+def _leave(arc: Arc, dead: set[str]) -> Arc:
     if arc.who in dead and arc.state == BEING_WRITTEN:
         return msgspec.structs.replace(arc, state=LEFT)
     return arc

@@ -109,12 +109,12 @@ class Written:
             self.puts[put.at] = put
         else:
             same = known.message == put.message
-            what = f"stores {put.message} as {_shown(put.at)}, where {known.message} is"
+            what = f"stores {put.message} as {_show(put.at)}, where {known.message} is"
             self._look(EPOCHS, same, put.row, what)
 
     def store(self, put: Put, row: int, stored_ns: int = 0) -> None:
         """The writer is told that a row is stored, and since when."""
-        what = f"stored {_shown(put.at)} after epoch {self.epoch} had been told of"
+        what = f"stored {_show(put.at)} after epoch {self.epoch} had been told of"
         self._look(EPOCHS, not put.stale, row, what)
         put.stored, put.stored_ns = row, stored_ns
         if put.qos and stored_ns > 0 and not any(put.at in one for one in (self.sent, self.lost, self.aged)):
@@ -139,7 +139,7 @@ class Written:
             at = epoch, number
             committed = self.marked.get(at)
             what = f"is taken again by {owner} under token {token}, and was committed under {committed}"
-            self._look(TWICE, committed is None or token < committed, row, f"{_shown(at)} {what}")
+            self._look(TWICE, committed is None or token < committed, row, f"{_show(at)} {what}")
             if committed is not None:
                 continue
             self.taken[at] = owner
@@ -155,13 +155,13 @@ class Written:
 
     def mark(self, row: int, owner: str, token: int, at: Position) -> None:
         """An owner has committed that it has taken a row."""
-        self._look(TWICE, at not in self.marked, row, f"{_shown(at)} is committed a second time, by {owner}")
+        self._look(TWICE, at not in self.marked, row, f"{_show(at)} is committed a second time, by {owner}")
         self.marked.setdefault(at, token)
 
     def send(self, row: int, owner: str, put: Put) -> None:
         """An owner sends a copy of a message to the client for the first time."""
         at = put.at
-        behind = f"{_shown(at)} is sent by {owner} behind {_shown(self._last_sent)}"
+        behind = f"{_show(at)} is sent by {owner} behind {_show(self._last_sent)}"
         self._look(ORDER, at > self._last_sent or (at == self._last_sent and put.copies > 1), row, behind)
         self._last_sent = max(self._last_sent, at)
         if not put.left:
@@ -172,12 +172,12 @@ class Written:
         """An owner sends a row of another writer, whose publisher may have stored something here before that time."""
         first = next(iter(self.unsent.values()), None)
         is_older = first is not None and first.stored_ns < before_ns
-        late = f"{what} is sent by {owner} before {_shown(first.at)} ({first.message})" if first and is_older else ""
+        late = f"{what} is sent by {owner} before {_show(first.at)} ({first.message})" if first and is_older else ""
         self._look(ORDER, not is_older, row, late)
 
     def pass_over(self, row: int, owner: str, put: Put, time_ns: int) -> None:
         """An owner leaves a message out, since it was over when that was to be committed."""
-        what = f"{_shown(put.at)} is passed over by {owner} at {time_ns}, and is over at {put.until_ns or 'no time'}"
+        what = f"{_show(put.at)} is passed over by {owner} at {time_ns}, and is over at {put.until_ns or 'no time'}"
         self._look(AGED, put.is_over(time_ns), row, what)
         if not put.left:
             self.aged.add(put.at)
@@ -194,7 +194,7 @@ class Written:
         """An owner comes to normal operation: what was stored before row `since`, when it loaded the state, is
         taken."""
         late = [at for at, put in self.open.items() if put.stored < since]
-        what = f"{owner} is in normal operation without {_shown(min(late))}" if late else ""
+        what = f"{owner} is in normal operation without {_show(min(late))}" if late else ""
         self._look(GAP, not late, row, what)
 
     # -- the end ----------------------------------------------------------------------------------------------------
@@ -204,12 +204,12 @@ class Written:
         loaded the state last, the one before may have died before it could say so.  What it had committed before, only
         a further commit takes out."""
         for at, put in self.open.items():
-            what = f"{_shown(at)} ({put.message}) was never taken, {_shown(self._top)} was"
+            what = f"{_show(at)} ({put.message}) was never taken, {_show(self._top)} was"
             self._look(GAP, at > self._top, put.stored, what)
         for at in self.taken.keys() - self.sent - self.lost - self.aged - self.left_out:
             one = self.puts.get(at)
             if one is not None and one.qos and not (at not in self.marked and one.is_over(loaded_ns)):
-                what = f"{_shown(at)} ({one.message}) was taken and never sent, {_shown(self._last_sent)} was"
+                what = f"{_show(at)} ({one.message}) was taken and never sent, {_show(self._last_sent)} was"
                 self._look(GAP, at >= self._last_sent, one.row, what)
 
     def strangers(self) -> set[Position]:
@@ -220,5 +220,5 @@ class Written:
         self._findings.look(check, holds, row, f"{self.writer}: {detail}")
 
 
-def _shown(at: Position) -> str:
+def _show(at: Position) -> str:
     return f"{at[0]}/{at[1]}"

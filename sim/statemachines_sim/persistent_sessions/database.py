@@ -101,7 +101,7 @@ class Statements:
         else:
             answers = run_at_once(store.read(request.life, request.requests))
         if self._lags:
-            answers = [self._seen(*one, now_ns) for one in zip(request.requests, answers, strict=True)]
+            answers = [self._read_late(*one, now_ns) for one in zip(request.requests, answers, strict=True)]
         return BatchDone(tuple(answers))
 
     def _store_of(self, life: StoredLife) -> SessionStore:
@@ -114,7 +114,7 @@ class Statements:
     def _open(self, node: str) -> SessionStore:
         return SessionStore(self.database, watch=quiet_watch(lambda: self._steady_of(node)))
 
-    def _seen(self, request: Asked, answer: Any, now_ns: int) -> Any:
+    def _read_late(self, request: Asked, answer: Any, now_ns: int) -> Any:
         """Only reads of what is pending may be late; any replica serves them."""
         if isinstance(request, ReadPage) and isinstance(request.rows, ReadPending):
             return self._chance.choice(self._replicas).read(request, now_ns)

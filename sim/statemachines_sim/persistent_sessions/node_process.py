@@ -110,11 +110,11 @@ class SessionNodeProcess(NodeLife):
         self._alive = alive
         watched = self.lookout.list_watched()
         if watched:
-            self.desk.give(Look(self.node, watched), self._seen)
+            self.desk.give(Look(self.node, watched), self._take_look)
         else:
             self._rest()
 
-    def _seen(self, seen: Any) -> None:
+    def _take_look(self, seen: Any) -> None:
         self.act(partial(self.lookout.take, seen))
         self._rest()
 

@@ -163,9 +163,9 @@ class Stage:
 
     def _progress(self, publisher: str) -> float:
         """The share of its lines of which the first subscriber has been told."""
-        return self._told(self.ours[0], publisher) / LINES
+        return self._count_told(self.ours[0], publisher) / LINES
 
-    def _told(self, subscriber: str, publisher: str) -> int:
+    def _count_told(self, subscriber: str, publisher: str) -> int:
         """How many samples of a publisher it was delivered, or reported."""
         source, count = self.sources[publisher], 0
         for line in (self._out / f"{subscriber}.out").read_bytes().rpartition(b"\n")[0].splitlines():
@@ -178,4 +178,4 @@ class Stage:
 
     def _is_told(self) -> bool:
         living = [name for name in self._given if name != "publisher-1"]
-        return all(self._told(subscriber, one) >= LINES for subscriber in self.ours for one in living)
+        return all(self._count_told(subscriber, one) >= LINES for subscriber in self.ours for one in living)

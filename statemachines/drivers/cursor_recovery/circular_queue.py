@@ -255,7 +255,7 @@ class CircularQueue(Generic[T]):
         Of a block of several the first; the others are this process's, and come with its next calls, without a look at
         shared memory.
         """
-        one = self._left()
+        one = self._take_left()
         if one is None:
             told = self._read()
             if (one := self._first_of(told)) is None:
@@ -265,7 +265,7 @@ class CircularQueue(Generic[T]):
 
     def get(self, timeout: float | None = None) -> T:
         """The next message; waits for it, at most `timeout` seconds (None: for ever).  Raises `GetTimeout`."""
-        one = self._left() if self._rest else None
+        one = self._take_left() if self._rest else None
         if one is None:
             told = self._read()
             if told.messages == 1 and told.outcome is DELIVERED:
@@ -276,7 +276,7 @@ class CircularQueue(Generic[T]):
 
     def try_get_many(self) -> Got[list[T]]:
         """The messages of the next block, or what is left of the present one."""
-        one = self._left()
+        one = self._take_left()
         if one is None:
             told = self._read()
             if (one := self._first_of(told)) is None:
@@ -289,11 +289,11 @@ class CircularQueue(Generic[T]):
 
     async def aget(self, timeout: float | None = None) -> T:
         """As `get`, in an event loop; may be cancelled while it waits, and loses nothing then."""
-        one = self._left() or self._first_of(self._read()) or await self._await_message(timeout)
+        one = self._take_left() or self._first_of(self._read()) or await self._await_message(timeout)
         position, payload = one
         return self._decode(payload, position)
 
-    def _left(self) -> Taken | None:
+    def _take_left(self) -> Taken | None:
         """The next of what is left of a block: one step, so that no two threads take the same, and none finds nothing
         where it has just seen something."""
         try:
@@ -313,7 +313,7 @@ class CircularQueue(Generic[T]):
 
     def _with_the_rest(self, one: Taken) -> list[T]:
         taken = [one]
-        while (one_more := self._left()) is not None:
+        while (one_more := self._take_left()) is not None:
             taken.append(one_more)
         return [self._decode(payload, position) for position, payload in taken]
 
@@ -334,11 +334,11 @@ class CircularQueue(Generic[T]):
         return None
 
     def _arrived(self) -> Taken | None:
-        return self._left() or self._first_of(self._read())
+        return self._take_left() or self._first_of(self._read())
 
     def _block_arrived(self) -> list[T] | None:
         """A block that nobody has taken anything of does not go message by message."""
-        one = self._left() if self._rest else None
+        one = self._take_left() if self._rest else None
         if one is None:
             told = self._read()
             if told.outcome is DELIVERED and told.messages > 1:

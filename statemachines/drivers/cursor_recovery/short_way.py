@@ -194,7 +194,7 @@ def short_read(empty: ReaderRecord, access: Access) -> Callable[[], ReadDone]:
     threshold_ns = empty.queue.threshold_ns
     take = _taker(empty, access)
 
-    def begun(own: int, word: int, head: int, limit: int) -> ReaderRecord:
+    def begin(own: int, word: int, head: int, limit: int) -> ReaderRecord:
         """The record once the writers at the read head have been looked at."""
         heads = replace(empty, read_head=head, write_head=limit, at=head, limit=head)
         return replace(heads, own=own, token=word, other=last)
@@ -219,14 +219,14 @@ def short_read(empty: ReaderRecord, access: Access) -> Callable[[], ReadDone]:
                     continue
                 seen_ns = clock()
                 if seen < ALLOCATED:
-                    found = replace(begun(own, word, head, limit), status=R.CHECK_CURSOR, other=other)
+                    found = replace(begin(own, word, head, limit), status=R.CHECK_CURSOR, other=other)
                     raise TakeOver(found, Loaded(seen, seen_ns), (state_of("write", other), seen, seen_ns))
                 place = load_position()
                 if place != NONE and (place <= head or place % CELL):
                     if not place % CELL and -FUTURE_NS <= seen_ns - (seen & STAMP_MASK) * TICK_NS <= threshold_ns:
                         access.in_the_way = seen
                         return ReadDone(ReadOutcome.EMPTY if swap_own(word, FREE) == word else ReadOutcome.FENCED)
-                    found = replace(begun(own, word, head, limit), status=R.CHECK_POSITION, other=other)
+                    found = replace(begin(own, word, head, limit), status=R.CHECK_POSITION, other=other)
                     found = replace(found, seen=seen, seen_ns=seen_ns, recovers=True)
                     words_seen = (state_of("write", other), seen, seen_ns), (position_of("write", other), place, 0)
                     raise TakeOver(found, Loaded(place, clock()), *words_seen)
@@ -235,15 +235,15 @@ def short_read(empty: ReaderRecord, access: Access) -> Callable[[], ReadDone]:
             mark = (head * MARKS ^ MAGIC) & WORD
             found_low = load_cell(area + (at + 8 if is_whole else (at + 8) % capacity))
             if found_low != mark & HALF:
-                raise TakeOver(replace(begun(own, word, head, limit), status=R.LOAD_COMMIT_LOW), Loaded(found_low, 0))
+                raise TakeOver(replace(begin(own, word, head, limit), status=R.LOAD_COMMIT_LOW), Loaded(found_low, 0))
             found_high = load_cell(area + (at + 12 if is_whole else (at + 12) % capacity))
             if found_high != mark >> 32:
-                raise TakeOver(replace(begun(own, word, head, limit), status=R.LOAD_COMMIT_HIGH), Loaded(found_high, 0))
+                raise TakeOver(replace(begin(own, word, head, limit), status=R.LOAD_COMMIT_HIGH), Loaded(found_high, 0))
             size = load_cell(area + at)
             length = size & SEVERAL - 1
             end = head + HEADER + (length + 3 & -CELL)
             if end > limit or (size & SEVERAL and length < CELL):
-                raise TakeOver(replace(begun(own, word, head, limit), status=R.LOAD_SIZE), Loaded(size, 0))
+                raise TakeOver(replace(begin(own, word, head, limit), status=R.LOAD_SIZE), Loaded(size, 0))
             check = load_cell(area + (at + 4 if is_whole else (at + 4) % capacity))
             messages = load_cell(area + (at + 16 if is_whole else (at + 16) % capacity)) if size & SEVERAL else 1
             if load_own() != word:
@@ -260,7 +260,7 @@ def short_read(empty: ReaderRecord, access: Access) -> Callable[[], ReadDone]:
         else:
             data = copy_out(head + HEADER, length)
         if crc32(data, crc32(pack(head, size))) != check:
-            found = replace(begun(own, word, head, limit), size=size, checksum=check, messages=messages)
+            found = replace(begin(own, word, head, limit), size=size, checksum=check, messages=messages)
             found = replace(found, status=R.COPY_DATA)
             raise TakeOver(found, Copied(data))
         if swap_own(word, FREE) != word:  # 8

@@ -84,11 +84,11 @@ class ReliabilityCache:
         await self._declared.close()
 
     def _declare(self, desk: QueryQueue) -> None:
-        def heard(sample: zenoh.Sample) -> None:
+        def keep_sample(sample: zenoh.Sample) -> None:
             self._mailbox.put(self._keep, sample, OVERHEAD + len(sample.payload))
 
         origin = self._options.allowed_origin
-        hear = direct(heard)
+        hear = direct(keep_sample)
         self._declared.add(self._session.declare_subscriber(self.key_expr, hear, allowed_origin=origin))
         answers = self._layout.cache_key(self.key_expr)
         self._declared.add(self._session.declare_queryable(answers, desk.handler()))

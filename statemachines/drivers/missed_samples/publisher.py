@@ -104,7 +104,7 @@ class ReliablePublisher:
             if options.with_cache:
                 await self._open_cache(life)
             self._party = Party(PUBLISHER, options.record(self.source, self.key_expr, self._layout.width), life,
-                                transport=self, told=self._told)  # fmt: skip
+                                transport=self, told=self._route_tell)  # fmt: skip
             self._declared.on_close(self._party.close)
             self._party.feed(Declare())
             if options.token:  # after the queryable: who sees the token may ask at once
@@ -188,7 +188,7 @@ class ReliablePublisher:
             raise
         return self.next_number - 1
 
-    def _told(self, event: Event) -> None:
+    def _route_tell(self, event: Event) -> None:
         """It has a number: the cache keeps it before it leaves."""
         assert isinstance(event, Stamped)
         given = self._waiting.popleft()

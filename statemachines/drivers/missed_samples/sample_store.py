@@ -113,7 +113,7 @@ class SampleStore:
         self._bytes_max = bytes_max
         self._samples: OrderedDict[tuple[str, str, int], ReceivedSample] = OrderedDict()
         self._numbers: dict[tuple[str, str], list[int]] = {}
-        self._party = Party(CACHE, record, life, transport=self, told=self._told)
+        self._party = Party(CACHE, record, life, transport=self, told=self._route_tell)
         self._answers: dict[int, Answer] = {}
         self._n = 0
         self._sender = ThreadPoolExecutor(1, "gapless-answers")
@@ -143,7 +143,7 @@ class SampleStore:
             self._forget(next(iter(self._samples)))
             self.statistics.pushed_out += 1
 
-    def _told(self, event: Event) -> None:
+    def _route_tell(self, event: Event) -> None:
         match event:
             case NotKept():
                 self.statistics.not_kept += event.last - event.first + 1
@@ -212,7 +212,7 @@ class SampleStore:
         answer = self._answers[said.n]
         match said:
             case Reply():
-                answer.samples += self._found(said)
+                answer.samples += self._list_samples(said)
             case ReplyRefused():
                 self.statistics.refused += 1
                 answer.refused = said.why
@@ -220,7 +220,7 @@ class SampleStore:
             case ReplyEnded():
                 self._send(answer)
 
-    def _found(self, said: Reply) -> list[tuple[str, int, ReceivedSample]]:
+    def _list_samples(self, said: Reply) -> list[tuple[str, int, ReceivedSample]]:
         place = (said.source, said.key)
         first = self._number_of(place, said.first)
         numbers = range(first, first + said.last - said.first + 1)

@@ -162,7 +162,7 @@ class ReliableSubscriber:
         )  # fmt: skip
         self._sender = QuerySender(self._session, self._layout, self.key_expr, self)
         self._party = Party(SUBSCRIBER, self._record, life, transport=self, services={QUERY: self._ask},
-                            told=self._told, before=self._before, failed=self._fail,
+                            told=self._route_tell, before=self._before, failed=self._fail,
                             came=self._mailbox.came, taken=self._mailbox.take_count)  # fmt: skip
         self._arrivals = Arrivals(self._party, self.statistics, self._layout.width, options.held_bytes_max)
         self._declared.on_close(self._stop)
@@ -193,7 +193,7 @@ class ReliableSubscriber:
         hear, hear_beat = self._hear, self._hear_beat
         watch = self._layout.watch_key(self.key_expr)
 
-        def heard(sample: zenoh.Sample) -> None:
+        def take_sample(sample: zenoh.Sample) -> None:
             put(hear, sample, OVERHEAD + len(sample.payload))
 
         def beat(sample: zenoh.Sample) -> None:
@@ -202,14 +202,14 @@ class ReliableSubscriber:
         def broken(event: zenoh.TransportEvent) -> None:
             self._sender.breaks += event.kind == zenoh.SampleKind.DELETE
 
-        def closed() -> None:
+        def end() -> None:
             put(self._note_closed, None, always=True)
 
         declared = self._declared
         declared.add(session.info.declare_transport_events_listener(direct(broken)))
         if options.heartbeats:
             declared.add(session.declare_subscriber(watch, direct(beat)))
-        hears = direct(heard, closed)
+        hears = direct(take_sample, end)
         declared.add(session.declare_subscriber(self.key_expr, hears, allowed_origin=options.allowed_origin))
         if options.detect_publishers:
             self._watch_tokens(watch)
@@ -218,7 +218,7 @@ class ReliableSubscriber:
         """First the subscription, then what is there already: what comes before the end of that was there before us."""
         put, liveliness = self._mailbox.put, self._session.liveliness()
 
-        def heard(token: zenoh.Sample) -> None:
+        def take_token(token: zenoh.Sample) -> None:
             put(self._hear_token, token, OVERHEAD)
 
         def there(reply: zenoh.Reply) -> None:
@@ -228,7 +228,7 @@ class ReliableSubscriber:
         def over() -> None:
             put(self._note_tokens, None, always=True)
 
-        hear = direct(heard)
+        hear = direct(take_token)
         self._declared.add(liveliness.declare_subscriber(watch, hear, history=True))
         liveliness.get(watch, direct(there, over), timeout=TOKENS_S)
 
@@ -292,7 +292,7 @@ class ReliableSubscriber:
             except StopAsyncIteration:
                 return
 
-    def _told(self, event: Event) -> None:
+    def _route_tell(self, event: Event) -> None:
         match event:
             case Deliver():
                 self._hand_over(self._arrivals.deliver(event))

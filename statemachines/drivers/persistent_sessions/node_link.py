@@ -125,7 +125,7 @@ class NodeLink:
             if not joined.done():
                 joined.set_result(refusal)
 
-        def left(hello: Hello, dialled: bool) -> None:
+        def end(hello: Hello, dialled: bool) -> None:
             if not closing:
                 ended()
 
@@ -136,7 +136,7 @@ class NodeLink:
             dial={"node": address},
             credentials=credentials,
             joined=lambda hello: settle(""),
-            left=left,
+            left=end,
             refused=settle,
         )
 

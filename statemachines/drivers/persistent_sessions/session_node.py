@@ -258,7 +258,7 @@ class SessionNode:
             {DATABASE: self._serve},
             handle=self._hear,
             answered=lambda party, answer, now_ns: self._host.feed(party, answer, now_ns),
-            route_tell=self._told,
+            route_tell=self._route_tell,
             log=self._log,
             observe=self._observe,
             standing=LoopWatchdog(self.name, self._lease_ms * MS, steady_ns, GIVE_IT_TIME),
@@ -296,7 +296,7 @@ class SessionNode:
             dial=self._peers,
             credentials=self._credentials,
             store=held.identity.hex(),
-            left=self._left,
+            left=self._lose_peer,
             connections_max=self._max_connections,
         )
         self._runtime.attach(self._host, self)
@@ -497,7 +497,7 @@ class SessionNode:
         self._nodes.add(life)
         return True
 
-    def _told(self, party: str, event: Event) -> None:
+    def _route_tell(self, party: str, event: Event) -> None:
         if type(event) is Written:
             self._reception.messages.settle(event.message)
             return
@@ -516,7 +516,7 @@ class SessionNode:
         what += "let sessions expire or be discarded, or allow more"
         logger.warning(what, self._max_sessions, self._refused.count)
 
-    def _left(self, hello: Hello, dialled: bool) -> None:
+    def _lose_peer(self, hello: Hello, dialled: bool) -> None:
         """A client is gone; or a node can send us nothing any more: what was on its way is lost."""
         if hello.role != NODE.full_name:
             self._reception.lose(hello.life)

@@ -33,7 +33,7 @@ def read_losses(path: Path) -> LossReport:
         raise ConfigurationError("source", str(path), rule)
     losses = Losses()
     for file in files:
-        for t_ns, peer, data in _told(file):
+        for t_ns, peer, data in _read_verdicts(file):
             losses.of(peer).count(msgspec.json.decode(data, type=Judged), t_ns)
     return LossReport(losses.rows())
 
@@ -58,7 +58,7 @@ def ask_node(path: Path) -> LossReport:
         raise ConfigurationError("source", str(path), f"is no socket of such a node: {error}") from error
 
 
-def _told(file: Path) -> Iterator[tuple[int, str, str]]:
+def _read_verdicts(file: Path) -> Iterator[tuple[int, str, str]]:
     """(t_ns, publisher, verdict as JSON) of each message that a receiver judged."""
     rows = _of_parquet(file) if file.suffix == ".parquet" else _of_log(file)
     for t_ns, machine, kind, event, peer, data in rows:

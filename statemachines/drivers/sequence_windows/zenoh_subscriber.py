@@ -135,7 +135,7 @@ class SequencedZenohSubscriber:
         """In a thread: declarations may wait for the network."""
         put = self._mailbox.put
 
-        def heard(sample: zenoh.Sample) -> None:
+        def take_sample(sample: zenoh.Sample) -> None:
             put(self._hear, sample, OVERHEAD + len(sample.payload))
 
         def broken(event: zenoh.TransportEvent) -> None:
@@ -143,7 +143,7 @@ class SequencedZenohSubscriber:
 
         session, origin = self._session, self._options.allowed_origin
         self._declared.add(session.info.declare_transport_events_listener(direct(broken)))
-        hear = direct(heard)
+        hear = direct(take_sample)
         self._declared.add(session.declare_subscriber(self.key_expr, hear, allowed_origin=origin))
 
     async def _stop(self) -> None:

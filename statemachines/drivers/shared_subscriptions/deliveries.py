@@ -11,7 +11,7 @@ from statemachines.drivers.message_head import Header, decode_head
 from statemachines.kernel import GaplessError
 
 
-class Acknowledger(Protocol):
+class DeliverySession(Protocol):
     """What messages came over: a `SharedSession`."""
 
     def note_ack(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
@@ -44,7 +44,7 @@ class DeliveryRevoked(GaplessError):
 class Delivered(msgspec.Struct, frozen=True, eq=False):
     """One message: `payload`, and where it is from."""
 
-    session: Acknowledger
+    session: DeliverySession
     subscription: str
     """As it was given to `subscribe`."""
     owner: str

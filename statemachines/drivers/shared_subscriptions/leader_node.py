@@ -157,7 +157,7 @@ class LeaderNode:
             {group_store.SERVICE: replies(self._groups.ask), stream_store.SERVICE: replies(self._streams.ask)},
             handle=self._handle,
             answered=lambda party, answer, now: self._host.feed(party, answer, now),
-            route_tell=self._told,
+            route_tell=self._route_tell,
             log=self._log,
             clock=environment.steady_ns,
             offset_ns=environment.time_ns() - environment.steady_ns(),
@@ -225,7 +225,7 @@ class LeaderNode:
         check_sender(sender, to, message, self._transport.is_peer_of(LEADER.name, sender))
         return self._host.receive(sender, to, message, now_ns)
 
-    def _told(self, party: str, event: Event) -> None:
+    def _route_tell(self, party: str, event: Event) -> None:
         """What an operator must know; a leader that resigned is followed by another at the next `leader_wanted`."""
         match event:
             case ProgressRefused(_, borrower, stream, grant, progress, count):

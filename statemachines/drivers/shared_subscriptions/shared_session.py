@@ -245,7 +245,7 @@ class SharedSession:
             {stream_store.SERVICE: self._read, group_store.SERVICE: replies(self._groups.ask)},
             handle=self._handle,
             answered=self._answered,
-            route_tell=self._told,
+            route_tell=self._route_tell,
             log=self._log,
             clock=environment.steady_ns,
             offset_ns=environment.time_ns() - environment.steady_ns(),
@@ -556,7 +556,7 @@ class SharedSession:
         check_relay(sender, message, self._transport.is_peer_of(LEADER.name, sender))
         return self._host.receive(sender, to, message, now_ns)
 
-    def _told(self, party: str, event: Event) -> None:
+    def _route_tell(self, party: str, event: Event) -> None:
         match event:
             case Deliver():
                 self._taken = event

@@ -31,11 +31,11 @@ def lock_holder(path: Path) -> str:
         # 2: POSIX  ADVISORY  WRITE 4711 fe:00:2149059 120 120
         words = line.split()
         if words[1:2] == ["POSIX"] and words[5:8] == [wanted, *[str(WRITE_LOCK)] * 2]:
-            return _named(words[4])
+            return _describe_process(words[4])
     return ""
 
 
-def _named(number: str) -> str:
+def _describe_process(number: str) -> str:
     """A process by its number and what it was started as, but for passwords."""
     try:
         command = Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()

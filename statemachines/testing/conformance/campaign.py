@@ -154,7 +154,7 @@ class Campaign:
                     run.make(move)
                 self._finish(implementation)
             except (Violated, Died) as error:
-                return _told(error, made, None)
+                return _make_verdict(error, made, None)
             except (Inconclusive, NoAnswer) as error:
                 return Verdict(Outcome.INCONCLUSIVE, None, None, str(error), made)
         return Verdict(Outcome.PASS)
@@ -262,7 +262,7 @@ class Campaign:
             return [*map(Wait, waits), *(Late(timer) for timer in run.late_timers())]
         told: Iterable[Event] = run.next_inputs()
         if choice % DRAWN == kind:
-            told = chain(told, self._drawn(record, choice, bool(run.states[0].world)))
+            told = chain(told, self._draw_events(record, choice, bool(run.states[0].world)))
         found = [(event, run.foresee(event)) for event in told if type(event) not in without]
         events = [(event, seen) for event, seen in found if seen is not None]
         preferred: list[Event] = []
@@ -275,7 +275,7 @@ class Campaign:
             Wait(self.role.timing.tick_ns)
         ]
 
-    def _drawn(self, record: Any, choice: int, is_answered: bool) -> Iterable[Event]:
+    def _draw_events(self, record: Any, choice: int, is_answered: bool) -> Iterable[Event]:
         """Events of any values that the types allow, aimed at what the record holds; answers come from the services
         alone, where the kit plays them."""
         legal = self.role.legal or environment_of(self.role.fsm).legal
@@ -315,10 +315,10 @@ class Campaign:
         verdict = self.replay(shorter)
         if verdict.outcome is Outcome.FAIL:
             return replace(verdict, coverage=self.coverage())
-        return _told(error, made, self.coverage())
+        return _make_verdict(error, made, self.coverage())
 
 
-def _told(error: Violated | Died, moves: tuple[Move, ...], coverage: Coverage | None) -> Verdict:
+def _make_verdict(error: Violated | Died, moves: tuple[Move, ...], coverage: Coverage | None) -> Verdict:
     violation = error.violation if isinstance(error, Violated) else None
     return Verdict(Outcome.FAIL, coverage, violation, str(error), moves)
 

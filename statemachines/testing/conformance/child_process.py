@@ -144,7 +144,7 @@ class ChildProcess:
                     continue
             data = os.read(self._out, READ_BYTES)
             if not data:
-                raise Died(self._gone("has closed its output"))
+                raise Died(self._describe_end("has closed its output"))
             begin = len(buffer)
             buffer += data
             end = buffer.find(b"\n", begin)
@@ -168,7 +168,7 @@ class ChildProcess:
                         "does not read its input; an implementation reads one line, and answers it"
                     ) from None
             except BrokenPipeError:
-                raise Died(self._gone("has closed its input")) from None
+                raise Died(self._describe_end("has closed its input")) from None
 
     def finish(self) -> None:
         """Close its input and let it end.  Raises `InterfaceError` for lines that nobody asked for."""
@@ -214,7 +214,7 @@ class ChildProcess:
         rule = "answer each line, and flush the output, or give it longer with --patience"
         return f"has not answered after {self._patience_s:g} s; {rule}"
 
-    def _gone(self, what: str) -> str:
+    def _describe_end(self, what: str) -> str:
         """How the command ended, with the last line that it wrote to stderr."""
         try:
             code: int | None = self._process.wait(END_S)

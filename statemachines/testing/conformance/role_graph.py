@@ -187,21 +187,21 @@ class RoleGraph:
         event: Hashable = move.event if isinstance(move, FedInput) else None
         entry = (key, type(event), event)
         if entry not in self._outcomes:
-            self._outcomes[entry] = self._tick(party) if event is None else self._fed(party, event)
+            self._outcomes[entry] = self._tick(party) if event is None else self._feed(party, event)
         return self._outcomes[entry]
 
-    def _fed(self, party: TimedParty, event: Any) -> Outcome | None:
+    def _feed(self, party: TimedParty, event: Any) -> Outcome | None:
         try:
-            return self._settled(self._take(party, event))
+            return self._settle(self._take(party, event))
         except ProtocolError:
             return None
 
     def _tick(self, party: TimedParty) -> Outcome | None:
         after = age_party(self.timing, party, 1)
         assert after is None or isinstance(after, TimedParty)
-        return None if after is None else self._settled(Outcome(after, (), ()))
+        return None if after is None else self._settle(Outcome(after, (), ()))
 
-    def _settled(self, outcome: Outcome) -> Outcome | None:
+    def _settle(self, outcome: Outcome) -> Outcome | None:
         """With what is due fired."""
         registry = self.role.fsm.timer_registry()
         for _ in range(FIRINGS_MAX):

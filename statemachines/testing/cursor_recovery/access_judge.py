@@ -53,7 +53,7 @@ class Made(NamedTuple):
 def judge_accesses(queue: Queue, logs: Iterable[Log]) -> list[Violation]:
     """What was done that must never be: the first of it, since what follows rests on it."""
     observers = Observers(queue)
-    for one in sorted(_settled(queue, [made for log in logs for made in _made(log)]), key=lambda one: one[:3]):
+    for one in sorted(_settle(queue, [made for log in logs for made in _list_made(log)]), key=lambda one: one[:3]):
         try:
             if one.request is None:
                 observers.observe_death(one.slot, one.incarnation)
@@ -64,7 +64,7 @@ def judge_accesses(queue: Queue, logs: Iterable[Log]) -> list[Violation]:
     return []
 
 
-def _made(log: Log) -> Iterator[Made]:
+def _list_made(log: Log) -> Iterator[Made]:
     """What a life did, in its order."""
     rows = [row for row in map(_Row, log.rows) if row["event"] not in ("pause", "resume")]
     owner = (-1, 0)
@@ -110,7 +110,7 @@ def _answer_of(row: _Row) -> Answer:
     return Swapped(bool(row["first"])) if row["event"] == "swapped" else Stored()
 
 
-def _settled(queue: Queue, made: list[Made]) -> Iterator[Made]:
+def _settle(queue: Queue, made: list[Made]) -> Iterator[Made]:
     """All that happened; of what the killed were about to do, that which others came upon."""
     swaps = [
         (one, one.request)

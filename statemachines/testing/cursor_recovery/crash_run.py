@@ -265,7 +265,7 @@ class Run:
             if found and os.WIFSTOPPED(status):
                 self.stopped[pid] = time.monotonic() + STOPPED_THRESHOLDS * self.threshold_s
             elif found:
-                self._ended(pid, status)
+                self._take_end(pid, status)
         return moved
 
     def _let_go_on(self) -> None:
@@ -279,7 +279,7 @@ class Run:
         if self.stop[0] == STOP and len(readers) == len(self.living) and all(self.stop[1 + one] for one in readers):
             self.stop[0] = GO
 
-    def _ended(self, pid: int, status: int) -> None:
+    def _take_end(self, pid: int, status: int) -> None:
         role, number, life = self.living.pop(pid)
         if os.WIFSIGNALED(status):
             self.seen.readers_killed += role == "reader"

@@ -85,11 +85,11 @@ class MemoryScene:
             after = Moment(moment.record, moment.asked, tuple(sorted(words.items())), left)
             found.append((moment.record, None, after))
         if moment.asked is None:
-            return found + [self._fed(moment, event, moment.words) for event in self.calls]
+            return found + [self._feed(moment, event, moment.words) for event in self.calls]
         words, (answer,) = self.memory.apply(Map(moment.words), moment.asked, self.now_ns)
-        return [*found, self._fed(moment, answer, tuple(sorted(words.items())))]
+        return [*found, self._feed(moment, answer, tuple(sorted(words.items())))]
 
-    def _fed(
+    def _feed(
         self, moment: Moment, event: Event, words: tuple[tuple[str, int], ...]
     ) -> tuple[Any, Event | None, Moment]:
         step = self.fsm.step(moment.record, event, 0)

@@ -229,7 +229,7 @@ def _stepped(
     """What came of a step, and the next request."""
     asked = next((effect.request for effect in effects if isinstance(effect, Ask)), None)
     events = [effect.event for effect in effects if isinstance(effect, Tell)]
-    told = tuple(_told(event) for event in events if not isinstance(event, Reserved | Taken))  # heads say that too
+    told = tuple(_to_tell(event) for event in events if not isinstance(event, Reserved | Taken))  # heads say that too
     takes = frees = ""
     is_done = not isinstance(answer, Swapped) or answer.done
     if is_done and isinstance(made, CompareAndSwap | Store) and made.address.endswith("/state"):
@@ -237,7 +237,7 @@ def _stepped(
     return Report(node.record.status.value, asked is None, told, takes, frees), asked
 
 
-def _told(event: Any) -> OperationTell:
+def _to_tell(event: Any) -> OperationTell:
     match event:
         case WriteDone(outcome, position):
             return OperationTell("write_done", outcome.value, position)

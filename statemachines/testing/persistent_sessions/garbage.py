@@ -119,7 +119,7 @@ class Garbage:
             case ReadRows(after, limit):
                 rows = sorted(state.rows, key=lambda row: rank(row.key))
                 behind = [row for row in rows if after is None or rank(row.key) > rank(after)]
-                return state, (RowsRead(tuple(_seen(state, row) for row in behind[:limit])),)
+                return state, (RowsRead(tuple(_make_row(state, row) for row in behind[:limit])),)
             case ReadMessages(after, limit):
                 found = [(one, age) for one, age in in_order(state.messages) if one > after]
                 messages = tuple(
@@ -138,7 +138,7 @@ class Garbage:
         return state, (PageDeleted(deleted, tuple(gone)),)
 
 
-def _seen(state: Tables, row: Row) -> StoredRow:
+def _make_row(state: Tables, row: Row) -> StoredRow:
     key = row.key
     return StoredRow(
         key,

@@ -69,11 +69,11 @@ class Assignments:
         if held is not None:
             self._judge.report_broken("S2", f"{leader} assigns {stream} under {grant} while {held} stands")
         self._assigned[leader, stream] = grant
-        accepted = self._known(leader, stream)
+        accepted = self._find_known(leader, stream)
         if END_OF_STREAM in (accepted, assignment.progress):
             self._judge.report_broken("S8", f"{leader} grants {stream}, which has ended")
         for other in self._progress.before(stream):
-            if self._known(leader, other) != END_OF_STREAM:
+            if self._find_known(leader, other) != END_OF_STREAM:
                 self._judge.report_broken("S9", f"{leader} grants {stream} before {other} is read to its end")
         if assignment.progress < accepted:
             self._judge.report_broken("S13", f"{leader} grants {stream} from {assignment.progress}, below {accepted}")
@@ -82,7 +82,7 @@ class Assignments:
             self.acked[leader, grant] = assignment.acked
             self._progress.check_ranges(stream, assignment.acked, "granted as acknowledged")
 
-    def _known(self, leader: str, stream: str) -> int:
+    def _find_known(self, leader: str, stream: str) -> int:
         return max(self._accepted.get((leader, stream), 0), self._commits.durable.get(stream, 0))
 
     def _accept(self, leader: str, stream: str, event: Any, kept: int) -> None:
