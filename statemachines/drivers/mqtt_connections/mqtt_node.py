@@ -29,6 +29,7 @@ from statemachines.drivers.mqtt_connections.client_stream import ClientStream
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
 from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.mqtt_connections.system_topics import SystemTopics
+from statemachines.drivers.mqtt_connections.tls_gate import GatedStream, TlsGate
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.rate_limited_log import RateLimitedLog
@@ -111,7 +112,7 @@ class MqttNode:
         self._web_sockets: Server | None = None
         self._settings = settings or MqttSettings()
         self._users = users
-        self._tls = tls
+        self._gate = None if tls is None else TlsGate(tls, self._settings.connect_timeout_s, CONNECTING_MAX)
         self._clients: dict[asyncio.Task[None], tuple[ClientStream, MqttSession]] = {}
         self._connecting: dict[ClientStream, None] = {}
         """Connections that are not accepted yet, the oldest first."""
@@ -156,7 +157,8 @@ class MqttNode:
     async def __aenter__(self) -> Self:
         host, port = self._listen
         try:
-            self._server = await asyncio.start_server(self._serve, host, port, ssl=self._tls, backlog=ACCEPTED_MAX)
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(self._make_stream, host, port, backlog=ACCEPTED_MAX)
             widen_backlog(self._server.sockets)
         except OSError as error:
             raise ConfigurationError("listen", f"{host}:{port}", f"cannot be listened at: {error}") from error
@@ -177,6 +179,8 @@ class MqttNode:
         if self._web_sockets is not None:
             self._web_sockets.close(close_connections=False)
         self._pinging.cancel()
+        if self._gate is not None:
+            await self._gate.close()
         for _ in range(TURNS_TO_READ):  # acknowledgements that have arrived are taken
             await asyncio.sleep(0)
         tasks = list(self._clients)
@@ -188,6 +192,11 @@ class MqttNode:
                 task.cancel()
             await asyncio.gather(*open_tasks, return_exceptions=True)
         await self._system_topics.close()
+
+    def _make_stream(self) -> GatedStream:
+        stream = GatedStream(asyncio.StreamReader(), self._serve)
+        stream.gate = self._gate
+        return stream
 
     async def _begin_web_sockets(self, place: Address) -> None:
         try:
@@ -215,7 +224,7 @@ class MqttNode:
                 connections_max=CONNECTIONS_MAX,
                 opening_max=CONNECTING_MAX,
                 backlog=ACCEPTED_MAX,
-                tls=self._tls,
+                gate=self._gate,
             )
             widen_backlog(self._web_sockets.sockets)
         except OSError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -22,6 +21,7 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from statemachines.drivers.mqtt_connections.bounded_connection import BoundedConnection, ConnectionPool
+from statemachines.drivers.mqtt_connections.tls_gate import GatedProtocol, TlsGate
 from statemachines.drivers.tcp import Address
 
 SUBPROTOCOL: Final = Subprotocol("mqtt")
@@ -144,7 +144,7 @@ async def start_web_sockets(
     connections_max: int,
     opening_max: int,
     backlog: int,
-    tls: ssl.SSLContext | None,
+    gate: TlsGate | None,
 ) -> Server:
     """Listen.
 
@@ -156,7 +156,7 @@ async def start_web_sockets(
         connections_max: of them, whether open or not; one more is ended at once.
         opening_max: of them that are not open yet; where there are more, the oldest is ended.
         backlog: of them that are accepted in one turn of the loop.
-        tls: of the listener; None: without.
+        gate: of TLS; None: without.
     """
 
     def refuse_foreign(connection: ServerConnection, request: Request) -> Response | None:
@@ -169,10 +169,12 @@ async def start_web_sockets(
         PooledConnection.pool.note_open(connection)
         await serve_client(connection)
 
-    class PooledConnection(BoundedConnection):
+    class PooledConnection(GatedProtocol, BoundedConnection):
         """One of this listener."""
 
         pool = ConnectionPool(connections_max, opening_max)
+
+    PooledConnection.gate = gate
 
     host, port = address
     return await serve(
@@ -191,5 +193,4 @@ async def start_web_sockets(
         logger=_silent,
         create_connection=PooledConnection,
         backlog=backlog,
-        ssl=tls,
     )

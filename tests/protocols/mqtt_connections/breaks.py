@@ -10,6 +10,7 @@ from statemachines.drivers.mqtt_connections.bounded_connection import Connection
 from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
+from statemachines.drivers.mqtt_connections.tls_gate import TlsGate
 from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions import (
     abandon,
@@ -62,6 +63,7 @@ BREAKS = {
     "MQ-202": swap(bounded_connection, "TURN_BYTES", 2**30),
     "MQ-203": swap(bounded_connection, "HEAD_MAX", 2**30),
     "MQ-204": swap(ConnectionPool, "enter", lambda self, one: None),
+    "MQ-205": swap(mqtt_node, "TlsGate", lambda tls, limit_s, most: TlsGate(tls, 3_600, 10**6)),
     "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),
     "MQ-181": swap(mqtt_node, "ACCEPTED_MAX", 1_024),
     "MQ-182": swap(SessionServer, "_replace", lambda self, owner: None),
