@@ -59,6 +59,13 @@ def judge_faults(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
     return Verdict(checked, runs, np.full(len(runs), -1), lambda place: wrong[place][1])
 
 
+def _drawn_kinds(parameters: Parameters) -> Iterable[str]:
+    """The kinds of which the scenario draws faults."""
+    settings = parameters.get("settings")
+    found = settings.get("faults") if isinstance(settings, dict) else None
+    return found if isinstance(found, dict) else ()
+
+
 def count_unexplained_restarts(columns: Columns, rows: np.ndarray) -> Counter[int]:
     """Run -> how many of these rows are restarts of a node which has not died since the restart before."""
     dead: set[tuple[int, str]] = set()
@@ -100,8 +107,10 @@ def find_unplanned(
     schedule = parameters.get("schedule")
     if not isinstance(schedule, list):
         return
-    expected = {(one["kind"], one["target"], one["at_ns"]) for one in schedule}
-    for row in rows[columns.is_one_of("event", tuple(parameters["faults"]), rows)].tolist():
+    faults = [one for one in schedule if isinstance(one, dict)]
+    expected = [(one.get("kind"), one.get("target"), one.get("at_ns")) for one in faults]
+    kinds = *parameters["faults"], *(one.get("kind", "") for one in faults), *_drawn_kinds(parameters)
+    for row in rows[columns.is_one_of("event", kinds, rows)].tolist():
         kind, node, at_ns = columns.text("event", row), columns.text("node", row), int(columns["t_ns"][row])
         if kind not in planned and (kind, node, at_ns) not in expected:
             yield f"{kind} at {at_ns} ns{node and f' of {node}'} is not in the schedule of the run"
