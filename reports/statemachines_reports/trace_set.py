@@ -114,13 +114,19 @@ def _read_footer(path: Path) -> tuple[tuple[int, ...], list[RowSpan]]:
 
 
 def parameters(run: Run) -> dict[str, Any]:
-    """The parameters of a run; its settings are those that it had, with what its seed drew."""
+    """The parameters of a run; its settings are those that it had, with what its seed drew.  Raises
+    `ConfigurationError` where they are no object, or those of a simulated run count no faults."""
     try:
-        return _with_drawn(msgspec.json.decode(run.parameters, type=dict[str, Any]))
+        found = _with_drawn(msgspec.json.decode(run.parameters, type=dict[str, Any]))
     except msgspec.MsgspecError as error:
         raise ConfigurationError(
             "parameters", run.parameters[:80], f"of run {run.run} are no object: {error}"
         ) from error
+    if '"simpy"' in run.versions and "faults" not in found:
+        raise ConfigurationError(
+            "parameters", run.parameters[:80], f"of run {run.run}, which was simulated, count no faults: restore them"
+        )
+    return found
 
 
 def _with_drawn(given: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.whole_file import store_path
 from statemachines.workers import workers
+from statemachines_sim.fault import Fault
 from statemachines_sim.keys import settings as settings_of
 from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import Scenario
@@ -166,15 +167,22 @@ def read_outcome(run: Run) -> Outcome:
     return msgspec.convert(fields | {"tally": tally}, Outcome)
 
 
-def run_row(scenario: Scenario, outcome: Outcome, run: int, settings: tuple[str, ...] = ()) -> Run:
-    """The line of a run in the table of runs: its parameters are what came out, and everything it follows from."""
+def run_row(
+    scenario: Scenario,
+    outcome: Outcome,
+    run: int,
+    settings: tuple[str, ...] = (),
+    schedule: tuple[Fault, ...] | None = None,
+) -> Run:
+    """The line of a run in the table of runs: its parameters are what came out, and everything it follows from.
+    `schedule`: that of the run, where its seed did not draw it."""
     sim = scenario.sim
     facts = msgspec.structs.asdict(outcome)
     tally = facts.pop("tally")
     hidden = {name: facts[name] for name in tally if name in facts}
     facts |= tally | ({"outcome": hidden} if hidden else {})
     facts["protocol"] = sim.name
-    facts["schedule"] = draw(scenario, outcome.seed)
+    facts["schedule"] = draw(scenario, outcome.seed) if schedule is None else schedule
     facts["settings"] = settings_of(scenario)
     facts["set"] = settings
     facts["swarm"] = draw_values(scenario, outcome.seed)

@@ -179,7 +179,7 @@ def run_one(
 
         try:
             with TraceWriter(trace, f"{scenario.name}-{seed}") as writer:
-                writer.add(run_row(scenario, outcome, 0, settings), world.rows)
+                writer.add(run_row(scenario, outcome, 0, settings, schedule), world.rows)
         except (OSError, ConfigurationError) as error:
             if outcome.is_held:
                 raise

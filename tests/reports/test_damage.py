@@ -84,7 +84,7 @@ def test_D_310_nineteen_of_twenty_cells_of_the_table_are_seen(tallies):
         ("messages", ("send-removed", "deliver-repeated", "deliver-early", "deliver-event", "deliver-range")),
         ("clocks", ("clock-back-once", "clock-back", "clock-ahead")),
         ("rows", ("kind-unknown", "timer-as-step", "step-as-timer", "machine-unknown", "machine-empty")),
-        ("faults", ("faults-removed",)),
+        ("faults", ("faults-removed", "fault-elsewhere", "end-late")),
         ("turns", ("ask-removed", "ask-elsewhere")),
     ],
 )

@@ -18,6 +18,9 @@ from statemachines_reports.neutral.simulated_run import DEATHS
 S: Final = 1_000_000_000
 """Nanoseconds in a second."""
 
+LAST: Final = 50
+"""At most so many rows are the last ones of a run."""
+
 LATE: Final = 3
 """A death comes behind so many steps of the next life."""
 
@@ -51,6 +54,14 @@ def shift_clock(by_ns: int) -> Callable[[DamagedRun, int, Random], Edit | None]:
     return act
 
 
+def end_late(run: DamagedRun, row: int, chance: Random) -> Edit | None:
+    """All rows of the run from this one on are later by the same time."""
+    by_ns = chance.randint(S, 3_600 * S)
+    return Edit(
+        np.arange(run.rows), tuple((one, "t_ns", run.cell("t_ns", one) + by_ns) for one in range(row, run.rows))
+    )
+
+
 def find_with(column: str) -> Callable[[DamagedRun], np.ndarray]:
     """Rows of sends, deliveries, tells and requests that have a number in the column which some protocol has as its
     epoch or grant."""
@@ -80,6 +91,13 @@ def find_faults(run: DamagedRun) -> np.ndarray:
     """Rows of faults, but not of what is none."""
     rows = run.columns.rows_of("fault")
     return np.asarray(rows[~run.columns.is_one_of("event", NO_FAULTS, rows)])
+
+
+def find_hits(run: DamagedRun) -> np.ndarray:
+    """Rows of faults that the run counts, and that hit a node."""
+    rows = find_faults(run)
+    rows = rows[run.columns.is_one_of("event", run.counted, rows)]
+    return np.array([row for row in rows.tolist() if run.cell("node", row)], np.int64)
 
 
 def find_deaths(run: DamagedRun) -> np.ndarray:
@@ -170,6 +188,7 @@ KINDS: Final = (
     DamageKind("clock-back-once", find_later, set_back),
     DamageKind("clock-back", find_later, shift_clock(-S)),
     DamageKind("clock-ahead", find_later, shift_clock(3_600 * S)),
+    DamageKind("end-late", lambda run: np.arange(max(run.rows - LAST, 0), run.rows), end_late),
     DamageKind("term-changed", find_with("epoch"), change_number_in("epoch")),
     DamageKind("grant-changed", find_with("grant"), change_number_in("grant")),
     DamageKind("faults-removed", find_faults, lambda run, row, chance: run.remove(run.columns.rows_of("fault"))),
@@ -180,6 +199,7 @@ KINDS: Final = (
     ),
     DamageKind("death-late", find_deaths, die_late),
     DamageKind("death-of-another", find_deaths, change_node),
+    DamageKind("fault-elsewhere", find_hits, change_node),
     DamageKind("step-after-death", find_deaths, step_after_death),
     DamageKind(
         "step-elsewhere",

@@ -60,6 +60,7 @@ CLOCKS: Final = {
     "clock-back-once": "the clock of a node goes back for one row",
     "clock-back": "the clock of a node goes back for good",
     "clock-ahead": "the clock of a node is an hour ahead from some row on",
+    "end-late": "the last rows of a run are all later",
 }
 """What may be wrong with clocks."""
 
@@ -70,6 +71,7 @@ WORDS: Final = {
     "crash-removed": "the row of a death is missing",
     "death-late": "a process dies some steps later than it did",
     "death-of-another": "another process dies",
+    "fault-elsewhere": "a fault hits another node",
     "kind-unknown": "a row is of an unknown kind",
     "timer-as-step": "a timer is written as a step",
     "step-as-timer": "a step is written as a timer",

@@ -35,7 +35,8 @@ class DamageTrial:
     def _read_run(self, number: int) -> DamagedRun:
         """One run, to be damaged."""
         others = [table for other, table in self.runs.items() if other != number]
-        return DamagedRun(self.runs[number], self.judges, pa.concat_tables(others) if others else None)
+        counted = tuple(self.trace.parameters[number].get("faults", ()))
+        return DamagedRun(self.runs[number], self.judges, pa.concat_tables(others) if others else None, counted)
 
     def judge(self, table: pa.Table) -> dict[str, str]:
         """Check -> its verdict on a run."""

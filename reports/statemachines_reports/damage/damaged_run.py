@@ -23,11 +23,15 @@ class Edit(NamedTuple):
 
 class DamagedRun:
     """`table`: the rows of a run, every column; `others`: those of the other runs of its trace (None: there are none);
-    `roles`: (protocol, roles) of the protocols in it; `machines`: full name -> machine."""
+    `counted`: the kinds of faults that its parameters count; `roles`: (protocol, roles) of the protocols in it;
+    `machines`: full name -> machine."""
 
-    def __init__(self, table: pa.Table, judges: Judges, others: pa.Table | None = None) -> None:
+    def __init__(
+        self, table: pa.Table, judges: Judges, others: pa.Table | None = None, counted: tuple[str, ...] = ()
+    ) -> None:
         self.table = table
         self.others = others
+        self.counted = counted
         self.columns = Columns(table.drop_columns(["data"]))
         self.rows = table.num_rows
         self.judges = judges

@@ -34,6 +34,7 @@ WORDS: Final = {
     6: "comes more often than it was sent and copied",
     7: "neither arrives nor is dropped",
     8: "is taken in a step, and did not arrive there",
+    9: "has no number",
 }
 
 
@@ -48,6 +49,7 @@ def judge_messages(segment: Segment, roles: Iterable[TraceRoles]) -> Verdict:
     columns = segment.columns
     rows, words = _find_wrong_traffic(segment, roles)
     words |= dict.fromkeys(_find_undelivered(columns).tolist(), 8)
+    words |= dict.fromkeys(_find_unnumbered(segment).tolist(), 9)
     return _verdict_on(columns, rows, words)
 
 
@@ -87,6 +89,14 @@ def _find_wrong_traffic(segment: Segment, roles: Iterable[TraceRoles]) -> tuple[
     if not any(one.silent_losses for one in roles):
         words |= dict.fromkeys(find_lost(segment, traffic, simulated).tolist(), 7)
     return len(rows), words
+
+
+def _find_unnumbered(segment: Segment) -> np.ndarray:
+    """Messages of simulated runs without a number."""
+    columns = segment.columns
+    rows = columns.rows_of("send", "deliver", "drop", "duplicate")
+    rows = rows[columns["msg"][rows] < 0]
+    return np.asarray(rows[np.isin(columns["run"][rows], runs_where(segment, is_simulated))] if len(rows) else rows)
 
 
 def _is_elsewhere(columns: Columns, rows: np.ndarray) -> np.ndarray:
@@ -184,6 +194,11 @@ def _keep_undelivered(segment: Segment) -> KeptRows:
     return KeptRows(_find_undelivered(columns), delivers[is_of_last_time(columns, delivers)])
 
 
+def _keep_unnumbered(segment: Segment) -> KeptRows:
+    """Each row is judged alone."""
+    return KeptRows(segment.columns.rows_of("send")[:0], segment.columns.rows_of("send")[:0])
+
+
 def messages_check(roles: Iterable[TraceRoles]) -> Check:
     """The check, for protocols with these roles."""
     claim = "what arrives was sent before, as it was sent, and no more often; what is sent arrives or is dropped"
@@ -199,5 +214,9 @@ def messages_check(roles: Iterable[TraceRoles]) -> Check:
     traffic = Joint(
         judge_traffic, partial(_keep_traffic, roles=roles), partial(_seal_messages, roles=roles), _is_sealed
     )
-    joints = traffic, Joint(judge_steps, _keep_undelivered)
+
+    def judge_numbers(segment: Segment) -> Verdict:
+        return _verdict_on(segment.columns, 0, dict.fromkeys(_find_unnumbered(segment).tolist(), 9))
+
+    joints = traffic, Joint(judge_steps, _keep_undelivered), Joint(judge_numbers, _keep_unnumbered)
     return Check("messages", claim, partial(judge_messages, roles=roles), whole=True, joints=joints)

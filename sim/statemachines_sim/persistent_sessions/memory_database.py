@@ -7,14 +7,12 @@ writer appear on it in their order, and what was deleted or marked since stands 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
 from weakref import finalize
 
 from statemachines.drivers.persistent_sessions.host_request import ReadPage
-from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.drivers.persistent_sessions.store import SessionStore
 from statemachines.drivers.persistent_sessions.stored_batch import StoredBatch
 from statemachines.drivers.persistent_sessions.tables import SQLITE
@@ -47,27 +45,13 @@ class MemoryDatabase:
             self.connection.execute(statement)
         self.connection.execute("UPDATE store SET identity = ?", (IDENTITY,))
 
-    @contextmanager
-    def writing(
-        self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False
-    ) -> Iterator[Sql]:
+    def writing(self, watch: TimeWatch | None = None, *, may_lose: bool = False, may_share: bool = False) -> MemorySql:
         """All or nothing."""
-        sql = MemorySql(self.book, self.now_ns, watch, writes=True)
-        try:
-            yield sql
-        except BaseException:
-            sql.undo()
-            raise
-        sql.end()
+        return MemorySql(self.book, self.now_ns, watch, writes=True)
 
-    @contextmanager
-    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> Iterator[Sql]:
+    def reading(self, watch: TimeWatch | None = None, *, is_complete: bool = False) -> MemorySql:
         """One state: nobody else is here."""
-        sql = MemorySql(self.book, self.now_ns, watch, writes=False)
-        try:
-            yield sql
-        finally:
-            sql.end()
+        return MemorySql(self.book, self.now_ns, watch, writes=False)
 
     def store_batch(self, batch: StoredBatch) -> int | None:
         """It has no such statement."""

@@ -10,8 +10,9 @@ import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
+from statemachines.drivers.persistent_sessions.host_requests import ROUTES
 from statemachines.drivers.persistent_sessions.sql import ManyRows
 from statemachines.drivers.persistent_sessions.sqlite import STAMP, TIME, SqliteSql
 from statemachines.drivers.persistent_sessions.store import CHECK, WRITE_BATCH
@@ -27,10 +28,12 @@ Life = tuple[int, int]
 
 
 class StatementUse(NamedTuple):
-    """What a statement reads or writes of that which is kept: the time of the store, batches of nodes, and `tables`."""
+    """What a statement reads or writes of that which is kept: the time of the store, batches of nodes, the versions of
+    routes, and `tables`."""
 
     time: bool
     lives: bool
+    routes: bool
     tables: tuple[str, ...]
 
 
@@ -39,7 +42,11 @@ def touches(statement: str) -> StatementUse:
     """By its text."""
     words = set(re.findall(r"@(\w+)", statement))
     tables = tuple(layout.name for layout in LAYOUTS if layout.name in words)
-    return StatementUse("store" in words and "_ns" in statement, "nodes" in words and "batch" in statement, tables)
+    of_store = "store" in words
+    return StatementUse(
+        of_store and "_ns" in statement, "nodes" in words and "batch" in statement,
+        of_store and ("routes" in statement or "forgotten" in statement), tables,
+    )  # fmt: skip
 
 
 class StoreBook:
@@ -50,6 +57,8 @@ class StoreBook:
         self.identity = identity
         self.time: StoreTime | None = None
         self.lives: dict[bytes, Life] = {}
+        self.routes: list[tuple[Any, ...]] | None = None
+        """What `ROUTES` finds."""
         self.tables = {layout.name: MemoryTable(layout, connection) for layout in LAYOUTS}
         self._stale = set(self.tables)
         self._is_time_new = False
@@ -91,7 +100,7 @@ class StoreBook:
                 self.connection.execute("UPDATE nodes SET batch = ? WHERE name = ?", (self.lives[node][1], node))
             self._new_lives.clear()
 
-    def forget(self, *, time: bool = True, lives: bool = True, tables: Sequence[str] = ()) -> None:
+    def forget(self, *, time: bool = True, lives: bool = True, routes: bool = True, tables: Sequence[str] = ()) -> None:
         """Another has written these tables."""
         for name in tables:
             self.tables[name].forget()
@@ -100,6 +109,8 @@ class StoreBook:
             self.time = None
         if lives:
             self.lives.clear()
+        if routes:
+            self.routes = None
 
     def commit(self) -> None:
         """A transaction is over."""
@@ -118,19 +129,21 @@ class StoreBook:
         for table in self.tables.values():
             table.go_back(has_begun)
         self._stale = {name for name, table in self.tables.items() if not table.is_loaded}
-        self.time, self.lives = time, lives
+        self.time, self.lives, self.routes = time, lives, None
         self._is_time_new = time is not None
         self._new_lives = set(lives)
 
 
 class MemorySql(SqliteSql):
-    """Begins with the first statement that writes, and ends with `end`."""
+    """A transaction, and the context of it.  In SQLite it begins with the first statement that is not kept here.  An
+    exception undoes one that writes."""
 
     def __init__(self, book: StoreBook, clock_ns: int, watch: TimeWatch | None, *, writes: bool) -> None:
         known = book.time or book.read_time()
         self._book = book
         self._before = known, dict(book.lives)
         self._has_begun = self._has_changed = False
+        self._writes = writes
         if writes:
             known = next_time(known, clock_ns, None) if watch is None else watch.commit(known, clock_ns)
             book.write_time(known)
@@ -139,12 +152,25 @@ class MemorySql(SqliteSql):
             now_ns = time_of_read(known, clock_ns, None) if watch is None else watch.read(known, clock_ns)
         super().__init__(book.connection, now_ns, known.age_limit_ns(now_ns), known.time_ns)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._writes and kind is not None:
+            self._undo()
+        else:
+            self._end()
+
     def all(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         query = QUERIES.get(statement)
         if query is not None:
             return query(self._book.loaded(), values)
         if statement == CHECK:
             return [(self._book.identity, *self._read_life(values["name"]))]
+        if statement == ROUTES:
+            if self._book.routes is None:
+                self._book.routes = super().all(statement)
+            return self._book.routes
         self._flush(touches(statement))
         return super().all(statement, **values)
 
@@ -166,7 +192,7 @@ class MemorySql(SqliteSql):
         self._flush(touched)
         self._begin()
         count = super().count(statement, **values)
-        self._book.forget(time=touched.time, lives=touched.lives, tables=touched.tables)
+        self._book.forget(time=touched.time, lives=touched.lives, routes=touched.routes, tables=touched.tables)
         return count
 
     def put_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -200,14 +226,14 @@ class MemorySql(SqliteSql):
             self._begin()
             self._book.flush(time=touched.time, lives=touched.lives, tables=touched.tables)
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """All of it is there."""
         if self._has_begun:
             self._connection.execute("COMMIT")
         if self._has_begun or self._has_changed:
             self._book.commit()
 
-    def undo(self) -> None:
+    def _undo(self) -> None:
         """Nothing of it was."""
         if self._has_begun:
             self._connection.execute("ROLLBACK")

@@ -258,14 +258,20 @@ def is_over(tables: Tables, message: bytes, now_ns: int) -> bool:
 
 
 def collect_messages(tables: Tables, values: Values) -> list[TableRow]:
-    messages, rows, now_ns = tables["messages"], tables["session_rows"], values["now_ns"]
+    messages, rows, now_ns = tables["messages"], tables["session_rows"].rows, values["now_ns"]
+    referring, packets, queued = (tables[name].by_message() for name in ("session_rows", "packets", "queued"))
     begin = bisect_right(messages.order, (values["after"],))
     found = []
     for key in messages.order[begin : begin + values["limit"]]:
         (message,) = key
-        is_referred = bool(rows.list_of(message))
-        over = is_referred and is_over(tables, message, now_ns)
-        found.append((message, messages.rows[key][4], is_referred, is_held(tables, message), over))
+        its = referring.get(message, ())
+        over = bool(its)
+        for row in its:
+            if not 0 < rows[row][12] <= now_ns:
+                over = False
+                break
+        is_kept = bool(packets.get(message)) or bool(queued.get(message))
+        found.append((message, messages.rows[key][4], bool(its), is_kept, over))
     return found
 
 

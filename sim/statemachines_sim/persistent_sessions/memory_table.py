@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 TableRow = tuple[Any, ...]
@@ -32,6 +32,7 @@ class MemoryTable:
         self.undo: list[tuple[RowKey, TableRow | None]] = []
         """What the open transaction has replaced, in its order."""
         self._connection = connection
+        self._key_names: list[str] = []
         self.is_loaded = False
         self._new: set[RowKey] = set()
         self._written: set[RowKey] = set()
@@ -61,22 +62,27 @@ class MemoryTable:
         self._remove(key, row)
         return True
 
-    def list_of(self, message: bytes) -> set[RowKey] | tuple[()]:
-        """The keys of the indexed rows that name the message."""
+    def by_message(self) -> Mapping[bytes, set[RowKey]]:
+        """Message -> the keys of the indexed rows that name it, if there ever were any."""
         if self._found is None:
             self._found = {}
             for key, row in self.rows.items():
                 self._index(key, row)
-        return self._found.get(message, ())
+        return self._found
+
+    def list_of(self, message: bytes) -> set[RowKey] | tuple[()]:
+        """The keys of the indexed rows that name the message."""
+        return self.by_message().get(message, ())
 
     def flush(self) -> None:
         """SQLite has it, too."""
         if not self._new:
             return
         name, width, columns = self.layout[:3]
-        key_names = [one[1] for one in self._connection.execute(f"PRAGMA table_info({name})")][:columns]
+        if not self._key_names:
+            self._key_names = [one[1] for one in self._connection.execute(f"PRAGMA table_info({name})")][:columns]
         gone = [key for key in self._new if key not in self.rows]
-        where = " AND ".join(f"{one} = ?" for one in key_names)
+        where = " AND ".join(f"{one} = ?" for one in self._key_names)
         self._connection.executemany(f"DELETE FROM {name} WHERE {where}", gone)
         there = sorted(key for key in self._new if key in self.rows)
         put = f"INSERT OR REPLACE INTO {name} VALUES ({', '.join('?' * width)})"
