@@ -213,7 +213,7 @@ def test_MQ_201_a_connection_that_a_fresh_session_at_another_node_replaces_is_to
 
     async def main():
         async with (
-            linked_nodes(store, life_times=times) as (one, other),
+            linked_nodes(store, life_times=times, look_ms=10**6) as (one, other),
             MqttSocket(one.address) as older,
             MqttSocket(other.address) as newer,
             MqttSocket(one.address) as newest,
