@@ -5,9 +5,9 @@ A protocol says what it is by a `SimProtocol`; a test puts a `World` together by
 
 from statemachines_sim.cluster import OF_PROCESSES as OF_PROCESSES
 from statemachines_sim.cluster import OF_STORES as OF_STORES
-from statemachines_sim.cluster import Cluster as Cluster
 from statemachines_sim.cluster import Fixture as Fixture
 from statemachines_sim.cluster import Role as Role
+from statemachines_sim.cluster import SimCluster as SimCluster
 from statemachines_sim.cluster import Tolerance as Tolerance
 from statemachines_sim.cluster import Watch as Watch
 from statemachines_sim.devices.query_fabric import query_fabric as query_fabric

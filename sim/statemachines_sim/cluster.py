@@ -20,8 +20,8 @@ from statemachines_sim.judge import Judge
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.network import Network
 from statemachines_sim.node_life import Device, NodeLife
-from statemachines_sim.observer import Observer
 from statemachines_sim.recorder import Recorder
+from statemachines_sim.run_observer import RunObserver
 from statemachines_sim.run_settings import RunSettings
 from statemachines_sim.units import S as SECOND
 
@@ -65,7 +65,7 @@ class Role(msgspec.Struct, frozen=True):
     """
 
     name: str
-    make: Callable[[Cluster, str, int], NodeLife]
+    make: Callable[[SimCluster, str, int], NodeLife]
     count: int = 0
     joins_ns: tuple[int, ...] = ()
     faults: tuple[str, ...] = OF_PROCESSES
@@ -88,12 +88,12 @@ class Fixture(msgspec.Struct, frozen=True):
     """A device that machines ask by `name` (`Ask.service`); `make(world)` gives it, `faults` hit it."""
 
     name: str
-    make: Callable[[Cluster], Device]
+    make: Callable[[SimCluster], Device]
     faults: tuple[str, ...] = OF_STORES
     clock: Tolerance = Tolerance()
 
 
-class Watch(Observer):
+class Watch(RunObserver):
     """The properties of a protocol, judged from what happens; a base that judges nothing.
 
     What breaks is said with `self.judge.broken(property, what happened)`.  `judging` is False where only `missing` is
@@ -108,7 +108,7 @@ class Watch(Observer):
     def __init__(self, judge: Judge | None = None) -> None:
         self.judge = Judge() if judge is None else judge
 
-    def begin(self, world: Cluster) -> None:
+    def begin(self, world: SimCluster) -> None:
         """The world is put together, and nothing has happened yet."""
 
     def tell(self, process: NodeLife, party: str, event: Event, now_ns: int) -> None:
@@ -122,7 +122,7 @@ class Watch(Observer):
     def observe_death(self, process: NodeLife, now_ns: int) -> None:
         """A process is dead, with all its parties."""
 
-    def missing(self, world: Cluster) -> Missing | None:
+    def missing(self, world: SimCluster) -> Missing | None:
         """Once everything has healed: the first property that is not true yet, or None: it is the end of the run."""
         return None
 
@@ -131,7 +131,7 @@ class Watch(Observer):
         return {}
 
 
-class Cluster:
+class SimCluster:
     """`processes`, by node: its newest life; `earlier_lives`: those beside which a newer one goes by the same name.
     `devices`, by the name that machines ask them by; `cast`: the roles of nodes that may come.
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from statemachines.kernel import Event, Fsm, Host, Message, Node, Outgoing
-from statemachines_sim.cluster import Cluster, Role
+from statemachines_sim.cluster import Role, SimCluster
 from statemachines_sim.node_life import NodeLife
 
 Application = Callable[["MachineProcess", Event], None]
@@ -27,11 +27,11 @@ class MachineProcess(NodeLife):
     """One life of a node with `host`; `main`: the party that messages to the node go to; `heard`: what its machines
     have told so far."""
 
-    world: Cluster
+    world: SimCluster
 
     def __init__(
         self,
-        world: Cluster,
+        world: SimCluster,
         node: str,
         number: int,
         host: Callable[[MachineProcess], Host],
@@ -101,7 +101,7 @@ def machine_role(
     """Nodes that run one machine each: `record(life)` is what it begins with, `life` its id ("server-1~1"); `start` is
     fed to it when it begins; the rest as for `Role`."""
 
-    def make(world: Cluster, node: str, number: int) -> NodeLife:
+    def make(world: SimCluster, node: str, number: int) -> NodeLife:
         def host(process: MachineProcess) -> Host:
             return single(process, fsm, record(process.life))
 

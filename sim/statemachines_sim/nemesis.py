@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults.kind import FaultKind
 
@@ -13,7 +13,7 @@ from statemachines_sim.faults.kind import FaultKind
 class Nemesis:
     """`done` counts the faults that took effect, by kind."""
 
-    def __init__(self, world: Cluster, kinds: Mapping[str, FaultKind], schedule: tuple[Fault, ...]) -> None:
+    def __init__(self, world: SimCluster, kinds: Mapping[str, FaultKind], schedule: tuple[Fault, ...]) -> None:
         self._world = world
         self._kinds = kinds
         self._healed = False

@@ -68,7 +68,7 @@ class Receivers(dict[str, Callable[[Packet], None]]):
         return found
 
 
-class Receiver(Protocol):
+class PacketReceiver(Protocol):
     """What takes packets: a life of a node."""
 
     life: str
@@ -90,8 +90,8 @@ class Network:
         net: Net,
         seed: int,
         recorder: Recorder,
-        processes: Mapping[str, Receiver],
-        elders: Mapping[str, Sequence[Receiver]],
+        processes: Mapping[str, PacketReceiver],
+        elders: Mapping[str, Sequence[PacketReceiver]],
     ) -> None:
         self._env = env
         self._recorder = recorder

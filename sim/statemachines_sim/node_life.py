@@ -63,7 +63,7 @@ class Device(Protocol):
 
 
 class Surroundings(Protocol):
-    """What a life needs of the world that it is in: a `Cluster` has it all."""
+    """What a life needs of the world that it is in: a `SimCluster` has it all."""
 
     seed: int
     scenario: RunSettings

@@ -24,7 +24,7 @@ import msgspec
 
 from statemachines import registry
 from statemachines.kernel import ConfigurationError
-from statemachines_sim.cluster import Cluster, Fixture, Role, Watch
+from statemachines_sim.cluster import Fixture, Role, SimCluster, Watch
 from statemachines_sim.faults import NEUTRAL, FaultKind
 from statemachines_sim.faults.fault_sampler import FaultSampler
 from statemachines_sim.judge import Judge
@@ -71,7 +71,7 @@ class SimProtocol(Generic[S]):
         """The longest timeout that a process may sleep through: a long pause is longer."""
         return 20 * SECOND
 
-    def play(self, own: S, world: Cluster, chance: Random) -> None:
+    def play(self, own: S, world: SimCluster, chance: Random) -> None:
         """Plan the load: `world.after(ns, do, ...)`."""
 
     def watch(self, own: S, judge: Judge) -> Watch:

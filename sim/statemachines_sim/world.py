@@ -22,7 +22,7 @@ import msgspec
 
 from statemachines.kernel import GaplessError
 from statemachines_sim.clock import rest_collector
-from statemachines_sim.cluster import Cluster, Watch
+from statemachines_sim.cluster import SimCluster, Watch
 from statemachines_sim.data_recorder import DataRecorder
 from statemachines_sim.fault import Fault
 from statemachines_sim.judge import Judge, Violation
@@ -63,7 +63,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return not self.monitor
 
 
-class World(Cluster):
+class World(SimCluster):
     """`of`: a scenario, a protocol with its section `own`, or nothing: a world by hand.
 
     `rows` is the trace (empty without `trace`).  `schedule`: another than the seed draws; `monitors`: whether what

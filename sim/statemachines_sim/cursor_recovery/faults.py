@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.cursor_recovery.queue_process import QueueProcess
 from statemachines_sim.cursor_recovery.section import Section
 from statemachines_sim.fault import Fault
@@ -27,14 +27,14 @@ class Cut(Crash):
         amount = pot.chance.randint(1, MOST_ACCESSES)
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), amount=amount)
 
-    def begin(self, world: Cluster, fault: Fault) -> bool:
+    def begin(self, world: SimCluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if not isinstance(process, QueueProcess) or process.doomed_in:
             return False
         process.doomed_in = fault.amount
         return True
 
-    def end(self, world: Cluster, fault: Fault) -> None:
+    def end(self, world: SimCluster, fault: Fault) -> None:
         process = world.living(fault.target)
         if isinstance(process, QueueProcess):
             process.doomed_in = 0

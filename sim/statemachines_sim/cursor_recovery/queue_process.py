@@ -15,7 +15,7 @@ from statemachines.cursor_recovery.memory import SERVICE, SLOTS, Load, Loaded, S
 from statemachines.cursor_recovery.reader import READER, Read, ReadDone, ReadOutcome, new_reader
 from statemachines.cursor_recovery.writer import WRITER, Outcome, Write, WriteDone, new_writer
 from statemachines.kernel import Call, ConfigurationError, Event, Fsm, Host, Message, Node, Outgoing
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.cursor_recovery.queue_memory import QueueMemory
 from statemachines_sim.cursor_recovery.section import Section
 from statemachines_sim.node_life import NodeLife
@@ -27,11 +27,11 @@ PARTED = b"|"
 class QueueProcess(NodeLife):
     """Base of writers and readers."""
 
-    world: Cluster
+    world: SimCluster
 
     machine: Fsm[Any]
 
-    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number)
         self.host = Host()
         self.own = own

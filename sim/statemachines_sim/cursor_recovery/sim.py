@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statemachines_sim.cluster import Cluster, Fixture, Role, Tolerance, Watch
+from statemachines_sim.cluster import Fixture, Role, SimCluster, Tolerance, Watch
 from statemachines_sim.cursor_recovery.faults import FAULTS
 from statemachines_sim.cursor_recovery.queue_memory import queue_memory
 from statemachines_sim.cursor_recovery.queue_process import QueueReader, QueueWriter
@@ -33,10 +33,10 @@ class QueueSim(SimProtocol[Section]):
     def cast(self, own: Section) -> tuple[Role, ...]:
         """A clock that leaps ahead makes its process's cursors look young, and those of others old."""
 
-        def writer(world: Cluster, node: str, number: int) -> NodeLife:
+        def writer(world: SimCluster, node: str, number: int) -> NodeLife:
             return QueueWriter(world, node, number, own)
 
-        def reader(world: Cluster, node: str, number: int) -> NodeLife:
+        def reader(world: SimCluster, node: str, number: int) -> NodeLife:
             return QueueReader(world, node, number, own)
 
         clock = Tolerance(drift_ppm=100_000, jump_ns=5 * S)

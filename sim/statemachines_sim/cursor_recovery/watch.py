@@ -27,7 +27,7 @@ from statemachines.cursor_recovery.reader import ReadDone, ReadOutcome, Skipped,
 from statemachines.cursor_recovery.writer import Outcome, Reserved, Write, WriteDone
 from statemachines.kernel import Answer, Event, Node, Request, Step
 from statemachines_sim import cluster
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.cursor_recovery.books import Block, Books, Fate
 from statemachines_sim.cursor_recovery.queue_process import QueueWriter
 from statemachines_sim.cursor_recovery.section import Section
@@ -73,7 +73,7 @@ class QueueWatch(cluster.Watch):
         self._taken_along = 0
         self._counts = dict.fromkeys((*COUNTED.values(), "lost", "skipped_bytes"), 0)
 
-    def begin(self, world: Cluster) -> None:
+    def begin(self, world: SimCluster) -> None:
         self._memory: Any = world.devices[SERVICE]
 
     def word(self, address: str) -> int:
@@ -248,7 +248,7 @@ class QueueWatch(cluster.Watch):
                 self._dead[address] = self.word(address)
                 self._begun_before[address] = set(self._began)
 
-    def missing(self, world: Cluster) -> cluster.Missing | None:
+    def missing(self, world: SimCluster) -> cluster.Missing | None:
         for node, process in sorted(world.processes.items()):
             if isinstance(process, QueueWriter) and process.unwritten_count:
                 return "WRITE", f"{node} has {process.unwritten_count} messages left"

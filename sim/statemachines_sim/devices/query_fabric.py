@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from statemachines.kernel import Answer, Request
-from statemachines_sim.cluster import Cluster, Fixture
+from statemachines_sim.cluster import Fixture, SimCluster
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.node_life import NodeLife, Reply
 from statemachines_sim.units import MS
@@ -40,7 +40,7 @@ class QueryFabric:
 
     def __init__(
         self,
-        world: Cluster,
+        world: SimCluster,
         name: str,
         asked: Callable[[Any], Iterable[str]],
         answers: Answers,

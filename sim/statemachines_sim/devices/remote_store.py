@@ -15,7 +15,7 @@ from typing import Any
 
 from statemachines.kernel import Answer, Request, Service
 from statemachines_sim.clock import Clock
-from statemachines_sim.cluster import OF_STORES, Cluster, Fixture, Tolerance
+from statemachines_sim.cluster import OF_STORES, Fixture, SimCluster, Tolerance
 from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.node_life import NodeLife, Reply
@@ -236,7 +236,7 @@ def remote_store(
 ) -> Fixture:
     """The service as a device behind a network."""
 
-    def make(world: Cluster) -> RemoteStore:
+    def make(world: SimCluster) -> RemoteStore:
         watched = world.watch.observe_request if world.watching else None
         return RemoteStore(world.env, service, world.seed, failed, watched, batches, world.network.cuts)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from statemachines.kernel import Answer, Request, Service
-from statemachines_sim.cluster import Cluster, Fixture
+from statemachines_sim.cluster import Fixture, SimCluster
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.node_life import NodeLife, Reply
 
@@ -39,7 +39,7 @@ class SharedMemory:
 
     def __init__(
         self,
-        world: Cluster,
+        world: SimCluster,
         service: Service[Any],
         access_ns: tuple[int, int] = ACCESS_NS,
         parts: Parts | None = None,

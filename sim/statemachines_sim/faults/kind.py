@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults.fault_sampler import FaultSampler
 
@@ -30,12 +30,12 @@ class FaultKind(ABC):
         """One fault of this kind."""
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target())
 
-    def prepare(self, world: Cluster, fault: Fault) -> None:
+    def prepare(self, world: SimCluster, fault: Fault) -> None:
         """The fault is in the schedule of this world, which has not begun."""
 
     @abstractmethod
-    def begin(self, world: Cluster, fault: Fault) -> bool:
+    def begin(self, world: SimCluster, fault: Fault) -> bool:
         """Do it; whether it took effect."""
 
-    def end(self, world: Cluster, fault: Fault) -> None:
+    def end(self, world: SimCluster, fault: Fault) -> None:
         """Undo it, unless everything has healed before."""

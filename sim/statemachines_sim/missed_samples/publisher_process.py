@@ -11,7 +11,7 @@ from statemachines.missed_samples.message import QUERY, Unnumbered
 from statemachines.missed_samples.publisher import PUBLISHER, Declare, Publish, PublisherRecord, Stamped
 from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source_record import Appeared, Disappeared
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.machine_process import MachineProcess, single
 from statemachines_sim.missed_samples.section import Section
 from statemachines_sim.missed_samples.subscriber_process import SubscriberProcess
@@ -22,7 +22,7 @@ class PublisherProcess(MachineProcess):
     """Publishes at a pace of its own until the faults are over.  `source`: its id; `cache`: the party that queries go
     to.  What it has numbered is on its disk before it is sent."""
 
-    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
         self.own = own
         self.key = own.key_of(node)
         super().__init__(world, node, number, self._host, start=Declare())

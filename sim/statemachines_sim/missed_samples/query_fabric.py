@@ -18,7 +18,7 @@ from statemachines.missed_samples.message import EVERY_SOURCE, QUERY, Query, Que
 from statemachines.missed_samples.selector import query_text
 from statemachines.missed_samples.serial_number import wrap_number
 from statemachines_sim import node_life
-from statemachines_sim.cluster import Cluster, Fixture
+from statemachines_sim.cluster import Fixture, SimCluster
 from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.missed_samples.section import Section, number_of
@@ -52,7 +52,7 @@ class SampleFabric:
 
     clock: LocalClock | None = None
 
-    def __init__(self, world: Cluster, own: Section) -> None:
+    def __init__(self, world: SimCluster, own: Section) -> None:
         self._world = world
         self._own = own
         self._chance = random.Random(f"{world.seed}/{QUERY}")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from statemachines.missed_samples.keys import matches
-from statemachines_sim.cluster import Cluster, Fixture, Role, Watch
+from statemachines_sim.cluster import Fixture, Role, SimCluster, Watch
 from statemachines_sim.judge import Judge
 from statemachines_sim.missed_samples.cache_process import CacheProcess
 from statemachines_sim.missed_samples.faults import FAULTS
@@ -41,7 +41,7 @@ class MissedSim(SimProtocol[Section]):
     def cast(self, own: Section) -> tuple[Role, ...]:
         """Publishers talk to subscribers and caches, and caches to subscribers."""
 
-        def of(kind: Callable[[Cluster, str, int, Section], NodeLife]) -> Callable[[Cluster, str, int], NodeLife]:
+        def of(kind: Callable[[SimCluster, str, int, Section], NodeLife]) -> Callable[[SimCluster, str, int], NodeLife]:
             return lambda world, node, number: kind(world, node, number, own)
 
         late = tuple(int(at * S) for at in own.join_subscribers_s)
@@ -59,7 +59,7 @@ class MissedSim(SimProtocol[Section]):
     def longest_ns(self, own: Section) -> int:
         return own.recovery.timeout_ms * MS
 
-    def play(self, own: Section, world: Cluster, chance: Random) -> None:
+    def play(self, own: Section, world: SimCluster, chance: Random) -> None:
         """A sample goes to every cache, and to every subscriber that is interested in its key."""
 
         def route(to: str) -> list[str]:

@@ -26,7 +26,7 @@ from statemachines.missed_samples.recovery import MS
 from statemachines.missed_samples.source_record import Appeared, Disappeared, RetentionOver
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines_sim import cluster
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.judge import Judge
 from statemachines_sim.missed_samples.cache_judge import CacheJudge
 from statemachines_sim.missed_samples.goals import Goals, is_early
@@ -63,7 +63,7 @@ class SampleWatch(cluster.Watch):
         self._counts = dict.fromkeys(COUNTED, 0)
         self._told = ToldJudge(own, self._check, self._counts)
 
-    def begin(self, world: Cluster) -> None:
+    def begin(self, world: SimCluster) -> None:
         self._world = world
 
     def _check(self, name: str, holds: bool, detail: str) -> None:
@@ -220,7 +220,7 @@ class SampleWatch(cluster.Watch):
         self.caches.observe_death(process.life)
         self.owed.observe_death(process.life)
 
-    def missing(self, world: Cluster) -> cluster.Missing | None:
+    def missing(self, world: SimCluster) -> cluster.Missing | None:
         if is_early(world):
             return "LIVE", "samples are still on their way"
         for life, reader in sorted(self.readers.items()):

@@ -54,7 +54,7 @@ from statemachines.persistent_sessions.client_message import (
     Welcome,
 )
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.mqtt_connections.connection_end import CLIENT, ConnectionEnd
 from statemachines_sim.mqtt_connections.section import MqttSection
 from statemachines_sim.persistent_sessions.client_process import ClientProcess
@@ -71,7 +71,7 @@ class MqttProcess(ClientProcess):
 
     own: MqttSection
 
-    def __init__(self, world: Cluster, node: str, number: int, own: MqttSection) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: MqttSection) -> None:
         super().__init__(world, node, number, own)
         self.version = MqttVersion(own.levels[int(node.rpartition("-")[2]) % len(own.levels)])
         self.end: ConnectionEnd | None = None
@@ -291,7 +291,7 @@ class MqttPublisher(MqttProcess, PublisherProcess):
 
     has_session = True
 
-    def __init__(self, world: Cluster, node: str, number: int, own: MqttSection) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: MqttSection) -> None:
         super().__init__(world, node, number, own)
         self._numbers: dict[int, int] = {}
         """Packet id in use -> number of its message."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statemachines_sim.cluster import Cluster, Fixture, Role, Watch
+from statemachines_sim.cluster import Fixture, Role, SimCluster, Watch
 from statemachines_sim.judge import Judge
 from statemachines_sim.mqtt_connections.mqtt_process import MqttPublisher, MqttSubscriber
 from statemachines_sim.mqtt_connections.section import MqttSection, check
@@ -34,13 +34,13 @@ class MqttSim(SimProtocol[MqttSection]):
     def cast(self, own: MqttSection) -> tuple[Role, ...]:
         """Clients talk to nodes, nodes to each other and to the database."""
 
-        def node(world: Cluster, name: str, number: int) -> NodeLife:
+        def node(world: SimCluster, name: str, number: int) -> NodeLife:
             return SessionNodeProcess(world, name, number, own)
 
-        def subscriber(world: Cluster, name: str, number: int) -> NodeLife:
+        def subscriber(world: SimCluster, name: str, number: int) -> NodeLife:
             return MqttSubscriber(world, name, number, own)
 
-        def publisher(world: Cluster, name: str, number: int) -> NodeLife:
+        def publisher(world: SimCluster, name: str, number: int) -> NodeLife:
             return MqttPublisher(world, name, number, own)
 
         return (

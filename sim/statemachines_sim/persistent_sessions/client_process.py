@@ -8,7 +8,7 @@ from typing import Any
 
 from statemachines.kernel import Event, Host, Message, Outgoing, incarnation
 from statemachines.persistent_sessions.client_message import Ping
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.network import Packet
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.persistent_sessions.section import Section
@@ -26,11 +26,11 @@ class ClientProcess(NodeLife):
     """`connection`: over which it talks to `life` of a node ("": none); each has a name of its own.
     `has_session`: a node keeps a session for it."""
 
-    world: Cluster
+    world: SimCluster
 
     has_session = False
 
-    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number)
         self.host = Host()
         self.own = own

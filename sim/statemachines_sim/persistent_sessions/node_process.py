@@ -31,7 +31,7 @@ from statemachines.kernel import (
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.network import Packet
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.persistent_sessions.database_queue import DatabaseQueue
@@ -48,9 +48,9 @@ class SessionNodeProcess(NodeLife):
     """It has machines as soon as the database knows its life; `forge`: what it sends in place of a message (None: it
     tells the truth)."""
 
-    world: Cluster
+    world: SimCluster
 
-    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number)
         self.host: Host = Host()
         self.own = own

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from statemachines.kernel import Message
 from statemachines.persistent_sessions.client_message import Farewell, PublishStored, PublishWanted, Refused
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.persistent_sessions.client_process import ClientProcess
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.units import MS
@@ -32,7 +32,7 @@ class PublisherProcess(ClientProcess):
     message, and what became of the first nobody knows.
     """
 
-    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number, own)
         self.unanswered: dict[int, Item] = {}
         self._count = 0

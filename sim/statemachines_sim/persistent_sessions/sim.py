@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statemachines_sim.cluster import Cluster, Fixture, Role, Tolerance, Watch
+from statemachines_sim.cluster import Fixture, Role, SimCluster, Tolerance, Watch
 from statemachines_sim.judge import Judge
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.persistent_sessions.database import database
@@ -41,13 +41,13 @@ class SessionsSim(SimProtocol[Section]):
     def cast(self, own: Section) -> tuple[Role, ...]:
         """Clients talk to nodes, nodes to each other and to the database."""
 
-        def node(world: Cluster, name: str, number: int) -> NodeLife:
+        def node(world: SimCluster, name: str, number: int) -> NodeLife:
             return SessionNodeProcess(world, name, number, own)
 
-        def subscriber(world: Cluster, name: str, number: int) -> NodeLife:
+        def subscriber(world: SimCluster, name: str, number: int) -> NodeLife:
             return SubscriberProcess(world, name, number, own)
 
-        def publisher(world: Cluster, name: str, number: int) -> NodeLife:
+        def publisher(world: SimCluster, name: str, number: int) -> NodeLife:
             return PublisherProcess(world, name, number, own)
 
         joins = tuple(int(at * S) for at in own.join_nodes_s)

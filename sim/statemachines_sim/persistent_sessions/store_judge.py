@@ -33,7 +33,7 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
     SubscribeLive,
 )
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.persistent_sessions.books import ClientBook, Key, Message, Row, SessionBook
 from statemachines_sim.persistent_sessions.database import Batch, BatchDone, statements_of
 from statemachines_sim.persistent_sessions.memory_statements import MESSAGE_TIME, THERE
@@ -71,7 +71,7 @@ class StoreJudge:
             DeletePage: self._delete_page,
         }
 
-    def begin(self, world: Cluster) -> None:
+    def begin(self, world: SimCluster) -> None:
         """Of this world."""
         self._statements = statements_of(world)
 

@@ -16,7 +16,7 @@ from statemachines.persistent_sessions.client_message import (
 )
 from statemachines.persistent_sessions.life_record import KEEP
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.persistent_sessions.client_process import ClientProcess
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.units import MS, S
@@ -31,7 +31,7 @@ class SubscriberProcess(ClientProcess):
 
     has_session = True
 
-    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number, own)
         place = int(node.rpartition("-")[2])
         self.receive_maximum = own.receive_maximum[place % len(own.receive_maximum)]

@@ -15,7 +15,7 @@ from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded
 from statemachines_sim import cluster
-from statemachines_sim.cluster import Cluster, Missing
+from statemachines_sim.cluster import Missing, SimCluster
 from statemachines_sim.judge import Judge
 from statemachines_sim.persistent_sessions.books import ClientBook, Key, SessionBook, matches
 from statemachines_sim.persistent_sessions.goals import missing
@@ -59,7 +59,7 @@ class SessionWatch(cluster.Watch):
         self._answered: dict[str, int] = {}
         self._yielded: set[str] = set()
 
-    def begin(self, world: Cluster) -> None:
+    def begin(self, world: SimCluster) -> None:
         self.world = world
         self.store.begin(world)
         kinds = {fault.kind for fault in world.schedule if fault.target == DATABASE}
@@ -242,14 +242,14 @@ class SessionWatch(cluster.Watch):
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def missing(self, world: Cluster) -> Missing | None:
+    def missing(self, world: SimCluster) -> Missing | None:
         return missing(world, self.store)
 
     def tally(self) -> dict[str, int]:
         return dict(self._counts)
 
 
-def watch_of(world: Cluster) -> SessionWatch:
+def watch_of(world: SimCluster) -> SessionWatch:
     """Who judges a world."""
     found: Any = world.watch
     return found  # type: ignore[no-any-return]

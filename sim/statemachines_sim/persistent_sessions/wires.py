@@ -11,7 +11,7 @@ import random
 from typing import Any
 
 from statemachines.kernel import ConfigurationError, Request, life_of, node_of
-from statemachines_sim.cluster import Cluster, Fixture
+from statemachines_sim.cluster import Fixture, SimCluster
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.network import Packet
 from statemachines_sim.node_life import NodeLife, Reply
@@ -31,7 +31,7 @@ class Wires:
 
     clock: LocalClock | None = None
 
-    def __init__(self, world: Cluster, raw: bool) -> None:
+    def __init__(self, world: SimCluster, raw: bool) -> None:
         self.broken: set[Wire] = set()
         self._world = world
         self._raw = raw
@@ -140,7 +140,7 @@ def _wire(sender: str, to: str) -> Wire:
     return (other, one) if one.startswith(NODES) else (one, other)
 
 
-def wires_of(world: Cluster) -> Wires:
+def wires_of(world: SimCluster) -> Wires:
     """The connections of a world."""
     found: Any = world.devices[NAME]
     return found  # type: ignore[no-any-return]

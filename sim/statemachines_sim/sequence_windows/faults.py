@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults.clocks import OfClock
 from statemachines_sim.faults.fault_sampler import FaultSampler
@@ -27,13 +27,13 @@ class SetWall(OfClock):
         most = pot.chance.choice((5 * S, 60 * S, STEP_NS))
         return Fault(self.name, pot.at_ns, 0, pot.target(), amount=pot.chance.randint(-most, most))
 
-    def begin(self, world: Cluster, fault: Fault) -> bool:
+    def begin(self, world: SimCluster, fault: Fault) -> bool:
         world.note(self.name, fault.target, by_ns=fault.amount)
         operator: Any = world.devices[NAME]
         operator.step_wall(fault.target, fault.amount)
         return True
 
-    def end(self, world: Cluster, fault: Fault) -> None:
+    def end(self, world: SimCluster, fault: Fault) -> None:
         """Nobody sets it right."""
 
 

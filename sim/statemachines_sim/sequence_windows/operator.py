@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from statemachines.kernel import ConfigurationError, Request
-from statemachines_sim.cluster import Cluster, Fixture
+from statemachines_sim.cluster import Fixture, SimCluster
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.node_life import NodeLife, Reply
 from statemachines_sim.sequence_windows.section import Section
@@ -24,7 +24,7 @@ class Operator:
 
     clock: LocalClock | None = None
 
-    def __init__(self, world: Cluster, own: Section) -> None:
+    def __init__(self, world: SimCluster, own: Section) -> None:
         self._world = world
         self._epoch_ns = own.epoch_s * S
         self._ahead: dict[str, int] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from statemachines.kernel import Event, Fsm, Host, Message, Node, Outgoing, Send, Tell
 from statemachines.trace.row import event_row
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.sequence_windows.operator import NAME, Operator
 from statemachines_sim.sequence_windows.section import Section
@@ -23,9 +23,9 @@ POLL_NS = 250 * MS
 class Peer(NodeLife):
     """`chance`: its own stream of the seed."""
 
-    world: Cluster
+    world: SimCluster
 
-    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number)
         self.host = Host()
         self.own = own

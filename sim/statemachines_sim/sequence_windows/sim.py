@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from statemachines_sim.cluster import Cluster, Fixture, Role, Tolerance, Watch
+from statemachines_sim.cluster import Fixture, Role, SimCluster, Tolerance, Watch
 from statemachines_sim.judge import Judge
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.protocol import SimProtocol
@@ -39,13 +39,13 @@ class LossSim(SimProtocol[Section]):
     def cast(self, own: Section) -> tuple[Role, ...]:
         """Publishers talk to receivers, and are asked by those that recover."""
 
-        def publisher(world: Cluster, node: str, number: int) -> NodeLife:
+        def publisher(world: SimCluster, node: str, number: int) -> NodeLife:
             return PublisherProcess(world, node, number, own)
 
-        def receiver(world: Cluster, node: str, number: int) -> NodeLife:
+        def receiver(world: SimCluster, node: str, number: int) -> NodeLife:
             return ReceiverProcess(world, node, number, own)
 
-        def application(world: Cluster, node: str, number: int) -> NodeLife:
+        def application(world: SimCluster, node: str, number: int) -> NodeLife:
             return (RecoveringProcess if own.recovery else ApplicationProcess)(world, node, number, own)
 
         def times(some: tuple[float, ...]) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ class LossSim(SimProtocol[Section]):
         """A window turns after this, and after twice this it has forgotten."""
         return 2 * max(own.pub_window_s, own.sub_window_s) * S
 
-    def play(self, own: Section, world: Cluster, chance: Random) -> None:
+    def play(self, own: Section, world: SimCluster, chance: Random) -> None:
         play(own, world)
 
     def watch(self, own: Section, judge: Judge) -> Watch:

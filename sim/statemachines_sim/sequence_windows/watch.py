@@ -14,7 +14,7 @@ from statemachines.sequence_windows.loss_notifier import Advisory
 from statemachines.sequence_windows.message import Judged, Verdict
 from statemachines.sequence_windows.publisher_window import Exhausted, Stamped
 from statemachines_sim import cluster
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.judge import Judge
 from statemachines_sim.local_clock import PPM
 from statemachines_sim.node_life import NodeLife
@@ -71,7 +71,7 @@ class LossWatch(cluster.Watch):
         self._counts = dict.fromkeys(COUNTED, 0)
         self.recovery = RecoveryWatch(own, self._check, lambda: self._world.now)
 
-    def begin(self, world: Cluster) -> None:
+    def begin(self, world: SimCluster) -> None:
         self._world = world
         self._operator: Any = world.devices[NAME]
 
@@ -325,7 +325,7 @@ class LossWatch(cluster.Watch):
         for _, line in sorted(one.lines.items()):
             self._settle(LAST, line.settle(NEVER))
 
-    def missing(self, world: Cluster) -> cluster.Missing | None:
+    def missing(self, world: SimCluster) -> cluster.Missing | None:
         end = int(world.scenario.phases.safety_s * S) + CLOSING_NS + QUIET_NS
         if world.now < end or world.network.in_flight():
             return "DETECT", "messages are still on their way"
@@ -346,7 +346,7 @@ class LossWatch(cluster.Watch):
             self._check("DETECT", not only or self._counts[only] > 0, f"{only} hides nothing, and is to be shown")
         return None
 
-    def _judge_sums(self, world: Cluster) -> None:
+    def _judge_sums(self, world: SimCluster) -> None:
         for _, process in sorted(world.processes.items()):
             if self.recovery.judges(process) and process.alive:
                 subscriber = process.subscriber  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ from statemachines.shared_subscriptions.returned_messages import find_objection
 from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver, Nack, Ready
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines.shared_subscriptions.subscription import Subscription
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.forged_message import Forger
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.shared_subscriptions.leader_host import is_leader_host
@@ -42,11 +42,11 @@ class Consumer(NodeLife):
     """One consumer; it deals with one batch at a time, `slow` times as slowly as it should; one that is `mute` never
     hears of a grant."""
 
-    world: Cluster
+    world: SimCluster
 
     host: Subscription
 
-    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number)
         group, topic_filter = own.group_and_filter
         self.host = Subscription(

@@ -8,18 +8,18 @@ from statemachines.shared_subscriptions.failed_deliveries import MessageDropped,
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.relay import check_sender
-from statemachines_sim.cluster import Cluster
+from statemachines_sim.cluster import SimCluster
 from statemachines_sim.node_life import NodeLife
 
 
 class LeaderHost(NodeLife):
     """One leader host."""
 
-    world: Cluster
+    world: SimCluster
 
     host: Registry
 
-    def __init__(self, world: Cluster, node: str, number: int, configuration: Configuration, alone: bool) -> None:
+    def __init__(self, world: SimCluster, node: str, number: int, configuration: Configuration, alone: bool) -> None:
         super().__init__(world, node, number)
         self.host = Registry(self.life, configuration, alone=alone, observe=world.recorder.step, check=world.judging)
 
@@ -48,6 +48,6 @@ class LeaderHost(NodeLife):
             self._recorder.tell(self._env.now, self.node, party, LEADER.full_name, event)
 
 
-def is_leader_host(world: Cluster, party: str) -> bool:
+def is_leader_host(world: SimCluster, party: str) -> bool:
     """Whether it lives on one."""
     return isinstance(world.processes.get(node_of(party)), LeaderHost)

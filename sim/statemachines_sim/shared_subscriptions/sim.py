@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from statemachines.kernel import Answer
 from statemachines.shared_subscriptions.group_store import Commit, Committed, GroupStore, StoreFailed
 from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamStore
-from statemachines_sim.cluster import OF_PROCESSES, OF_STORES, Cluster, Fixture, Role, Tolerance
+from statemachines_sim.cluster import OF_PROCESSES, OF_STORES, Fixture, Role, SimCluster, Tolerance
 from statemachines_sim.devices.remote_store import Batches, remote_store
 from statemachines_sim.judge import Judge
 from statemachines_sim.local_clock import PPM
@@ -70,10 +70,10 @@ class SubscriptionsSim(SimProtocol[Section]):
         tolerated, its lease only ends sooner; of a leader's all leaps together are an error of the rate over a lease
         (the shortest that it reckons for others), within half of `clock_drift`."""
 
-        def leader(world: Cluster, node: str, number: int) -> NodeLife:
+        def leader(world: SimCluster, node: str, number: int) -> NodeLife:
             return LeaderHost(world, node, number, own.configuration, own.members.leaders == 1)
 
-        def consumer(world: Cluster, node: str, number: int) -> NodeLife:
+        def consumer(world: SimCluster, node: str, number: int) -> NodeLife:
             return Consumer(world, node, number, own)
 
         members = own.members
@@ -106,7 +106,7 @@ class SubscriptionsSim(SimProtocol[Section]):
         longest: int = max(getattr(own.configuration, one) for one in times)
         return longest * MS
 
-    def play(self, own: Section, world: Cluster, chance: Random) -> None:
+    def play(self, own: Section, world: SimCluster, chance: Random) -> None:
         play(own, world, chance)
 
     def watch(self, own: Section, judge: Judge) -> Watch:

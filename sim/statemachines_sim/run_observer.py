@@ -1,4 +1,4 @@
-"""Observer: what hears of each step of a machine, of each message that is hit, and of each fault."""
+"""Run observer: what hears of each step of a machine, of each message that is hit, and of each fault."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from statemachines.kernel import Event, Message, Node, Step
 
 
-class Observer:
+class RunObserver:
     """A base that lets it all pass."""
 
     def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
