@@ -29,6 +29,9 @@ logger = logging.getLogger("gapless")
 MEMBERS_MAX: Final = 200
 """Sessions of a group that are asked for at once: who of them is connected, to get a message of QoS 0."""
 
+TOPICS_MAX: Final = 10_000
+"""Topics that are remembered; beyond, all are forgotten."""
+
 UNKNOWN: Final = (-1, -1)
 """No declaration was read yet."""
 
@@ -40,6 +43,8 @@ class GroupMatcher:
         self._codec = RecordCodec(where)
         self._version: Version = UNKNOWN
         self._trie = RouteTrie()
+        self.shared_topics: set[str] = set()
+        """Topics of messages that groups have, as far as any came since a declaration has changed."""
         self.turns: Counter[str] = Counter()
         """Filter of a group -> how many messages of QoS 0 went to its members."""
         self.left_out = RateLimitedLog(steady_ns)
@@ -52,12 +57,18 @@ class GroupMatcher:
         if version == self._version:
             return
         self._trie = RouteTrie()
+        self.shared_topics.clear()
         self.turns.clear()
         for key, stored in self._codec.read_all([(*one,) for one in streams.read_declarations()]):
             name = record_name(key)
             if isinstance(stored.value, Properties) and not stored.value.destroyed:
                 self._trie.put(name.group, name.filter, 0)
         self._version = version
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether any is declared."""
+        return not self._trie.is_empty
 
     def forget(self) -> None:
         """What was read may never have been committed."""
@@ -70,7 +81,12 @@ class GroupMatcher:
 
     def match(self, topic: str) -> list[tuple[str, str]]:
         """Every group whose filter matches: its name and the filter."""
-        return [(one.session, one.filter) for one in self._trie.match(topic)]
+        found = self._trie.find_routes(topic)
+        if found:
+            if len(self.shared_topics) >= TOPICS_MAX:
+                self.shared_topics.clear()
+            self.shared_topics.add(topic)
+        return [(one.session, one.filter) for one in found]
 
 
 class StreamBatch:

@@ -61,7 +61,7 @@ from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.life_request import LookUp
 from statemachines.persistent_sessions.life_times import LifeTimes
-from statemachines.persistent_sessions.message import Publish, Pubrel
+from statemachines.persistent_sessions.message import Publish, Pubrel, Written
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import owner_of
@@ -320,8 +320,16 @@ class SessionNode:
         self.shares_streams = await share_database(self._where, self.groups)
         if self.shares_streams:
             self._store.share_streams()
-        self._carrier = GroupMembership(self.groups, self.name, self._desk, self._reception, self._runtime.fail)
-        self._reception.carrier = self._carrier
+        server = self._reception
+        server.carrier = self._carrier = GroupMembership(
+            self.groups,
+            self.name,
+            self._desk,
+            server.messages,
+            server.is_denied,
+            server.refuse_group,
+            self._runtime.fail,
+        )
         upkeep = GroupUpkeep(self._carrier, self.groups, self._desk)
         for work in (self._carrier.run, upkeep.give_returned, upkeep.end_idle):
             self._tasks.append(asyncio.ensure_future(self._work(work)))
@@ -490,6 +498,9 @@ class SessionNode:
         return True
 
     def _told(self, party: str, event: Event) -> None:
+        if type(event) is Written:
+            self._reception.messages.settle(event.message)
+            return
         if isinstance(event, MessageLost):
             what = "message %s is older than the retention and was deleted: %d sessions have not had it"
             logger.warning(what, event.message, event.rows)
