@@ -76,18 +76,36 @@ def kill_nodes(totals: Totals, faults: int) -> None:
 
 
 def kill_mqtt_nodes(totals: Totals, faults: int) -> None:
-    """An MQTT client of others keeps its process while the nodes that it is at are killed; each kind has its round."""
+    """MQTT clients of others keep their process while the nodes that they are at are killed and stopped, so many times
+    in all: one node and two, over a file and over PostgreSQL, all four at the same time.  Each kind has its round."""
     folder = empty_folder("mqtt")
     client = mqtt_run.CLIENTS[totals.seed % len(mqtt_run.CLIENTS)]
-    store, kinds = str(folder / "sessions.db"), ("kill", "stop")
-    played = mqtt_run.play(folder, store, client, totals.seed, faults, kinds=kinds)
-    wrong, met, count, _ = asyncio.run(played)
-    totals.mqtt_nodes_killed += met
-    totals.through_mqtt += count
-    again = f"python tests/real/mqtt_run.py --client {client} --seed {totals.seed} --faults {faults} --kinds kill,stop"
-    totals.count_violations(
-        *(f"{client}, seed {totals.seed}: {one}; files are in {folder}" for one in wrong), again=again
-    )
+    each = -(-faults // 4)
+
+    async def play(names: str, store: str) -> None:
+        kind = store.partition(":")[0] if ":" in store else "file"
+        own = folder / f"{kind}-{len(names)}"
+        own.mkdir()
+        played = mqtt_run.play(own, store, client, totals.seed, each, kinds=("kill", "stop"), names=tuple(names))
+        wrong, met, count, repeats = await played
+        totals.mqtt_nodes_killed += met
+        totals.mqtt_void += each - met
+        totals.through_mqtt += count
+        totals.mqtt_repeats += repeats
+        again = (
+            f"python tests/real/mqtt_run.py --client {client} --seed {totals.seed} --faults {each} --kinds kill,stop"
+        )
+        again += f" --nodes {len(names)}" + " --store postgres" * (kind != "file")
+        what = f"{client}, seed {totals.seed}, {len(names)} nodes, {kind}"
+        totals.count_violations(*(f"{what}: {one}; files are in {own}" for one in wrong), again=again)
+
+    async def play_all(server: PostgresServer) -> None:
+        places = [(names, str(folder / f"{names}.db")) for names in ("a", "ab")]
+        places += [(names, server.database(f"mqtt_{names}")) for names in ("a", "ab")]
+        await asyncio.gather(*(play(*one) for one in places))
+
+    with PostgresServer() as server:
+        asyncio.run(play_all(server))
 
 
 def share_streams(totals: Totals, faults: int) -> None:

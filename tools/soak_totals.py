@@ -55,6 +55,8 @@ class Totals(msgspec.Struct):
     hurt_on_postgres: int = 0
     hurt_in_a_run: int = 0
     mqtt_nodes_killed: int = 0
+    mqtt_void: int = 0
+    mqtt_repeats: int = 0
     through_mqtt: int = 0
     hurt_sharing: int = 0
     calm_moves: int = 0
@@ -103,8 +105,9 @@ class Totals(msgspec.Struct):
                 f"killed, {t.through_queue:,} messages came through",
                 f"{t.nodes_hurt:,} faults of nodes of sessions and their store ({t.hurt_on_postgres:,} on PostgreSQL; "
                 f"{t.hurt_in_a_run:,} in one run), {t.through_sessions:,} messages came through",
-                f"{t.mqtt_nodes_killed:,} kills of nodes that MQTT clients were at, {t.through_mqtt:,} messages came "
-                f"through",
+                f"{t.mqtt_nodes_killed:,} kills and stops of nodes that MQTT clients were at "
+                f"({t.mqtt_void:,} more met no client), {t.through_mqtt:,} messages came through "
+                f"({t.mqtt_repeats:,} again, from their publishers)",
                 f"{t.hurt_sharing:,} faults of nodes and stores of sessions that share streams, {t.calm_moves:,} moves "
                 f"in the calm; {t.through_groups:,} messages came through",
                 f"{t.over_slow_link:,} samples came over links that were cut and came back slow",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from statemachines.drivers.message_head import add_headers
 from statemachines.drivers.persistent_sessions.front_message import FROM_STORE, PUBLISHER, PUBLISHER_BYTES_MAX
 from statemachines.drivers.persistent_sessions.host_request import PutMessage, RetainedMessage
 from statemachines.drivers.persistent_sessions.payloads import Payload
-from statemachines.drivers.persistent_sessions.route_trie import RouteTrie, has_wildcard
+from statemachines.drivers.persistent_sessions.route_trie import has_wildcard
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of, one
 from statemachines.persistent_sessions.times import MS
 
@@ -26,7 +29,7 @@ PUT: Final = (
 )
 TOPICS: Final = (
     "SELECT topic FROM @retained WHERE topic >= :first AND topic < :last AND (until_ns = 0 OR until_ns > :now_ns)"
-    " ORDER BY topic"
+    " ORDER BY topic LIMIT :most"
 )
 MESSAGES: Final = (
     "SELECT topic, payload, head, qos, until_ns FROM @retained WHERE topic IN ({keys})"
@@ -36,6 +39,9 @@ COUNT: Final = "UPDATE @store SET retained = retained + :number, retained_bytes 
 OVER: Final = (
     "SELECT count(*), coalesce(sum(length(payload)), 0) FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns"
 )
+TOPICS_MAX: Final = 1_000
+"""Topics that are looked at at once: each may have 64 KiB."""
+
 PIECE: Final = 100
 """Messages that are read at once; their bytes are counted only then."""
 
@@ -86,17 +92,10 @@ def _size_of(sql: Sql, topic: bytes) -> int | None:
 
 def find_retained(sql: Sql, topic_filter: str) -> list[RetainedMessage]:
     """The retained messages that the filter matches, by topic."""
-    trie = RouteTrie()
-    trie.put("", topic_filter, 0)
-    first, last = _range_of(topic_filter)
-    topics = [
-        bytes(topic)
-        for (topic,) in sql.all(TOPICS, first=first, last=last, now_ns=sql.now_ns)
-        if trie.match(bytes(topic).decode())
-    ]
+    topics = list(islice(_find_topics(sql, topic_filter), FOUND_MAX))
     found: list[RetainedMessage] = []
     size = 0
-    for begin in range(0, min(len(topics), FOUND_MAX), PIECE):
+    for begin in range(0, len(topics), PIECE):
         for topic, payload, head, qos, until_ns in all_of(
             sql, MESSAGES, topics[begin : begin + PIECE], now_ns=sql.now_ns
         ):
@@ -108,6 +107,29 @@ def find_retained(sql: Sql, topic_filter: str) -> list[RetainedMessage]:
         if size >= FOUND_BYTES_MAX:
             break
     return found
+
+
+def _find_topics(sql: Sql, topic_filter: str) -> Iterator[bytes]:
+    """Those that the filter matches, in their order; none is looked at that nobody asks for."""
+    matches = compile_filter(topic_filter).fullmatch
+    first, last = _range_of(topic_filter)
+    while True:
+        found = sql.all(TOPICS, first=first, last=last, now_ns=sql.now_ns, most=TOPICS_MAX)
+        topics = [bytes(topic) for (topic,) in found]
+        yield from filter(matches, topics)
+        if len(topics) < TOPICS_MAX:
+            return
+        first = topics[-1] + b"\0"
+
+
+def compile_filter(topic_filter: str) -> re.Pattern[bytes]:
+    """What the UTF-8 of a topic must be that the filter matches, as `RouteTrie` has it."""
+    levels = [b"[^/]*" if one == "+" else re.escape(one.encode()) for one in topic_filter.split("/")]
+    has_rest = topic_filter.endswith("#")
+    text = b"/".join(levels[: len(levels) - has_rest])
+    if has_rest:
+        text = text + b"(?:/.*)?" if len(levels) > 1 else b".*"
+    return re.compile((b"(?!\\$)" if topic_filter[0] in "+#" else b"") + text, re.DOTALL)
 
 
 def _range_of(topic_filter: str) -> tuple[bytes, bytes]:
