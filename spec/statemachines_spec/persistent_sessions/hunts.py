@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from statemachines_spec.explorer.property import Eventually
 from statemachines_spec.explorer.system import System
 from statemachines_spec.hunt import Hunt
+from statemachines_spec.persistent_sessions.all_systems import SYSTEMS, system
 from statemachines_spec.persistent_sessions.counterexamples import AS_WRITTEN
-from statemachines_spec.persistent_sessions.merge_systems import SYSTEMS, system
 from statemachines_spec.persistent_sessions.systems import SessionSetting, build
 
 LAST = ("lag", "resumes", "slow-reads", "overdue", "leaving", "second", "fence-and-break", "writer-crash", "slow-fence",

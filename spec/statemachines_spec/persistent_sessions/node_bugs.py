@@ -30,6 +30,10 @@ def keep_still(record: Any, event: Any, now_ns: int) -> Any:
     return record, ()
 
 
+def tell_of_the_dead(record: Any, event: Any, now_ns: int) -> Any:
+    return session_host_peers.tell_follower(record, event, now_ns) if event.is_dead else (record, ())
+
+
 BUGS = (
     Bug("taken-over-from-nobody", "a session that is live at another owner is resumed as if it were live nowhere",
         "PS-140", "the owner of before", change_rows(H, "begin_resume", do=open_alone)),
@@ -45,5 +49,9 @@ BUGS = (
         change_rows(H, "look_at_followers", do=keep_still)),
     Bug("writer-not-met", "an owner does not learn of a writer that the database has rows of", "PS-147",
         "the look into the database", change_rows(H, "meet", do=keep_still)),
+    Bug("earlier-connection-waits", "a client that connects again leaves its earlier connection waiting for the lock",
+        "PS-203", "the earlier one", change_rows(H, "overtake", do=session_host_owners.connect)),
+    Bug("lost-link-not-told", "owners are not told that the path of a writer has broken", "PS-147", "who follows it",
+        change_rows(H, "tell_follower", do=tell_of_the_dead)),
 )  # fmt: skip
 """Each with a sentence of its own."""
