@@ -8,7 +8,7 @@ from typing import Final
 from statemachines.mqtt_codec.codec_error import MalformedPacket, PacketError, ProtocolViolation, ReasonCode
 from statemachines.mqtt_codec.packet import ConnectPacket, MqttVersion, PacketValue
 from statemachines.mqtt_codec.packet_form import check_header, check_length, read_packet
-from statemachines.mqtt_codec.plain_packet import PLAIN
+from statemachines.mqtt_codec.plain_packet import PLAIN, read_plain_packet
 
 PACKET_MAX: Final = 268_435_460
 """Bytes of the longest packet that MQTT can have."""
@@ -102,7 +102,9 @@ class Decoder:
         end = at + length
         if end > len(buffer):
             return None
-        packet = read_packet(first, bytes(memoryview(buffer)[at:end]), self.version)
+        body = bytes(memoryview(buffer)[at:end])
+        packet = None if packet_type else read_plain_packet(first, body, self.version)
+        packet = packet or read_packet(first, body, self.version)
         self._at = end
         if self.version is None and isinstance(packet, ConnectPacket):
             self.version = packet.version

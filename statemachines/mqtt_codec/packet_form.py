@@ -30,7 +30,7 @@ from statemachines.mqtt_codec.packet_property import (
 )
 from statemachines.mqtt_codec.packet_property import PacketType as T
 from statemachines.mqtt_codec.packet_rule import CLASSES, TYPES, check_packet
-from statemachines.mqtt_codec.plain_packet import read_plain_packet, write_plain_packet
+from statemachines.mqtt_codec.plain_packet import write_plain_packet
 
 V3: Final = p.MqttVersion.V3_1_1
 FORMS: Final = {
@@ -114,9 +114,6 @@ def check_length(packet_type: T, length: int, version: p.MqttVersion | None) -> 
 
 def read_packet(first: int, body: bytes, version: p.MqttVersion | None) -> p.PacketValue:
     """The packet of this first byte and body; raises `PacketError`."""
-    plain = read_plain_packet(first, body, version)
-    if plain is not None:
-        return plain
     packet_type, reader = KINDS[first >> 4], ByteReader(body)
     packet: p.PacketValue
     if packet_type is T.CONNECT:

@@ -57,6 +57,15 @@ def test_PS_515_with_power_the_worker_waits_for_the_disk(path):
     assert play(path, at_once, durability=Durability.POWER) is False
 
 
+def test_PS_515_with_power_what_only_reads_is_done_at_once(path):
+    async def body(database):
+        return await database.run(
+            lambda: threading.current_thread() is threading.main_thread(), is_short=True, is_read=True
+        )
+
+    assert play(path, body, durability=Durability.POWER) is True
+
+
 def test_PS_515_behind_other_work_a_short_piece_waits_its_turn(path):
     """The connection is in one thread at a time."""
 

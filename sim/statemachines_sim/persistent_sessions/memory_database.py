@@ -81,7 +81,7 @@ class MemoryDatabase:
         """When something was committed last."""
         return self.book.read_time().time_ns
 
-    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
+    async def run(self, work: Callable[[], T], *, is_short: bool = False, is_read: bool = False) -> T:
         """At once."""
         return work()
 

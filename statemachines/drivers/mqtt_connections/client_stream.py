@@ -149,7 +149,7 @@ class ClientStream:
         try:
             while self._events:
                 event = self._events.popleft()
-                if isinstance(event, DeliveryReady) and not event.packet.qos and self._is_slow():
+                if type(event) is DeliveryReady and not event.packet.qos and self._is_slow():
                     self.dropped += 1
                     continue
                 now_ns, before = steady_ns(), self.record.status
@@ -214,12 +214,12 @@ class ClientStream:
 
     def _perform(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
-            if isinstance(effect, Send):
+            if type(effect) is Send:
                 packet = effect.message.packet  # type: ignore[attr-defined]
                 self._write(encode(packet, self.record.version))
-            elif isinstance(effect, Tell):
+            elif type(effect) is Tell:
                 self.take_tell(effect.event)
-            elif isinstance(effect, SetTimer):
+            elif type(effect) is SetTimer:
                 self._set_timer(effect.timer, effect.deadline_ns)
             else:
                 self._deadlines.pop(effect.timer, None)  # type: ignore[union-attr]

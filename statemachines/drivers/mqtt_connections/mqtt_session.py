@@ -320,7 +320,9 @@ class MqttSession:
 
     def _publish(self, event: s.MessagePublished) -> None:
         packet = event.packet
-        if not is_topic(packet.topic):
+        try:
+            check_topic_text(packet.topic)
+        except ConfigurationError:
             is_share = packet.topic.startswith("$share/")
             code = ReasonCode.NOT_AUTHORIZED if is_share else ReasonCode.TOPIC_NAME_INVALID
             self._answer_publish(packet.packet_id, code)
@@ -363,7 +365,8 @@ class MqttSession:
         self._publishing_bytes -= size
         if not self._stream.has_room and self._has_room() and not self._waiting:
             self._stream.set_room(True)
-        self._answer_publish(packet_id, code)
+        if packet_id:
+            self._stream.feed(s.PublishStoredAs(packet_id, code))
 
     def _answer_publish(self, packet_id: int, code: int) -> None:
         if packet_id:

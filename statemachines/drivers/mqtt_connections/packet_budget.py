@@ -31,7 +31,8 @@ class PacketBudget:
         if self._waiting or self._left <= 0:
             return False
         self._left -= 1
-        self._renew_soon()
+        if not self._is_renewing:
+            self._renew_soon()
         return True
 
     async def wait_for_share(self) -> int:

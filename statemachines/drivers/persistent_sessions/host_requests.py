@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.declared_groups import (
@@ -126,6 +127,11 @@ DROP: Final = (
 )
 CONNECTED: Final = "SELECT session, connection FROM @sessions WHERE session IN ({keys}) AND connection <> :nobody"
 QUALITY: Final = "SELECT qos FROM @routes WHERE session = :session AND filter = :filter AND gone = 0"
+
+
+KnownRoutes = dict[tuple[int, bool], tuple[Routes, Routes, Routes]]
+"""Of one transaction: routes, by their identity and whether the message has QoS 0 -> the routes, those of them by which
+it is stored, and those to owners."""
 
 
 class HostRequests:
@@ -256,11 +262,11 @@ class HostRequests:
     def put_messages(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes | RetainedFull | None]:
         """Store those that some session has subscribed; the routes of each, or why it may not be stored."""
         self.catch_up(sql)
-        sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
+        sharing = self._begin_sharing(sql, messages)
         found: list[tuple[PutMessage, Routes | RetainedFull | None]] = []
-        connected: dict[tuple[int, bool], tuple[Routes, Routes]] = {}
+        known: KnownRoutes = {}
         for asked in messages:
-            its = self._find_routes(sql, asked, sharing, connected)
+            its = self._find_routes(sql, asked, sharing, known)
             found.append((asked, its))
             if asked.retain and isinstance(its, tuple):  # before there is a look for room for the next one
                 drop_retained_rows(sql, asked.topic.encode())
@@ -275,27 +281,35 @@ class HostRequests:
     def find_routes(self, sql: Sql, messages: Sequence[PutMessage]) -> list[Routes]:
         """The routes of messages of which nothing is to be stored here."""
         self.catch_up(sql)
-        sharing = None if self.matcher is None else GroupSharing(sql, self.matcher, self.trie)
-        connected: dict[tuple[int, bool], tuple[Routes, Routes]] = {}
-        return [self._match_all(sql, one, sharing, connected) for one in messages]
+        sharing = self._begin_sharing(sql, messages)
+        known: KnownRoutes = {}
+        return [self._match_all(sql, one, sharing, known) for one in messages]
 
     def _match_all(
         self,
         sql: Sql,
         asked: PutMessage,
         sharing: GroupSharing | None,
-        connected: dict[tuple[int, bool], tuple[Routes, Routes]],
+        known: KnownRoutes,
     ) -> Routes:
         """The routes to sessions, behind them those to groups, and those to owners of sessions that get QoS 0."""
         routes = self.match(asked)
         shared = () if sharing is None else sharing.find_routes(asked)
         key = id(routes), asked.qos == 0
-        known = connected.get(key)
-        if known is None or known[0] is not routes:
-            known = connected[key] = routes, self._find_owners(sql, find_volatile(routes, asked.qos))
-        volatile = known[1]
-        stored = leave_out_absent(routes, {one.session for one in find_volatile(routes, asked.qos)})
-        return (*stored, *shared, *volatile) if volatile or shared or len(stored) < len(routes) else routes
+        found = known.get(key)
+        if found is None or found[0] is not routes:
+            volatile = find_volatile(routes, asked.qos)
+            stored = leave_out_absent(routes, {one.session for one in volatile}) if volatile else routes
+            found = known[key] = routes, stored, self._find_owners(sql, volatile)
+        _, stored, owners = found
+        return (*stored, *shared, *owners) if shared or owners else stored
+
+    def _begin_sharing(self, sql: Sql, messages: Sequence[PutMessage]) -> GroupSharing | None:
+        """What becomes of those that groups want; None: no group is declared."""
+        if self.matcher is None:
+            return None
+        sharing = GroupSharing(sql, self.matcher, self.trie, partial(self._find_owners, sql))
+        return sharing if self.matcher.has_groups or any(one.is_appended for one in messages) else None
 
     def _find_owners(self, sql: Sql, volatile: Sequence[Route]) -> Routes:
         """These subscriptions as routes to the owners of their sessions; an absent client has none (MQ-191)."""
@@ -326,7 +340,7 @@ class HostRequests:
         sql: Sql,
         asked: PutMessage,
         sharing: GroupSharing | None,
-        connected: dict[tuple[int, bool], tuple[Routes, Routes]],
+        known: KnownRoutes,
     ) -> Routes | RetainedFull | None:
         """With the moment from which on the message is over; a packet id is kept with it."""
         if asked.needs_room and not has_room_retained(sql, asked):
@@ -339,7 +353,7 @@ class HostRequests:
                 return None
             if not keep_packet(sql, publisher, asked.id):
                 return ()  # it is stored
-        routes = self._match_all(sql, asked, sharing, connected)
+        routes = self._match_all(sql, asked, sharing, known)
         if asked.expiry_ms is None:
             return routes
         until_ns = over_at(sql.clock_ns, asked.expiry_ms)

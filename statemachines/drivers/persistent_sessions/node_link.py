@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from statemachines.drivers.credentials import NONE, Credentials
@@ -38,10 +37,6 @@ class NodeUnreachable(GaplessError):
         super().__init__(f"{text}; it was refused: {refusal}" if refusal else text)
 
 
-def ignore(message: Any) -> None:
-    """Nobody hears it."""
-
-
 class Lane:
     """Messages to `hear` within a process: later, in order, and all that are there in one turn of the loop."""
 
@@ -49,10 +44,6 @@ class Lane:
         self._hear = hear
         self._waiting: deque[Any] = deque()
         self._loop = asyncio.get_running_loop()
-
-    def close(self) -> None:
-        """Nothing is heard any more."""
-        self._hear = ignore
 
     def say(self, message: Any) -> bool:
         """There is always room."""
@@ -99,14 +90,20 @@ class NodeLink:
     ) -> NodeLink:
         """To a node of this process, for a client of this `identity` (None: it may do everything)."""
         reception, life = node.reception, incarnation(chance_name("local"), 1)
-        there = Lane(partial(reception.hear, life))
+        is_left = False
+
+        def say(message: Any) -> bool:
+            if not is_left:
+                reception.hear(life, message)
+            return True
 
         def leave() -> None:
-            there.close()
+            nonlocal is_left
+            is_left = True
             reception.lose(life)
 
-        reception.enter(life, Lane(hear).say, identity)
-        return cls(there.say, None, leave)
+        reception.enter(life, Lane(hear).say, identity)  # later: nobody hears an answer while it still speaks
+        return cls(say, None, leave)
 
     @classmethod
     async def dial(

@@ -328,7 +328,7 @@ class PostgresSessions:
         with self._database.single() as connection:
             return int(connection.execute(_ours(LAST)).scalar_one())
 
-    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
+    async def run(self, work: Callable[[], T], *, is_short: bool = False, is_read: bool = False) -> T:
         """`work()` in the thread."""
         return await self._database.run(work)
 

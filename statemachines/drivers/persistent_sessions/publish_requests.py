@@ -83,11 +83,12 @@ class PublishRequests:
             return
         self._count(visitor, 1, size)
 
-        def refuse() -> None:
-            self._count(visitor, -1, -size)
-            self._tell(life, Refused(n, f"the topic {NOT_ALLOWED}"))
+        given = (life, visitor, asked, size)
+        visitor.rights.ask("publish", asked.topic, partial(self._store, *given), partial(self._refuse, *given))
 
-        visitor.rights.ask("publish", asked.topic, partial(self._store, life, visitor, asked, size), refuse)
+    def _refuse(self, life: str, visitor: ClientConnection, asked: PublishWanted, size: int) -> None:
+        self._count(visitor, -1, -size)
+        self._tell(life, Refused(asked.n, f"the topic {NOT_ALLOWED}"))
 
     def _store(self, life: str, visitor: ClientConnection, asked: PublishWanted, size: int) -> None:
         message = self._messages.new_message()
@@ -107,7 +108,8 @@ class PublishRequests:
                     self._tell(life, Refused(asked.n, NO_RETAINED))
                 return
             payload = Payload(asked.topic, asked.payload, head)
-            self._messages.send_directly(payload, asked.expiry_ms, its)
+            if its and its[-1].owner:
+                self._messages.send_directly(payload, asked.expiry_ms, its)
             if not is_for_session(its):
                 # A group's stream or an owner may have it, and a filter of its own may match.
                 stored(is_matched=bool(its or without))

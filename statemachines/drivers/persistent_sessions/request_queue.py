@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from statemachines.drivers.clock import Clock, steady_ns
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutCarried, PutMessage, StoreRows
 from statemachines.drivers.persistent_sessions.request_runs import follows, joins
-from statemachines.drivers.persistent_sessions.shared_turn import is_ahead, may_be_passed
+from statemachines.drivers.persistent_sessions.shared_turn import may_be_passed
 from statemachines.drivers.persistent_sessions.store import Asked, SessionStore, StoredLife, needs_read
 from statemachines.drivers.port import Feed
 from statemachines.drivers.sql.failure import StoreUnavailable
@@ -163,12 +163,17 @@ class RequestQueue:
             self.asked_ns = self._clock()
             answers = await self._carry_out([one[0] for one in batch], before=bool(ahead))
             self.asked_ns = None
+            if answers is None:  # the next batch has them, and is no such one
+                self._waiting.extendleft(reversed(batch))
+                self._ahead = AHEAD_MAX
+                self._there.set()
+                continue
             for (_, take, _), answer in zip(batch, answers, strict=True):
                 take(answer)
 
     def _take_ahead(self) -> list[Given]:
         """Messages that need not wait for what waits for a flush; rows wait for a few of these batches at most."""
-        if not self._store.stores_ahead or self._ahead == AHEAD_MAX:
+        if self._ahead == AHEAD_MAX:
             self._ahead = 0
             return []
         ahead: list[Given] = []
@@ -176,7 +181,7 @@ class RequestQueue:
         size = 0
         while self._waiting and len(ahead) + len(others) < BATCH_MAX:
             first, _, is_late = self._waiting[0]
-            goes_ahead = is_ahead(first)
+            goes_ahead = self._store.stores_ahead(first)
             if not (goes_ahead or is_late or may_be_passed(first)):
                 break
             if goes_ahead:
@@ -207,11 +212,12 @@ class RequestQueue:
         self._late -= first[2]
         return first
 
-    async def _carry_out(self, requests: list[Asked], *, before: bool) -> list[Any]:
+    async def _carry_out(self, requests: list[Asked], *, before: bool) -> list[Any] | None:
         reads = all(map(needs_read, requests))
         if not (reads or before):
             self._batch += 1
         pause, said = AGAIN_S[0], ""
+        answers: list[Any] | None
         while True:
             try:
                 if before:

@@ -55,6 +55,11 @@ class RouteTrie:
         self._size = 0
         """How many routes are remembered."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no filter has ever been put."""
+        return not (self._plain or self._root.below)
+
     def put(self, session: str, topic_filter: str, qos: int, is_single: bool = False) -> None:
         """The session subscribes; a subscription that is there has this `qos` from now on."""
         self._forget()
@@ -159,6 +164,11 @@ def of_sessions(routes: Iterable[Route]) -> tuple[Route, ...]:
 def is_for_session(routes: Sequence[Route]) -> bool:
     """Whether one of the routes is to a session: all others stand behind them."""
     return bool(routes) and bool(routes[0].session)
+
+
+def is_for_stream(routes: Sequence[Route]) -> bool:
+    """Whether one of the routes is to the stream of a group: those to sessions stand before it."""
+    return bool(routes) and not routes[-1].session and not all(one.session or one.owner for one in routes)
 
 
 def has_wildcard(topic_filter: str) -> bool:

@@ -113,9 +113,9 @@ class SessionDatabase(Protocol):
         """When something was committed last: a look that costs little."""
         ...
 
-    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
-        """`work()` in the thread, or at once if it `is_short`; raises `StoreUnavailable`, `OutcomeOpen` or
-        `StoreDamaged`."""
+    async def run(self, work: Callable[[], T], *, is_short: bool = False, is_read: bool = False) -> T:
+        """`work()` in the thread, or at once if it `is_short`; `is_read`: it writes nothing.  Raises
+        `StoreUnavailable`, `OutcomeOpen` or `StoreDamaged`."""
         ...
 
     async def close(self) -> None:

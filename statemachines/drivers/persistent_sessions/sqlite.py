@@ -208,9 +208,9 @@ class SqliteSessions:
         """When something was committed last."""
         return int(self._database.connection.execute("SELECT time_ns FROM store").fetchone()[0])
 
-    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
+    async def run(self, work: Callable[[], T], *, is_short: bool = False, is_read: bool = False) -> T:
         """`work()` in the thread, or at once."""
-        return await self._database.run(work, is_short=is_short)
+        return await self._database.run(work, is_short=is_short, is_read=is_read)
 
     async def close(self) -> None:
         """No more requests."""

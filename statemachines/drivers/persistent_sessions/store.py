@@ -49,9 +49,15 @@ from statemachines.drivers.persistent_sessions.operator_requests import ANSWERS 
 from statemachines.drivers.persistent_sessions.operator_requests import READS as OPERATOR_READS
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_runs import RANGES, runs_of
-from statemachines.drivers.persistent_sessions.route_trie import is_for_session
+from statemachines.drivers.persistent_sessions.route_trie import is_for_session, is_for_stream
 from statemachines.drivers.persistent_sessions.share_rows import settle_origins
-from statemachines.drivers.persistent_sessions.shared_turn import ExpectedQueries, count_rows, kind_of, may_share
+from statemachines.drivers.persistent_sessions.shared_turn import (
+    ExpectedQueries,
+    count_rows,
+    is_ahead,
+    kind_of,
+    may_share,
+)
 from statemachines.drivers.persistent_sessions.sql import SessionDatabase, Sql, TurnNeeded, one
 from statemachines.drivers.persistent_sessions.sqlite import SqliteSessions
 from statemachines.drivers.persistent_sessions.stored_batch import BatchReader, StoredBatch
@@ -182,19 +188,21 @@ class SessionStore:
         is_short = is_quick(requests)
         return await self._database.run(partial(self._carry_out, life, batch, requests), is_short=is_short)
 
-    @property
-    def stores_ahead(self) -> bool:
-        """Whether messages may be taken ahead of rows."""
-        return self._host.matcher is None
+    def stores_ahead(self, request: Asked) -> bool:
+        """Whether it may be taken ahead of rows: as far as is known no group has it."""
+        matcher = self._host.matcher
+        return is_ahead(request) and (
+            matcher is None or not isinstance(request, PutMessage) or request.topic not in matcher.shared_topics
+        )
 
-    async def store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
-        """The same for messages (`is_ahead`), behind batch number `batch`.
+    async def store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any] | None:
+        """The same for messages (`stores_ahead`), behind batch number `batch`.
 
         They are matched, and stored with the first of their rows: nobody is told of them before.  In a file the rows
-        bring what is missing (D-681).
+        bring what is missing (D-681).  None: the stream of a group is to have one of them, and nothing is written.
         """
-        if not self._database.shares_turns:
-            return await self._database.run(partial(self._look_ahead, life, requests), is_short=is_quick(requests))
+        if self._host.matcher is not None or not self._database.shares_turns:
+            return await self._database.run(partial(self._look_ahead, life, requests), is_short=True, is_read=True)
         return await self._database.run(lambda: self._store_ahead(life, batch, requests))
 
     async def read(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
@@ -208,7 +216,7 @@ class SessionStore:
             self._host.settle()
             return answers
 
-        return await self._database.run(work, is_short=is_quick(requests))
+        return await self._database.run(work, is_short=is_quick(requests), is_read=True)
 
     def bound_sessions(self, bounds: SessionBounds) -> None:
         """Have what waits for each session added up while a collector reads rows through this store."""
@@ -256,7 +264,7 @@ class SessionStore:
     def _find_way(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """In a turn that others share, where that may be: not again, since an attempt before may still be under way."""
         is_first, self._attempted = batch != self._attempted, batch
-        if is_first and self._database.shares_turns and self.stores_ahead and all(map(may_share, requests)):
+        if is_first and self._database.shares_turns and self._host.matcher is None and all(map(may_share, requests)):
             reader = BatchReader(self._host.match, self._host.trie.version, self._unstored)
             given = reader.read((life.node, life.number, life.identity), batch, requests)
             if given is None:
@@ -283,7 +291,7 @@ class SessionStore:
         while len(self._unstored) > UNSTORED_MAX:
             del self._unstored[next(iter(self._unstored))]
 
-    def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+    def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any] | None:
         messages = [one for one in requests if isinstance(one, PutMessage)]
         routes = {one.id: self._host.match(one) for one in messages}
         version = self._host.trie.version if routes else None
@@ -297,13 +305,13 @@ class SessionStore:
             return self._attempt(lambda: self._look_ahead(life, requests))
         return self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests))
 
-    def _look_ahead(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
-        """Routes of messages, and the time."""
+    def _look_ahead(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any] | None:
+        """Routes of messages, and the time; None: a message is for the stream of a group."""
         with self._database.reading(self._watch) as sql:
             self._check(sql, life)
             answers = self._read_answers(sql, requests)
         self._host.settle()
-        return answers
+        return None if any(isinstance(one, tuple) and is_for_stream(one) for one in answers) else answers
 
     def _read_answers(self, sql: Sql, requests: Sequence[Asked]) -> list[Any]:
         """Nothing is stored; of a message its routes are looked up."""

@@ -122,13 +122,14 @@ class Database:
             raise
         self._quick = QuickWork(self.connection, busy_s)
 
-    async def run(self, work: Callable[[], T], *, is_short: bool = False) -> T:
-        """`work()` in the worker thread, or at once if it `is_short`; raises `StoreUnavailable` or `StoreDamaged`."""
+    async def run(self, work: Callable[[], T], *, is_short: bool = False, is_read: bool = False) -> T:
+        """`work()` in the worker thread, or at once if it `is_short`, and flushes nothing; raises `StoreUnavailable` or
+        `StoreDamaged`."""
         if self._closed:
             raise LocalProtocolError("store", "closed", "request", "", f"{self.path} was closed; open another store")
         began = time.monotonic()
         try:
-            if is_short and not self._is_power and self._quick.can_run():
+            if is_short and (is_read or not self._is_power) and self._quick.can_run():
                 try:
                     return self._quick.run(partial(self._in_place, work))
                 except sqlite3.OperationalError:

@@ -90,6 +90,55 @@ def test_MQ_100_a_publish_is_appended_and_routed_in_one_transaction(store, monke
     run(main())
 
 
+def test_PS_571_only_what_no_group_matches_is_looked_up_ahead(store):
+    async def main():
+        async with (
+            sharing_node(store) as node,
+            Member(node.address, "m") as member,
+            Member(node.address, "s") as single,
+        ):
+            await member.join()
+            await single.join("#")
+            sessions, life = node._node._store, node._node._desk._life
+
+            async def look_up(*topics):
+                messages = [PutMessage(f"m-{topic}", topic, b"x", 1) for topic in topics]
+                routes = await sessions.store_ahead(life, 0, messages)
+                ahead = [sessions.stores_ahead(one) for one in messages]
+                return None if routes is None else [[one.filter for one in its] for its in routes], ahead
+
+            assert await look_up("other/1", "other/2") == ([["#"], ["#"]], [True, True])
+            assert await look_up("other/1", "jobs/1") == (None, [True, False])
+            await member.join("$share/g/other/#")
+            assert await look_up("other/1") == await look_up("jobs/2") == (None, [False])
+        assert await count_streams(store) == {}
+
+    run(main())
+
+
+def test_PS_571_a_stream_has_what_came_before_a_message_that_no_group_matches(store):
+    """All of one client, at once."""
+
+    async def main():
+        async with (
+            sharing_node(store) as node,
+            Member(node.address, "m") as member,
+            Member(node.address, "s") as single,
+            Member(node.address, "w") as writer,
+        ):
+            await member.join()
+            await single.join("#")
+            topics = [f"{'jobs' if number % 3 else 'other'}/{number % 2}" for number in range(60)]
+            for number, topic in enumerate(topics):
+                writer.send(PublishPacket(topic, b"%d" % number, 1, packet_id=number + 1))
+            answers = sorted([(await writer.read()).packet_id for _ in topics])
+            came = [int((await single.take()).payload) for _ in topics]
+        assert (answers, came) == ([*range(1, 61)], [*range(60)])
+        assert await count_streams(store) == {"jobs/0": 20, "jobs/1": 20}
+
+    run(main())
+
+
 def test_MQ_100_a_message_that_no_stream_can_have_is_not_shared_and_the_log_names_it(store, caplog):
     async def main():
         async with (

@@ -20,6 +20,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.outbox import QOS_0_MAX, READ_MAX, UNACKNOWLEDGED_MAX, Outbox
 from statemachines.drivers.persistent_sessions.payloads import OVERHEAD, Payload, Payloads
 from statemachines.drivers.persistent_sessions.request_queue import AHEAD_MAX, BATCH_MAX, ROWS_MAX, RequestQueue
+from statemachines.drivers.persistent_sessions.shared_turn import is_ahead
 from statemachines.drivers.persistent_sessions.store import StoredLife, open_session_store
 from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.kernel import Superseded
@@ -37,7 +38,7 @@ class Store:
 
     def __init__(self, *failures, stores_ahead=False):
         self.failures = list(failures)
-        self.stores_ahead = stores_ahead
+        self.stores_ahead = is_ahead if stores_ahead else lambda request: False
         self.batches = []
         self.reads = []
 
@@ -461,6 +462,25 @@ def test_PS_513_messages_keep_their_order():
     expires = PutMessage("m2", "t", b"", 1, 1_000)
     asked = [rows(1), put(1), expires, put(3)]
     assert asyncio.run(batches_of(*asked)) == [(("behind", 0), [put(1)]), (1, [rows(1), expires, put(3)])]
+
+
+def test_PS_571_messages_that_a_group_has_are_stored_in_their_place():
+    async def main():
+        store, taken = Store(stores_ahead=True), []
+        desk = RequestQueue(store, LIFE)
+
+        async def refuse(life, batch, requests):
+            store.batches.append(("refused", list(requests)))
+
+        store.store_ahead = refuse
+        for request in (rows(1), put(1), rows(2), put(2)):
+            desk.give(request, taken.append)
+        await served(desk, 4, taken)
+        return store.batches, taken
+
+    batches, taken = asyncio.run(main())
+    assert batches == [("refused", [put(1), put(2)]), (1, [put(1), put(2), rows(1), rows(2)])]
+    assert taken == batches[1][1]
 
 
 def test_PS_513_rows_wait_for_a_few_batches_of_messages():

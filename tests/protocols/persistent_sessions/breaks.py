@@ -43,6 +43,7 @@ from statemachines.drivers.persistent_sessions import (
 )
 from statemachines.drivers.persistent_sessions.backlog import BacklogTally
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
+from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher
 from statemachines.drivers.persistent_sessions.group_membership import Carrying, GroupMembership
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.machine_requests import Small
@@ -357,6 +358,7 @@ BREAKS = {
     "PS-540": swap(stored_batch.BatchReader, "_multiply", lambda self: ([], [])),
     "PS-515": swap(QuickWork, "can_run", lambda self: False),
     "PS-530": swap(RequestQueue, "_give_late", RequestQueue.give),
+    "PS-571": swap(GroupMatcher, "match", lambda self, topic: []),
     "PS-531": swap(SessionStore, "_look_ahead", lambda self, life, asked: self._store_ahead_in_turn(life, 1, asked)),
     "PS-207": swap(node_guide, "DIAL_MAX_S", node_guide.DIAL_S),
     "PS-163": swap(TcpTransport, "is_peer_of", lambda self, role, party: True),
