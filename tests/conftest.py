@@ -47,7 +47,6 @@ def pytest_collection_finish():
     """What is imported and collected stays to the end.  A look of the garbage collector at all of it costs 0.2 s, and
     the benchmarks alone ask for hundreds.  While it grows nothing of it is garbage."""
     gc.enable()
-    gc.collect()
     gc.freeze()
 
 

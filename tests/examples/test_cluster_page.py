@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from moto.server import ThreadedMotoServer
 from page_listings import read_commands
 from pyarrow.fs import S3FileSystem
+from s3_store import serve_s3
 
 from statemachines.testing.spark_cluster import LOOPBACK, SparkCluster
 
@@ -32,17 +32,13 @@ def cluster(tmp_path_factory):
 @pytest.fixture
 def environment(monkeypatch):
     """Of commands: an S3 store with a bucket, and our commands."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    S3FileSystem(
-        access_key="a", secret_key="b", region="us-east-1", endpoint_override=endpoint, allow_bucket_creation=True
-    ).create_dir("bucket")
-    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_ENDPOINT_URL": endpoint}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    yield {**os.environ, **LOOPBACK, **keys, "PATH": path}
-    server.stop()
+    with serve_s3() as endpoint:
+        S3FileSystem(
+            access_key="a", secret_key="b", region="us-east-1", endpoint_override=endpoint, allow_bucket_creation=True
+        ).create_dir("bucket")
+        keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_ENDPOINT_URL": endpoint}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        yield {**os.environ, **LOOPBACK, **keys, "PATH": path}
 
 
 def list_listings():

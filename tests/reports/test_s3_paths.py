@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from moto.server import ThreadedMotoServer
 from msgspec.structs import replace
 from pyarrow.fs import FileSelector, FileType, LocalFileSystem, S3FileSystem, copy_files
+from s3_store import serve_s3
 
 from statemachines import cli
 from statemachines.s3_path import S3Path, file_system
@@ -33,11 +33,8 @@ PAIR = ("runs", "trace")
 @pytest.fixture(scope="module")
 def store():
     """Its endpoint."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with serve_s3() as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(autouse=True)

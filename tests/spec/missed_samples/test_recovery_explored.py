@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from long_cases import mark_long
 
 from statemachines_spec import certificates
 from statemachines_spec.bug import plant_bug
@@ -26,19 +27,31 @@ from statemachines_spec.missed_samples.systems import SYSTEMS, system
 FOLDER = Path(__file__).parents[3] / "spec" / "missed_samples"
 LARGE = ("unreliable", "history-tokens", "continued")
 """Obligations of these are judged by `gapless check missed_samples --liveness`."""
+QUICK_MAX = 4_000
+"""States: what is larger `make soak` explores, but for the one that `make test` judges TAIL in.  A change of the code
+that a certificate rests on makes it stale, whatever its size."""
 CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<states>\d+) states; .*")
+
+
+@cache
+def certificate(name):
+    return certificates.read(FOLDER / "certificates" / f"{name}-small.json")
+
+
+LONG = [name for name in SYSTEMS if certificate(name).states > QUICK_MAX and name != "heartbeats"]
+OWING = [name for name in SYSTEMS if name not in LARGE]
 
 
 @cache
 def explored_once(name):
     """A certificate, its system, and what exploring that comes to: obligations are judged over the same tables."""
-    kept = certificates.read(FOLDER / "certificates" / f"{name}-small.json")
+    kept = certificate(name)
     made = certificates.system_of(kept)
     entries = Entries(made)
     return kept, made, entries, explore(made, engine="plain", hashing=False, entries=entries)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", mark_long(SYSTEMS, *LONG))
 def test_a_certificate_is_what_exploring_again_comes_to(name):
     """ORDER, ONCE, REPORT, INVENTED, NOGAP, HASTY, PROMPT, BOUND, QUIET, ASKED, COUNT, TIMING, TIMERS, FORGOTTEN,
     HISTORY, PLACES, QUEUES, REPLIES and WHOLE hold in every state, and what must happen does."""
@@ -48,7 +61,13 @@ def test_a_certificate_is_what_exploring_again_comes_to(name):
     assert (result.states, result.transitions) == (kept.states, kept.transitions)
 
 
-@pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in LARGE])
+def test_every_obligation_is_judged_in_make_test_too():
+    quick, every = ({one.name for name in names for one in system(name).obligations}
+                    for names in (set(OWING) - set(LONG), SYSTEMS))  # fmt: skip
+    assert quick == every
+
+
+@pytest.mark.parametrize("name", mark_long(OWING, *(name for name in LONG if name in OWING)))
 def test_LIVE_ISOLATION_TAIL_every_hole_is_settled_once_faults_stop(name):
     _, made, entries, _ = explored_once(name)
     judged = live(made, made.obligations, engine="plain", entries=entries)
@@ -58,7 +77,7 @@ def test_LIVE_ISOLATION_TAIL_every_hole_is_settled_once_faults_stop(name):
 
 
 def test_an_edge_hash_is_that_of_the_certificate():
-    kept = certificates.read(FOLDER / "certificates" / "crowded-small.json")
+    kept = certificate("crowded")
     assert certificates.differences(kept, explore(certificates.system_of(kept))) == []
 
 
@@ -123,5 +142,5 @@ def test_a_planted_bug_is_found_where_the_table_says(bug):
 def test_every_system_is_on_its_page_with_its_size():
     page = (FOLDER / "systems.md").read_text()
     for name, about in SPEC.systems.items():
-        kept = certificates.read(FOLDER / "certificates" / f"{name}-small.json")
+        kept = certificate(name)
         assert f"| `{name}` | {about} | {kept.states:,} |".replace(",", " ") in page.replace(",", " ")

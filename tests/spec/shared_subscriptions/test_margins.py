@@ -44,7 +44,7 @@ SHORT = {"watched-a-tick-longer": ENOUGH, "looked-at-a-tick-late": ENOUGH}
 """Margin -> the bound that a tick is too much for: that of L6 has some to spare."""
 
 
-LONG = ("timed-succession", "timed-pings", "timed-grace")
+LONG = ("timed-succession", "timed-pings", "timed-grace", "timed-hand-over")
 """`make soak` explores these to their ends, as it does every certificate."""
 
 

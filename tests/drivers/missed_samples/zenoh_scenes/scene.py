@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import zenoh
@@ -32,6 +32,17 @@ APART: dict[str, Any] = {"priority": zenoh.Priority.DATA_HIGH, "express": True, 
 PATIENT = Recovery(retries=50, backoff_ms=20, backoff_max_ms=200)
 """For those who ask before the way to a cache is known again."""
 BEATS: dict[str, Any] = {"heartbeat": Beats.PERIODIC, "heartbeat_period_s": 0.05}
+
+
+@contextmanager
+def refuses(kind: type[Exception], words: str) -> Iterator[None]:
+    """What is in it raises such an error with these words.  To import pytest takes longer than many a scene."""
+    said = "nothing was raised"
+    try:
+        yield
+    except kind as error:
+        said = str(error)
+    assert words in said, said
 
 
 def scene(function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from typing import Any
 
-import pytest
 import zenoh
 import zenoh.ext
 from zenoh.handlers import Callback
@@ -26,6 +25,7 @@ from zenoh_scenes.scene import (
     ask,
     loses,
     numbers,
+    refuses,
     say,
     scene,
     take,
@@ -111,7 +111,7 @@ async def nobody_takes_the_id_of_a_publisher_that_lives() -> None:
                 first.put(say(number))
             assert numbers(await take(subscriber, 5)) == [0, 1, 2, 3, 4]
             for session in (near, far):
-                with pytest.raises(ConfigurationError, match="an id of its own"):
+                with refuses(ConfigurationError, "an id of its own"):
                     async with declare_reliable_publisher(session, "k/a", **named):
                         pass
             async with declare_reliable_publisher(near, "k/b", **{**named, "source": "others"}):
