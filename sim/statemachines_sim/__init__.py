@@ -3,6 +3,13 @@
 A protocol says what it is by a `SimProtocol`; a test puts a `World` together by hand.
 """
 
+from statemachines_sim.cluster import OF_PROCESSES as OF_PROCESSES
+from statemachines_sim.cluster import OF_STORES as OF_STORES
+from statemachines_sim.cluster import Cluster as Cluster
+from statemachines_sim.cluster import Fixture as Fixture
+from statemachines_sim.cluster import Role as Role
+from statemachines_sim.cluster import Tolerance as Tolerance
+from statemachines_sim.cluster import Watch as Watch
 from statemachines_sim.devices.query_fabric import query_fabric as query_fabric
 from statemachines_sim.devices.remote_store import Batches as Batches
 from statemachines_sim.devices.remote_store import remote_store as remote_store
@@ -14,15 +21,9 @@ from statemachines_sim.judge import Violation as Violation
 from statemachines_sim.machine_process import MachineProcess as MachineProcess
 from statemachines_sim.machine_process import machine_role as machine_role
 from statemachines_sim.machine_process import single as single
+from statemachines_sim.node_life import Device as Device
 from statemachines_sim.node_life import NodeLife as NodeLife
-from statemachines_sim.protocol import OF_PROCESSES as OF_PROCESSES
-from statemachines_sim.protocol import OF_STORES as OF_STORES
-from statemachines_sim.protocol import Device as Device
-from statemachines_sim.protocol import Fixture as Fixture
-from statemachines_sim.protocol import Role as Role
 from statemachines_sim.protocol import SimProtocol as SimProtocol
-from statemachines_sim.protocol import Tolerance as Tolerance
-from statemachines_sim.protocol import Watch as Watch
 from statemachines_sim.rules import delay as delay
 from statemachines_sim.rules import drop as drop
 from statemachines_sim.rules import duplicate as duplicate

@@ -23,10 +23,10 @@ from statemachines.trace.parquet import TraceWriter
 from statemachines.trace.row import Run
 from statemachines.whole_file import store_path
 from statemachines.workers import workers
-from statemachines_sim.fault import draw
 from statemachines_sim.keys import settings as settings_of
 from statemachines_sim.runfile import tables
 from statemachines_sim.scenario import Scenario
+from statemachines_sim.schedule import draw
 from statemachines_sim.swarm import draw_values
 from statemachines_sim.world import Outcome, World
 

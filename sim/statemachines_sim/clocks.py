@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from statemachines_sim.clock import Clock
+from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import LocalClock
-
-if TYPE_CHECKING:
-    from statemachines_sim.fault import Fault
-    from statemachines_sim.world import World
 
 
 class Clocks:
-    """By the name of a node or a device; the clock of a node outlives its processes."""
+    """By the name of a node or a device; the clock of a node outlives its processes.  `set_clock` gives a node or a
+    device the clock that it goes by from now on."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, env: Clock, set_clock: Callable[[str, LocalClock], None]) -> None:
+        self._env = env
+        self._set_clock = set_clock
         self._clocks: dict[str, LocalClock] = {}
         self._drifts: dict[str, list[Fault]] = {}
 
@@ -25,8 +25,8 @@ class Clocks:
 
     def jump(self, name: str, by_ns: int) -> None:
         """It leaps ahead; that of a device may be set back, too (`by_ns` below 0)."""
-        self._own(name).jump(self._world.now, by_ns)
-        self._changed(name)
+        self._own(name).jump(self._env.now, by_ns)
+        self._set_clock(name, self._clocks[name])
 
     def begin_drift(self, fault: Fault) -> None:
         """It runs at another rate."""
@@ -45,20 +45,11 @@ class Clocks:
             self._run_at(name, 0)
 
     def _run_at(self, name: str, ppm: int) -> None:
-        self._own(name).drift(self._world.now, ppm)
-        self._changed(name)
+        self._own(name).drift(self._env.now, ppm)
+        self._set_clock(name, self._clocks[name])
 
     def _own(self, name: str) -> LocalClock:
         clock = self._clocks.get(name)
         if clock is None:
             clock = self._clocks[name] = LocalClock()
         return clock
-
-    def _changed(self, name: str) -> None:
-        world = self._world
-        if name in world.devices:
-            world.devices[name].clock = self._clocks[name]
-        elif name in world.processes:
-            for process in (world.processes[name], *world.earlier_lives.get(name, ())):
-                process.clock = self._clocks[name]
-                process.handle_clock_change()

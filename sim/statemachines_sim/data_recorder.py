@@ -6,14 +6,14 @@ from typing import Any
 
 from statemachines.kernel import Event, Node, Step
 from statemachines.trace.row import record_row, step_rows, with_local_time
-from statemachines_sim.protocol import Watch
+from statemachines_sim.observer import Observer
 from statemachines_sim.recorder import Recorder
 
 
 class DataRecorder(Recorder):
     """In place of `Recorder`: each machine's record is in the trace after its first step, and at the end."""
 
-    def __init__(self, monitors: Watch | None) -> None:
+    def __init__(self, monitors: Observer | None) -> None:
         super().__init__(monitors, data=True)
         self._nodes: dict[str, Node[Any]] = {}
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import inspect
 from msgspec.structs import replace
 
 from statemachines.kernel import Message
-
-if TYPE_CHECKING:
-    from statemachines_sim.recorder import Recorder
+from statemachines_sim.recorder import Recorder
 
 M = TypeVar("M", bound=msgspec.Struct)
 

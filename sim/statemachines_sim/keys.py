@@ -7,14 +7,65 @@ protocol (`configuration.exclusive`, or in full `PROTOCOL.configuration.exclusiv
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from statemachines_sim.scenario import Scenario, from_plain, to_plain
+from statemachines import registry
+from statemachines.input_file import convert_input
+from statemachines.kernel import ConfigurationError
+from statemachines_sim.protocol import Scenario, sim_of
+from statemachines_sim.run_settings import Net, Phases, Range, Swarm
 
 FIXED = ("name", "about", "protocol")
 """What says which scenario it is."""
+
+
+class Common(msgspec.Struct, frozen=True):
+    """What a scenario file says of every protocol, as it stands there."""
+
+    name: str
+    protocol: str
+    about: str = ""
+    network: Net = Net()
+    faults: dict[str, Range] = {}
+    rates: tuple[float, ...] = (0.05, 0.2, 0.5, 0.9)
+    phases: Phases = Phases()
+    swarm: Swarm | None = None
+    unreachable: tuple[str, ...] = ()
+    out_of_scope: tuple[str, ...] = ()
+    event_ms: float = 0.0
+
+
+KEYS: Final = Common.__struct_fields__
+
+
+def from_plain(plain: dict[str, Any]) -> Scenario:
+    """The scenario of what a file says; raises `ConfigurationError`, or `msgspec.ValidationError` for a wrong type."""
+    common = convert_input({key: value for key, value in plain.items() if key in KEYS}, Common)
+    sim = sim_of(common.protocol)
+    for key in plain:
+        if key in KEYS or key == sim.name:
+            continue
+        if key in registry.names():
+            rule = f"is a section of another protocol: the scenario says protocol = {common.protocol!r}"
+            raise ConfigurationError(key, "...", rule)
+        raise registry.unknown("key", key, (*KEYS, sim.name), f"keys of the protocol stand in [{sim.name}]")
+    own = convert_input(plain.get(sim.name, {}), sim.section)
+    return Scenario(own=own, **{key: getattr(common, key) for key in KEYS})
+
+
+def to_plain(scenario: Scenario) -> dict[str, Any]:
+    """What a file would say; `from_plain` is its inverse."""
+    sim = scenario.sim
+    plain: dict[str, Any] = {
+        key: msgspec.to_builtins(getattr(scenario, key)) for key in KEYS if key not in ("protocol", "swarm")
+    }
+    plain["protocol"] = scenario.protocol if isinstance(scenario.protocol, str) else sim.name
+    if scenario.swarm is not None:
+        plain["swarm"] = msgspec.to_builtins(scenario.swarm)
+    plain[sim.name] = msgspec.to_builtins(scenario.own)
+    return plain
 
 
 def values(scenario: Scenario) -> dict[str, Any]:

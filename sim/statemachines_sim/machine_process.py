@@ -12,16 +12,13 @@ An application is a callable `(process, event)`; it may `process.feed(...)` call
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from statemachines.kernel import Event, Fsm, Host, Message, Node, Outgoing
+from statemachines_sim.cluster import Cluster, Role
 from statemachines_sim.node_life import NodeLife
-from statemachines_sim.protocol import Role
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 Application = Callable[["MachineProcess", Event], None]
 
@@ -30,9 +27,11 @@ class MachineProcess(NodeLife):
     """One life of a node with `host`; `main`: the party that messages to the node go to; `heard`: what its machines
     have told so far."""
 
+    world: Cluster
+
     def __init__(
         self,
-        world: World,
+        world: Cluster,
         node: str,
         number: int,
         host: Callable[[MachineProcess], Host],
@@ -102,7 +101,7 @@ def machine_role(
     """Nodes that run one machine each: `record(life)` is what it begins with, `life` its id ("server-1~1"); `start` is
     fed to it when it begins; the rest as for `Role`."""
 
-    def make(world: World, node: str, number: int) -> NodeLife:
+    def make(world: Cluster, node: str, number: int) -> NodeLife:
         def host(process: MachineProcess) -> Host:
             return single(process, fsm, record(process.life))
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.fault import Fault
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
+from statemachines_sim.faults.kind import FaultKind
 
 
 class Nemesis:
     """`done` counts the faults that took effect, by kind."""
 
-    def __init__(self, world: World, schedule: tuple[Fault, ...]) -> None:
+    def __init__(self, world: Cluster, kinds: Mapping[str, FaultKind], schedule: tuple[Fault, ...]) -> None:
         self._world = world
-        self._kinds = world.scenario.kinds
+        self._kinds = kinds
         self._healed = False
         self.done: dict[str, int] = {}
         for fault in schedule:

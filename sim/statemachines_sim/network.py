@@ -7,10 +7,10 @@ disturbs the rest of the run as little as possible.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappush
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from simpy.events import NORMAL
@@ -18,21 +18,20 @@ from simpy.events import NORMAL
 from statemachines.kernel import Message, life_of, node_of
 from statemachines_sim.clock import Clock
 from statemachines_sim.fault import Fault
-from statemachines_sim.faults.network import OfNetwork
 from statemachines_sim.recorder import NodesByParty, Recorder
 from statemachines_sim.rules import Rule
-from statemachines_sim.scenario import Net
+from statemachines_sim.run_settings import Net
 from statemachines_sim.slow_link import SlowLink
 from statemachines_sim.units import MS
-
-if TYPE_CHECKING:
-    from statemachines_sim.node_life import NodeLife
 
 Route = Callable[[str], Sequence[str]]
 """The nodes that a message to this party or key goes to."""
 
 Packet = tuple[str, int, str, str, str, int, Message, str]
 """What the recorder keeps of a send ("send", now_ns, node, party, to, msg, message), and the destination node."""
+
+Delays = Callable[[int, float], tuple[int, ...]]
+"""After what delays a message arrives that would take so long, and lies there in the share of a fault, from 0 to 1."""
 
 UNIT = 2**20
 """A draw has three parts of 20 bits: for the delay, for the tail, for the faults."""
@@ -69,22 +68,42 @@ class Receivers(dict[str, Callable[[Packet], None]]):
         return found
 
 
+class Receiver(Protocol):
+    """What takes packets: a life of a node."""
+
+    life: str
+    alive: bool
+
+    def receive(self, packet: Packet) -> None:
+        """A message arrives."""
+        ...
+
+
 class Network:
     """Between `processes`, by node; a packet for a node that is not there, or dead, is dropped.  `elders`: processes
     beside which a newer one goes by the same name;
     `lasting`: cuts that nothing heals."""
 
-    def __init__(self, env: Clock, net: Net, seed: int, recorder: Recorder, processes: dict[str, NodeLife]) -> None:
+    def __init__(
+        self,
+        env: Clock,
+        net: Net,
+        seed: int,
+        recorder: Recorder,
+        processes: Mapping[str, Receiver],
+        elders: Mapping[str, Sequence[Receiver]],
+    ) -> None:
         self._env = env
         self._recorder = recorder
         self._keep = recorder.note
         self._processes = processes
+        self._elders = elders
         env.receivers = self._receivers = Receivers(self._find_receiver)
         self._draws = chain.from_iterable(draws(net, seed))
         self._counts: dict[str, int] = {}
         self._unsent = 0
         self._nodes = NodesByParty()
-        self._faults: list[tuple[Fault, OfNetwork]] = []
+        self._faults: list[tuple[Fault, Delays]] = []
         self._reach = 0
         self._rules: list[Rule] = []
         self._route: Route | None = None
@@ -94,7 +113,6 @@ class Network:
         self.cuts: dict[tuple[str, str], int] = {}
         self.lasting: set[tuple[str, str]] = set()
         self.slow: dict[str, SlowLink] = {}
-        self.elders: dict[str, list[NodeLife]] = {}
         self.dropped = 0
 
     def attach(self, node: str, number: int) -> None:
@@ -136,9 +154,9 @@ class Network:
         self._route = route
         self.send = self._send_by_rules  # type: ignore[method-assign]
 
-    def begin(self, fault: Fault, kind: OfNetwork) -> None:
-        """From now on a share `fault.rate` of the messages is hit."""
-        self._set([*self._faults, (fault, kind)])
+    def begin(self, fault: Fault, delays: Delays) -> None:
+        """From now on a share `fault.rate` of the messages is hit, and arrives after these delays."""
+        self._set([*self._faults, (fault, delays)])
 
     def end(self, fault: Fault) -> None:
         """No more."""
@@ -242,15 +260,15 @@ class Network:
         self.dropped += 1
         self._note("drop", packet)
 
-    def _set(self, faults: list[tuple[Fault, OfNetwork]]) -> None:
+    def _set(self, faults: list[tuple[Fault, Delays]]) -> None:
         self._faults = faults
         self._reach = int(max((fault.rate for fault, _ in faults), default=0.0) * UNIT)
 
     def _hit(self, packet: Packet, delay: int, chance: float) -> tuple[int, ...]:
         """The first fault whose share the message falls into hits it: after what delays it arrives."""
-        for fault, kind in self._faults:
+        for fault, delays in self._faults:
             if chance < fault.rate:
-                return self._note_hit(packet, kind.delays(delay, chance / fault.rate))
+                return self._note_hit(packet, delays(delay, chance / fault.rate))
         return (delay,)
 
     def _note_hit(self, packet: Packet, delays: tuple[int, ...]) -> tuple[int, ...]:
@@ -263,7 +281,7 @@ class Network:
 
     def _find_receiver(self, node: str) -> Callable[[Packet], None]:
         process = self._processes.get(node)
-        if node in self.elders:
+        if node in self._elders:
             return self._arrive_at_life
         return self.drop if process is None or not process.alive else process.receive
 
@@ -272,7 +290,7 @@ class Network:
         or the newest, in turn: to whoever sends, they are one."""
         *_, to, msg, _, dest = packet
         newest = self._processes.get(dest)
-        beside = [*self.elders[dest], *(() if newest is None else (newest,))]
+        beside = [*self._elders[dest], *(() if newest is None else (newest,))]
         living = [process for process in beside if process.alive]
         elders = [process for process in living[:-1] if process.life == life_of(to)]
         if not living:

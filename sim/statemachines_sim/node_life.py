@@ -11,18 +11,28 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
-from statemachines.kernel import Ask, ConfigurationError, Event, Host, Message, Outgoing, Send, incarnation
+from statemachines.kernel import (
+    Answer,
+    Ask,
+    ConfigurationError,
+    Event,
+    Host,
+    Message,
+    Outgoing,
+    Request,
+    Send,
+    incarnation,
+)  # fmt: skip
+from statemachines_sim.clock import Clock
+from statemachines_sim.clocks import Clocks
 from statemachines_sim.forged_message import Forger, Forging, Sends
-from statemachines_sim.recorder import DELIVER
+from statemachines_sim.local_clock import LocalClock
+from statemachines_sim.network import Network, Packet
+from statemachines_sim.recorder import DELIVER, Recorder
+from statemachines_sim.run_settings import RunSettings
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.local_clock import LocalClock
-    from statemachines_sim.network import Packet
-    from statemachines_sim.world import World
-
 
 Armed = tuple[str, str, str]
 """A timer of a node: party, name, key."""
@@ -31,12 +41,54 @@ LOOK_AGAIN_NS: Final = S
 """A loop looks at the time at least so often by its own clock, which stands still while its machine sleeps."""
 
 
+Reply = Callable[[Answer], None]
+"""Takes an answer to the machine that asked."""
+
+
+class Device(Protocol):
+    """Something that machines ask: a `RemoteStore`, a `SharedMemory`, a `QueryFabric`, or one of the protocol's own.
+
+    `clock`: its own, where it is not the true one.
+    """
+
+    clock: LocalClock | None
+
+    def ask(self, process: NodeLife, party: str, request: Request, reply: Reply) -> None:
+        """`party` of `process` asks now; `reply` takes each answer, when it comes, to the process if it lives."""
+        ...
+
+    def heal(self) -> None:
+        """No more faults."""
+        ...
+
+
+class Surroundings(Protocol):
+    """What a life needs of the world that it is in: a `Cluster` has it all."""
+
+    seed: int
+    scenario: RunSettings
+    bits: dict[str, int]
+    env: Clock
+    clocks: Clocks
+    network: Network
+    recorder: Recorder
+    devices: dict[str, Device]
+
+    def note(self, fault: str, node: str, peer: str = "", **details: object) -> None:
+        """Something is done to a node."""
+        ...
+
+    def observe_death(self, process: NodeLife) -> None:
+        """A life has ended."""
+        ...
+
+
 class NodeLife(ABC):
     """Base of the processes; `life` is the incarnation; `clock`: its own, where it is not the true one."""
 
     host: Host
 
-    def __init__(self, world: World, node: str, number: int) -> None:
+    def __init__(self, world: Surroundings, node: str, number: int) -> None:
         self.world = world
         self.node = node
         self.life = incarnation(node, number, world.bits.get(node, 0))
@@ -205,9 +257,8 @@ class NodeLife(ABC):
     def crash(self) -> None:
         """Die with everything it knew."""
         self.alive = False
-        self.world.network.forget_receiver(self.node)
         self._waiting = None
-        self.world.watch.observe_death(self, self._env.now)
+        self.world.observe_death(self)
 
     def heal(self) -> None:
         """Nothing is wrong with it any more."""

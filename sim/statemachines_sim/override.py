@@ -14,7 +14,7 @@ import msgspec
 
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.keys import put, values
-from statemachines_sim.scenario import Scenario
+from statemachines_sim.scenario import Scenario, check_scenario
 
 
 def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
@@ -24,7 +24,7 @@ def override(scenario: Scenario, settings: Sequence[str]) -> Scenario:
         if not separator or not text.strip():
             raise ConfigurationError("--set", setting, "must be KEY=VALUE, such as configuration.exclusive=false")
         scenario = _set(scenario, key.strip(), value_of(text))
-    return scenario.check()
+    return check_scenario(scenario)
 
 
 def value_of(text: str) -> Any:

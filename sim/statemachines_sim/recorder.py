@@ -15,7 +15,7 @@ import msgspec
 from statemachines.kernel import Event, Message, Node, Step, node_of
 from statemachines.trace import TraceRow, child_row, event_makers, event_row, fault_row, part_rows, step_makers
 from statemachines_sim.clock import Clock
-from statemachines_sim.protocol import Watch
+from statemachines_sim.observer import Observer
 
 Entry = tuple[Any, ...]
 """What a row is made of: "send", "drop" or "duplicate", now_ns, node, party, peer, msg, message, and of a send the node
@@ -49,7 +49,7 @@ class Recorder:
     between for each costs a fiftieth of all that a message does.
     """
 
-    def __init__(self, monitors: Watch | None, data: bool = False) -> None:
+    def __init__(self, monitors: Observer | None, data: bool = False) -> None:
         self.msg = -1
         self.true_clock: Clock | None = None
         self._monitors = monitors
@@ -58,7 +58,7 @@ class Recorder:
         self._entries: list[Any] = []
         self._steps = step_makers(data)
         self._nodes_by_party = NodesByParty()
-        self._watch_step = None if monitors is None or type(monitors).step is Watch.step else monitors.step
+        self._watch_step = None if monitors is None or type(monitors).step is Observer.step else monitors.step
         self.note: Callable[[Entry], None] = self._entries.append
         self.note_parts: Callable[[Entry], None] = self._entries.extend
 

@@ -15,7 +15,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.trace import fingerprints
 from statemachines.whole_file import make_folder, naming, write_whole
 from statemachines_sim.fault import Fault
-from statemachines_sim.scenario import Scenario, check_bounds, check_seeds, from_plain, to_plain
+from statemachines_sim.scenario import Scenario, check_bounds, check_scenario, check_seeds, from_plain, to_plain
 
 MOST_NS: Final = 2**62
 """Nanoseconds, or another amount, of a fault."""
@@ -80,7 +80,7 @@ def read(path: Path, data: bytes | None = None) -> RunFile:
         data = read_input(path, "run file")
     plain = decode_input(path, "run file", "a run file", data, partial(msgspec.json.decode, type=_Plain))
     try:
-        scenario = from_plain(plain.scenario).check()
+        scenario = check_scenario(from_plain(plain.scenario))
         check_seeds(plain.seed)
         known = _names_of(scenario, plain.seed)
         for fault in plain.schedule:

@@ -6,14 +6,14 @@ from __future__ import annotations
 from typing import Any
 
 from statemachines.kernel import Event, Message, Node, Step
-from statemachines_sim.protocol import Watch
+from statemachines_sim.observer import Observer
 from statemachines_sim.recorder import Entry, Recorder
 
 
 class Silent(Recorder):
     """In place of `Recorder`: `rows` stays empty."""
 
-    def __init__(self, monitors: Watch | None, data: bool = False) -> None:
+    def __init__(self, monitors: Observer | None, data: bool = False) -> None:
         super().__init__(monitors, data)
         self.note = self.note_parts = _let_go
 

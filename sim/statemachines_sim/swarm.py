@@ -12,10 +12,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines import registry
-from statemachines.kernel import ConfigurationError
 from statemachines_sim.keys import put, values
-from statemachines_sim.scenario import Bounds, Scenario
+from statemachines_sim.protocol import Scenario
+from statemachines_sim.run_settings import Bounds
 
 
 def settle(scenario: Scenario, seed: int) -> Scenario:
@@ -53,43 +52,15 @@ def draw_values(scenario: Scenario, seed: int) -> dict[str, object]:
     return {"kinds": kinds, "rates": settled.rates, **{key: known[key] for key in scenario.swarm.draw}}
 
 
-def check_swarm(scenario: Scenario) -> None:
-    """Whatever a seed draws is a scenario; raises `ConfigurationError`."""
-    swarm = scenario.swarm
-    assert swarm is not None
-    known = values(replace(scenario, swarm=None))
-    for key, (low, high) in swarm.draw.items():
-        if key not in known:
-            raise registry.unknown("swarm.draw", key, known)
-        if not _is_number(known[key]) and not _is_range(known[key]):
-            raise ConfigurationError(f"swarm.draw.{key}", [low, high], "is of a key that is no number and no range")
-        if low > high:
-            raise ConfigurationError(f"swarm.draw.{key}", [low, high], "must be a range [low, high] with low <= high")
-        for bound in (low, high):
-            _check_end(scenario, key, bound, known[key], [low, high])
-
-
-def _check_end(scenario: Scenario, key: str, bound: float, now: Any, bounds: list[float]) -> None:
-    whole = bound if isinstance(now, float) else int(bound)
-    value: Any = [min(now[0], whole), whole] if _is_range(now) else whole
-    try:
-        put(replace(scenario, swarm=None), {key: value}).check()
-    except ConfigurationError as error:
-        raise ConfigurationError(f"swarm.draw.{key}", bounds, f"at {bound:g}: {error.key} {error.rule}") from error
-
-
 def _draw(chance: random.Random, bounds: Bounds, now: Any) -> Any:
     """A number between the bounds; for a range, how far it goes up."""
     low, high = bounds
     if isinstance(now, float):
         return round(chance.uniform(low, high), 3)
     drawn = chance.randint(int(low), int(high))
-    return [now[0], max(now[0], drawn)] if _is_range(now) else drawn
+    return [now[0], max(now[0], drawn)] if is_range(now) else drawn
 
 
-def _is_range(value: Any) -> bool:
+def is_range(value: Any) -> bool:
+    """Whether a value is a range [low, high]."""
     return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(one, int) for one in value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -42,7 +42,7 @@ def judge(
     Exit code 0: what the mapping promises held. 1: something is violated; its lines are named. 2: a file or the mapping
     is wrong; one line says where, and the mend. 3: it could not be judged, such as what may follow the end.
     """
-    from statemachines_reports.foreign_log.log_judge import judge_files
+    from statemachines_reports.foreign_log.log_analysis import judge_files
     from statemachines_reports.foreign_log.log_mapping import read_mapping, read_template
 
     if template:

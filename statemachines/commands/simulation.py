@@ -68,9 +68,9 @@ def simulate(
     `gapless simulate list` says which scenarios there are.  The same scenario, seed and settings are the same run, byte
     for byte.  Exit code 1 if a property is violated.
     """
-    from statemachines_sim.fault import draw
     from statemachines_sim.override import override
     from statemachines_sim.scenario import find_scenario
+    from statemachines_sim.schedule import draw
 
     if scenario == LIST:
         show_scenarios()

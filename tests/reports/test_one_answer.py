@@ -16,7 +16,7 @@ from statemachines import registry
 from statemachines.kernel import ConfigurationError
 from statemachines.testing.two_judges import disagreements
 from statemachines_sim.override import override
-from statemachines_sim.scenario import find_scenario, list_shipped_with
+from statemachines_sim.scenario import check_scenario, find_scenario, list_shipped_with
 
 PROTOCOLS = tuple(name for name in registry.names() if "sim" in registry.protocol(name).areas)
 SHORT_S = 1.0
@@ -81,7 +81,7 @@ def test_of_each_kind_of_fault_alone_there_is_one_answer(tmp_path, protocol, see
 def hits_somebody(scenario):
     """Other errors of the scenario are errors of the test."""
     try:
-        scenario.check()
+        check_scenario(scenario)
     except ConfigurationError as error:
         if not error.rule.startswith(("hits nobody", "needs recovery")):
             raise

@@ -29,7 +29,7 @@ from statemachines.kernel import (
 )
 from statemachines.kernel.event import Event
 from statemachines_sim import Batches, Fault, FaultKind, SimProtocol, Watch, machine_role, remote_store
-from statemachines_sim.protocol import OF_STORES
+from statemachines_sim.cluster import OF_STORES
 
 
 class Count(Call, frozen=True):

@@ -25,16 +25,16 @@ from statemachines.shared_subscriptions.group_store import (
 )
 from statemachines_sim.clock import Clock
 from statemachines_sim.devices.remote_store import RemoteStore
-from statemachines_sim.fault import Fault, draw
-from statemachines_sim.faults import kinds_of
+from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.scenario import Net, Phases, find_scenario, list_shipped_with
+from statemachines_sim.schedule import draw
 from statemachines_sim.shared_subscriptions import SIM, Load, Members, scenario
 from statemachines_sim.shared_subscriptions.sim import Batch, make_failed_answer
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 
-KINDS = kinds_of(SIM)
+KINDS = SIM.kinds
 
 SHORT = scenario(
     "short",

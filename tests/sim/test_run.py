@@ -8,10 +8,10 @@ import pytest
 from long_cases import mark_long
 
 from statemachines_sim.campaign import campaign
-from statemachines_sim.fault import Fault, draw
-from statemachines_sim.faults import kinds_of
+from statemachines_sim.fault import Fault
 from statemachines_sim.override import override
 from statemachines_sim.scenario import find_scenario, list_shipped_with
+from statemachines_sim.schedule import draw
 from statemachines_sim.shared_subscriptions import SIM
 from statemachines_sim.shrink import leave_out, shrink, weaken
 from statemachines_sim.swarm import settle
@@ -95,7 +95,7 @@ def test_a_schedule_is_drawn_from_its_seed_alone():
     assert draw(find_scenario("storm"), 9) == draw(find_scenario("storm"), 9)
     assert draw(find_scenario("storm"), 9) != draw(find_scenario("storm"), 10)
     drawn = {fault.kind for name in OURS for seed in range(3) for fault in draw(find_scenario(name), seed)}
-    assert drawn == set(kinds_of(SIM))
+    assert drawn == set(SIM.kinds)
 
 
 # -- planted bugs ---------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import pytest
 from statemachines.kernel import ConfigurationError
 from statemachines_sim import runfile
 from statemachines_sim.campaign import campaign
-from statemachines_sim.fault import draw
-from statemachines_sim.scenario import Phases, find_scenario, list_shipped, read
+from statemachines_sim.scenario import Phases, check_scenario, find_scenario, list_shipped, read
+from statemachines_sim.schedule import draw
 from statemachines_sim.shared_subscriptions import Load, Members, scenario
 from statemachines_sim.world import World
 
@@ -74,7 +74,7 @@ def test_an_error_of_a_process_of_a_campaign_comes_back_whole():
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.key, again.value, again.rule) == (str(error), error.key, error.value, error.rule)
     with pytest.raises(ConfigurationError, match=r"members\.leaders"):
-        wrong.check()
+        check_scenario(wrong)
 
 
 def test_an_unknown_or_missing_scenario_is_named(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statemachines import registry
-from statemachines_sim.faults import NEUTRAL, kinds_of, table
+from statemachines_sim.faults import NEUTRAL, table
 from statemachines_sim.scenario import find_scenario, list_shipped, list_shipped_with, sim_of
 
 HOME = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def test_the_page_of_a_protocol_has_its_kinds_of_faults_as_they_are(sim):
 @pytest.mark.parametrize("sim", SIMULATED, ids=lambda sim: sim.name)
 def test_every_kind_is_named_once_and_its_own_are_drawn_by_some_shipped_scenario(sim):
     names = [kind.name for kind in (*NEUTRAL, *sim.faults)]
-    assert len(names) == len(set(names)) == len(kinds_of(sim))
+    assert len(names) == len(set(names)) == len(sim.kinds)
     drawn = {kind for name in list_shipped_with(sim.name) for kind in find_scenario(f"{sim.name}/{name}").faults}
     assert {kind.name for kind in sim.faults} <= drawn <= set(names)
 

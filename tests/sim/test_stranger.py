@@ -18,10 +18,20 @@ from statemachines import registry
 from statemachines.kernel import ConfigurationError
 from statemachines_sim import runfile
 from statemachines_sim.campaign import campaign, run_row
-from statemachines_sim.fault import draw
-from statemachines_sim.faults import NEUTRAL, kinds_of
+from statemachines_sim.faults import NEUTRAL
 from statemachines_sim.override import override
-from statemachines_sim.scenario import Phases, Scenario, Swarm, find_scenario, from_plain, read, sim_of, to_plain
+from statemachines_sim.scenario import (
+    Phases,
+    Scenario,
+    Swarm,
+    check_scenario,
+    find_scenario,
+    from_plain,
+    read,
+    sim_of,
+    to_plain,
+)
+from statemachines_sim.schedule import draw
 from statemachines_sim.shrink import shrink
 from statemachines_sim.swarm import draw_values, settle
 from statemachines_sim.world import World
@@ -67,9 +77,9 @@ def test_every_kind_of_fault_hits_it_or_is_refused(kind):
     scenario = replace(SHORT, faults={kind: (2, 2)}, out_of_scope=("S1",) if kind in ("forget", "power_loss") else ())
     if kind in ("lost_disk", "twin", "far_jump", "wall_step", "unreachable"):  # somebody asks for them by name
         with pytest.raises(ConfigurationError, match=f"faults.{kind} = .*hits nobody"):
-            scenario.check()
+            check_scenario(scenario)
         return
-    world = World(scenario.check(), 3)
+    world = World(check_scenario(scenario), 3)
     outcome = world.run()
     assert outcome.is_held, outcome
     assert outcome.faults[kind] >= 1
@@ -163,7 +173,7 @@ def test_settings_and_swarms_reach_into_its_section(file):
     assert scenario.own == Section(clients=4, counts=3)
     assert scenario.faults["forget"] == (1, 1)
     swarm = replace(scenario, swarm=Swarm(0.5, {"clients": (1, 6), "work_ms": (20, 90), "network.tail": (0.0, 0.2)}))
-    settled = [settle(swarm.check(), seed) for seed in range(40)]
+    settled = [settle(check_scenario(swarm), seed) for seed in range(40)]
     assert {one.own.clients for one in settled} == set(range(1, 7))
     assert all(one.own.work_ms[0] == 10 and 20 <= one.own.work_ms[1] <= 90 for one in settled)
     assert len({one.network.tail for one in settled}) > 20
@@ -236,7 +246,7 @@ def test_it_may_not_be_named_by_another_scenario(registered):
 
 
 def test_the_kinds_have_their_words():
-    for kind in kinds_of(SIM).values():
+    for kind in SIM.kinds.values():
         assert kind.name
         assert kind.about
         assert kind.hits

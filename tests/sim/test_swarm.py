@@ -6,8 +6,8 @@ import json
 
 from statemachines import cli
 from statemachines_sim.campaign import run_row
-from statemachines_sim.fault import draw
 from statemachines_sim.scenario import find_scenario
+from statemachines_sim.schedule import draw
 from statemachines_sim.shared_subscriptions.section import affordable
 from statemachines_sim.swarm import draw_values, settle
 from statemachines_sim.world import World

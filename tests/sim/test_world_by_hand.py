@@ -25,7 +25,8 @@ from statemachines_sim import (
     remote_store,
     shared_memory,
 )
-from statemachines_sim.protocol import NOTHING, Fixture, Role
+from statemachines_sim.cluster import Fixture, Role
+from statemachines_sim.protocol import NOTHING
 
 STEADY = Net(delay_ms=(5, 5), tail=0.0)
 

@@ -15,6 +15,7 @@ from statemachines.kernel import Answer, ConfigurationError, Event, Node, Reques
 from statemachines_sim import (
     MS,
     OF_PROCESSES,
+    Cluster,
     Fixture,
     Judge,
     MachineProcess,
@@ -24,7 +25,6 @@ from statemachines_sim import (
     SimProtocol,
     Tolerance,
     Watch,
-    World,
     machine_role,
     remote_store,
 )
@@ -71,7 +71,7 @@ class LockWatch(Watch):
         self._served: set[str] = set()
         self._counts = {"locked": 0, "written": 0, "fenced": 0}
 
-    def begin(self, world: World) -> None:
+    def begin(self, world: Cluster) -> None:
         self._world = world
 
     def step(self, node: Node[Any], event: Event, before: Any, step: Step[Any], now_ns: int) -> None:
@@ -112,7 +112,7 @@ class LockWatch(Watch):
     def observe_death(self, process: NodeLife, now_ns: int) -> None:
         self._holding.pop(process.node, None)
 
-    def missing(self, world: World) -> tuple[str, str] | None:
+    def missing(self, world: Cluster) -> tuple[str, str] | None:
         waiting = [name for name in world.processes if name.startswith("holder") and name not in self._served]
         return ("L1", f"{', '.join(waiting)}: never got the lock") if waiting else None
 

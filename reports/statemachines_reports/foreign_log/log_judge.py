@@ -1,6 +1,7 @@
-"""Log judge: files of a foreign log are read, mapped and judged, in this process or in tasks of Spark.
+"""Log judge: files of a foreign log are read, mapped and judged.
 
-`LogJudge.judge_table` is what both run: of mapped rows, which hold whole processes, instances, messages or streams.
+`LogJudge.judge_table` is what this process and tasks of Spark run: of mapped rows, which hold whole processes,
+instances, messages or streams.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pyarrow as pa
 from statemachines.kernel import ConfigurationError
 from statemachines_reports.foreign_log.deliveries import MESSAGE, STREAM, judge_deliveries
 from statemachines_reports.foreign_log.event_sets import judge_events
-from statemachines_reports.foreign_log.log_file import check_columns, estimate_rows, find_format, read_rows
+from statemachines_reports.foreign_log.log_file import find_format, read_rows
 from statemachines_reports.foreign_log.log_integrity import check_lines
 from statemachines_reports.foreign_log.log_mapping import LogMapping
 from statemachines_reports.foreign_log.log_rows import LogRows
@@ -23,9 +24,6 @@ from statemachines_reports.foreign_log.log_verdict import LogVerdict, conclude
 from statemachines_reports.foreign_log.machine_table import MachineTable, load_machine
 from statemachines_reports.foreign_log.mapped_table import TableMapper
 from statemachines_reports.foreign_log.state_steps import judge_states
-
-ROWS_HERE: Final = 50_000_000
-"""More rows than that are judged by Spark."""
 
 FILES_MAX: Final = 10_000
 
@@ -107,23 +105,6 @@ class LogJudge:
         tallies = check_lines(log, self.mapping)
         together = f"{MESSAGE} {STREAM}" if self.table is None else INSTANCE
         return self.conclude([*tallies, *self._judge_rows(log, together)], torn)
-
-
-def judge_files(files: Sequence[Path], mapping: LogMapping, master: str = "") -> LogVerdict:
-    """Judge the files of a foreign log: in this process, or by Spark above `ROWS_HERE` rows or with a `master`.
-
-    Raises `ConfigurationError` for what is no log of this mapping: one line with the file, the line and the mend.
-    """
-    check_files(files)
-    judge = LogJudge(files, mapping)
-    check_columns(judge.files, judge.formats, judge.mapper.columns)
-    rows = sum(estimate_rows(path, kind) for path, kind in zip(files, judge.formats, strict=True))
-    if not master and rows <= ROWS_HERE:
-        return judge.judge_here()
-    from statemachines.spark.spark_settings import read_settings
-    from statemachines_reports.foreign_log.log_spark import judge_on_spark
-
-    return judge_on_spark(judge, read_settings(master, ()))
 
 
 def check_files(files: Sequence[Path]) -> None:

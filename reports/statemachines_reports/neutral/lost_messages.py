@@ -7,16 +7,12 @@ the route.  So may one that hits the node before it takes anything again: what c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from statemachines.kernel import node_of
 from statemachines_reports.columns import Columns, Segment
+from statemachines_reports.neutral.message_traffic import Traffic
 from statemachines_reports.neutral.simulated_run import longest_delay_ns
-
-if TYPE_CHECKING:
-    from statemachines_reports.neutral.message_check import Traffic
 
 
 def find_lost(segment: Segment, traffic: Traffic, runs: list[int]) -> np.ndarray:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -16,14 +15,12 @@ import numpy as np
 from statemachines.kernel import node_of
 from statemachines_reports.columns import STEPS, Columns, Segment
 from statemachines_reports.neutral.lost_messages import find_lost
+from statemachines_reports.neutral.message_traffic import NUMBERED, Traffic
 from statemachines_reports.neutral.row_groups import group_by_text, group_rows, is_of_last_time
 from statemachines_reports.neutral.simulated_run import is_simulated, runs_where
 from statemachines_reports.protocol import Check, Joint, KeptRows, Verdict, verdict
 from statemachines_reports.sealed_numbers import SealedNumbers
 from statemachines_reports.trace_roles import TraceRoles
-
-NUMBERED: Final = 1 << 40
-"""Numbers from here on are those of a node; smaller ones are of those who keep no log."""
 
 EQUAL: Final = ("event", "key", "term", "grant", "first", "last")
 """The columns in which a message arrives as it was sent."""
@@ -38,40 +35,6 @@ WORDS: Final = {
     7: "neither arrives nor is dropped",
     8: "is taken in a step, and did not arrive there",
 }
-
-
-class Traffic:
-    """The rows of numbered messages, sorted by (run, message), in their order: `rows`; `group`: which message;
-    `sent`: the row in which it was sent (-1: nowhere)."""
-
-    def __init__(self, columns: Columns) -> None:
-        rows = columns.rows_of("send", "deliver", "drop", "duplicate")
-        rows = rows[columns["msg"][rows] >= NUMBERED]
-        rows = rows[_order_by_run(columns["run"][rows], columns["msg"][rows])]
-        self.columns = columns
-        self.rows = rows
-        run, msg = columns["run"][rows], columns["msg"][rows]
-        begins = np.ones(len(rows), bool)
-        begins[1:] = (run[1:] != run[:-1]) | (msg[1:] != msg[:-1])
-        self.group = np.cumsum(begins) - 1
-        self.groups = int(begins.sum())
-        self.is_send = columns.is_one_of("kind", ("send",), rows)
-        self.is_deliver = columns.is_one_of("kind", ("deliver",), rows)
-        self.first_send = np.full(self.groups, -1)
-        sends = np.flatnonzero(self.is_send)[::-1]
-        self.first_send[self.group[sends]] = rows[sends]
-        self.sent = self.first_send[self.group]
-
-    def count(self, kind: str) -> np.ndarray:
-        """How many rows of this kind each message has."""
-        return np.bincount(self.group[self.columns.is_one_of("kind", (kind,), self.rows)], minlength=self.groups)
-
-
-def _order_by_run(run: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Positions sorted by run and value, equal ones in their order.  Runs lie behind one another, and each is sorted by
-    itself: that is less work than sorting all."""
-    bounds = [0, *(np.flatnonzero(run[1:] != run[:-1]) + 1).tolist(), len(run)]
-    return np.concatenate([begin + np.argsort(values[begin:end], kind="stable") for begin, end in pairwise(bounds)])
 
 
 def recode(columns: Columns, name: str, other: str) -> np.ndarray:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.cursor_recovery.queue_process import QueueProcess
 from statemachines_sim.cursor_recovery.section import Section
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults import Crash
 from statemachines_sim.faults.clocks import Drift, Skew
+from statemachines_sim.faults.fault_sampler import FaultSampler
 from statemachines_sim.local_clock import PPM
-
-if TYPE_CHECKING:
-    from statemachines_sim.faults.fault_sampler import FaultSampler
-    from statemachines_sim.world import World
-
 
 MOST_ACCESSES = 60
 """More than an operation makes that nobody disturbs."""
@@ -32,14 +27,14 @@ class Cut(Crash):
         amount = pot.chance.randint(1, MOST_ACCESSES)
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), amount=amount)
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if not isinstance(process, QueueProcess) or process.doomed_in:
             return False
         process.doomed_in = fault.amount
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         process = world.living(fault.target)
         if isinstance(process, QueueProcess):
             process.doomed_in = 0

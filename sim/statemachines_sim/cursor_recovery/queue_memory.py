@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from statemachines.cursor_recovery.memory import CELL, Copied, CopyIn, CopyOut, Memory
 from statemachines.kernel import Answer, Request
+from statemachines_sim.cluster import Cluster, Fixture
 from statemachines_sim.cursor_recovery.section import Section
 from statemachines_sim.devices.shared_memory import Parts, SharedMemory
-from statemachines_sim.protocol import Fixture, Reply
-
-if TYPE_CHECKING:
-    from statemachines_sim.node_life import NodeLife
-    from statemachines_sim.world import World
+from statemachines_sim.node_life import NodeLife, Reply
 
 US = 1_000
 
@@ -63,7 +60,7 @@ def pieces(size: int, chance: random.Random) -> list[tuple[int, int]]:
 class QueueMemory(SharedMemory):
     """`files`: what each writer's application has kept of its own, over its lives: the number of its next message."""
 
-    def __init__(self, world: World, own: Section) -> None:
+    def __init__(self, world: Cluster, own: Section) -> None:
         low, high = own.access_us
         super().__init__(world, Memory(own.queue), (low * US, high * US), Copies())
         self.files: dict[str, int] = {}

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.cursor_recovery.memory import SERVICE, SLOTS, Load, Loaded, Store, incarnation_of, lock_of
 from statemachines.cursor_recovery.reader import READER, Read, ReadDone, ReadOutcome, new_reader
 from statemachines.cursor_recovery.writer import WRITER, Outcome, Write, WriteDone, new_writer
 from statemachines.kernel import Call, ConfigurationError, Event, Fsm, Host, Message, Node, Outgoing
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.cursor_recovery.queue_memory import QueueMemory
 from statemachines_sim.cursor_recovery.section import Section
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.units import MS
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 PARTED = b"|"
 
@@ -29,9 +27,11 @@ PARTED = b"|"
 class QueueProcess(NodeLife):
     """Base of writers and readers."""
 
+    world: Cluster
+
     machine: Fsm[Any]
 
-    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number)
         self.host = Host()
         self.own = own

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from statemachines_sim.cluster import Cluster, Fixture, Role, Tolerance, Watch
 from statemachines_sim.cursor_recovery.faults import FAULTS
 from statemachines_sim.cursor_recovery.queue_memory import queue_memory
 from statemachines_sim.cursor_recovery.queue_process import QueueReader, QueueWriter
@@ -11,12 +10,9 @@ from statemachines_sim.cursor_recovery.section import Section, check
 from statemachines_sim.cursor_recovery.watch import PROPERTIES, QueueWatch
 from statemachines_sim.judge import Judge
 from statemachines_sim.node_life import NodeLife
-from statemachines_sim.protocol import Fixture, Role, SimProtocol, Tolerance, Watch
+from statemachines_sim.protocol import SimProtocol
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.units import S
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 OF_PROCESSES = ("crash", "cut", "pause", "long_pause", "drift", "jump", "apart_clock")
 """No timers, no messages: neither late ones nor partitions hit anybody."""
@@ -37,10 +33,10 @@ class QueueSim(SimProtocol[Section]):
     def cast(self, own: Section) -> tuple[Role, ...]:
         """A clock that leaps ahead makes its process's cursors look young, and those of others old."""
 
-        def writer(world: World, node: str, number: int) -> NodeLife:
+        def writer(world: Cluster, node: str, number: int) -> NodeLife:
             return QueueWriter(world, node, number, own)
 
-        def reader(world: World, node: str, number: int) -> NodeLife:
+        def reader(world: Cluster, node: str, number: int) -> NodeLife:
             return QueueReader(world, node, number, own)
 
         clock = Tolerance(drift_ppm=100_000, jump_ns=5 * S)

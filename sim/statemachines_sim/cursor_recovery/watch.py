@@ -5,7 +5,7 @@ It reads the words of memory, and keeps books of its own (`books.py`); the recor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.cursor_recovery.block import data_of, length_of
 from statemachines.cursor_recovery.memory import (
@@ -26,15 +26,13 @@ from statemachines.cursor_recovery.operation import READ, WRITE
 from statemachines.cursor_recovery.reader import ReadDone, ReadOutcome, Skipped, Taken
 from statemachines.cursor_recovery.writer import Outcome, Reserved, Write, WriteDone
 from statemachines.kernel import Answer, Event, Node, Request, Step
-from statemachines_sim import protocol
+from statemachines_sim import cluster
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.cursor_recovery.books import Block, Books, Fate
 from statemachines_sim.cursor_recovery.queue_process import QueueWriter
 from statemachines_sim.cursor_recovery.section import Section
 from statemachines_sim.judge import Judge
-
-if TYPE_CHECKING:
-    from statemachines_sim.node_life import NodeLife
-    from statemachines_sim.world import World
+from statemachines_sim.node_life import NodeLife
 
 PROPERTIES = (
     "INTEG", "ONCE", "ORDER", "ACK", "KEPT", "LOST", "SPACE", "EXCL", "BOUND", "READ", "WRITE", "STALE",
@@ -57,7 +55,7 @@ def life_of(party: str) -> str:
     return party.partition("/")[0]
 
 
-class QueueWatch(protocol.Watch):
+class QueueWatch(cluster.Watch):
     """The twelve properties of `spec/cursor_recovery/properties.md`."""
 
     def __init__(self, own: Section, judge: Judge) -> None:
@@ -75,7 +73,7 @@ class QueueWatch(protocol.Watch):
         self._taken_along = 0
         self._counts = dict.fromkeys((*COUNTED.values(), "lost", "skipped_bytes"), 0)
 
-    def begin(self, world: World) -> None:
+    def begin(self, world: Cluster) -> None:
         self._memory: Any = world.devices[SERVICE]
 
     def word(self, address: str) -> int:
@@ -250,7 +248,7 @@ class QueueWatch(protocol.Watch):
                 self._dead[address] = self.word(address)
                 self._begun_before[address] = set(self._began)
 
-    def missing(self, world: World) -> protocol.Missing | None:
+    def missing(self, world: Cluster) -> cluster.Missing | None:
         for node, process in sorted(world.processes.items()):
             if isinstance(process, QueueWriter) and process.unwritten_count:
                 return "WRITE", f"{node} has {process.unwritten_count} messages left"

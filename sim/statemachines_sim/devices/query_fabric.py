@@ -10,16 +10,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import Answer, Request
+from statemachines_sim.cluster import Cluster, Fixture
 from statemachines_sim.local_clock import LocalClock
-from statemachines_sim.protocol import Fixture, Reply
+from statemachines_sim.node_life import NodeLife, Reply
 from statemachines_sim.units import MS
-
-if TYPE_CHECKING:
-    from statemachines_sim.node_life import NodeLife
-    from statemachines_sim.world import World
 
 Answers = Callable[["NodeLife", Any], Iterable[Answer]]
 """What a process answers to a query."""
@@ -43,7 +40,7 @@ class QueryFabric:
 
     def __init__(
         self,
-        world: World,
+        world: Cluster,
         name: str,
         asked: Callable[[Any], Iterable[str]],
         answers: Answers,

@@ -11,18 +11,15 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import Answer, Request, Service
 from statemachines_sim.clock import Clock
+from statemachines_sim.cluster import OF_STORES, Cluster, Fixture, Tolerance
 from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import LocalClock
-from statemachines_sim.protocol import OF_STORES, Fixture, Reply, Tolerance
+from statemachines_sim.node_life import NodeLife, Reply
 from statemachines_sim.units import MS
-
-if TYPE_CHECKING:
-    from statemachines_sim.node_life import NodeLife
-    from statemachines_sim.world import World
 
 CarriedOut = Callable[[str, str, Request, tuple[Answer, ...], int], None]
 """Hears (service, party, request, answers, time by the store) of everything that is carried out."""
@@ -239,7 +236,7 @@ def remote_store(
 ) -> Fixture:
     """The service as a device behind a network."""
 
-    def make(world: World) -> RemoteStore:
+    def make(world: Cluster) -> RemoteStore:
         watched = world.watch.observe_request if world.watching else None
         return RemoteStore(world.env, service, world.seed, failed, watched, batches, world.network.cuts)
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import Answer, Request, Service
+from statemachines_sim.cluster import Cluster, Fixture
 from statemachines_sim.local_clock import LocalClock
-from statemachines_sim.protocol import Fixture, Reply
-
-if TYPE_CHECKING:
-    from statemachines_sim.node_life import NodeLife
-    from statemachines_sim.world import World
+from statemachines_sim.node_life import NodeLife, Reply
 
 ACCESS_NS = (100, 2_000)
 """How long an access takes, by default."""
@@ -42,7 +39,7 @@ class SharedMemory:
 
     def __init__(
         self,
-        world: World,
+        world: Cluster,
         service: Service[Any],
         access_ns: tuple[int, int] = ACCESS_NS,
         parts: Parts | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from statemachines_sim.faults.clocks import Drift, FarJump, Jump, Skew
 from statemachines_sim.faults.kind import FaultKind as FaultKind
@@ -12,20 +12,12 @@ from statemachines_sim.faults.processes import DuplicateNode, LateTimer, LongPau
 from statemachines_sim.faults.processes import Pause as Pause
 from statemachines_sim.faults.stores import PowerLoss, SlowStore, StoreCrash, StoreCut, StoreFails, TornWrite, WallStep
 
-if TYPE_CHECKING:
-    from statemachines_sim.protocol import SimProtocol
-
 NEUTRAL: Final[tuple[FaultKind, ...]] = (
     Crash(), LostDisk(), DuplicateNode(), Pause(), LongPause(), Sleep(), LateTimer(),
     Loss(), Duplicate(), Reorder(), HoldBack(), Partition(), Unreachable(), Slow(),
     Skew(), Drift(), Jump(), FarJump(), WallStep(),
     StoreFails(), SlowStore(), StoreCut(), StoreCrash(), TornWrite(), PowerLoss(),
 )  # fmt: skip
-
-
-def kinds_of(sim: SimProtocol[Any]) -> dict[str, FaultKind]:
-    """Name -> kind, of every kind that a scenario of the protocol may draw."""
-    return {kind.name: kind for kind in (*NEUTRAL, *sim.faults)}
 
 
 def table(kinds: tuple[FaultKind, ...]) -> str:

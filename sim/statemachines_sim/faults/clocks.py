@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.fault import Fault
+from statemachines_sim.faults.fault_sampler import FaultSampler
 from statemachines_sim.faults.kind import FaultKind
 from statemachines_sim.units import S
-
-if TYPE_CHECKING:
-    from statemachines_sim.faults.fault_sampler import FaultSampler
-    from statemachines_sim.world import World
 
 
 class OfClock(FaultKind):
@@ -19,7 +15,7 @@ class OfClock(FaultKind):
     hits = "a clock"
     unit = "ns"
 
-    def prepare(self, world: World, fault: Fault) -> None:
+    def prepare(self, world: Cluster, fault: Fault) -> None:
         world.recorder.true_clock = world.env
 
 
@@ -35,7 +31,7 @@ class Jump(OfClock):
         most = max(bounds.jumps_ns // max(pot.count, 1), 2) if bounds.jumps_ns else bounds.jump_ns
         return Fault(self.name, pot.at_ns, 0, target, amount=pot.chance.randrange(1, most))
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.note(self.name, fault.target, ahead_ns=fault.amount)
         world.clocks.jump(fault.target, fault.amount)
         return True
@@ -77,11 +73,11 @@ class Drift(OfClock):
             self.name, pot.at_ns, pot.for_ns, target, amount=pot.chance.choice((-most, -most // 2, most // 2, most))
         )
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.note(self.name, fault.target, ppm=fault.amount)
         world.clocks.begin_drift(fault)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         world.note(f"end_{self.name}", fault.target)
         world.clocks.end_drift(fault)

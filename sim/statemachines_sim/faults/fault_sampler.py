@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from statemachines_sim.cluster import Fixture, Role, Tolerance
+from statemachines_sim.run_settings import RunSettings
 from statemachines_sim.units import S
-
-if TYPE_CHECKING:
-    from statemachines_sim.protocol import Tolerance
-    from statemachines_sim.scenario import Scenario
 
 T = TypeVar("T")
 
@@ -24,17 +22,28 @@ def split_pair(text: str) -> tuple[str, str]:
 
 
 class FaultSampler:
-    """For the kind `kind`, of which a seed draws `count`.  `at_ns`, `for_ns`: of the fault that is drawn now."""
+    """For the kind `kind`, of which a seed draws `count`.  `at_ns`, `for_ns`: of the fault that is drawn now;
+    `longest_ns`: the longest timeout of the protocol."""
 
-    def __init__(self, scenario: Scenario, kind: str, chance: random.Random, count: int) -> None:
+    def __init__(
+        self,
+        scenario: RunSettings,
+        cast: tuple[Role, ...],
+        fixtures: tuple[Fixture, ...],
+        longest_ns: int,
+        kind: str,
+        chance: random.Random,
+        count: int,
+    ) -> None:
         self.scenario = scenario
         self.kind = kind
         self.chance = chance
         self.count = count
         self.end_ns = int(scenario.phases.safety_s * S)
         self.at_ns = self.for_ns = 0
-        self._cast = scenario.sim.cast(scenario.own)
-        self._fixtures = scenario.sim.devices(scenario.own)
+        self._cast = cast
+        self._fixtures = fixtures
+        self.longest_ns = longest_ns
 
     def shuffle(self) -> FaultSampler:
         """Another fault: when it begins, and how long it lasts, from a blink to longer than most timeouts, each order
@@ -108,7 +117,3 @@ class FaultSampler:
             if fixture.name == target:
                 return fixture.clock
         return next(role.clock for role in self._cast if target in role.exposed_nodes)
-
-    def longest_ns(self) -> int:
-        """The longest timeout of the protocol."""
-        return self.scenario.sim.longest_ns(self.scenario.own)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.fault import Fault
-
-if TYPE_CHECKING:
-    from statemachines_sim.faults.fault_sampler import FaultSampler
-    from statemachines_sim.world import World
+from statemachines_sim.faults.fault_sampler import FaultSampler
 
 
 class FaultKind(ABC):
@@ -33,12 +30,12 @@ class FaultKind(ABC):
         """One fault of this kind."""
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target())
 
-    def prepare(self, world: World, fault: Fault) -> None:
+    def prepare(self, world: Cluster, fault: Fault) -> None:
         """The fault is in the schedule of this world, which has not begun."""
 
     @abstractmethod
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         """Do it; whether it took effect."""
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         """Undo it, unless everything has healed before."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
 
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.fault import Fault
+from statemachines_sim.faults.fault_sampler import FaultSampler
 from statemachines_sim.faults.kind import FaultKind
 from statemachines_sim.slow_link import SlowLink
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.faults.fault_sampler import FaultSampler
-    from statemachines_sim.world import World
 
 OVERTAKEN_NS = 400 * MS
 COPY_NS = 3 * S
@@ -30,12 +27,12 @@ class OfNetwork(FaultKind):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, rate=pot.rate())
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.note(self.name, "", rate=fault.rate)
-        world.network.begin(fault, self)
+        world.network.begin(fault, self.delays)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         world.network.end(fault)
         world.note(f"end_{self.name}", "")
 
@@ -99,7 +96,7 @@ class Unreachable(FaultKind):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.end_ns, *pot.one_way())
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.cut_for_good(fault.target, fault.peer, self.name)
         return True
 
@@ -119,12 +116,12 @@ class Slow(FaultKind):
         target = pot.chance.choice(pot.everybody())
         return Fault(self.name, pot.at_ns, pot.for_ns, target, amount=int(10 ** pot.chance.uniform(4, 6)))
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.note(self.name, fault.target, bytes_per_s=fault.amount)
         world.network.slow_down(fault.target, SlowLink(fault.amount))
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         world.network.slow.pop(fault.target, None)
         world.note(f"end_{self.name}", fault.target)
 
@@ -142,9 +139,9 @@ class Partition(FaultKind):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, *pot.ends())
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.cut(fault.target, fault.peer)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         world.mend(fault.target, fault.peer)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.fault import Fault
-from statemachines_sim.faults.fault_sampler import BEGIN_NS
+from statemachines_sim.faults.fault_sampler import BEGIN_NS, FaultSampler
 from statemachines_sim.faults.kind import FaultKind
-
-if TYPE_CHECKING:
-    from statemachines_sim.faults.fault_sampler import FaultSampler
-    from statemachines_sim.world import World
 
 
 class Crash(FaultKind):
@@ -20,7 +15,7 @@ class Crash(FaultKind):
     about = "dies with its memory, and comes back as its next life"
     lost: tuple[str, ...] = ("memory",)
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if process is None:
             return False
@@ -28,7 +23,7 @@ class Crash(FaultKind):
         process.crash()
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         world.revive(fault.target)
 
 
@@ -39,7 +34,7 @@ class LostDisk(Crash):
     about = "dies with its disk, on which the number of its lives stood: a node of a new name comes in its place"
     lost = ("memory", "number of lives")
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         if not super().begin(world, fault):
             return False
         world.lose_disk(fault.target)
@@ -52,14 +47,14 @@ class DuplicateNode(FaultKind):
     name = "twin"
     about = "a second process begins as the same life; the first goes on beside it, and ends when it learns of that"
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         if world.living(fault.target) is None or fault.target in world.earlier_lives:
             return False
         world.note(self.name, fault.target)
         world.start_duplicate(fault.target)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         world.note(f"end_{self.name}", fault.target)
         world.supersede(fault.target)
 
@@ -70,7 +65,7 @@ class Pause(FaultKind):
     name = "pause"
     about = "stands still, from 50 ms to 16 s"
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if process is None or process.is_paused:
             return False
@@ -78,7 +73,7 @@ class Pause(FaultKind):
         process.pause()
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         process = world.living(fault.target)
         if process is not None and process.is_paused:
             world.note("resume", fault.target)
@@ -92,7 +87,7 @@ class LongPause(Pause):
     about = "stands still for longer than every timeout of the protocol"
 
     def draw(self, pot: FaultSampler) -> Fault:
-        lasts = int(pot.longest_ns() * (1.05 + 0.5 * pot.chance.random()))
+        lasts = int(pot.longest_ns * (1.05 + 0.5 * pot.chance.random()))
         return Fault(self.name, min(pot.at_ns, max(BEGIN_NS, pot.end_ns - lasts)), lasts, pot.target())
 
 
@@ -102,7 +97,7 @@ class Sleep(Pause):
     name = "sleep"
     about = "its machine sleeps, from 50 ms to 16 s; it looks at the time within a second of waking, or when it hears"
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if process is None or process.is_paused:
             return False
@@ -120,7 +115,7 @@ class LateTimer(FaultKind):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), rate=pot.rate())
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if process is None:
             return False
@@ -128,7 +123,7 @@ class LateTimer(FaultKind):
         process.begin_late(fault.rate)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         world.note(f"end_{self.name}", fault.target)
         process = world.processes.get(fault.target)
         if process is not None:

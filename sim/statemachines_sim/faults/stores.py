@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.fault import Fault
-from statemachines_sim.faults.fault_sampler import BEGIN_NS
+from statemachines_sim.faults.fault_sampler import BEGIN_NS, FaultSampler
 from statemachines_sim.faults.kind import FaultKind
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.faults.fault_sampler import FaultSampler
-    from statemachines_sim.world import World
-
 
 DAY_S = 86_400
 
@@ -34,14 +28,14 @@ class StoreFails(OfStore):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, rate=pot.rate())
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.note(self.name, "", rate=fault.rate)
         for name, store in stores(world).items():
             if self.name in world.fixtures[name].faults:
                 store.faults.append(fault)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         end_of(world, fault)
 
 
@@ -56,12 +50,12 @@ class SlowStore(OfStore):
         amount = pot.chance.choice((100, 500, 2_000, 20_000)) * MS
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), rate=pot.rate(), amount=amount)
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.note(self.name, fault.target, rate=fault.rate, most_ns=fault.amount)
         stores(world)[fault.target].faults.append(fault)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         end_of(world, fault)
 
 
@@ -80,11 +74,11 @@ class StoreCut(FaultKind):
         pot.chance.shuffle(ends)
         return Fault(self.name, pot.at_ns, pot.for_ns, ends[0], ends[1])
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.cut(fault.target, fault.peer, self.name)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         world.mend(fault.target, fault.peer, self.name)
 
 
@@ -94,7 +88,7 @@ class StoreCrash(OfStore):
     name = "store_crash"
     about = "dies, and comes back with what was committed; who waits for an answer gets a failure"
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         store = stores(world)[fault.target]
         if store.down:
             return False
@@ -106,7 +100,7 @@ class StoreCrash(OfStore):
         """What is lost."""
         return {"lost": ["memory"]}
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         restart(world, fault)
 
 
@@ -123,7 +117,7 @@ class PowerLoss(StoreCrash):
         amount = min(back, max(pot.at_ns - BEGIN_NS, 0))
         return Fault(self.name, pot.at_ns, pot.for_ns, only(pot), amount=amount)
 
-    def prepare(self, world: World, fault: Fault) -> None:
+    def prepare(self, world: Cluster, fault: Fault) -> None:
         stores(world)[fault.target].keep_past()
 
     def details(self, fault: Fault) -> dict[str, object]:
@@ -141,7 +135,7 @@ class WallStep(OfStore):
         amount = pot.chance.choice((-1, 1)) * pot.chance.choice((1, 20, 60, DAY_S)) * S
         return Fault(self.name, pot.at_ns, 0, only(pot), amount=amount)
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.note(self.name, fault.target, by_ns=fault.amount)
         stores(world)[fault.target].set_clock(fault.amount)
         return True
@@ -156,17 +150,17 @@ class TornWrite(OfStore):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, only(pot))
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.note(self.name, fault.target)
         stores(world)[fault.target].tear_next()
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         if not restart(world, fault):
             stores(world)[fault.target].tear_next(False)
 
 
-def stores(world: World) -> dict[str, RemoteStore]:
+def stores(world: Cluster) -> dict[str, RemoteStore]:
     """The devices that can be hit so."""
     return {name: device for name, device in world.devices.items() if isinstance(device, RemoteStore)}
 
@@ -177,7 +171,7 @@ def only(pot: FaultSampler) -> str:
     return targets[0] if len(targets) == 1 else pot.chance.choice(targets)
 
 
-def restart(world: World, fault: Fault) -> bool:
+def restart(world: Cluster, fault: Fault) -> bool:
     """A store that is down comes back."""
     store = stores(world)[fault.target]
     if store.down:
@@ -187,7 +181,7 @@ def restart(world: World, fault: Fault) -> bool:
     return False
 
 
-def end_of(world: World, fault: Fault) -> None:
+def end_of(world: Cluster, fault: Fault) -> None:
     """Requests are not hit any more."""
     for store in stores(world).values():
         store.faults = [one for one in store.faults if one is not fault]

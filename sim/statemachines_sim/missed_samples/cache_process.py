@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from statemachines.kernel import Host, Message, Outgoing
 from statemachines.missed_samples.cache import CACHE, CacheRecord, Published
 from statemachines.missed_samples.message import Sample, Unnumbered
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.machine_process import MachineProcess, single
 from statemachines_sim.missed_samples.section import Section
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 
 class CacheProcess(MachineProcess):
     """`cache`: the party that queries go to."""
 
-    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
         def host(process: MachineProcess) -> Host:
             places, retention_ms = own.cache_places, own.cache_retention_ms
             record = CacheRecord(history=own.cache_history, width=own.width, places=places, retention_ms=retention_ms)

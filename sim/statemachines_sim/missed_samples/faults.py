@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.missed_samples.message import QUERY
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.fault import Fault
+from statemachines_sim.faults.fault_sampler import FaultSampler
 from statemachines_sim.faults.kind import FaultKind
 from statemachines_sim.missed_samples.subscriber_process import SubscriberProcess
-
-if TYPE_CHECKING:
-    from statemachines_sim.faults.fault_sampler import FaultSampler
-    from statemachines_sim.world import World
 
 
 class OfQueries(FaultKind):
@@ -25,13 +23,13 @@ class OfQueries(FaultKind):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, rate=pot.rate())
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         fabric: Any = world.devices[QUERY]
         world.note(self.name, "", rate=fault.rate)
         fabric.faults.append(fault)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         fabric: Any = world.devices[QUERY]
         fabric.faults.remove(fault)
         world.note(f"end_{self.name}", "")
@@ -86,13 +84,13 @@ class RouterDeath(FaultKind):
         target = f"router-{pot.chance.randint(1, pot.scenario.own.routers)}"
         return Fault(self.name, pot.at_ns, pot.for_ns, target)
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         fabric: Any = world.devices[QUERY]
         world.note(self.name, fault.target)
         fabric.kill_router(fault)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         fabric: Any = world.devices[QUERY]
         fabric.revive_router(fault)
         world.note(f"end_{self.name}", fault.target)
@@ -108,7 +106,7 @@ class SlowReader(FaultKind):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), amount=pot.chance.randint(5, 400))
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if not isinstance(process, SubscriberProcess):
             return False
@@ -116,7 +114,7 @@ class SlowReader(FaultKind):
         process.read_ms = fault.amount
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         process = world.living(fault.target)
         if isinstance(process, SubscriberProcess):
             process.read_ms = 0

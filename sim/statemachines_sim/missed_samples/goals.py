@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.missed_samples.message import QUERY, Sample, Unnumbered
 from statemachines.missed_samples.recovery import MS
-from statemachines_sim import protocol
+from statemachines_sim import cluster
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.missed_samples.book import Book
 from statemachines_sim.missed_samples.owed_samples import Owed
 from statemachines_sim.missed_samples.section import Section, number_of
 from statemachines_sim.units import S
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 SHORT_MS = 10_000
 """Who forgets sooner than this is waited for until it has forgotten."""
@@ -27,7 +25,7 @@ class Goals:
         self._owed = owed
         self._sent = sent
 
-    def open(self, world: World, node: str, books: dict[str, Book]) -> protocol.Missing | None:
+    def open(self, world: Cluster, node: str, books: dict[str, Book]) -> cluster.Missing | None:
         """The first that the subscriber on `node` has not reached."""
         life = world.processes[node].life
         for source, book in sorted(books.items()):
@@ -43,17 +41,17 @@ class Goals:
             return "FORGOTTEN", f"{life} keeps {len(books)} sources, and {held} samples"
         return self._owes_kept(world, node, books)
 
-    def _owes_tail(self, world: World, book: Book) -> bool:
+    def _owes_tail(self, world: Cluster, book: Book) -> bool:
         """A publisher that lives, and that is not stuck, has sent more."""
         lives = self._lives(world, book.source) and not self._is_stuck(world, book.source)
         return self._own.tells_its_end and lives and book.begin >= 0 and book.next < self._sent[book.source]
 
-    def _is_to_forget(self, world: World, book: Book) -> bool:
+    def _is_to_forget(self, world: Cluster, book: Book) -> bool:
         """Its publisher is dead, and the subscriber, which forgets soon, has no token of it."""
         soon = self._own.recovery.retention_ms <= SHORT_MS
         return soon and book.begin >= 0 and not book.alive and not self._lives(world, book.source)
 
-    def _owes_kept(self, world: World, node: str, books: dict[str, Book]) -> protocol.Missing | None:
+    def _owes_kept(self, world: Cluster, node: str, books: dict[str, Book]) -> cluster.Missing | None:
         """Who asks unprompted comes by everything that a cache keeps of a known source, whoever is dead."""
         for name, process in sorted(world.processes.items()) if self._own.recovery.period_ms else ():
             cache: Any = getattr(process, "cache", "")
@@ -68,20 +66,20 @@ class Goals:
                     return "NOGAP", f"{name} has {last} of {source}, and {node} has heard {book.next}"
         return None
 
-    def _lives(self, world: World, source: str) -> bool:
+    def _lives(self, world: Cluster, source: str) -> bool:
         owner = self._owner(world, source)
         return bool(owner) and getattr(world.living(owner), "source", "") == source
 
-    def _is_stuck(self, world: World, source: str) -> bool:
+    def _is_stuck(self, world: Cluster, source: str) -> bool:
         owner = self._owner(world, source)
         return bool(owner) and number_of(owner) <= self._own.stuck
 
-    def _owner(self, world: World, source: str) -> str:
+    def _owner(self, world: Cluster, source: str) -> str:
         fabric: Any = world.devices[QUERY]
         return str(fabric.owners.get(source, ""))
 
 
-def is_early(world: World) -> bool:
+def is_early(world: Cluster) -> bool:
     """Samples may still be on their way; heartbeats are for ever."""
     if world.now < int(world.scenario.phases.safety_s * S) + S:
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import Event, Host, Node
 from statemachines.missed_samples.cache import CACHE, CacheRecord, Published
@@ -11,20 +11,18 @@ from statemachines.missed_samples.message import QUERY, Unnumbered
 from statemachines.missed_samples.publisher import PUBLISHER, Declare, Publish, PublisherRecord, Stamped
 from statemachines.missed_samples.serial_number import wrap_number
 from statemachines.missed_samples.source_record import Appeared, Disappeared
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.machine_process import MachineProcess, single
 from statemachines_sim.missed_samples.section import Section
 from statemachines_sim.missed_samples.subscriber_process import SubscriberProcess
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 
 class PublisherProcess(MachineProcess):
     """Publishes at a pace of its own until the faults are over.  `source`: its id; `cache`: the party that queries go
     to.  What it has numbered is on its disk before it is sent."""
 
-    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
         self.own = own
         self.key = own.key_of(node)
         super().__init__(world, node, number, self._host, start=Declare())

@@ -10,23 +10,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import Request, Send
 from statemachines.missed_samples.cache import CacheQuery, Reply
 from statemachines.missed_samples.message import EVERY_SOURCE, QUERY, Query, QueryEnded, QueryGoesOn, Sample
 from statemachines.missed_samples.selector import query_text
 from statemachines.missed_samples.serial_number import wrap_number
-from statemachines_sim import protocol
+from statemachines_sim import node_life
+from statemachines_sim.cluster import Cluster, Fixture
 from statemachines_sim.fault import Fault
 from statemachines_sim.local_clock import LocalClock
 from statemachines_sim.missed_samples.section import Section, number_of
-from statemachines_sim.protocol import Fixture
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.node_life import NodeLife
-    from statemachines_sim.world import World
 
 TRANSPORT_NS = 10 * S
 """A query whose caches have died, or are cut off, ends after this, and not well."""
@@ -39,7 +36,7 @@ LATE_NS = 600 * MS
 class Asked:
     """A query under way; `left`: so many caches have not answered; `brought`: as in `QueryEnded`, so far."""
 
-    def __init__(self, query: Query, asker: str, party: str, reply: protocol.Reply, left: int) -> None:
+    def __init__(self, query: Query, asker: str, party: str, reply: node_life.Reply, left: int) -> None:
         self.query = query
         self.asker = asker
         self.party = party
@@ -55,7 +52,7 @@ class SampleFabric:
 
     clock: LocalClock | None = None
 
-    def __init__(self, world: World, own: Section) -> None:
+    def __init__(self, world: Cluster, own: Section) -> None:
         self._world = world
         self._own = own
         self._chance = random.Random(f"{world.seed}/{QUERY}")
@@ -67,7 +64,7 @@ class SampleFabric:
 
     # -- as a device ------------------------------------------------------------------------------------------------
 
-    def ask(self, process: NodeLife, party: str, request: Request, reply: protocol.Reply) -> None:
+    def ask(self, process: NodeLife, party: str, request: Request, reply: node_life.Reply) -> None:
         """The query sets out now."""
         assert isinstance(request, Query)
         if self._judging is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
 
 from statemachines.missed_samples.keys import matches
+from statemachines_sim.cluster import Cluster, Fixture, Role, Watch
 from statemachines_sim.judge import Judge
 from statemachines_sim.missed_samples.cache_process import CacheProcess
 from statemachines_sim.missed_samples.faults import FAULTS
@@ -17,12 +17,9 @@ from statemachines_sim.missed_samples.stranger_process import StrangerProcess
 from statemachines_sim.missed_samples.subscriber_process import SubscriberProcess
 from statemachines_sim.missed_samples.watch import PROPERTIES, SampleWatch
 from statemachines_sim.node_life import NodeLife
-from statemachines_sim.protocol import Fixture, Role, SimProtocol, Watch
+from statemachines_sim.protocol import SimProtocol
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 OF_PEERS = ("crash", "pause", "long_pause", "late_timer", "partition")
 """No clock is compared with another's: how wrong they are changes only how long things take."""
@@ -44,7 +41,7 @@ class MissedSim(SimProtocol[Section]):
     def cast(self, own: Section) -> tuple[Role, ...]:
         """Publishers talk to subscribers and caches, and caches to subscribers."""
 
-        def of(kind: Callable[[World, str, int, Section], NodeLife]) -> Callable[[World, str, int], NodeLife]:
+        def of(kind: Callable[[Cluster, str, int, Section], NodeLife]) -> Callable[[Cluster, str, int], NodeLife]:
             return lambda world, node, number: kind(world, node, number, own)
 
         late = tuple(int(at * S) for at in own.join_subscribers_s)
@@ -62,7 +59,7 @@ class MissedSim(SimProtocol[Section]):
     def longest_ns(self, own: Section) -> int:
         return own.recovery.timeout_ms * MS
 
-    def play(self, own: Section, world: World, chance: Random) -> None:
+    def play(self, own: Section, world: Cluster, chance: Random) -> None:
         """A sample goes to every cache, and to every subscriber that is interested in its key."""
 
         def route(to: str) -> list[str]:

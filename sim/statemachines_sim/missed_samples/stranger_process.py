@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 from statemachines.kernel import Host
 from statemachines.missed_samples.message import Sample
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.machine_process import MachineProcess
 from statemachines_sim.missed_samples.section import Section
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 
 class StrangerProcess(MachineProcess):
     """Until the faults are over."""
 
-    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number, lambda process: Host())
         self.own = own
         self._made_up = 0

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from statemachines.kernel import Event, Host, Message, Outgoing
 from statemachines.missed_samples.subscriber import SUBSCRIBER
 from statemachines.missed_samples.subscriber_record import Subscribe, SubscriberRecord
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.machine_process import MachineProcess, single
 from statemachines_sim.missed_samples.section import Section
+from statemachines_sim.network import Packet
 from statemachines_sim.units import MS
-
-if TYPE_CHECKING:
-    from statemachines_sim.network import Packet
-    from statemachines_sim.world import World
 
 
 class SubscriberProcess(MachineProcess):
     """`read_ms`: how long it takes for a message (0: no time)."""
 
-    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
         def host(process: MachineProcess) -> Host:
             return single(process, SUBSCRIBER, SubscriberRecord(own.recovery, own.history, own.width))
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from statemachines.missed_samples.message import Deliver, Missed
 from statemachines.missed_samples.recovery import MS
 from statemachines_sim.missed_samples.book import Book
 from statemachines_sim.missed_samples.reader import Reader
 from statemachines_sim.missed_samples.section import Section
-
-if TYPE_CHECKING:
-    from statemachines_sim.node_life import NodeLife
+from statemachines_sim.node_life import NodeLife
 
 
 class ToldJudge:

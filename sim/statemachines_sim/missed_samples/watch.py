@@ -6,7 +6,7 @@ says that one may be forgotten, and what it counts; of a cache's, what is in its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import Event, Node, Step
 from statemachines.missed_samples.cache import CACHE, LetGo, NotKept
@@ -25,7 +25,8 @@ from statemachines.missed_samples.publisher import PUBLISHER, Publish
 from statemachines.missed_samples.recovery import MS
 from statemachines.missed_samples.source_record import Appeared, Disappeared, RetentionOver
 from statemachines.missed_samples.subscriber import SUBSCRIBER
-from statemachines_sim import protocol
+from statemachines_sim import cluster
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.judge import Judge
 from statemachines_sim.missed_samples.cache_judge import CacheJudge
 from statemachines_sim.missed_samples.goals import Goals, is_early
@@ -33,10 +34,7 @@ from statemachines_sim.missed_samples.owed_samples import Owed
 from statemachines_sim.missed_samples.reader import Reader
 from statemachines_sim.missed_samples.section import Section
 from statemachines_sim.missed_samples.tell_judge import ToldJudge
-
-if TYPE_CHECKING:
-    from statemachines_sim.node_life import NodeLife
-    from statemachines_sim.world import World
+from statemachines_sim.node_life import NodeLife
 
 PROPERTIES = (
     "NOGAP", "ORDER", "ONCE", "REPORT", "INVENTED", "HASTY", "QUIET", "ASKED", "LIVE", "ISOLATION", "TAIL", "BOUND",
@@ -49,7 +47,7 @@ COUNTED = (
 """What a run counts, over all subscribers; `met`: first contacts; `longest_ms`: what was waited for longest."""
 
 
-class SampleWatch(protocol.Watch):
+class SampleWatch(cluster.Watch):
     """The properties of `spec/missed_samples/properties.md`."""
 
     always_hears = False
@@ -65,7 +63,7 @@ class SampleWatch(protocol.Watch):
         self._counts = dict.fromkeys(COUNTED, 0)
         self._told = ToldJudge(own, self._check, self._counts)
 
-    def begin(self, world: World) -> None:
+    def begin(self, world: Cluster) -> None:
         self._world = world
 
     def _check(self, name: str, holds: bool, detail: str) -> None:
@@ -222,7 +220,7 @@ class SampleWatch(protocol.Watch):
         self.caches.observe_death(process.life)
         self.owed.observe_death(process.life)
 
-    def missing(self, world: World) -> protocol.Missing | None:
+    def missing(self, world: Cluster) -> cluster.Missing | None:
         if is_early(world):
             return "LIVE", "samples are still on their way"
         for life, reader in sorted(self.readers.items()):

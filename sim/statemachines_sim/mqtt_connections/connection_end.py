@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
 from statemachines.drivers.persistent_sessions.node_link import NodeLink
 from statemachines.kernel import Event, Message, Node
+from statemachines.mqtt_codec import PacketError
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import CLOSED, CONNECTED, MqttConnectionRecord, MqttSettings
 from statemachines.mqtt_connections.session_event import ServerStopping
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
-
-if TYPE_CHECKING:
-    from statemachines.mqtt_codec import PacketError
 
 CLIENT = "mqtt-client"
 """Whom a connection sends packets to: the client in its process."""

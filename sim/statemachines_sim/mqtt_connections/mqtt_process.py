@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -54,14 +54,12 @@ from statemachines.persistent_sessions.client_message import (
     Welcome,
 )
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.mqtt_connections.connection_end import CLIENT, ConnectionEnd
+from statemachines_sim.mqtt_connections.section import MqttSection
 from statemachines_sim.persistent_sessions.client_process import ClientProcess
 from statemachines_sim.persistent_sessions.publisher_process import PublisherProcess
 from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
-
-if TYPE_CHECKING:
-    from statemachines_sim.mqtt_connections.section import MqttSection
-    from statemachines_sim.world import World
 
 KEEP_ALIVE_S: Final = 10
 V5: Final = MqttVersion.V5
@@ -73,7 +71,7 @@ class MqttProcess(ClientProcess):
 
     own: MqttSection
 
-    def __init__(self, world: World, node: str, number: int, own: MqttSection) -> None:
+    def __init__(self, world: Cluster, node: str, number: int, own: MqttSection) -> None:
         super().__init__(world, node, number, own)
         self.version = MqttVersion(own.levels[int(node.rpartition("-")[2]) % len(own.levels)])
         self.end: ConnectionEnd | None = None
@@ -293,7 +291,7 @@ class MqttPublisher(MqttProcess, PublisherProcess):
 
     has_session = True
 
-    def __init__(self, world: World, node: str, number: int, own: MqttSection) -> None:
+    def __init__(self, world: Cluster, node: str, number: int, own: MqttSection) -> None:
         super().__init__(world, node, number, own)
         self._numbers: dict[int, int] = {}
         """Packet id in use -> number of its message."""

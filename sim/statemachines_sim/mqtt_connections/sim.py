@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from statemachines_sim.cluster import Cluster, Fixture, Role, Watch
+from statemachines_sim.judge import Judge
 from statemachines_sim.mqtt_connections.mqtt_process import MqttPublisher, MqttSubscriber
 from statemachines_sim.mqtt_connections.section import MqttSection, check
 from statemachines_sim.mqtt_connections.watch import MqttWatch
@@ -13,13 +13,9 @@ from statemachines_sim.persistent_sessions.faults import FAULTS
 from statemachines_sim.persistent_sessions.node_process import SessionNodeProcess
 from statemachines_sim.persistent_sessions.sim import CLOCK, OF_CLIENTS
 from statemachines_sim.persistent_sessions.wires import wires
-from statemachines_sim.protocol import Fixture, Role, SimProtocol, Watch
+from statemachines_sim.protocol import SimProtocol
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.units import MS
-
-if TYPE_CHECKING:
-    from statemachines_sim.judge import Judge
-    from statemachines_sim.world import World
 
 HIT_NODES = ("crash", "pause", "long_pause", "late_timer", "partition", "reset")
 
@@ -38,13 +34,13 @@ class MqttSim(SimProtocol[MqttSection]):
     def cast(self, own: MqttSection) -> tuple[Role, ...]:
         """Clients talk to nodes, nodes to each other and to the database."""
 
-        def node(world: World, name: str, number: int) -> NodeLife:
+        def node(world: Cluster, name: str, number: int) -> NodeLife:
             return SessionNodeProcess(world, name, number, own)
 
-        def subscriber(world: World, name: str, number: int) -> NodeLife:
+        def subscriber(world: Cluster, name: str, number: int) -> NodeLife:
             return MqttSubscriber(world, name, number, own)
 
-        def publisher(world: World, name: str, number: int) -> NodeLife:
+        def publisher(world: Cluster, name: str, number: int) -> NodeLife:
             return MqttPublisher(world, name, number, own)
 
         return (

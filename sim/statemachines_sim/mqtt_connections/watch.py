@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from statemachines.persistent_sessions.client_message import Delivered
+from statemachines_sim.judge import Judge
+from statemachines_sim.mqtt_connections.section import MqttSection
 from statemachines_sim.persistent_sessions.books import matches
-from statemachines_sim.persistent_sessions.watch import SessionWatch
-
-if TYPE_CHECKING:
-    from statemachines.persistent_sessions.client_message import Delivered
-    from statemachines_sim.judge import Judge
-    from statemachines_sim.mqtt_connections.section import MqttSection
-    from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
+from statemachines_sim.persistent_sessions.watch import SessionClient, SessionWatch
 
 
 class MqttWatch(SessionWatch):
@@ -39,15 +35,15 @@ class MqttWatch(SessionWatch):
         self._published[name] += 1
         super().observe_publish(name, topic, again)
 
-    def observe_end(self, client: SubscriberProcess, why: str) -> None:
+    def observe_end(self, client: SessionClient, why: str) -> None:
         """Nothing is promised of why."""
 
-    def observe_subscription(self, client: SubscriberProcess, topic_filter: str) -> None:
+    def observe_subscription(self, client: SessionClient, topic_filter: str) -> None:
         """One with QoS 0 is promised no row: nothing is kept for its client while that is away (MQ-191)."""
         if client.wanted[topic_filter]:
             super().observe_subscription(client, topic_filter)
 
-    def observe_delivery(self, client: SubscriberProcess, message: Delivered) -> None:
+    def observe_delivery(self, client: SessionClient, message: Delivered) -> None:
         name = message.payload.decode()
         publisher, _, number = name.rpartition(":")
         if message.packet and not publisher.endswith("/0"):

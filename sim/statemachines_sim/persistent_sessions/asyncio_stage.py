@@ -36,8 +36,8 @@ from statemachines.persistent_sessions.request import (
 )
 from statemachines.persistent_sessions.writer_record import LiveGone, LiveKnown
 from statemachines.wire import Packet
-from statemachines_sim.asyncio_stage import AsyncioNode, AsyncioStage
-from statemachines_sim.persistent_sessions.machine_node import HeldSession, MachineNode
+from statemachines_sim.asyncio_stage import AsyncioNode
+from statemachines_sim.persistent_sessions.machine_node import HeldSession, MachineNode, NodeStage
 from statemachines_sim.persistent_sessions.script_board import SERVE_NS, SERVES, BoardJudge, ScriptBoard
 from statemachines_sim.persistent_sessions.script_store import ScriptStore
 from statemachines_sim.replay_result import Replayed, carry_out
@@ -51,9 +51,6 @@ from statemachines_spec.script.origin import system_of
 from statemachines_spec.script.script import Script
 from statemachines_spec.script.script import Step as ScriptStep
 from statemachines_spec.script.stage import CannotFollow
-
-PORT = 7421
-"""Nodes listen at this port and the next ones; no socket is opened."""
 
 UNDONE: Final = {
     "appear": "a file has no replica that shows entries later: what is committed is read by all",
@@ -84,7 +81,7 @@ def run_live(script: Script, variant: str = "", trace: Path | None = None) -> Re
         return carry_out(stage, stage.conductor, stage.judged.broken, stage.check, stage.refused)
 
 
-class SessionStage(AsyncioStage):
+class SessionStage(NodeStage):
     """Machines as nodes, paths and client and publisher on a board, and the store."""
 
     def __init__(self, script: Script, system: System, directory: Path, trace: Path | None) -> None:
@@ -208,10 +205,6 @@ class SessionStage(AsyncioStage):
             held.node.feed(Envelope(DATABASE, held.node.life, answer))
 
     # -- nodes and the store --------------------------------------------------------------------------------------
-
-    def address(self, node: str) -> tuple[str, int]:
-        """Where it listens."""
-        return ("memory", PORT + list(self.actors).index(node))
 
     def observe_commit(self, request: Request) -> None:
         """A node's request is carried out: whoever watches the tables sees what lies there now; writers hear who is

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import Event, Host, Message, Outgoing, incarnation
 from statemachines.persistent_sessions.client_message import Ping
+from statemachines_sim.cluster import Cluster
+from statemachines_sim.network import Packet
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.watch import SessionWatch
 from statemachines_sim.persistent_sessions.wires import NODES, wires_of
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.network import Packet
-    from statemachines_sim.persistent_sessions.watch import SessionWatch
-    from statemachines_sim.world import World
 
 PING_NS = 1 * S
 REDIAL_MS = (10, 200)
@@ -28,9 +26,11 @@ class ClientProcess(NodeLife):
     """`connection`: over which it talks to `life` of a node ("": none); each has a name of its own.
     `has_session`: a node keeps a session for it."""
 
+    world: Cluster
+
     has_session = False
 
-    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number)
         self.host = Host()
         self.own = own

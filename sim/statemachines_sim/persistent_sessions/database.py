@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, ReadPage
 from statemachines.drivers.persistent_sessions.store import SessionStore, StoredLife
 from statemachines.kernel import Answer, GaplessError, Request
 from statemachines.persistent_sessions.request import DATABASE, ReadPending
 from statemachines.persistent_sessions.store_time import StoreTime
+from statemachines_sim.cluster import OF_STORES, Cluster, Fixture, Tolerance
 from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.persistent_sessions.memory_database import MemoryDatabase, Replica, quiet_watch, run_at_once
 from statemachines_sim.persistent_sessions.section import Section
-from statemachines_sim.protocol import OF_STORES, Fixture, Tolerance
 from statemachines_sim.units import S
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 Asked = Request | HostRequest
 
@@ -137,7 +134,7 @@ class Statements:
             return sql.all(statement, **values)
 
 
-def statements_of(world: World) -> Statements:
+def statements_of(world: Cluster) -> Statements:
     """The database of a world."""
     device: Any = world.devices[DATABASE]
     found: Statements = device.service
@@ -147,7 +144,7 @@ def statements_of(world: World) -> Statements:
 class Database(RemoteStore):
     """`service`: what stands behind the network."""
 
-    def __init__(self, world: World, own: Section) -> None:
+    def __init__(self, world: Cluster, own: Section) -> None:
         def steady_of(node: str) -> int:
             return world.processes[node].local_now() if node else world.env.now
 

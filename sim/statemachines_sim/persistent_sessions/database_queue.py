@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.drivers.persistent_sessions.host_request import HostRequest
 from statemachines.drivers.persistent_sessions.request_queue import BATCH_MAX, Taker
 from statemachines.drivers.persistent_sessions.store import Asked, StoredLife, is_read
 from statemachines.kernel import Answer, GaplessError, Request
 from statemachines.persistent_sessions.request import DATABASE
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.persistent_sessions.database import (
     Batch,
     BatchDone,
@@ -22,9 +23,6 @@ from statemachines_sim.persistent_sessions.database import (
     LifeBegun,
 )
 from statemachines_sim.units import MS
-
-if TYPE_CHECKING:
-    from statemachines_sim.node_life import NodeLife
 
 AGAIN_NS = (20 * MS, 1_000 * MS)
 """First and longest pause before something that failed is asked again."""

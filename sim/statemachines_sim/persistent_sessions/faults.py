@@ -4,7 +4,6 @@ database whose clock is set back, or leaps ahead."""
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -12,16 +11,14 @@ from statemachines.kernel import Message
 from statemachines.persistent_sessions.message import MarkerWanted, Queued
 from statemachines.persistent_sessions.request import EpochRows
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverEnded
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.fault import Fault
+from statemachines_sim.faults.fault_sampler import FaultSampler
 from statemachines_sim.faults.kind import FaultKind
 from statemachines_sim.faults.processes import Pause
 from statemachines_sim.persistent_sessions.node_process import SessionNodeProcess
 from statemachines_sim.persistent_sessions.wires import NODES, wires_of
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.faults.fault_sampler import FaultSampler
-    from statemachines_sim.world import World
 
 HUGE = 1 << 40
 HOUR_NS = 3_600 * S
@@ -33,7 +30,7 @@ class ByzantinePeer(FaultKind):
     name = "liar"
     about = "a node claims sessions under tokens that it made up, and hands over rows that nobody has stored"
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if not isinstance(process, SessionNodeProcess) or process.forge is not None:
             return False
@@ -42,7 +39,7 @@ class ByzantinePeer(FaultKind):
         process.forge = lambda to, message: forge_message(message, chance)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         process = world.living(fault.target)
         if isinstance(process, SessionNodeProcess):
             world.note(f"end_{self.name}", fault.target)
@@ -85,16 +82,16 @@ class Stopped(Pause):
     about = "stands still until its leases have ended, goes on for a moment, and stands still again"
 
     def draw(self, pot: FaultSampler) -> Fault:
-        return Fault(self.name, pot.at_ns, int(1.2 * pot.longest_ns()), pot.target())
+        return Fault(self.name, pot.at_ns, int(1.2 * pot.longest_ns), pot.target())
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         if not super().begin(world, fault):
             return False
         for share in (3, 6):
             world.after(fault.for_ns * share // 9, self._blink, world, fault.target)
         return True
 
-    def _blink(self, world: World, node: str) -> None:
+    def _blink(self, world: Cluster, node: str) -> None:
         process = world.living(node)
         if process is not None and process.is_paused:
             process.resume()
@@ -108,7 +105,7 @@ class Reset(FaultKind):
     hits = "a node"
     about = "every connection of the node breaks at once; what was on its way is lost, and all can dial anew"
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if not isinstance(process, SessionNodeProcess) or process.sessions is None:
             return False
@@ -134,7 +131,7 @@ class SetBack(FaultKind):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, 0, pot.target(), amount=pot.chance.randrange(S, 60 * S))
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.note(self.name, fault.target, back_ns=fault.amount)
         world.clocks.jump(fault.target, -fault.amount)
         return True
@@ -151,7 +148,7 @@ class LeapAhead(FaultKind):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, 0, pot.target(), amount=pot.chance.randrange(HOUR_NS, 48 * HOUR_NS))
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.note(self.name, fault.target, ahead_ns=fault.amount)
         world.clocks.jump(fault.target, fault.amount)
         return True

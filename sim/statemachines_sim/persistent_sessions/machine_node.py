@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -13,17 +15,19 @@ from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
 from statemachines.drivers.port import Feed
 from statemachines.drivers.runtime import Runtime
-from statemachines.kernel import Answer, Host, Node, Request, Step, incarnation
+from statemachines.kernel import Answer, Event, Host, Node, Request, Step, incarnation
 from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
 from statemachines.trace.log import TraceLog
 from statemachines.wire import Packet
+from statemachines_sim.asyncio_stage import AsyncioStage
 from statemachines_sim.machine_stage import local_of
-from statemachines_sim.persistent_sessions.script_store import LEASE_MS, without_times
+from statemachines_sim.persistent_sessions.script_store import LEASE_MS, ScriptStore, without_times
 from statemachines_spec.explorer.actor import Envelope
 from statemachines_spec.explorer.fsm_actor import FsmActor, FsmLocal
+from statemachines_spec.persistent_sessions.attached import Attached
 
-if TYPE_CHECKING:
-    from statemachines_sim.persistent_sessions.asyncio_stage import SessionStage
+PORT = 7421
+"""Nodes listen at this port and the next ones; no socket is opened."""
 
 
 class HeldSession(msgspec.Struct):
@@ -34,10 +38,35 @@ class HeldSession(msgspec.Struct):
     answers: list[Answer] | None = None
 
 
+class NodeStage(AsyncioStage):
+    """The stage of such nodes: `actors` are their machines; `held` stays with the script; logs go to `trace`."""
+
+    actors: dict[str, Attached]
+    store: ScriptStore
+    trace: Path | None
+    held: list[HeldSession]
+
+    def address(self, node: str) -> tuple[str, int]:
+        """Where it listens."""
+        return ("memory", PORT + list(self.actors).index(node))
+
+    @abstractmethod
+    def observe_commit(self, request: Request) -> None:
+        """A node's request is carried out."""
+
+    @abstractmethod
+    def route_tell(self, node: str, party: str, event: Event) -> None:
+        """A machine tells something that is for another component."""
+
+    @abstractmethod
+    def send_near(self, node: str, packet: Packet[Any]) -> bool:
+        """A message for somebody beside the sender; False: it travels."""
+
+
 class MachineNode:
     """One life of a writer or an owner: one machine on the drivers' runtime, its transport, its desk at the store."""
 
-    def __init__(self, stage: SessionStage, actor: FsmActor, number: int) -> None:
+    def __init__(self, stage: NodeStage, actor: FsmActor, number: int) -> None:
         self.actor = actor
         self.number = number
         self.life = incarnation(actor.name, number)

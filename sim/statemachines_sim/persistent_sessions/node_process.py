@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
@@ -31,16 +31,14 @@ from statemachines.kernel import (
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
+from statemachines_sim.cluster import Cluster
+from statemachines_sim.network import Packet
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.persistent_sessions.database_queue import DatabaseQueue
 from statemachines_sim.persistent_sessions.section import Section
+from statemachines_sim.persistent_sessions.watch import SessionWatch
 from statemachines_sim.persistent_sessions.wires import wires_of
 from statemachines_sim.units import MS
-
-if TYPE_CHECKING:
-    from statemachines_sim.network import Packet
-    from statemachines_sim.persistent_sessions.watch import SessionWatch
-    from statemachines_sim.world import World
 
 COMMIT_NS = 250 * MS
 SWEEP_NS = 1_000 * MS
@@ -50,7 +48,9 @@ class SessionNodeProcess(NodeLife):
     """It has machines as soon as the database knows its life; `forge`: what it sends in place of a message (None: it
     tells the truth)."""
 
-    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+    world: Cluster
+
+    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number)
         self.host: Host = Host()
         self.own = own

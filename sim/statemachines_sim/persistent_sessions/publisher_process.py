@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from statemachines.kernel import Message
 from statemachines.persistent_sessions.client_message import Farewell, PublishStored, PublishWanted, Refused
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.persistent_sessions.client_process import ClientProcess
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.units import MS
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 AGAIN_NS = 200 * MS
 WINDOW = 50
@@ -34,7 +32,7 @@ class PublisherProcess(ClientProcess):
     message, and what became of the first nobody knows.
     """
 
-    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number, own)
         self.unanswered: dict[int, Item] = {}
         self._count = 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from statemachines_sim.cluster import Cluster, Fixture, Role, Tolerance, Watch
 from statemachines_sim.judge import Judge
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.persistent_sessions.database import database
@@ -14,12 +13,9 @@ from statemachines_sim.persistent_sessions.section import Section, check
 from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
 from statemachines_sim.persistent_sessions.watch import PROPERTIES, SessionWatch
 from statemachines_sim.persistent_sessions.wires import wires
-from statemachines_sim.protocol import Fixture, Role, SimProtocol, Tolerance, Watch
+from statemachines_sim.protocol import SimProtocol
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 HIT_NODES = (
     "crash", "pause", "long_pause", "late_timer", "skew", "drift", "jump", "far_jump", "partition",
@@ -45,13 +41,13 @@ class SessionsSim(SimProtocol[Section]):
     def cast(self, own: Section) -> tuple[Role, ...]:
         """Clients talk to nodes, nodes to each other and to the database."""
 
-        def node(world: World, name: str, number: int) -> NodeLife:
+        def node(world: Cluster, name: str, number: int) -> NodeLife:
             return SessionNodeProcess(world, name, number, own)
 
-        def subscriber(world: World, name: str, number: int) -> NodeLife:
+        def subscriber(world: Cluster, name: str, number: int) -> NodeLife:
             return SubscriberProcess(world, name, number, own)
 
-        def publisher(world: World, name: str, number: int) -> NodeLife:
+        def publisher(world: Cluster, name: str, number: int) -> NodeLife:
             return PublisherProcess(world, name, number, own)
 
         joins = tuple(int(at * S) for at in own.join_nodes_s)

@@ -4,7 +4,7 @@ seen here."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.drivers.persistent_sessions.host_request import Page, PutMessage, ReadPage, StoreRows
 from statemachines.kernel import Answer
@@ -33,14 +33,12 @@ from statemachines.persistent_sessions.request import (
     SubscribedLive,
     SubscribeLive,
 )
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.persistent_sessions.books import ClientBook, Key, Message, Row, SessionBook
 from statemachines_sim.persistent_sessions.database import Batch, BatchDone, statements_of
 from statemachines_sim.persistent_sessions.memory_statements import MESSAGE_TIME, THERE
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.units import MS
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 Check = Callable[[str, bool, str], None]
 
@@ -73,7 +71,7 @@ class StoreJudge:
             DeletePage: self._delete_page,
         }
 
-    def begin(self, world: World) -> None:
+    def begin(self, world: Cluster) -> None:
         """Of this world."""
         self._statements = statements_of(world)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from statemachines.kernel import Message
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
@@ -18,12 +16,10 @@ from statemachines.persistent_sessions.client_message import (
 )
 from statemachines.persistent_sessions.life_record import KEEP
 from statemachines.persistent_sessions.message import Puback, Pubcomp, Pubrec, Pubrel
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.persistent_sessions.client_process import ClientProcess
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 AGAIN_NS = 200 * MS
 """What was refused is asked for again after so long."""
@@ -35,7 +31,7 @@ class SubscriberProcess(ClientProcess):
 
     has_session = True
 
-    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number, own)
         place = int(node.rpartition("-")[2])
         self.receive_maximum = own.receive_maximum[place % len(own.receive_maximum)]

@@ -6,7 +6,7 @@ seen as it is committed.  No record of a machine is asked while faults go on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from statemachines.kernel import Answer, Request
 from statemachines.kernel import Message as Said
@@ -14,18 +14,14 @@ from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.takeover_message import TakeoverBegun, TakeoverEnded
-from statemachines_sim import protocol
+from statemachines_sim import cluster
+from statemachines_sim.cluster import Cluster, Missing
 from statemachines_sim.judge import Judge
 from statemachines_sim.persistent_sessions.books import ClientBook, Key, SessionBook, matches
 from statemachines_sim.persistent_sessions.goals import missing
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.persistent_sessions.store_judge import StoreJudge
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.persistent_sessions.subscriber_process import SubscriberProcess
-    from statemachines_sim.protocol import Missing
-    from statemachines_sim.world import World
 
 PROPERTIES = (
     "GAP", "TWICE", "UNCOMMITTED", "UNSTORED", "MAXIMUM", "STRANGER", "ORDER", "AGED", "COUNTED", "KEPT", "OLD",
@@ -40,7 +36,18 @@ SLACK_NS = S
 """An expiry that ends within so long of a connect is neither here nor there."""
 
 
-class SessionWatch(protocol.Watch):
+class SessionClient(Protocol):
+    """What is judged of a client: its `node`, its `session`, `wanted` filters with their QoS, and `open`, what it has
+    not acknowledged."""
+
+    node: str
+    session: str
+    wanted: dict[str, int]
+    receive_maximum: int
+    open: set[int]
+
+
+class SessionWatch(cluster.Watch):
     """The properties of `spec/persistent_sessions/properties.md`; `store`: the books."""
 
     def __init__(self, own: Section, judge: Judge) -> None:
@@ -52,7 +59,7 @@ class SessionWatch(protocol.Watch):
         self._answered: dict[str, int] = {}
         self._yielded: set[str] = set()
 
-    def begin(self, world: World) -> None:
+    def begin(self, world: Cluster) -> None:
         self.world = world
         self.store.begin(world)
         kinds = {fault.kind for fault in world.schedule if fault.target == DATABASE}
@@ -93,19 +100,19 @@ class SessionWatch(protocol.Watch):
 
     # -- subscribers ----------------------------------------------------------------------------------------------
 
-    def connecting(self, client: SubscriberProcess, clean: bool) -> None:
+    def connecting(self, client: SessionClient, clean: bool) -> None:
         """A client asks to be connected."""
         book = self.store.client(client.node)
         book.clean, book.begun, book.dialled_ns = clean, self._counts["opened"], self.world.now
         book.dropped = book.dropped or clean
 
-    def observe_end(self, client: SubscriberProcess, why: str) -> None:
+    def observe_end(self, client: SessionClient, why: str) -> None:
         """A client is told that its connection is over, and why: nobody else has its client id, in any run.  The owner
         of a session that expired while it stood still has been superseded (PS-123)."""
         is_own = why not in ("superseded", "discarded") or self.store.client(client.node).lapsed
         self.check("SUPERSEDED", is_own, f"{client.node} is told that it is {why}")
 
-    def observe_welcome(self, client: SubscriberProcess, session: str, present: bool) -> None:
+    def observe_welcome(self, client: SessionClient, session: str, present: bool) -> None:
         """A client is told which session it has."""
         book, now_ns = self.store.client(client.node), self.world.now
         found = self.store.sessions.get(session)
@@ -121,27 +128,27 @@ class SessionWatch(protocol.Watch):
         self._counts["resumed"] += present
         book.told, book.seen_ns, book.left_ns, book.dropped, book.lapsed = session, now_ns, -1, False, False
 
-    def observe_heard(self, client: SubscriberProcess) -> None:
+    def observe_heard(self, client: SessionClient) -> None:
         """A client with a session hears its node: the owner lives.  An owner that stood still for an expiry has lost
         the session: nobody has said meanwhile that it lives."""
         book = self.store.client(client.node)
         book.lapsed = book.lapsed or not self._is_fresh(book)
         book.seen_ns = self.world.now
 
-    def leaving(self, client: SubscriberProcess, discards: bool) -> None:
+    def leaving(self, client: SessionClient, discards: bool) -> None:
         """A client says good-bye; `discards`: for good."""
         book = self.store.client(client.node)
         book.dropped = book.dropped or discards
 
-    def observe_left(self, client: SubscriberProcess) -> None:
+    def observe_left(self, client: SessionClient) -> None:
         """It hears that it has left."""
         self.store.client(client.node).left_ns = self.world.now
 
-    def observe_subscription(self, client: SubscriberProcess, topic_filter: str) -> None:
+    def observe_subscription(self, client: SessionClient, topic_filter: str) -> None:
         """It hears that it subscribes."""
         self.store.sessions[client.session].subscribed[topic_filter] = self.world.now
 
-    def unsubscribes(self, client: SubscriberProcess, topic_filter: str) -> None:
+    def unsubscribes(self, client: SessionClient, topic_filter: str) -> None:
         """It wants a subscription no more."""
         self.store.sessions[client.session].subscribed.pop(topic_filter, None)
 
@@ -166,7 +173,7 @@ class SessionWatch(protocol.Watch):
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    def observe_delivery(self, client: SubscriberProcess, message: Delivered) -> None:
+    def observe_delivery(self, client: SessionClient, message: Delivered) -> None:
         """A message comes to a client."""
         key = (message.filter, message.payload.decode())
         book = self._book_of(client, key)
@@ -188,7 +195,7 @@ class SessionWatch(protocol.Watch):
         self.check("TWICE", key not in book.done, f"{who} is given {key}, which it has acknowledged")
         self._counts["again"] += 1
 
-    def _book_of(self, client: SubscriberProcess, key: Key) -> SessionBook | None:
+    def _book_of(self, client: SessionClient, key: Key) -> SessionBook | None:
         """The session in which it comes."""
         book = self.store.sessions.get(client.session)
         if book is not None and key in book.rows:
@@ -235,14 +242,14 @@ class SessionWatch(protocol.Watch):
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def missing(self, world: World) -> Missing | None:
+    def missing(self, world: Cluster) -> Missing | None:
         return missing(world, self.store)
 
     def tally(self) -> dict[str, int]:
         return dict(self._counts)
 
 
-def watch_of(world: World) -> SessionWatch:
+def watch_of(world: Cluster) -> SessionWatch:
     """Who judges a world."""
     found: Any = world.watch
     return found  # type: ignore[no-any-return]

@@ -8,17 +8,14 @@ With `raw` nodes have no such links: what one sends another may be lost, or come
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import ConfigurationError, Request, life_of, node_of
+from statemachines_sim.cluster import Cluster, Fixture
 from statemachines_sim.local_clock import LocalClock
-from statemachines_sim.protocol import Fixture, Reply
+from statemachines_sim.network import Packet
+from statemachines_sim.node_life import NodeLife, Reply
 from statemachines_sim.units import MS
-
-if TYPE_CHECKING:
-    from statemachines_sim.network import Packet
-    from statemachines_sim.node_life import NodeLife
-    from statemachines_sim.world import World
 
 NAME = "wires"
 NODES = "node-"
@@ -34,7 +31,7 @@ class Wires:
 
     clock: LocalClock | None = None
 
-    def __init__(self, world: World, raw: bool) -> None:
+    def __init__(self, world: Cluster, raw: bool) -> None:
         self.broken: set[Wire] = set()
         self._world = world
         self._raw = raw
@@ -143,7 +140,7 @@ def _wire(sender: str, to: str) -> Wire:
     return (other, one) if one.startswith(NODES) else (one, other)
 
 
-def wires_of(world: World) -> Wires:
+def wires_of(world: Cluster) -> Wires:
     """The connections of a world."""
     found: Any = world.devices[NAME]
     return found  # type: ignore[no-any-return]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults.clocks import OfClock
+from statemachines_sim.faults.fault_sampler import FaultSampler
 from statemachines_sim.faults.network import Loss
 from statemachines_sim.sequence_windows.operator import NAME
 from statemachines_sim.units import S
-
-if TYPE_CHECKING:
-    from statemachines_sim.faults.fault_sampler import FaultSampler
-    from statemachines_sim.world import World
 
 STEP_NS = 3_600 * S
 WRONG_NS = 12 * 3_600 * S
@@ -29,13 +27,13 @@ class SetWall(OfClock):
         most = pot.chance.choice((5 * S, 60 * S, STEP_NS))
         return Fault(self.name, pot.at_ns, 0, pot.target(), amount=pot.chance.randint(-most, most))
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.note(self.name, fault.target, by_ns=fault.amount)
         operator: Any = world.devices[NAME]
         operator.step_wall(fault.target, fault.amount)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         """Nobody sets it right."""
 
 

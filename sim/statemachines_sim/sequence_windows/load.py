@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import node_of
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.sequence_windows.operator import NAME
 from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.units import S
 
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
-
 LISTENERS = ("receiver-", "application-")
 
 
-def play(own: Section, world: World) -> None:
+def play(own: Section, world: Cluster) -> None:
     """Every message goes to every receiver, as in a multicast group: who does not want it drops it."""
 
     def route(to: str) -> list[str]:

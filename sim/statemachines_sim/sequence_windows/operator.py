@@ -4,17 +4,14 @@ converged."""
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import ConfigurationError, Request
+from statemachines_sim.cluster import Cluster, Fixture
 from statemachines_sim.local_clock import LocalClock
-from statemachines_sim.protocol import Fixture, Reply
+from statemachines_sim.node_life import NodeLife, Reply
 from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.node_life import NodeLife
-    from statemachines_sim.world import World
 
 NAME = "operator"
 WORD_MS = (1, 200)
@@ -27,7 +24,7 @@ class Operator:
 
     clock: LocalClock | None = None
 
-    def __init__(self, world: World, own: Section) -> None:
+    def __init__(self, world: Cluster, own: Section) -> None:
         self._world = world
         self._epoch_ns = own.epoch_s * S
         self._ahead: dict[str, int] = {}

@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import Event, Fsm, Host, Message, Node, Outgoing, Send, Tell
 from statemachines.trace.row import event_row
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.sequence_windows.operator import NAME, Operator
 from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.sequence_windows.watch import LossWatch
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 POLL_NS = 250 * MS
 """How often a host looks at its window while nothing happens."""
@@ -25,7 +23,9 @@ POLL_NS = 250 * MS
 class Peer(NodeLife):
     """`chance`: its own stream of the seed."""
 
-    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+    world: Cluster
+
+    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number)
         self.host = Host()
         self.own = own

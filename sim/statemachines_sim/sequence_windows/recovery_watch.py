@@ -6,21 +6,18 @@ It knows what the network lost, because the network says so, and reckons anew wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from statemachines.drivers.sequence_windows.recovery_query import RecoveryQuery
 from statemachines.drivers.sequence_windows.subscriber import Delivery, Loss
 from statemachines.sequence_windows.message import Verdict
 from statemachines.sequence_windows.sequence import number_of
 from statemachines_sim.local_clock import PPM
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.sequence_windows.books import Place
 from statemachines_sim.sequence_windows.carried_message import Carried
 from statemachines_sim.sequence_windows.recovery_answer import Returned
 from statemachines_sim.sequence_windows.section import Section
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.node_life import NodeLife
 
 PROPERTIES = ("ORDER", "REPORT", "NOGAP", "SETTLED", "QUIET")
 COUNTED = ("asked", "brought", "recovered", "given_up")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
 
+from statemachines_sim.cluster import Cluster, Fixture, Role, Tolerance, Watch
 from statemachines_sim.judge import Judge
 from statemachines_sim.node_life import NodeLife
-from statemachines_sim.protocol import Fixture, Role, SimProtocol, Tolerance, Watch
+from statemachines_sim.protocol import SimProtocol
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.sequence_windows.application_process import ApplicationProcess
 from statemachines_sim.sequence_windows.faults import FAULTS
@@ -19,9 +19,6 @@ from statemachines_sim.sequence_windows.recovering_process import RecoveringProc
 from statemachines_sim.sequence_windows.section import Section, check
 from statemachines_sim.sequence_windows.watch import DRIFT_PPM, PROPERTIES, LossWatch
 from statemachines_sim.units import S
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 OF_PEERS = ("crash", "pause", "long_pause", "skew", "drift", "jump", "far_jump", "partition", "set_wall", "wrong_wall")
 """No timer is ever taken back, so late ones hit nobody."""
@@ -42,13 +39,13 @@ class LossSim(SimProtocol[Section]):
     def cast(self, own: Section) -> tuple[Role, ...]:
         """Publishers talk to receivers, and are asked by those that recover."""
 
-        def publisher(world: World, node: str, number: int) -> NodeLife:
+        def publisher(world: Cluster, node: str, number: int) -> NodeLife:
             return PublisherProcess(world, node, number, own)
 
-        def receiver(world: World, node: str, number: int) -> NodeLife:
+        def receiver(world: Cluster, node: str, number: int) -> NodeLife:
             return ReceiverProcess(world, node, number, own)
 
-        def application(world: World, node: str, number: int) -> NodeLife:
+        def application(world: Cluster, node: str, number: int) -> NodeLife:
             return (RecoveringProcess if own.recovery else ApplicationProcess)(world, node, number, own)
 
         def times(some: tuple[float, ...]) -> tuple[int, ...]:
@@ -72,7 +69,7 @@ class LossSim(SimProtocol[Section]):
         """A window turns after this, and after twice this it has forgotten."""
         return 2 * max(own.pub_window_s, own.sub_window_s) * S
 
-    def play(self, own: Section, world: World, chance: Random) -> None:
+    def play(self, own: Section, world: Cluster, chance: Random) -> None:
         play(own, world)
 
     def watch(self, own: Section, judge: Judge) -> Watch:

@@ -6,16 +6,18 @@ Verdicts, joins, numbers and advisories are what is judged; no record of a machi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import Event, Message
 from statemachines.sequence_windows.late_join import Join, Joining
 from statemachines.sequence_windows.loss_notifier import Advisory
 from statemachines.sequence_windows.message import Judged, Verdict
 from statemachines.sequence_windows.publisher_window import Exhausted, Stamped
-from statemachines_sim import protocol
+from statemachines_sim import cluster
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.judge import Judge
 from statemachines_sim.local_clock import PPM
+from statemachines_sim.node_life import NodeLife
 from statemachines_sim.sequence_windows.books import Hearing, Line, Place, Speaking, Stream
 from statemachines_sim.sequence_windows.carried_message import Carried
 from statemachines_sim.sequence_windows.memory import Memory
@@ -25,10 +27,6 @@ from statemachines_sim.sequence_windows.recovery_watch import PROPERTIES as OF_R
 from statemachines_sim.sequence_windows.recovery_watch import RecoveryWatch
 from statemachines_sim.sequence_windows.section import LIMITS, Section
 from statemachines_sim.units import S
-
-if TYPE_CHECKING:
-    from statemachines_sim.node_life import NodeLife
-    from statemachines_sim.world import World
 
 PROPERTIES = ("MONO", "ONCE", "EXACT", "NOFALSE", "DETECT", "CROWD", "JOIN", "THROTTLE", "NOTIFY", *OF_RECOVERY)
 DRIFT_PPM = 200
@@ -55,7 +53,7 @@ DELIVERED = (Verdict.FIRST, Verdict.NEXT, Verdict.SKIP, Verdict.CYCLE)
 FORGOTTEN, LAST, CYCLED = LIMITS
 
 
-class LossWatch(protocol.Watch):
+class LossWatch(cluster.Watch):
     """The properties of `spec/sequence_windows/properties.md`."""
 
     always_hears = False
@@ -73,7 +71,7 @@ class LossWatch(protocol.Watch):
         self._counts = dict.fromkeys(COUNTED, 0)
         self.recovery = RecoveryWatch(own, self._check, lambda: self._world.now)
 
-    def begin(self, world: World) -> None:
+    def begin(self, world: Cluster) -> None:
         self._world = world
         self._operator: Any = world.devices[NAME]
 
@@ -327,7 +325,7 @@ class LossWatch(protocol.Watch):
         for _, line in sorted(one.lines.items()):
             self._settle(LAST, line.settle(NEVER))
 
-    def missing(self, world: World) -> protocol.Missing | None:
+    def missing(self, world: Cluster) -> cluster.Missing | None:
         end = int(world.scenario.phases.safety_s * S) + CLOSING_NS + QUIET_NS
         if world.now < end or world.network.in_flight():
             return "DETECT", "messages are still on their way"
@@ -348,7 +346,7 @@ class LossWatch(protocol.Watch):
             self._check("DETECT", not only or self._counts[only] > 0, f"{only} hides nothing, and is to be shown")
         return None
 
-    def _judge_sums(self, world: World) -> None:
+    def _judge_sums(self, world: Cluster) -> None:
         for _, process in sorted(world.processes.items()):
             if self.recovery.judges(process) and process.alive:
                 subscriber = process.subscriber  # type: ignore[attr-defined]

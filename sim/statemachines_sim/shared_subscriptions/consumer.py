@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from statemachines.kernel import Event, Message, Outgoing, RemoteProtocolError, Send, in_order
 from statemachines.shared_subscriptions.group import start_of
@@ -22,15 +22,12 @@ from statemachines.shared_subscriptions.returned_messages import find_objection
 from statemachines.shared_subscriptions.session import SESSION, Acknowledged, Deliver, Nack, Ready
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines.shared_subscriptions.subscription import Subscription
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.forged_message import Forger
 from statemachines_sim.node_life import NodeLife
 from statemachines_sim.shared_subscriptions.leader_host import is_leader_host
 from statemachines_sim.shared_subscriptions.section import Section
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
-
 
 BEYOND = 2**62
 """More messages than any stream has, and an epoch that no claim reaches."""
@@ -45,9 +42,11 @@ class Consumer(NodeLife):
     """One consumer; it deals with one batch at a time, `slow` times as slowly as it should; one that is `mute` never
     hears of a grant."""
 
+    world: Cluster
+
     host: Subscription
 
-    def __init__(self, world: World, node: str, number: int, own: Section) -> None:
+    def __init__(self, world: Cluster, node: str, number: int, own: Section) -> None:
         super().__init__(world, node, number)
         group, topic_filter = own.group_and_filter
         self.host = Subscription(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
 
 from statemachines.shared_subscriptions import stream_store
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.fault import Fault
 from statemachines_sim.faults import Crash, FaultKind
+from statemachines_sim.faults.fault_sampler import FaultSampler
 from statemachines_sim.forged_message import Forger
 from statemachines_sim.shared_subscriptions.consumer import Consumer
 from statemachines_sim.shared_subscriptions.leader_host import LeaderHost
-
-if TYPE_CHECKING:
-    from statemachines_sim.faults.fault_sampler import FaultSampler
-    from statemachines_sim.world import World
 
 
 class LeaderCrash(Crash):
@@ -35,7 +32,7 @@ class SlowConsumer(FaultKind):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), amount=pot.chance.choice((3, 10, 30)))
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if not isinstance(process, Consumer) or process.slow > 1:
             return False
@@ -43,7 +40,7 @@ class SlowConsumer(FaultKind):
         process.slow = fault.amount
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         process = world.processes.get(fault.target)
         if isinstance(process, Consumer):
             process.slow = 1
@@ -60,7 +57,7 @@ class Halt(FaultKind):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, 0, pot.target())
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if not isinstance(process, LeaderHost) or process.is_paused or not process.host.nodes:
             return False
@@ -76,7 +73,7 @@ class Unsubscribe(FaultKind):
     hits = "a consumer"
     about = "its client unsubscribes, and subscribes again when the fault ends"
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if not isinstance(process, Consumer) or process.left:
             return False
@@ -84,7 +81,7 @@ class Unsubscribe(FaultKind):
         process.leave_for_a_while()
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         process = world.living(fault.target)
         if isinstance(process, Consumer) and process.left_for_a_while:
             world.note("subscribe", fault.target)
@@ -101,7 +98,7 @@ class Lie(FaultKind):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, 0, pot.target())
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if not isinstance(process, Consumer) or process.is_paused or not process.lies():
             return False
@@ -120,7 +117,7 @@ class Forge(FaultKind):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, pot.for_ns, pot.target(), rate=pot.rate())
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if not isinstance(process, Consumer) or process.forges:
             return False
@@ -128,7 +125,7 @@ class Forge(FaultKind):
         process.begin_forging(Forger(Random(f"{world.seed}/{process.life}/{fault.at_ns}"), names(world)), fault.rate)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         process = world.processes.get(fault.target)
         if process is not None:
             process.end_forging()
@@ -142,7 +139,7 @@ class Mute(FaultKind):
     hits = "a consumer"
     about = "it answers no grant that comes, and says everything else"
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if not isinstance(process, Consumer) or process.mute:
             return False
@@ -150,7 +147,7 @@ class Mute(FaultKind):
         process.mute = True
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         process = world.processes.get(fault.target)
         if isinstance(process, Consumer):
             process.mute = False
@@ -167,13 +164,13 @@ class Unreadable(FaultKind):
     )
 
     def draw(self, pot: FaultSampler) -> Fault:
-        return Fault(self.name, pot.at_ns, 2 * pot.longest_ns(), pot.target())
+        return Fault(self.name, pot.at_ns, 2 * pot.longest_ns, pot.target())
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         world.cut(fault.target, stream_store.SERVICE, self.name)
         return True
 
-    def end(self, world: World, fault: Fault) -> None:
+    def end(self, world: Cluster, fault: Fault) -> None:
         world.mend(fault.target, stream_store.SERVICE, self.name)
 
 
@@ -187,7 +184,7 @@ class Pretend(FaultKind):
     def draw(self, pot: FaultSampler) -> Fault:
         return Fault(self.name, pot.at_ns, 0, pot.target())
 
-    def begin(self, world: World, fault: Fault) -> bool:
+    def begin(self, world: Cluster, fault: Fault) -> bool:
         process = world.living(fault.target)
         if not isinstance(process, Consumer) or process.is_paused or not process.host.borrower:
             return False
@@ -196,7 +193,7 @@ class Pretend(FaultKind):
         return True
 
 
-def names(world: World) -> list[str]:
+def names(world: Cluster) -> list[str]:
     """Every party that lives, and every stream: a liar may have heard of them."""
     parties = [party for _, process in sorted(world.processes.items()) for party in process.host.nodes]
     return parties + sorted(world.devices[stream_store.SERVICE].state.by_id)  # type: ignore[attr-defined]

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from statemachines.kernel import Event, Message, Outgoing, RemoteProtocolError, node_of
 from statemachines.shared_subscriptions.configuration import Configuration
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
 from statemachines.shared_subscriptions.leader import LEADER
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.relay import check_sender
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.node_life import NodeLife
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 
 class LeaderHost(NodeLife):
     """One leader host."""
 
+    world: Cluster
+
     host: Registry
 
-    def __init__(self, world: World, node: str, number: int, configuration: Configuration, alone: bool) -> None:
+    def __init__(self, world: Cluster, node: str, number: int, configuration: Configuration, alone: bool) -> None:
         super().__init__(world, node, number)
         self.host = Registry(self.life, configuration, alone=alone, observe=world.recorder.step, check=world.judging)
 
@@ -50,6 +48,6 @@ class LeaderHost(NodeLife):
             self._recorder.tell(self._env.now, self.node, party, LEADER.full_name, event)
 
 
-def is_leader_host(world: World, party: str) -> bool:
+def is_leader_host(world: Cluster, party: str) -> bool:
     """Whether it lives on one."""
     return isinstance(world.processes.get(node_of(party)), LeaderHost)

@@ -5,8 +5,8 @@ Ways that nothing heals are left (`Unreachable`).  A member that does not reach 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Set
+from typing import Any
 
 from statemachines.kernel import Map, Node, in_order, node_of
 from statemachines.shared_subscriptions.assignment import GRANTED, GRANTING, REVOKED, REVOKING
@@ -18,10 +18,9 @@ from statemachines.shared_subscriptions.message import RelayedToBorrower, Relaye
 from statemachines.shared_subscriptions.registry import Registry
 from statemachines.shared_subscriptions.stream import ABSENT
 from statemachines.shared_subscriptions.subscription import Subscription
-from statemachines_sim.protocol import Missing
-
-if TYPE_CHECKING:
-    from statemachines_sim.shared_subscriptions.watch import Watch
+from statemachines_sim.cluster import Missing
+from statemachines_sim.judge import Judge
+from statemachines_sim.shared_subscriptions.monitors.lives import Lives
 
 View = dict[str, tuple[int, str, int]]
 """Stream -> grant, status, progress."""
@@ -102,26 +101,27 @@ def list_relayed(world: Any) -> set[tuple[str, str]]:
 
 
 class Liveness:
-    """Looks at a world from outside, between two events."""
+    """Looks at a world from outside, between two events.  `liars`: as the watch has them."""
 
-    def __init__(self, watch: Watch, configuration: Configuration) -> None:
-        self._watch = watch
+    def __init__(self, configuration: Configuration, judge: Judge, lives: Lives, liars: Set[str]) -> None:
+        self._judge = judge
+        self._lives = lives
+        self._liars = liars
         self._agreed: set[tuple[str, str]] = set()
         self._lease_ns = configuration.lease_ms * MS
 
-    def missing(self, world: Any) -> Missing | None:
-        """The first that is not true yet; raises `Violation` for what must not be at any time."""
-        watch = self._watch
+    def missing(self, world: Any, left: list[str], waiting: int, judging: bool) -> Missing | None:
+        """The first that is not true yet, where `left` are the streams with something unacknowledged, and `waiting`
+        publishers wait for their store; raises `Violation` for what must not be at any time."""
         leading = leaders(world.processes)
         if len(leading) > 1:
             return ("L6", f"{', '.join(one.id for one in leading)} lead the group")
         leader = leading[0] if leading else None
-        left = watch.list_unacknowledged()
         if left:
             return self._unread(world, leader, left)
         if leader is not None and not is_balanced(leader.members):
             return ("L4", "the members' numbers of streams differ by more than one")
-        return self._quiet(world, leader) if watch.judging else None
+        return self._quiet(world, leader, waiting) if judging else None
 
     def _unread(self, world: Any, leader: LeaderRecord | None, left: list[str]) -> Missing | None:
         if leader is None:
@@ -133,13 +133,13 @@ class Liveness:
             return ("L2", f"{', '.join(lost[:3])}: unread messages, and granted to no live member")
         return ("L5", f"{', '.join(left[:3])}: published and never acknowledged")
 
-    def _quiet(self, world: Any, leader: LeaderRecord | None) -> Missing | None:
+    def _quiet(self, world: Any, leader: LeaderRecord | None, waiting: int) -> Missing | None:
         """Everything is read."""
-        self._watch.lives.check_leaving(world.now)
+        self._lives.check_leaving(world.now)
         self._check_timers(world)
         if leader is None and able(world):
             return ("L6", "nobody leads the group")
-        if self._watch.waiting:
+        if waiting:
             return ("L5", "a publisher still tries to reach the stream store")
         return (
             self._unconnected(world, leader)
@@ -160,7 +160,7 @@ class Liveness:
         """L9; that a dead member is gone in time is also part of S11."""
         if leader is None:
             return None
-        lives = self._watch.lives
+        lives = self._lives
         dead = [borrower for borrower, _ in in_order(leader.members) if borrower in lives.ended]
         for borrower in dead:
             if leader.members[borrower].status is REGISTERED:
@@ -176,7 +176,7 @@ class Liveness:
 
     def _resets(self, world: Any) -> Missing | None:
         """L8: for the length of a lease nobody had to end itself."""
-        if world.now < self._watch.lives.reset_ns + self._lease_ns:
+        if world.now < self._lives.reset_ns + self._lease_ns:
             return ("L8", "borrowers end themselves again and again")
         return None
 
@@ -188,7 +188,7 @@ class Liveness:
         for consumer in list_connected(world, leader):
             borrower = consumer.host.borrower
             pair = (leader.id, borrower)
-            if pair in self._agreed or borrower in self._watch.liars:
+            if pair in self._agreed or borrower in self._liars:
                 continue
             quiet = pair not in flying and (borrower, leader.id) not in flying
             if not quiet or not self._agree(leader, consumer):
@@ -215,7 +215,7 @@ class Liveness:
             if one.status is not ABSENT
         }
         if ours != theirs:
-            self._watch.judge.report_broken("S10", f"{record.id} sees {ours}, {leader.id} sees {theirs}")
+            self._judge.report_broken("S10", f"{record.id} sees {ours}, {leader.id} sees {theirs}")
         return True
 
     # -- L10 ----------------------------------------------------------------------------------------------------
@@ -233,4 +233,4 @@ class Liveness:
             allowed = TIMERS_OF_LEADER + TIMERS_PER_MEMBER * len(node.record.members) + TIMERS_PER_ASSIGNMENT * waiting
         armed = len(node.armed_timers())
         if armed > allowed:
-            self._watch.judge.report_broken("L10", f"{node.name} has {armed} timers armed, and needs {allowed}")
+            self._judge.report_broken("L10", f"{node.name} has {armed} timers armed, and needs {allowed}")

@@ -4,18 +4,16 @@ does."""
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.shared_subscriptions import stream_store
 from statemachines.shared_subscriptions.stream_store import Append, Appended, Drop, Dropped, Published, Rotate, matches
+from statemachines_sim.cluster import Cluster
 from statemachines_sim.devices.remote_store import RemoteStore
 from statemachines_sim.shared_subscriptions.consumer import Consumer
 from statemachines_sim.shared_subscriptions.section import Section
+from statemachines_sim.shared_subscriptions.watch import Watch
 from statemachines_sim.units import S
-
-if TYPE_CHECKING:
-    from statemachines_sim.shared_subscriptions.watch import Watch
-    from statemachines_sim.world import World
 
 RESUBSCRIBES, RESUBSCRIBE_NS = 10, S // 200
 """A quick resubscribe is so many, so far apart."""
@@ -24,7 +22,7 @@ RESUBSCRIBES, RESUBSCRIBE_NS = 10, S // 200
 class Publisher:
     """Publishes into the stream store of a world, and tells its watch; `waiting`: publishes that wait for the store."""
 
-    def __init__(self, world: World, topic_filter: str) -> None:
+    def __init__(self, world: Cluster, topic_filter: str) -> None:
         self._world = world
         self._filter = topic_filter
         self._watch: Watch = world.watch  # type: ignore[assignment]
@@ -70,7 +68,7 @@ class Publisher:
         self.publish(topic, count)
 
 
-def play(own: Section, world: World, chance: Random) -> None:
+def play(own: Section, world: Cluster, chance: Random) -> None:
     """Who leaves, and publishes, spread over most of the safety phase."""
     for number, at in enumerate(own.members.leave_s):
         world.after(int(at * S), leave, world, f"consumer-{number + 1}")
@@ -94,7 +92,7 @@ def play(own: Section, world: World, chance: Random) -> None:
         world.after(int(at * S), publisher.drop)
 
 
-def leave(world: World, node: str) -> None:
+def leave(world: Cluster, node: str) -> None:
     """Unsubscribe."""
     process = world.living(node)
     if isinstance(process, Consumer):
@@ -102,7 +100,7 @@ def leave(world: World, node: str) -> None:
         process.leave()
 
 
-def resubscribe(world: World, node: str) -> None:
+def resubscribe(world: Cluster, node: str) -> None:
     """Unsubscribe, and subscribe again at once."""
     process = world.living(node)
     if isinstance(process, Consumer) and not process.host.is_ended:

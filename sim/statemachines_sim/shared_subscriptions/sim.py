@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from statemachines.kernel import Answer
 from statemachines.shared_subscriptions.group_store import Commit, Committed, GroupStore, StoreFailed
 from statemachines.shared_subscriptions.stream_store import FetchFailed, StreamStore
+from statemachines_sim.cluster import OF_PROCESSES, OF_STORES, Cluster, Fixture, Role, Tolerance
 from statemachines_sim.devices.remote_store import Batches, remote_store
 from statemachines_sim.judge import Judge
 from statemachines_sim.local_clock import PPM
 from statemachines_sim.node_life import NodeLife
-from statemachines_sim.protocol import OF_PROCESSES, OF_STORES, Fixture, Role, SimProtocol, Tolerance
+from statemachines_sim.protocol import SimProtocol
 from statemachines_sim.scenario import Scenario
 from statemachines_sim.shared_subscriptions.consumer import Consumer
 from statemachines_sim.shared_subscriptions.faults import FAULTS
@@ -24,9 +25,6 @@ from statemachines_sim.shared_subscriptions.load import play
 from statemachines_sim.shared_subscriptions.section import Section, affordable, check
 from statemachines_sim.shared_subscriptions.watch import PROPERTIES, Watch
 from statemachines_sim.units import MS, S
-
-if TYPE_CHECKING:
-    from statemachines_sim.world import World
 
 APART_NS = S // 50
 """Consumers of the beginning start one after the other, so far apart."""
@@ -72,10 +70,10 @@ class SubscriptionsSim(SimProtocol[Section]):
         tolerated, its lease only ends sooner; of a leader's all leaps together are an error of the rate over a lease
         (the shortest that it reckons for others), within half of `clock_drift`."""
 
-        def leader(world: World, node: str, number: int) -> NodeLife:
+        def leader(world: Cluster, node: str, number: int) -> NodeLife:
             return LeaderHost(world, node, number, own.configuration, own.members.leaders == 1)
 
-        def consumer(world: World, node: str, number: int) -> NodeLife:
+        def consumer(world: Cluster, node: str, number: int) -> NodeLife:
             return Consumer(world, node, number, own)
 
         members = own.members
@@ -108,7 +106,7 @@ class SubscriptionsSim(SimProtocol[Section]):
         longest: int = max(getattr(own.configuration, one) for one in times)
         return longest * MS
 
-    def play(self, own: Section, world: World, chance: Random) -> None:
+    def play(self, own: Section, world: Cluster, chance: Random) -> None:
         play(own, world, chance)
 
     def watch(self, own: Section, judge: Judge) -> Watch:

@@ -19,9 +19,9 @@ from statemachines.shared_subscriptions.message import Disconnect, LeaderConnect
 from statemachines.shared_subscriptions.session import Acknowledged, Deliver, Nack
 from statemachines.shared_subscriptions.stream import Link
 from statemachines.shared_subscriptions.stream_store import Fetched, FetchFailed
-from statemachines_sim import protocol
+from statemachines_sim import cluster
+from statemachines_sim.cluster import Missing
 from statemachines_sim.judge import Judge
-from statemachines_sim.protocol import Missing
 from statemachines_sim.shared_subscriptions.liveness import Liveness
 from statemachines_sim.shared_subscriptions.monitors.answers import Answers
 from statemachines_sim.shared_subscriptions.monitors.assignments import Assignments
@@ -60,7 +60,7 @@ REPORTING: Final = (*ANSWERS, Disconnect)
 """What tells of progress."""
 
 
-class Watch(protocol.Watch):
+class Watch(cluster.Watch):
     """Of one run.  `steady`: nothing is wrong and nothing may go wrong any more; `waiting`: publishers that wait for
     their store; `liars`: borrowers that have said what was not so.  What a liar says of its own streams, and does with
     them, is not held against the protocol; what becomes of others is."""
@@ -85,8 +85,8 @@ class Watch(protocol.Watch):
         self.reads = Reads(self.judge, configuration)
         self.set_aside = SetAside(self.judge, self.progress, configuration.max_deliver)
         self.letters = Letters(self.judge)
-        self.liveness = Liveness(self, configuration)
         self.liars = self.deliveries.liars
+        self.liveness = Liveness(configuration, self.judge, self.lives, self.liars)
         self.steady = False
         self.waiting = 0
         self._own = own
@@ -187,7 +187,7 @@ class Watch(protocol.Watch):
             self.answers.forget(party)
 
     def missing(self, world: Any) -> Missing | None:
-        return self.liveness.missing(world)
+        return self.liveness.missing(world, self.list_unacknowledged(), self.waiting, self.judging)
 
     def tally(self) -> dict[str, int]:
         return {

@@ -2,8 +2,8 @@
 
 from statemachines_spec.persistent_sessions.bugs import BUGS
 from statemachines_spec.persistent_sessions.counterexamples import ASIDE
-from statemachines_spec.persistent_sessions.every_system import SYSTEMS, system
 from statemachines_spec.persistent_sessions.hunts import HUNTS
+from statemachines_spec.persistent_sessions.merge_systems import SYSTEMS, system
 from statemachines_spec.persistent_sessions.script import SCRIPT
 from statemachines_spec.persistent_sessions.systems import VARIANTS
 from statemachines_spec.protocol import CheckProtocol

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from statemachines.kernel import STAY, Ask, Event, Map, Send
+from statemachines.kernel import STAY, Ask, Event, Map, Send, SetTimer, keys_in_order
 from statemachines.kernel.row import Delegate
 from statemachines.persistent_sessions import (
     delivery_actions,
@@ -34,6 +34,7 @@ from statemachines.persistent_sessions.request import (
     StateCommitted,
 )
 from statemachines.persistent_sessions.resume import RESUME
+from statemachines.persistent_sessions.times import MS
 from statemachines.persistent_sessions.writer import WRITER
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines.persistent_sessions.writer_flow_record import (
@@ -46,6 +47,8 @@ from statemachines.persistent_sessions.writer_flow_record import (
     LinkLost,
     MarkerTimeout,
     PollDue,
+    Room,
+    Settled,
     Take,
     WriterDown,
 )
@@ -329,6 +332,27 @@ def passes_blocked_rows(record: Any, event: Any, cause: Any) -> bool:
     return event.writer not in record.blocked_rows and row_merge.has_nothing_missing(record, event, cause)
 
 
+def settle_in_one_round(before: Any, done: Any, now_ns: int) -> Any:
+    """A writer whose rows another one releases is not looked at again."""
+    record, effects, steps = done
+    if record.blocked_rows:
+        record, effects, steps = resume_actions.pass_blocked(record, effects, steps, now_ns)
+    for writer in keys_in_order(record.flows):
+        flow = record.flows[writer]
+        event: Event | None = None
+        if flow.status is FINALIZING and resume_actions.is_committed(record):
+            is_crowded = resume_actions.is_crowded_for(record, flow)
+            event = resume_actions.cut_at(flow, writer_flow_actions.next_live(flow)) if is_crowded else Settled()
+        elif resume_actions.is_starved(record, flow) and resume_actions.has_room_for_page(record):
+            event = Room(record.times.page)
+        if event is not None:
+            record, more, seen = resume_actions.step_flow(record, flow, event, now_ns)
+            effects, steps = (*effects, *more), (*steps, *seen)
+    if resume_actions.waits_with_room(record) and not resume_actions.waits_with_room(before):
+        effects = (*effects, SetTimer("lull", now_ns + record.times.lull_ms * MS))
+    return record, effects, steps
+
+
 def without_writers_in(status: Any) -> Any:
     """Writers in this state count as complete."""
 
@@ -491,6 +515,8 @@ BUGS = (
         "every writer", wrap_call(row_merge, "is_complete", without_writers_in(FENCING))),
     Bug("draining-writer-not-waited-for", "what a fenced writer has stored that there is no room for blocks nothing",
         "PS-480", "every writer", wrap_call(row_merge, "is_complete", without_writers_in(DRAINING))),
+    Bug("released-and-waiting", "a writer does not read on when rows of another release its own and leave room",
+        "PS-196", "the second look", replace_call(resume_actions, "settle", settle_in_one_round)),
     *collector_bugs.BUGS,
     *life_bugs.BUGS,
     *node_bugs.BUGS,

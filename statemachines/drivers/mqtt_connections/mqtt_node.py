@@ -16,7 +16,7 @@ import os
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -157,9 +157,7 @@ class MqttNode:
         host, port = self._listen
         try:
             self._server = await asyncio.start_server(self._serve, host, port, ssl=self._tls, backlog=ACCEPTED_MAX)
-            for one in self._server.sockets:
-                with socket.socket(fileno=os.dup(one.fileno())) as same:
-                    same.listen(WAITING_MAX)
+            widen_backlog(self._server.sockets)
         except OSError as error:
             raise ConfigurationError("listen", f"{host}:{port}", f"cannot be listened at: {error}") from error
         self._budget = PacketBudget()
@@ -215,8 +213,11 @@ class MqttNode:
                 origins=self._ws_origins,
                 open_timeout_s=self._settings.connect_timeout_s,
                 connections_max=CONNECTIONS_MAX,
+                opening_max=CONNECTING_MAX,
+                backlog=ACCEPTED_MAX,
                 tls=self._tls,
             )
+            widen_backlog(self._web_sockets.sockets)
         except OSError as error:
             self._server.close()
             where = "{}:{}".format(*place)
@@ -274,6 +275,13 @@ class MqttNode:
             what = "%s: MQTT client %s was cut off: %s (%d such clients so far)"
             text = str(stream.error).encode("unicode_escape").decode()[:200]
             logger.warning(what, self._node.name, stream.record.party, text, self._violations.count)
+
+
+def widen_backlog(sockets: Iterable[Any]) -> None:
+    """More connections wait in the kernel than are accepted in one turn of the loop."""
+    for one in sockets:
+        with socket.socket(fileno=os.dup(one.fileno())) as same:
+            same.listen(WAITING_MAX)
 
 
 def is_loopback(host: str) -> bool:

@@ -21,14 +21,12 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from statemachines.drivers.mqtt_connections.bounded_connection import BoundedConnection, ConnectionPool
 from statemachines.drivers.tcp import Address
 
 SUBPROTOCOL: Final = Subprotocol("mqtt")
 BUFFER_MAX: Final = 2**20
 """Bytes that wait for a client before `drain` waits."""
-
-FLOOD_MAX: Final = 8 * 2**20
-"""Bytes that wait for a client that still sends: what it may have unread is far less, so these are answers to pings."""
 
 FIRST_MAX: Final = 2**18
 """Bytes of a message of a client that is not accepted yet: a stranger does not fill more memory."""
@@ -144,6 +142,8 @@ async def start_web_sockets(
     origins: Sequence[str],
     open_timeout_s: float,
     connections_max: int,
+    opening_max: int,
+    backlog: int,
     tls: ssl.SSLContext | None,
 ) -> Server:
     """Listen.
@@ -154,6 +154,8 @@ async def start_web_sockets(
         origins: of pages that may connect.
         open_timeout_s: the handshake must be over within it.
         connections_max: of them, whether open or not; one more is ended at once.
+        opening_max: of them that are not open yet; where there are more, the oldest is ended.
+        backlog: of them that are accepted in one turn of the loop.
         tls: of the listener; None: without.
     """
 
@@ -163,22 +165,18 @@ async def start_web_sockets(
         is_allowed = not origin or origin[0] in origins or is_own_origin(origin[0], host[0] if host else "")
         return None if is_allowed and len(origin) < 2 else connection.respond(HTTPStatus.FORBIDDEN, "foreign origin\n")
 
-    class BoundedConnection(ServerConnection):
-        """One that is ended where there are too many, or where it makes answers and does not read them."""
+    async def serve_open(connection: ServerConnection) -> None:
+        PooledConnection.pool.note_open(connection)
+        await serve_client(connection)
 
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
-            if len(self.server.all_connections) > connections_max:
-                cast("asyncio.Transport", transport).abort()
+    class PooledConnection(BoundedConnection):
+        """One of this listener."""
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.transport.get_write_buffer_size() > FLOOD_MAX:
-                self.transport.abort()
+        pool = ConnectionPool(connections_max, opening_max)
 
     host, port = address
     return await serve(
-        serve_client,
+        serve_open,
         host,
         port,
         process_request=refuse_foreign,
@@ -191,6 +189,7 @@ async def start_web_sockets(
         max_size=FIRST_MAX,
         max_queue=1,
         logger=_silent,
-        create_connection=BoundedConnection,
+        create_connection=PooledConnection,
+        backlog=backlog,
         ssl=tls,
     )

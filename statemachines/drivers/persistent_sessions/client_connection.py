@@ -23,11 +23,12 @@ class ClientConnection:
     session's messages; `rights`: what it may do; `changes` of its subscriptions, and messages it is `publishing` (and
     their `bytes`), that are under way; what it has `acknowledged` in this turn of the loop; `since_ns`: when it has
     published first, by the store's time (None: it has not; 0: that is being asked for).  While it is `subscribing` so
-    many filters that may bring retained messages, direct messages are `held` behind these."""
+    many filters that may bring retained messages, direct messages are `held` behind these.  `replaced`: the owner that
+    had the client's session when this one looked for it ("": none)."""
 
     __slots__ = (
-        "acknowledged", "bytes", "changes", "courier", "heard_ns", "held", "owner", "publishing", "rights", "say",
-        "since_ns", "subscribing",
+        "acknowledged", "bytes", "changes", "courier", "heard_ns", "held", "owner", "publishing", "replaced", "rights",
+        "say", "since_ns", "subscribing",
     )  # fmt: skip
 
     def __init__(self, say: Say, heard_ns: int, rights: ClientRights) -> None:
@@ -35,6 +36,7 @@ class ClientConnection:
         self.rights = rights
         self.heard_ns = heard_ns
         self.owner = ""
+        self.replaced = ""
         self.changes = 0
         self.publishing = 0
         self.bytes = 0

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from statemachines.drivers.clock import steady_ns
-from statemachines.drivers.persistent_sessions.host_request import PutMessage
+from statemachines.drivers.persistent_sessions.host_request import PutMessage, Routes
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import Route, RouteTrie
 from statemachines.drivers.persistent_sessions.shared_message_codec import SharedTerms, add_terms
-from statemachines.drivers.persistent_sessions.sql import Sql, all_of
+from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.drivers.rate_limited_log import RateLimitedLog
 from statemachines.drivers.shared_subscriptions.guest_streams import Version, check_storable
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
@@ -27,12 +27,10 @@ from statemachines.wire import quote_for_log
 logger = logging.getLogger("gapless")
 
 MEMBERS_MAX: Final = 200
-"""Sessions of a group among which one is chosen for a message of QoS 0."""
+"""Sessions of a group that are asked for at once: who of them is connected, to get a message of QoS 0."""
 
 TOPICS_MAX: Final = 10_000
 """Topics that are remembered; beyond, all are forgotten."""
-
-CONNECTED: Final = "SELECT session FROM @sessions WHERE session IN ({keys}) AND connection <> :nobody"
 
 UNKNOWN: Final = (-1, -1)
 """No declaration was read yet."""
@@ -126,14 +124,26 @@ class StreamBatch:
 class GroupSharing:
     """What becomes of the messages of one transaction that groups want.
 
-    A message of QoS 0 is not appended: it goes to one session of each group that is connected, if one is.
+    A message of QoS 0 is not appended: it goes to the client of one session of each group directly, if one is
+    connected.
+
+    Args:
+        sql: of the transaction.
+        matcher: of the groups.
+        trie: who subscribes which filter.
+        find_owners: of these routes to sessions, those to the owners of sessions whose client is connected.
     """
 
-    def __init__(self, sql: Sql, matcher: GroupMatcher, trie: RouteTrie) -> None:
+    def __init__(
+        self, sql: Sql, matcher: GroupMatcher, trie: RouteTrie, find_owners: Callable[[Sequence[Route]], Routes]
+    ) -> None:
         matcher.catch_up(sql)
         self._sql = sql
         self._matcher = matcher
         self._trie = trie
+        self._find_owners = find_owners
+        self._members: dict[str, Routes] = {}
+        """Filter of a group -> its members that are connected, as far as this transaction has asked."""
         self._batch = StreamBatch(matcher.left_out)
         self._ways = {PublishWay.MEMBER: self._to_members, PublishWay.STREAM: self._to_stream}
 
@@ -150,13 +160,20 @@ class GroupSharing:
     def _to_members(self, message: PutMessage, filters: Sequence[str]) -> list[Route]:
         return [member for one in filters for member in self._choose_member(one)]
 
-    def _choose_member(self, topic_filter: str) -> list[Route]:
-        """A session that subscribes the filter and is connected, in turn; nothing: there is none."""
-        sessions = [one.encode() for one in self._trie.sessions_of(topic_filter)[:MEMBERS_MAX]]
-        connected = sorted(bytes(one) for (one,) in all_of(self._sql, CONNECTED, sessions, nobody=b""))
+    def _choose_member(self, topic_filter: str) -> Routes:
+        """A member that is connected, in turn; nothing: there is none."""
+        members = self._members.get(topic_filter)
+        if members is None:
+            members = self._members[topic_filter] = self._find_connected(topic_filter)
+        turn = self._matcher.turns[topic_filter]
         self._matcher.turns[topic_filter] += 1
-        chosen = connected[(self._matcher.turns[topic_filter] - 1) % max(1, len(connected)) :][:1]
-        return [Route(one.decode(), topic_filter, 0) for one in chosen]
+        return (members[turn % len(members)],) if members else ()
+
+    def _find_connected(self, topic_filter: str) -> Routes:
+        """Of the sessions that subscribe the filter the first that are connected."""
+        routes = [Route(one, topic_filter, 0) for one in self._trie.sessions_of(topic_filter)]
+        pieces = (routes[begin : begin + MEMBERS_MAX] for begin in range(0, len(routes), MEMBERS_MAX))
+        return next(filter(None, map(self._find_owners, pieces)), ())
 
     def _to_stream(self, message: PutMessage, filters: Sequence[str]) -> list[Route]:
         terms = SharedTerms(message.qos, ends_at(self._sql.now_ns, message.expiry_ms))

@@ -18,7 +18,6 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, Final, TypeVar
 
-from statemachines.drivers.persistent_sessions.group_upkeep import ReturnedBatch, ReturnedMessage
 from statemachines.drivers.persistent_sessions.groups import Groups
 from statemachines.drivers.persistent_sessions.host_request import (
     CountWaiting,
@@ -30,17 +29,16 @@ from statemachines.drivers.persistent_sessions.host_request import (
     Subscribe,
     SubscribeFront,
 )
-from statemachines.drivers.persistent_sessions.payloads import Payload
+from statemachines.drivers.persistent_sessions.payloads import PAYLOAD_MAX, Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
-from statemachines.drivers.persistent_sessions.session_publisher import PAYLOAD_MAX
-from statemachines.drivers.persistent_sessions.session_server import SessionServer
+from statemachines.drivers.persistent_sessions.returned_batch import ReturnedBatch, ReturnedMessage
 from statemachines.drivers.persistent_sessions.shared_message_codec import (
     SharedOrigin,
     SharedTerms,
     name_group,
     split_terms,
 )
-from statemachines.drivers.persistent_sessions.unstored_messages import Unstored
+from statemachines.drivers.persistent_sessions.unstored_messages import Unstored, UnstoredMessages
 from statemachines.drivers.shared_subscriptions.deliveries import Delivered, Deliveries
 from statemachines.kernel import ConfigurationError, GaplessError
 from statemachines.persistent_sessions.message import Publish
@@ -104,20 +102,25 @@ class Carrying:
 
 
 class GroupMembership:
-    """`groups` as the node was given them; `name` of the node, its `desk` and its `reception`; `fail` ends it, where
-    nothing helps."""
+    """`groups` as the node was given them; `name` of the node, its `desk`, and `messages` on their way into the
+    database; `is_denied(owner, filter)`: its client may not subscribe it; `refuse(owner, filter, why)`: it does not any
+    more; `fail` ends the node, where nothing helps."""
 
     def __init__(
         self,
         groups: Groups,
         name: str,
         desk: RequestQueue,
-        reception: SessionServer,
+        messages: UnstoredMessages,
+        is_denied: Callable[[str, str], bool],
+        refuse: Callable[[str, str, str], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._consumer = groups.consumer(name, CARRIED_MAX)
         self._desk = desk
-        self._reception = reception
+        self._messages = messages
+        self._is_denied = is_denied
+        self._refuse = refuse
         self._fail = fail
         self._opened = asyncio.Event()
         self._closed = False
@@ -192,7 +195,7 @@ class GroupMembership:
 
         def take(found: tuple[str, ...]) -> None:
             for one in found if owner in self._live else ():
-                if one not in self._live[owner] and not self._reception.is_denied(owner, one):
+                if one not in self._live[owner] and not self._is_denied(owner, one):
                     self._enter(owner, session, token, one).routed.set()
 
         self._desk.give(ReadGroups(session), take)
@@ -314,7 +317,7 @@ class GroupMembership:
         if refusal:
             logger.warning("%s: session %s is no member of the group: %s", carrying.filter, carrying.session, refusal)
             if carrying.routed.is_set():
-                self._reception.refuse_group(carrying.owner, carrying.filter, refusal)
+                self._refuse(carrying.owner, carrying.filter, refusal)
             if not carrying.joined.done():
                 carrying.joined.set_result(refusal)
             return False
@@ -375,7 +378,7 @@ class GroupMembership:
 
     async def _store(self, carrying: Carrying, piece: Batch) -> bool:
         """As rows of the session; returns when they are there."""
-        found = [(self._reception.messages.new_message(), *one) for one in self._split(carrying, piece)]
+        found = [(self._messages.new_message(), *one) for one in self._split(carrying, piece)]
         messages = tuple((message, payload) for message, payload, _, _ in found)
         qos = await self._desk.ask(PutCarried(carrying.session, carrying.token, carrying.filter, messages))
         if qos is None:
@@ -392,7 +395,7 @@ class GroupMembership:
         for message, payload, terms, origin in found:
             handed = [Handed(carrying.session, carrying.filter, min(qos, terms.qos), terms.until_ns)]
             unstored = Unstored(payload, partial(stored, message), origin=origin)
-            self._reception.messages.hand(message, unstored, handed, carrying.since_ns)
+            self._messages.hand(message, unstored, handed, carrying.since_ns)
         if messages:
             await all_stored.wait()
         self.carried += len(messages)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex, overload
+from typing import Any, Final
 
 from statemachines.drivers.clock import Clock, steady_ns
+from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
+from statemachines.drivers.persistent_sessions.groups import Groups
 from statemachines.drivers.persistent_sessions.host_request import ForgetGroup, ListIdleGroups, ReadReturned
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
+from statemachines.drivers.persistent_sessions.returned_batch import ReturnedBatch, ReturnedMessage
 from statemachines.drivers.persistent_sessions.shared_message_codec import SharedOrigin
 from statemachines.drivers.shared_subscriptions.groups import destroy
 from statemachines.kernel import GaplessError
-
-if TYPE_CHECKING:
-    from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
-    from statemachines.drivers.persistent_sessions.groups import Groups
 
 logger = logging.getLogger("gapless")
 
@@ -31,33 +30,6 @@ CHECKS: Final = 20
 """How often within its expiry it is looked whether a group has sessions."""
 
 CHECK_S_MAX: Final = 60.0
-
-
-class ReturnedMessage(NamedTuple):
-    """A message of a session that has ended."""
-
-    topic: str
-    payload: bytes
-    head: bytes | None
-    origin: SharedOrigin
-
-
-class ReturnedBatch(tuple[ReturnedMessage, ...]):
-    """Some of them, given to a member as deliveries of a stream are."""
-
-    __slots__ = ()
-
-    async def ack(self) -> None:
-        """Nothing is to be told: the transaction that stores them for a session removes them."""
-
-    @overload
-    def __getitem__(self, at: SupportsIndex, /) -> ReturnedMessage: ...
-    @overload
-    def __getitem__(self, at: slice, /) -> ReturnedBatch: ...
-    def __getitem__(self, at: Any, /) -> Any:
-        """A message; of a slice, a batch of these messages."""
-        found = super().__getitem__(at)
-        return ReturnedBatch(found) if isinstance(at, slice) else found
 
 
 class GroupUpkeep:

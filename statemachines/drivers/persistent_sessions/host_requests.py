@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from statemachines.drivers.persistent_sessions.declared_groups import (
@@ -307,7 +308,7 @@ class HostRequests:
         """What becomes of those that groups want; None: no group is declared."""
         if self.matcher is None:
             return None
-        sharing = GroupSharing(sql, self.matcher, self.trie)
+        sharing = GroupSharing(sql, self.matcher, self.trie, partial(self._find_owners, sql))
         return sharing if self.matcher.has_groups or any(one.is_appended for one in messages) else None
 
     def _find_owners(self, sql: Sql, volatile: Sequence[Route]) -> Routes:

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from statemachines.drivers.persistent_sessions.host_request import Page, ReadPage
 from statemachines.drivers.persistent_sessions.payloads import Payload, to_payload
-from statemachines.drivers.persistent_sessions.row_products import PUT_ROW, decode_more
+from statemachines.drivers.persistent_sessions.row_hands import decode_more
+from statemachines.drivers.persistent_sessions.row_products import PUT_ROW
 from statemachines.drivers.persistent_sessions.row_ranges import LEAVE_EPOCHS, put_ranges
 from statemachines.drivers.persistent_sessions.session_row import session_of
 from statemachines.drivers.persistent_sessions.sql import Sql, has_row, one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage
+from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage, OwnerReplaced
 from statemachines.drivers.role import Role
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
@@ -52,6 +52,7 @@ NodeMessage = (
     | TakeoverEnded
     | TakeoverRefused
     | DirectMessage
+    | OwnerReplaced
 )
 """From a node."""
 ClientMessage = (

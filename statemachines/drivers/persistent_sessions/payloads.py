@@ -6,6 +6,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from statemachines.wire import FRAME_MAX
+
+PAYLOAD_MAX: Final = FRAME_MAX - 2 * 65_535 - 1_024
+"""Bytes of the largest payload: a frame holds its topic and the filter, too."""
+
 
 class Payload(NamedTuple):
     """What is brought of a message: its topic, its payload, and its encoded head (None: it has none)."""

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from statemachines.drivers.message_head import Header, decode_head
 from statemachines.persistent_sessions.client_message import Delivered
 
-if TYPE_CHECKING:
-    from statemachines.drivers.persistent_sessions.persistent_session import PersistentSession
+
+class Acknowledger(Protocol):
+    """What messages came over: a `PersistentSession`."""
+
+    client_id: str
+
+    def acknowledge(self, message: Received) -> None:
+        """The application is done with it."""
+        ...
 
 
 class Received(msgspec.Struct, frozen=True, eq=False):
@@ -26,13 +33,13 @@ class Received(msgspec.Struct, frozen=True, eq=False):
     dup: bool
     packet: int
     expiry: float | None
-    session: PersistentSession
+    session: Acknowledger
     connection: int
     head: bytes | None = None
     """Its headers, key and timestamp, encoded (`message_head`)."""
 
     @classmethod
-    def of(cls, message: Delivered, session: PersistentSession, connection: int) -> Received:
+    def of(cls, message: Delivered, session: Acknowledger, connection: int) -> Received:
         """What came over this connection of the session."""
         return cls(
             message.topic,

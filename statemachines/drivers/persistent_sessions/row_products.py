@@ -10,11 +10,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
-import msgspec
-
+from statemachines.drivers.persistent_sessions.row_hands import Hand
 from statemachines.drivers.persistent_sessions.sql import Sql
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
-from statemachines.persistent_sessions.message import Queued
 
 PUT_ROW: Final = (
     "INSERT INTO @session_rows VALUES (:session, :writer, :epoch, :number, :tag, :message, :filter, :qos, :token, :n,"
@@ -28,26 +26,8 @@ SESSIONS_MAX: Final = 128
 HANDS_MAX: Final = 64
 """So many of each go into one statement: SQLite before 3.32 takes 999 values."""
 
-Hand = tuple[bytes, bytes, int, int, bytes]
-"""(message, filter, QoS, until_ns, more), as a row has them."""
-
 Place = tuple[bytes, int, int]
 """(session, epoch, number of its first row)."""
-
-
-_encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(tuple[str, ...])
-
-
-def encode_hand(row: Queued) -> Hand:
-    """What is the same for all sessions that get it."""
-    more = _encoder.encode(row.more) if row.more else b""
-    return row.message.encode(), row.filter.encode(), row.qos, row.until_ns, more
-
-
-def decode_more(more: bytes | None) -> tuple[str, ...]:
-    """The other filters of a row."""
-    return _decoder.decode(more) if more else ()
 
 
 class RowProduct:

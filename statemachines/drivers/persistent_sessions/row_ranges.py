@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from statemachines.drivers.persistent_sessions.publisher_packets import note_stored, read_open_rows
-from statemachines.drivers.persistent_sessions.row_products import RowProduct, encode_hand, put_product
+from statemachines.drivers.persistent_sessions.row_hands import encode_hand
+from statemachines.drivers.persistent_sessions.row_products import RowProduct, put_product
 from statemachines.drivers.persistent_sessions.sql import Sql, all_of
 from statemachines.drivers.persistent_sessions.tables import UNDELIVERED
 from statemachines.drivers.sql.failure import StoreDamaged

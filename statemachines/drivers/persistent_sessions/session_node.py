@@ -29,7 +29,7 @@ from statemachines.drivers.loop_watchdog import LoopWatchdog
 from statemachines.drivers.permission_file import PermissionFile
 from statemachines.drivers.persistent_sessions.backlog import SessionBounds
 from statemachines.drivers.persistent_sessions.collect import drop_rows
-from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage
+from statemachines.drivers.persistent_sessions.direct_messages import DirectMessage, OwnerReplaced
 from statemachines.drivers.persistent_sessions.host_request import Beat, Look, ReadNodes, ReadUnfinished
 from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.node_roles import NODE, PROTOCOL, NodeMessage
@@ -59,10 +59,12 @@ from statemachines.kernel.node import Observer
 from statemachines.persistent_sessions.collector_record import MessageLost
 from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_record import SessionClosed
+from statemachines.persistent_sessions.life_request import LookUp
 from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.persistent_sessions.message import Publish, Pubrel, Written
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host import SessionHost
+from statemachines.persistent_sessions.session_host_parties import owner_of
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
 from statemachines.persistent_sessions.times import MS, Times
 from statemachines.trace.log import TraceLog
@@ -318,8 +320,16 @@ class SessionNode:
         self.shares_streams = await share_database(self._where, self.groups)
         if self.shares_streams:
             self._store.share_streams()
-        self._carrier = GroupMembership(self.groups, self.name, self._desk, self._reception, self._runtime.fail)
-        self._reception.carrier = self._carrier
+        server = self._reception
+        server.carrier = self._carrier = GroupMembership(
+            self.groups,
+            self.name,
+            self._desk,
+            server.messages,
+            server.is_denied,
+            server.refuse_group,
+            self._runtime.fail,
+        )
         upkeep = GroupUpkeep(self._carrier, self.groups, self._desk)
         for work in (self._carrier.run, upkeep.give_returned, upkeep.end_idle):
             self._tasks.append(asyncio.ensure_future(self._work(work)))
@@ -448,7 +458,9 @@ class SessionNode:
 
     def _serve(self, party: str, request: Request, feed: Feed) -> None:
         """What a machine asks, with what the clients need beside it."""
-        self._desk.serve(party, self._reception.prepare_request(request), feed, self._reception.answers_of)
+        reception, is_look_up = self._reception, type(request) is LookUp
+        answers_of = partial(reception.note_found, owner_of(party)) if is_look_up else reception.answers_of
+        self._desk.serve(party, reception.prepare_request(request), feed, answers_of)
 
     def _say(self, party: str, message: Message) -> bool:
         dropped = self._transport.dropped
@@ -468,6 +480,9 @@ class SessionNode:
             raise RemoteProtocolError("session_node", "-", name_of(type(message)), "", "only nodes say that")
         if isinstance(message, DirectMessage):
             self._reception.direct.take(message)
+            return []
+        if isinstance(message, OwnerReplaced):
+            self._reception.end_replaced(message.owner)
             return []
         return self._host.receive(sender, to, message, now_ns)
 

@@ -15,6 +15,7 @@ from typing import Final, Self
 from statemachines.drivers.credentials import NONE, Credentials
 from statemachines.drivers.message_head import Headers, encode_head, make_head
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide, places_of
+from statemachines.drivers.persistent_sessions.payloads import PAYLOAD_MAX
 from statemachines.drivers.persistent_sessions.session_node import SessionNode
 from statemachines.drivers.persistent_sessions.topic import check_topic
 from statemachines.kernel import ConfigurationError, GaplessError, Message
@@ -25,7 +26,6 @@ from statemachines.persistent_sessions.client_message import (
     PublishWithHead,
     Refused,
 )
-from statemachines.wire import FRAME_MAX
 
 WINDOW: Final = 1_000
 """Messages of one publisher that are not stored yet; `publish` waits beyond."""
@@ -35,9 +35,6 @@ WINDOW_BYTES: Final = 2 * 2**20
 
 OVERHEAD: Final = 100
 """Bytes that a message takes beside topic and payload, at most."""
-
-PAYLOAD_MAX: Final = FRAME_MAX - 2 * 65_535 - 1_024
-"""Bytes of the largest payload: a frame holds its topic and the filter, too."""
 
 
 def milliseconds_of(expiry: float) -> int:

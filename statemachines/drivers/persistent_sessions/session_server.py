@@ -21,7 +21,7 @@ from statemachines.drivers.message_head import decode_head
 from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
 from statemachines.drivers.persistent_sessions.client_connection import ClientConnection, Say
 from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED, ClientRights
-from statemachines.drivers.persistent_sessions.direct_messages import DirectMessages
+from statemachines.drivers.persistent_sessions.direct_messages import DirectMessages, OwnerReplaced
 from statemachines.drivers.persistent_sessions.front_message import (
     PUBLISHER,
     FrontConnect,
@@ -80,7 +80,7 @@ from statemachines.persistent_sessions.client_message import (
     Welcome,
 )
 from statemachines.persistent_sessions.life_record import CONNECTED, Accepted, SessionClosed
-from statemachines.persistent_sessions.life_request import OpenSession
+from statemachines.persistent_sessions.life_request import ClientFound, OpenSession
 from statemachines.persistent_sessions.message import (
     MessageExpired,
     Puback,
@@ -160,8 +160,6 @@ class SessionServer:
         """Owner that opens a session -> the will of its client."""
         self._owners: dict[str, str] = {}
         """Owner -> life of its client."""
-        self._newest: dict[str, str] = {}
-        """Client -> the owner that was accepted last, while it is connected here."""
         self._given_up: dict[str, Say] = {}
         """Clients that were given up, and whose connections are still there."""
         self._closing: list[Say] | None = None
@@ -242,7 +240,6 @@ class SessionServer:
         owner = visitor.owner
         if owner:
             self._owners.pop(owner, None)
-            self._drop_newest(visitor)
             self._end_carrying(owner)
             self._runtime.act(lambda now_ns: self._host.lose(owner, now_ns))
 
@@ -386,10 +383,8 @@ class SessionServer:
         visitor = self.visitors.get(life)
         if visitor is None or self._owners.get(owner) != life:
             return  # it has gone meanwhile
-        client = visitor.rights.client
-        older, self._newest[client] = self._newest.get(client), owner
-        if older is not None and not present:
-            self._end_older(older)
+        if visitor.replaced and not present:
+            self._replace(visitor.replaced)
         self._tell(life, Welcome(session, present))
         visitor = self.visitors.get(life)
         if visitor is not None and visitor.courier is not None:
@@ -397,15 +392,18 @@ class SessionServer:
             self._begin_carrying(owner)
             self._tell_denied(owner, visitor.rights.denied)
 
-    def _end_older(self, owner: str) -> None:
-        """Its client has a fresh session over another connection here, and this one is gone from the store (MQ-182)."""
-        self._end(owner, "discarded")
-        self._runtime.act(lambda now_ns: self._host.supersede(owner, now_ns))
+    def _replace(self, owner: str) -> None:
+        """Its client has a fresh session over another connection, and this one is gone from the store."""
+        if life_of(owner) == self._host.id:
+            self.end_replaced(owner)
+        else:
+            self._say(owner, OwnerReplaced(owner))
 
-    def _drop_newest(self, visitor: ClientConnection) -> None:
-        client = visitor.rights.client
-        if self._newest.get(client) == visitor.owner:
-            del self._newest[client]
+    def end_replaced(self, owner: str) -> None:
+        """The connection of this owner is replaced by another one (MQ-182, MQ-201)."""
+        if owner in self._owners:
+            self._end(owner, "discarded")
+            self._runtime.act(lambda now_ns: self._host.supersede(owner, now_ns))
 
     def _tell_denied(self, owner: str, filters: Iterable[str]) -> None:
         for one in sorted(filters):
@@ -486,7 +484,6 @@ class SessionServer:
         if visitor is None or visitor.courier is None:
             return
         visitor.courier.close()
-        self._drop_newest(visitor)
         visitor.owner, visitor.courier = "", None
         self._tell(life, Farewell(why))
 
@@ -537,6 +534,13 @@ class SessionServer:
             will = self._wills.pop(request.owner, None)
             return request if will is None else OpenWithWill(request, will)
         return self.messages.with_message(request) if isinstance(request, PutRows) else request
+
+    def note_found(self, owner: str, found: tuple[Answer, ...]) -> tuple[Answer, ...]:
+        """What is answered to an owner that looks for the session of its client: it may replace who has that."""
+        visitor = self.visitors.get(self._owners.get(owner, ""))
+        if visitor is not None:
+            visitor.replaced = "".join(one.live for one in found if isinstance(one, ClientFound))
+        return found
 
     def answers_of(self, found: tuple[Answer, ...] | Page) -> tuple[Answer, ...]:
         """What a machine is answered; payloads that have come with it are kept."""

@@ -21,7 +21,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 from statemachines.drivers.persistent_sessions.operator_request import OperatorRequest
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.route_trie import of_sessions
-from statemachines.drivers.persistent_sessions.row_products import Hand, encode_hand
+from statemachines.drivers.persistent_sessions.row_hands import Hand, encode_hand
 from statemachines.kernel import Request
 from statemachines.persistent_sessions.fan_out import find_volatile
 from statemachines.persistent_sessions.message import Queued

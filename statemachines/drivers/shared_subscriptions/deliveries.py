@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import Any, Protocol, SupportsIndex, overload
 
 import msgspec
 
 from statemachines.drivers.message_head import Header, decode_head
 from statemachines.kernel import GaplessError
 
-if TYPE_CHECKING:
-    from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
+
+class Acknowledger(Protocol):
+    """What messages came over: a `SharedSession`."""
+
+    def note_ack(self, owner: str, stream: str, grant: int, first: int, last: int) -> None:
+        """The messages `first`..`last` of a stream are dealt with."""
+        ...
+
+    async def wait_durable(self, message: Delivered) -> None:
+        """Returns when the group store has the acknowledgement."""
+        ...
+
+    def give_back(self, message: Delivered, delay_s: float, reason: str = "") -> None:
+        """Hand this message over again."""
+        ...
 
 
 class DeliveryRevoked(GaplessError):
@@ -31,7 +44,7 @@ class DeliveryRevoked(GaplessError):
 class Delivered(msgspec.Struct, frozen=True, eq=False):
     """One message: `payload`, and where it is from."""
 
-    session: SharedSession
+    session: Acknowledger
     subscription: str
     """As it was given to `subscribe`."""
     owner: str

@@ -8,16 +8,21 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 
 import pytest
 from mqtt_socket import MqttSocket, mqtt_node, run
+from sharing_node import TIMES, count_streams
 
+from statemachines.drivers.persistent_sessions import group_matcher
 from statemachines.drivers.persistent_sessions.direct_messages import (
     RECEIVERS_BYTES_MAX,
     DirectMessage,
+    OwnerReplaced,
     split_receivers,
 )
+from statemachines.drivers.persistent_sessions.group_host import GroupHost
 from statemachines.drivers.persistent_sessions.host_request import SubscribeFront
 from statemachines.drivers.persistent_sessions.session_server import HELD_MAX
 from statemachines.kernel import RemoteProtocolError
 from statemachines.mqtt_codec import (
+    DisconnectPacket,
     PacketProperties,
     PingreqPacket,
     PingrespPacket,
@@ -28,19 +33,20 @@ from statemachines.mqtt_codec import (
     TopicSubscription,
     WillMessage,
 )
+from statemachines.persistent_sessions.life_times import LifeTimes
 from statemachines.testing.process_harness import free_port
 
 KEPT = PacketProperties(session_expiry=100)
 
 
 @asynccontextmanager
-async def linked_nodes(store):
-    """Two nodes that have dialled each other."""
+async def linked_nodes(store, **options):
+    """Two nodes that have dialled each other, with these options of nodes of sessions."""
     places = {name: ("127.0.0.1", free_port()) for name in "ab"}
     async with AsyncExitStack() as stack:
         nodes = [
             await stack.enter_async_context(
-                mqtt_node(store, name, {"listen": places[name], "peers": [places["ba"["ab".index(name)]]]})
+                mqtt_node(store, name, {"listen": places[name], "peers": [places["ba"["ab".index(name)]]], **options})
             )
             for name in "ab"
         ]
@@ -169,6 +175,60 @@ def test_MQ_192_a_will_of_qos_0_is_sent_to_who_is_connected(store):
     run(main())
 
 
+def test_MQ_200_qos_0_comes_to_one_connected_member_of_a_group_at_either_node_and_nothing_is_stored(store, monkeypatch):
+    """Also where very many members are away."""
+    monkeypatch.setattr(group_matcher, "MEMBERS_MAX", 2)
+
+    async def main():
+        async with (
+            GroupHost(store, configuration=TIMES) as host,
+            linked_nodes(store, groups=host.groups) as (one, other),
+            MqttSocket(one.address) as writer,
+            MqttSocket(one.address) as near,
+            MqttSocket(other.address) as far,
+        ):
+            await writer.connect("w")
+            for number in range(4):
+                async with MqttSocket(one.address) as gone:
+                    await gone.connect(f"gone-{number}", properties=KEPT)
+                    await subscribe(gone, "$share/g/t/#", 1)
+            for name, client in (("near", near), ("nigh", far)):
+                await client.connect(name, properties=KEPT)
+                await subscribe(client, "$share/g/t/#", 1, identifier=(7,))
+            for number in range(20):
+                writer.send(PublishPacket("t/1", str(number).encode()))
+            for begin, client in enumerate((near, far)):
+                packets = [await client.read() for _ in range(10)]
+                assert [int(each.payload) for each in packets] == list(range(begin, 20, 2))
+                assert {(each.qos, each.properties.subscription_ids) for each in packets} == {(0, (7,))}
+            check_nothing_stored(store, one, other)
+        assert await count_streams(store) == {}
+
+    run(main())
+
+
+def test_MQ_201_a_connection_that_a_fresh_session_at_another_node_replaces_is_told_at_once(store):
+    """The older node does not look at its lease before the test is over."""
+    times = LifeTimes(alive_ms=10**6, dead_ms=2 * 10**6)
+
+    async def main():
+        async with (
+            linked_nodes(store, life_times=times, look_ms=10**6) as (one, other),
+            MqttSocket(one.address) as older,
+            MqttSocket(other.address) as newer,
+            MqttSocket(one.address) as newest,
+        ):
+            assert not (await older.connect()).session_present
+            assert not (await newer.connect(properties=KEPT)).session_present
+            assert await older.read() == DisconnectPacket(0x8E)
+            assert await newer.ask(PingreqPacket()) == PingrespPacket()
+            assert not (await newest.connect(properties=KEPT)).session_present
+            assert await newer.read() == DisconnectPacket(0x8E)
+            assert await newest.ask(PingreqPacket()) == PingrespPacket()
+
+    run(main())
+
+
 @pytest.mark.parametrize("count", [2, HELD_MAX + 1])
 def test_MQ_193_a_newer_value_waits_behind_the_retained_one(store, count):
     async def main():
@@ -211,8 +271,9 @@ def test_MQ_192_nobody_but_a_node_sends_direct_messages(store):
     async def main():
         async with mqtt_node(store) as one:
             message = DirectMessage(((f"{one._node.life}/1", "t/#"),), "t/1", b"x")
-            with pytest.raises(RemoteProtocolError, match="only nodes say that"):
-                one._node._hear("stranger~1", one._node.life, message, 0)
+            for said in (message, OwnerReplaced(f"{one._node.life}/1")):
+                with pytest.raises(RemoteProtocolError, match="only nodes say that"):
+                    one._node._hear("stranger~1", one._node.life, said, 0)
 
     run(main())
 

@@ -11,7 +11,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from statemachines.drivers.mqtt_connections import MqttNode
+from statemachines.drivers.mqtt_connections import MqttNode, mqtt_node
+from statemachines.drivers.mqtt_connections.bounded_connection import BoundedConnection
 from statemachines.drivers.persistent_sessions import SessionNode
 from statemachines.kernel import ConfigurationError
 from statemachines.mqtt_codec import ConnackPacket, ConnectPacket, Decoder, PublishPacket, encode
@@ -154,18 +155,128 @@ def test_MQ_142_a_message_of_a_stranger_and_one_of_a_client_are_bounded(tmp_path
     run(test, tmp_path)
 
 
+def write_head(address, more=""):
+    """The request that opens a connection."""
+    head = "GET /mqtt HTTP/1.1\r\nHost: {}:{}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n".format(*address)
+    head += "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+    return f"{head}Sec-WebSocket-Protocol: mqtt\r\n{more}\r\n".encode()
+
+
+async def open_raw(address, more=""):
+    """(reader, writer) of a connection that is open."""
+    reader, writer = await asyncio.open_connection(*address, limit=20_000)
+    writer.write(write_head(address, more))
+    assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+    return reader, writer
+
+
+def make_frame(kind, data=b"", first=0x80):
+    """A frame of a client, masked with zeros; `first`: flags."""
+    return bytes((first | kind, 0x80 | len(data))) + bytes(4) + data
+
+
 def test_MQ_142_pings_whose_answers_nobody_reads_fill_no_memory(tmp_path):
     async def test(mqtt, url):
-        address = url.removeprefix("ws://").removesuffix("/mqtt")
-        reader, writer = await asyncio.open_connection(*mqtt.ws_address, limit=1_000)
-        head = f"GET /mqtt HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        head += "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
-        writer.write(f"{head}Sec-WebSocket-Protocol: mqtt\r\n\r\n".encode())
-        await reader.readuntil(b"\r\n\r\n")
-        pings = (b"\x89\xfd\0\0\0\0" + b"x" * 125) * 8_000
+        _, writer = await open_raw(mqtt.ws_address)
         with pytest.raises(ConnectionError):
-            await send_often(writer, pings, 100)  # 100 MB, of which the system's buffers take some
+            await send_often(writer, make_frame(9, b"x" * 125) * 8_000, 100)  # the system's buffers take some
         writer.close()
+        await serve_ping(url)
+
+    run(test, tmp_path)
+
+
+@pytest.mark.parametrize("frames", [make_frame(9), make_frame(2), make_frame(10)], ids=["ping", "empty", "pong"])
+def test_MQ_202_small_frames_of_all_connections_share_the_turns_of_the_loop(tmp_path, monkeypatch, frames):
+    turns, take = [0], BoundedConnection.take_bytes
+
+    def note_bytes(self, most):
+        count = take(self, most)
+        turns[-1] += count
+        return count
+
+    async def count_turns():
+        while True:
+            turns.append(0)
+            await asyncio.sleep(0)
+
+    async def test(mqtt, url):
+        monkeypatch.setattr(BoundedConnection, "take_bytes", note_bytes)
+        counting = asyncio.ensure_future(count_turns())
+        opened = [await open_raw(mqtt.ws_address) for _ in range(3)]
+        for _, writer in opened:
+            writer.write(frames * 10_000)
+        await serve_ping(url)
+        for reader, writer in opened:
+            writer.write(b"\xff\xff")  # no frame: the end
+            while await reader.read(65_536):
+                pass
+            writer.close()
+        counting.cancel()
+        assert sum(turns) > 180_000
+        assert max(turns) < 20_000  # those of two turns may be counted as one
+
+    run(test, tmp_path)
+
+
+def test_MQ_203_a_long_head_of_a_request_is_cut_off(tmp_path):
+    async def test(mqtt, url):
+        cookie = "Cookie: " + "c" * 5_000 + "\r\n"
+        _, writer = await open_raw(mqtt.ws_address, 2 * cookie)
+        writer.close()
+        reader, writer = await asyncio.open_connection(*mqtt.ws_address)
+        writer.write(write_head(mqtt.ws_address, 20 * cookie)[:-2])
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        await serve_ping(url)
+
+    run(test, tmp_path, settings=MqttSettings(connect_timeout_s=3_600))
+
+
+def test_MQ_204_of_connections_that_are_not_open_the_oldest_makes_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(mqtt_node, "CONNECTING_MAX", 5)
+
+    async def test(mqtt, url):
+        opened = await open_raw(mqtt.ws_address)  # it counts no more
+        await serve_ping(url)
+        silent = [await asyncio.open_connection(*mqtt.ws_address) for _ in range(8)]
+        for reader, _ in silent[:3]:
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        await serve_ping(url)
+        for _, writer in (opened, *silent):
+            writer.close()
+
+    run(test, tmp_path, settings=MqttSettings(connect_timeout_s=3_600))
+
+
+BROKEN = {
+    "not masked": (b"\x82\x02\x10\x00", 1002),
+    "compressed, and no extension was agreed": (make_frame(2, b"x", 0xC0), 1002),
+    "2^63 bytes": (b"\x82\xff\x80" + bytes(11), 1009),
+    "2^63 - 1 bytes": (b"\x82\xff\x7f" + b"\xff" * 7 + bytes(4), 1009),
+    "an opcode of nobody": (make_frame(3), 1002),
+    "a ping in pieces": (make_frame(9, b"x", 0), 1002),
+    "a long ping": (b"\x89\xfe\x00\x7e" + bytes(130), 1002),
+    "the middle of no message": (make_frame(0), 1002),
+    "a message within another": (make_frame(2, b"x", 0) + make_frame(2), 1002),
+    "very many empty pieces": (make_frame(2, b"", 0) + make_frame(0, b"", 0) * 40_000, 1009),
+    "a close of one byte": (make_frame(8, b"\x03"), 1002),
+    "a close with no code": (make_frame(8, b"\x00\x05"), 1002),
+    "a close that is no UTF-8": (make_frame(8, b"\x03\xe8\xff"), 1007),
+    "a text in pieces": (make_frame(1, b"\xff", 0) + make_frame(0, b"\xff"), 1007),
+}
+
+
+def test_who_breaks_the_rules_of_frames_is_closed_with_the_code_for_it(tmp_path):
+    async def test(mqtt, url):
+        for what, (data, code) in BROKEN.items():
+            reader, writer = await open_raw(mqtt.ws_address, "Sec-WebSocket-Extensions: permessage-deflate\r\n")
+            writer.write(data)
+            head = await reader.readexactly(4)
+            assert (what, head[0], int.from_bytes(head[2:], "big")) == (what, 0x88, code)
+            writer.close()
         await serve_ping(url)
 
     run(test, tmp_path)

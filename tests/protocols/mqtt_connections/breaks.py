@@ -5,7 +5,8 @@ from __future__ import annotations
 from mutants import swap
 
 from statemachines.drivers import password_file
-from statemachines.drivers.mqtt_connections import mqtt_node, mqtt_session, packet_budget
+from statemachines.drivers.mqtt_connections import bounded_connection, mqtt_node, mqtt_session, packet_budget
+from statemachines.drivers.mqtt_connections.bounded_connection import ConnectionPool
 from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
 from statemachines.drivers.mqtt_connections.mqtt_session import MqttSession
@@ -58,9 +59,14 @@ BREAKS = {
     "MQ-192": swap(HostRequests, "_find_owners", lambda self, sql, volatile: ()),
     "MQ-193": swap(session_server, "HELD_MAX", 0),
     "MQ-196": swap(packet_budget, "PACKETS_MAX", 2**30),
+    "MQ-202": swap(bounded_connection, "TURN_BYTES", 2**30),
+    "MQ-203": swap(bounded_connection, "HEAD_MAX", 2**30),
+    "MQ-204": swap(ConnectionPool, "enter", lambda self, one: None),
     "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),
     "MQ-181": swap(mqtt_node, "ACCEPTED_MAX", 1_024),
-    "MQ-182": swap(SessionServer, "_end_older", lambda self, owner: None),
+    "MQ-182": swap(SessionServer, "_replace", lambda self, owner: None),
+    "MQ-200": swap(GroupSharing, "_find_connected", lambda self, topic_filter: ()),
+    "MQ-201": swap(SessionServer, "end_replaced", lambda self, owner: None),
     "MQ-172": swap(mqtt_node, "TURNS_TO_READ", 0),
     "MQ-125": swap(host_requests, "has_room_retained", lambda sql, asked: True),
 }

@@ -15,7 +15,7 @@ from statemachines_sim.cursor_recovery import SIM
 from statemachines_sim.cursor_recovery.queue_memory import PIECE, pieces
 from statemachines_sim.cursor_recovery.section import Section
 from statemachines_sim.fault import Fault
-from statemachines_sim.scenario import Phases, Scenario, find_scenario, from_plain, list_shipped_with
+from statemachines_sim.scenario import Phases, Scenario, check_scenario, find_scenario, from_plain, list_shipped_with
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
 
@@ -181,4 +181,4 @@ def test_a_clock_that_is_ahead_is_its_process_s_alone():
 )
 def test_a_value_that_cannot_be_is_named(key, value, named_key):
     with pytest.raises(ConfigurationError, match=named_key):
-        from_plain({"name": "mine", "protocol": SIM.name, SIM.name: {key: value}}).check()
+        check_scenario(from_plain({"name": "mine", "protocol": SIM.name, SIM.name: {key: value}}))

@@ -11,7 +11,15 @@ from statemachines_sim.campaign import campaign
 from statemachines_sim.fault import Fault
 from statemachines_sim.missed_samples import SIM
 from statemachines_sim.missed_samples.section import Section
-from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario, from_plain, list_shipped_with
+from statemachines_sim.scenario import (
+    Net,
+    Phases,
+    Scenario,
+    check_scenario,
+    find_scenario,
+    from_plain,
+    list_shipped_with,
+)
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 from statemachines_spec.bug import plant_bug
@@ -176,12 +184,12 @@ HEAD = {"name": "x", "protocol": SIM.name}
 )
 def test_a_section_that_cannot_be_is_refused_by_the_name_of_the_key(own, faults, said):
     with pytest.raises((ConfigurationError, ValueError), match=said):
-        from_plain({**HEAD, SIM.name: own, "faults": faults}).check()
+        check_scenario(from_plain({**HEAD, SIM.name: own, "faults": faults}))
 
 
 def test_a_transport_that_may_lose_replies_may_have_such_faults():
     own = {"recovery": {"reliable": False}}
-    assert from_plain({**HEAD, SIM.name: own, "faults": {"lost_reply": [1, 2]}}).check()
+    assert check_scenario(from_plain({**HEAD, SIM.name: own, "faults": {"lost_reply": [1, 2]}}))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from statemachines.mqtt_codec.packet import MqttVersion
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_actions import ask_session
 from statemachines_sim.mqtt_connections.sim import SIM
-from statemachines_sim.scenario import find_scenario, from_plain, list_shipped_with
+from statemachines_sim.scenario import check_scenario, find_scenario, from_plain, list_shipped_with
 from statemachines_sim.world import World
 from statemachines_spec.bug import change_rows, plant_bug
 
@@ -87,7 +87,7 @@ def test_clients_of_3_1_1_and_messages_of_qos_0_are_judged():
 )
 def test_a_scenario_that_cannot_be_is_refused(keys, said):
     with pytest.raises(ConfigurationError, match=said):
-        from_plain({**PLAIN, "mqtt_connections": keys}).check()
+        check_scenario(from_plain({**PLAIN, "mqtt_connections": keys}))
 
 
 @pytest.mark.long

@@ -12,7 +12,15 @@ from statemachines_sim.fault import Fault
 from statemachines_sim.persistent_sessions import SIM
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.rules import drop
-from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario, from_plain, list_shipped_with
+from statemachines_sim.scenario import (
+    Net,
+    Phases,
+    Scenario,
+    check_scenario,
+    find_scenario,
+    from_plain,
+    list_shipped_with,
+)
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
 
@@ -215,12 +223,12 @@ def test_live_messages_are_sent_between_nodes():
 def test_a_section_that_cannot_be_is_refused(section, said):
     plain = {"name": "x", "protocol": SIM.name, "network": {"fifo": True}, SIM.name: section}
     with pytest.raises(ConfigurationError, match=said):
-        from_plain(plain).check()
+        check_scenario(from_plain(plain))
 
 
 def test_connections_keep_order_or_there_are_none():
     with pytest.raises(ConfigurationError, match=r"network\.fifo"):
-        from_plain({"name": "x", "protocol": SIM.name}).check()
+        check_scenario(from_plain({"name": "x", "protocol": SIM.name}))
 
 
 def test_what_a_connection_brings_twice_while_a_process_stands_still_is_heard_once():

@@ -12,10 +12,11 @@ from statemachines.kernel import node_of
 from statemachines.persistent_sessions.writer_flow import WRITER_FLOW
 from statemachines.persistent_sessions.writer_flow_actions import ask_fresh
 from statemachines.persistent_sessions.writer_flow_record import WAITING, LinkLost
-from statemachines_sim.fault import Fault, draw
+from statemachines_sim.fault import Fault
 from statemachines_sim.persistent_sessions import SIM
 from statemachines_sim.persistent_sessions.section import Section
 from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario
+from statemachines_sim.schedule import draw
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
 from statemachines_spec.persistent_sessions.rows import on

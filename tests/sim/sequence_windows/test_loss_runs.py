@@ -8,8 +8,17 @@ from msgspec.structs import replace
 from statemachines.drivers.sequence_windows.loss_source import read_losses
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.campaign import campaign
-from statemachines_sim.fault import Fault, draw
-from statemachines_sim.scenario import Net, Phases, Scenario, find_scenario, from_plain, list_shipped_with
+from statemachines_sim.fault import Fault
+from statemachines_sim.scenario import (
+    Net,
+    Phases,
+    Scenario,
+    check_scenario,
+    find_scenario,
+    from_plain,
+    list_shipped_with,
+)
+from statemachines_sim.schedule import draw
 from statemachines_sim.sequence_windows import SIM
 from statemachines_sim.sequence_windows.section import LIMITS, OF_ORDER, Section
 from statemachines_sim.units import S
@@ -247,21 +256,21 @@ def test_whoever_says_nothing_of_what_comes_is_noticed():
 def test_a_value_that_cannot_be_is_named(key, value, named_key):
     plain = {"name": "mine", "protocol": SIM.name, "network": {"fifo": True}, SIM.name: {key: value}}
     with pytest.raises(ConfigurationError, match=named_key):
-        from_plain(plain).check()
+        check_scenario(from_plain(plain))
 
 
 def test_a_network_without_order_must_say_what_it_breaks():
     plain = {"name": "mine", "protocol": SIM.name, "out_of_scope": ["EXACT", "NOFALSE", "DETECT"]}
     with pytest.raises(ConfigurationError, match=r"network.fifo.*have JOIN"):
-        from_plain(plain).check()
-    from_plain(plain | {"out_of_scope": list(OF_ORDER)}).check()
-    from_plain({"name": "mine", "protocol": SIM.name, "network": {"fifo": True}}).check()
+        check_scenario(from_plain(plain))
+    check_scenario(from_plain(plain | {"out_of_scope": list(OF_ORDER)}))
+    check_scenario(from_plain({"name": "mine", "protocol": SIM.name, "network": {"fifo": True}}))
 
 
 def test_an_unsettled_network_needs_a_convergence():
     plain = {"name": "mine", "protocol": SIM.name, "network": {"fifo": True}, "faults": {"unsettled": [1, 1]}}
     with pytest.raises(ConfigurationError, match="unsettled"):
-        from_plain(plain).check()
+        check_scenario(from_plain(plain))
 
 
 def test_NOFALSE_what_was_on_its_way_when_a_receiver_died_may_show_a_loss_to_its_next_life():

@@ -11,7 +11,7 @@ from statemachines.sequence_windows.loss_notifier import Advisory
 from statemachines.sequence_windows.message import Judged, Verdict
 from statemachines.sequence_windows.publisher_window import Stamped
 from statemachines_sim.judge import Violation
-from statemachines_sim.scenario import Net, Phases, Scenario
+from statemachines_sim.scenario import Net, Phases, Scenario, check_scenario
 from statemachines_sim.sequence_windows import SIM
 from statemachines_sim.sequence_windows.carried_message import Carried
 from statemachines_sim.sequence_windows.memory import Memory
@@ -29,7 +29,7 @@ class Hand:
     def __init__(self, **keys):
         own = Section(publishers=0, receivers=0, applications=0, **keys)
         scenario = Scenario("by_hand", SIM.name, own, network=Net(fifo=True), phases=Phases(safety_s=1.0))
-        self.world = World(scenario.check())
+        self.world = World(check_scenario(scenario))
         self.watch = self.world.watch
         self.p, self.r = self.peer("publisher-1"), self.peer("receiver-1")
         self.watch.speak(self.p)

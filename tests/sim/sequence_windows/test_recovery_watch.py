@@ -15,7 +15,7 @@ from statemachines.kernel import ConfigurationError
 from statemachines.sequence_windows.message import Verdict
 from statemachines.sequence_windows.sequence import number_of
 from statemachines_sim.campaign import campaign
-from statemachines_sim.scenario import Net, find_scenario
+from statemachines_sim.scenario import Net, check_scenario, find_scenario
 from statemachines_sim.sequence_windows import SIM
 from statemachines_sim.sequence_windows.carried_message import Carried
 from statemachines_sim.sequence_windows.recovery_answer import Returned
@@ -253,4 +253,4 @@ def test_recovery_needs_a_network_that_keeps_order():
     scenario = find_scenario(f"{SIM.name}/some_kept")
     wrong = replace(scenario, network=Net(fifo=False), out_of_scope=("EXACT", "NOFALSE", "DETECT", "JOIN"))
     with pytest.raises(ConfigurationError, match="where applications recover"):
-        wrong.check()
+        check_scenario(wrong)

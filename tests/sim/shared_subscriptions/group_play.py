@@ -14,8 +14,8 @@ from statemachines.shared_subscriptions.names import record_name
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines.shared_subscriptions.stream_store import SERVICE as STREAM_STORE
 from statemachines.shared_subscriptions.stream_store import Append
+from statemachines_sim.cluster import Role
 from statemachines_sim.machine_process import MachineProcess
-from statemachines_sim.protocol import Role
 from statemachines_sim.scenario import Net, Phases
 from statemachines_sim.shared_subscriptions import Load, Members
 from statemachines_sim.shared_subscriptions import scenario as scenario_of

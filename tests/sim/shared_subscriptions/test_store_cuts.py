@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from statemachines_sim.fault import Fault, draw
+from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import Phases, find_scenario
+from statemachines_sim.schedule import draw
 from statemachines_sim.units import S
 from statemachines_sim.world import World
 

@@ -7,8 +7,9 @@ from long_cases import mark_long
 from msgspec.structs import replace
 
 from statemachines.kernel import ConfigurationError
-from statemachines_sim.fault import Fault, draw
+from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import find_scenario
+from statemachines_sim.schedule import draw
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
 

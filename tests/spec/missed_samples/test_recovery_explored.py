@@ -6,12 +6,14 @@ After a change of a table or a record: gapless check --certificates --stale --re
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from statemachines_spec import certificates
 from statemachines_spec.bug import plant_bug
+from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, VIOLATED, explore
 from statemachines_spec.explorer.replay import replay
 from statemachines_spec.hunt import look
@@ -27,21 +29,29 @@ LARGE = ("unreliable", "history-tokens", "continued")
 CELL = re.compile(r"(?P<what>\S+) in (?P<where>.+) by (?P<steps>\d+) steps, (?P<states>\d+) states; .*")
 
 
+@cache
+def explored_once(name):
+    """A certificate, its system, and what exploring that comes to: obligations are judged over the same tables."""
+    kept = certificates.read(FOLDER / "certificates" / f"{name}-small.json")
+    made = certificates.system_of(kept)
+    entries = Entries(made)
+    return kept, made, entries, explore(made, engine="plain", hashing=False, entries=entries)
+
+
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_certificate_is_what_exploring_again_comes_to(name):
     """ORDER, ONCE, REPORT, INVENTED, NOGAP, HASTY, PROMPT, BOUND, QUIET, ASKED, COUNT, TIMING, TIMERS, FORGOTTEN,
     HISTORY, PLACES, QUEUES, REPLIES and WHOLE hold in every state, and what must happen does."""
-    kept = certificates.read(FOLDER / "certificates" / f"{name}-small.json")
+    kept, _, _, result = explored_once(name)
     assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
-    result = explore(certificates.system_of(kept), engine="plain", hashing=False)
     assert (result.ended, result.is_held, result.is_shown) == (COMPLETE, True, True)
     assert (result.states, result.transitions) == (kept.states, kept.transitions)
 
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in LARGE])
 def test_LIVE_ISOLATION_TAIL_every_hole_is_settled_once_faults_stop(name):
-    made = system(name)
-    judged = live(made, made.obligations, engine="plain")
+    _, made, entries, _ = explored_once(name)
+    judged = live(made, made.obligations, engine="plain", entries=entries)
     assert [(one.name, one.is_held) for one in judged] == [(one.name, True) for one in made.obligations]
     assert sum(one.open_states for one in judged), "something was open"
     assert sum(one.bounded for one in judged) == 0

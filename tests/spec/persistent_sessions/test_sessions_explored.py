@@ -5,6 +5,7 @@ After a change of a table or a record: gapless check --certificates --stale --re
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from statemachines_spec import certificates
 from statemachines_spec.explorer.entries import Entries
 from statemachines_spec.explorer.explore import COMPLETE, FULL, explore
 from statemachines_spec.liveness.judge import live
-from statemachines_spec.persistent_sessions.every_system import SYSTEMS, system
+from statemachines_spec.persistent_sessions.merge_systems import SYSTEMS, system
 
 FOLDER = Path(__file__).parents[3] / "spec" / "persistent_sessions"
 LARGE = ("lag", "resumes", "second", "writer-crash", "slow-reads", "slow-fence", "writer-begins", "leaving",
@@ -75,6 +76,12 @@ def test_a_large_certificate_begins_as_exploring_again_does(name):
     levels = result.levels[:-1]  # the last of them is cut
     assert levels == kept.levels[: len(levels)]
     assert sum(levels) > BEGINNING / 8
+
+
+def test_the_page_has_the_states_of_every_certificate():
+    lines = re.findall(r"^\| `(\S+)` \| .* \| ([\d ]+) \|$", (FOLDER / "systems.md").read_text(), re.MULTILINE)
+    said = {name: int(states.replace(" ", "")) for name, states in lines}
+    assert said == {name: certificate(name).states for name in SYSTEMS}
 
 
 def test_an_edge_hash_is_that_of_the_certificate():

@@ -9,7 +9,6 @@ from statemachines.kernel import ConfigurationError
 from statemachines.shared_subscriptions import assignment, plan
 from statemachines.shared_subscriptions.borrower import BORROWER
 from statemachines.testing.script import Move, replay, shorten, tell_counterexample
-from statemachines.testing.shared_subscriptions.finish import finish
 from statemachines.testing.shared_subscriptions.group import GroupTest, PropertyBroken, run_group
 from statemachines.testing.shared_subscriptions.system import System
 from statemachines_spec.bug import plant_bug
@@ -33,7 +32,7 @@ def test_an_untroubled_group_delivers_everything_once():
     system.run(600)
     assert system.broken is None
     assert (system.monitors.delivered_count, system.monitors.duplicates) == (21, 0)
-    finish(system)
+    system.finish()
     assert system.broken is None
     assert system.published == dict.fromkeys(("0.0/a", "0.0/b", "0.0/c"), 9)
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from statemachines.kernel import node_of
 from statemachines.shared_subscriptions.message import Ranges
 from statemachines.shared_subscriptions.session import Deliver, Nack
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines_sim.judge import Judge
+from statemachines_sim.shared_subscriptions.consumer import Consumer
 from statemachines_sim.shared_subscriptions.monitors.assignments import Assignments
 from statemachines_sim.shared_subscriptions.monitors.coverage import Deliveries as Delivered
-
-if TYPE_CHECKING:
-    from statemachines_sim.shared_subscriptions.consumer import Consumer
 
 Key = tuple[str, str, int]
 """Who delivers a stream: a consumer's life, a leader, a grant."""

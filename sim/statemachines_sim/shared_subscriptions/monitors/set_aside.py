@@ -3,7 +3,7 @@ alone or given back."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemachines.kernel import Step, Tell, in_order
 from statemachines.shared_subscriptions.failed_deliveries import MessageDropped, StreamParked
@@ -11,10 +11,8 @@ from statemachines.shared_subscriptions.relaxed_order import find_in_hand
 from statemachines.shared_subscriptions.session import Deliver
 from statemachines.shared_subscriptions.session_record import reading_key
 from statemachines_sim.judge import Judge
+from statemachines_sim.shared_subscriptions.consumer import Consumer
 from statemachines_sim.shared_subscriptions.monitors.progress import Progress
-
-if TYPE_CHECKING:
-    from statemachines_sim.shared_subscriptions.consumer import Consumer
 
 Message = tuple[str, int]
 """(stream, offset)"""
