@@ -46,7 +46,7 @@ class Payloads:
         if message in self._kept:
             return
         self._kept[message] = payload
-        self._size += _size(payload)
+        self._size += OVERHEAD + len(payload.topic) + len(payload.data) + len(payload.head or b"")
         while self._size > self._bytes_max:
             _, oldest = self._kept.popitem(last=False)
             self._size -= _size(oldest)

@@ -53,11 +53,6 @@ PUBLISHER_BYTES_MAX: Final = 4 * 2**20
 NO_RETAINED: Final = "as many messages are retained as may be, or bytes of them"
 
 
-def size_of(asked: PublishWanted) -> int:
-    """Bytes of its payload and head."""
-    return len(asked.payload) + (len(asked.head) if isinstance(asked, PublishWithHead) else 0)
-
-
 class PublishRequests:
     """`host`, `desk`: of the node; `messages` on their way into the database; `tell` answers a client."""
 
@@ -77,12 +72,11 @@ class PublishRequests:
         except ConfigurationError as error:
             self._tell(life, Refused(asked.n, str(error)))
             return
-        size, n = size_of(asked), asked.n
+        size = len(asked.payload) + (len(asked.head) if isinstance(asked, PublishWithHead) else 0)
         if not self._has_room(visitor, size):
-            self._tell(life, Refused(n, "busy"))
+            self._tell(life, Refused(asked.n, "busy"))
             return
         self._count(visitor, 1, size)
-
         given = (life, visitor, asked, size)
         visitor.rights.ask("publish", asked.topic, partial(self._store, *given), partial(self._refuse, *given))
 

@@ -252,11 +252,10 @@ def rows_of(request: Asked) -> int:
 
 def size_of(request: Asked) -> int:
     """Bytes of payload that it stores; those that go with rows are there already, as a rule."""
-    match request:
-        case PutMessage():
-            return len(request.payload) + len(request.head or b"")
-        case PutCarried():
-            return sum(len(payload.data) + len(payload.head or b"") for _, payload in request.messages)
+    if type(request) is PutMessage:
+        return len(request.payload) + len(request.head or b"")
+    if type(request) is PutCarried:
+        return sum(len(payload.data) + len(payload.head or b"") for _, payload in request.messages)
     return 0
 
 
