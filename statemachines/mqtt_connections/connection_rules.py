@@ -37,7 +37,7 @@ def is_refusal(reason_code: int) -> bool:
 
 def find_stage(record: MqttConnectionRecord, event: WithId) -> IncomingStage | None:
     """What is done with the packet id of this event; None: it is not in use."""
-    packet_id = event.packet.packet_id if isinstance(event, PubrelMessage | PublishMessage) else event.packet_id
+    packet_id = event.packet.packet_id if isinstance(event, (PubrelMessage, PublishMessage)) else event.packet_id
     return record.incoming.get(packet_id)
 
 

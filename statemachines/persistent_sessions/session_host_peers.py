@@ -192,7 +192,8 @@ def look_at_answered(record: Record, event: Arrived, now_ns: int) -> Done:
 
 
 def is_from_elsewhere(record: Record, event: TakeoverAnswered) -> bool:
-    return node_of(event.sender) != node_of(event.seen.old)
+    """An owner that takes over from nobody any more may be refused again, since it has asked again."""
+    return bool(event.seen.old) and node_of(event.sender) != node_of(event.seen.old)
 
 
 def look_at_followers(record: Record, event: LinkLost | WriterDown, now_ns: int) -> Done:

@@ -88,6 +88,11 @@ SYSTEMS: dict[str, tuple[str, NodeSetting, tuple[HostCall, ...]]] = {
         NodeSetting(at=("a", "b"), messages=(1, 0), later=True),
         (HostCall("a", LeaveClient("a~1/1")), HostCall("a", LoseClient("a~1/1"))),
     ),
+    "node-asks-twice": (
+        "an owner asks twice to take over from a client that leaves, and is refused twice",
+        NodeSetting(at=("a", "b"), messages=(0, 0), later=True, repeats=True),
+        (HostCall("a", LeaveClient("a~1/1")), HostCall("a", LoseClient("a~1/1"))),
+    ),
     "node-asked-for-another": (
         "a node asks an owner for the session of another client",
         NodeSetting(at=("a",), messages=(1, 0), lies=1),

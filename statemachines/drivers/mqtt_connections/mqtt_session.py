@@ -469,7 +469,10 @@ class MqttSession:
             code = ReasonCode.QUOTA_EXCEEDED if is_quota else ReasonCode.UNSPECIFIED_ERROR
             self._end_publish(message.n, ReasonCode.NOT_AUTHORIZED if NOT_ALLOWED in message.why else code)
             return
-        change, place = self._changes.pop(message.n)
+        refused = self._changes.pop(message.n, None)
+        if refused is None:  # it asked for options; its session has ended, and a farewell says so
+            return
+        change, place = refused
         self._restore_options(change, place)
         has_quota = message.why == "busy" or "may not have more" in message.why
         code = ReasonCode.QUOTA_EXCEEDED if has_quota else ReasonCode.UNSPECIFIED_ERROR

@@ -44,6 +44,7 @@ from statemachines.mqtt_codec import (
 from statemachines.mqtt_codec.packet import WillMessage
 from statemachines.mqtt_connections.connection_record import CONNECTED
 from statemachines.mqtt_connections.takeover_limit import CLIENTS_MAX, PERIOD_NS, TAKEOVERS_MAX, TakeoverLimit
+from statemachines.persistent_sessions.client_message import Farewell, Refused
 
 
 @pytest.mark.parametrize(
@@ -537,6 +538,21 @@ def test_MQ_182_a_connection_that_a_fresh_session_replaces_ends_before_CONNACK_a
                 assert await one.read() == DisconnectPacket(0x8E)
             *_, live, _, _ = clients
             assert await live.ask(SubscribePacket(1, (TopicSubscription("t", 1),))) == SubackPacket(1, (1,))
+
+    run(main())
+
+
+def test_a_session_that_ends_while_its_options_are_looked_up_is_told_by_its_farewell(store):
+    """The node refuses the look-up, which has no number of a change."""
+
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect("c")
+            ((_, session),) = node._clients.values()
+            session.take_message(Refused(0, "no session is connected here"))
+            assert await client.ask(SubscribePacket(1, (TopicSubscription("t", 1),))) == SubackPacket(1, (1,))
+            session.take_message(Farewell("discarded"))
+            assert await client.read() == DisconnectPacket(0x8E)
 
     run(main())
 

@@ -550,6 +550,18 @@ def test_PS_160_only_the_node_of_the_owner_of_before_speaks_for_it(cluster):
     assert cluster.hosts["b"].resume_of(second) == resume
 
 
+def test_PS_160_an_owner_that_has_asked_twice_is_refused_twice(cluster):
+    """The second refusal comes when it takes over from nobody any more, and its sender is no liar."""
+    first = takes_over(cluster)
+    cluster.lost |= {BeginTakeover}
+    second = cluster.connect("b")
+    host = cluster.hosts["b"]
+    refused = TakeoverRefused("tablet", host.resume_of(second).token)
+    host.receive(first.partition("/")[0], second, refused, 0)
+    assert host.resume_of(second).old == ""
+    host.receive(first.partition("/")[0], second, refused, 0)
+
+
 def test_PS_161_who_yields_is_superseded_and_is_there_until_it_has_handed_over(cluster):
     first = takes_over(cluster)
     cluster.lost |= {EndTakeover}
