@@ -23,7 +23,7 @@ from statemachines.drivers.persistent_sessions.host_request import (
 )
 from statemachines.drivers.persistent_sessions.payloads import Payload
 from statemachines.drivers.persistent_sessions.request_queue import RequestQueue
-from statemachines.drivers.persistent_sessions.route_trie import is_for_session
+from statemachines.drivers.persistent_sessions.route_trie import is_for_owner, is_for_session
 from statemachines.drivers.persistent_sessions.topic import check_topic_text
 from statemachines.drivers.persistent_sessions.unstored_messages import Unstored, UnstoredMessages
 from statemachines.kernel import (
@@ -102,7 +102,7 @@ class PublishRequests:
                     self._tell(life, Refused(asked.n, NO_RETAINED))
                 return
             payload = Payload(asked.topic, asked.payload, head)
-            if its and its[-1].owner:
+            if is_for_owner(its):
                 self._messages.send_directly(payload, asked.expiry_ms, its)
             if not is_for_session(its):
                 # A group's stream or an owner may have it, and a filter of its own may match.

@@ -166,6 +166,11 @@ def is_for_session(routes: Sequence[Route]) -> bool:
     return bool(routes) and bool(routes[0].session)
 
 
+def is_for_owner(routes: Sequence[Route]) -> bool:
+    """Whether one of the routes is to an owner, past the database: those stand behind all others."""
+    return bool(routes) and bool(routes[-1].owner)
+
+
 def is_for_stream(routes: Sequence[Route]) -> bool:
     """Whether one of the routes is to the stream of a group: those to sessions stand before it."""
     return bool(routes) and not routes[-1].session and not all(one.session or one.owner for one in routes)

@@ -61,7 +61,7 @@ from statemachines.persistent_sessions.graces import GRACES, Graces
 from statemachines.persistent_sessions.life_record import SessionClosed
 from statemachines.persistent_sessions.life_request import LookUp
 from statemachines.persistent_sessions.life_times import LifeTimes
-from statemachines.persistent_sessions.message import Publish, Pubrel, Written
+from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.request import DATABASE
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.session_host_parties import owner_of
@@ -498,9 +498,6 @@ class SessionNode:
         return True
 
     def _route_tell(self, party: str, event: Event) -> None:
-        if type(event) is Written:
-            self._reception.messages.settle(event.message)
-            return
         if isinstance(event, MessageLost):
             what = "message %s is older than the retention and was deleted: %d sessions have not had it"
             logger.warning(what, event.message, event.rows)

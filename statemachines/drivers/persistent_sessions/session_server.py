@@ -88,6 +88,7 @@ from statemachines.persistent_sessions.message import (
     Publish,
     Pubrec,
     Pubrel,
+    Written,
 )
 from statemachines.persistent_sessions.request import Fence, PutRows, ReadPending
 from statemachines.persistent_sessions.resume_record import ResumeRecord
@@ -355,6 +356,8 @@ class SessionServer:
     def route_tell(self, party: str, event: Event) -> None:
         """What the host tells its application."""
         match event:
+            case Written(message, _):
+                self.messages.settle(message)
             case MessageExpired():
                 self.expired += 1
             case Accepted(session, present):
