@@ -28,7 +28,7 @@ from statemachines.kernel import (
     Step,
     node_of,
 )
-from statemachines.persistent_sessions.message import Publish, Pubrel, Written
+from statemachines.persistent_sessions.message import Publish, Pubrel
 from statemachines.persistent_sessions.session_host import SessionHost
 from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
 from statemachines_sim.cluster import SimCluster
@@ -199,10 +199,7 @@ class SessionNodeProcess(NodeLife):
         machine = "" if node is None else node.fsm.full_name
         self._recorder.tell(self._env.now, self.node, party, machine, event)
         self.watch.tell(self, party, event, self._env.now)
-        if isinstance(event, Written):  # a real node does so, too, before anything else
-            self.reception.messages.settle(event.message)
-        else:
-            self.reception.route_tell(party, event)
+        self.reception.route_tell(party, event)
 
     def _ask(self, party: str, effect: Ask, now_ns: int) -> None:
         self._recorder.ask(now_ns, self.node, party, effect.request, effect.service)

@@ -17,7 +17,7 @@ from statemachines.persistent_sessions.times import MS
 
 RETAINED_MAX: Final = 100_000
 RETAINED_BYTES_MAX: Final = 256 * 2**20
-"""Topics that have a retained message, and bytes of payload of these messages; one beyond is refused."""
+"""Topics that have a retained message, and bytes of these: topic, payload and properties; one beyond is refused."""
 
 FOUND_MAX: Final = 10_000
 FOUND_BYTES_MAX: Final = 32 * 2**20
@@ -36,9 +36,9 @@ MESSAGES: Final = (
     " AND (until_ns = 0 OR until_ns > :now_ns) ORDER BY topic"
 )
 COUNT: Final = "UPDATE @store SET retained = retained + :number, retained_bytes = retained_bytes + :size"
-OVER: Final = (
-    "SELECT count(*), coalesce(sum(length(payload)), 0) FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns"
-)
+BYTES: Final = "length(topic) + length(payload) + coalesce(length(head), 0)"
+OVER: Final = f"SELECT count(*), coalesce(sum({BYTES}), 0) FROM @retained WHERE until_ns > 0 AND until_ns <= :now_ns"
+KNOWN: Final = f"SELECT {BYTES} FROM @retained WHERE topic = :topic"
 TOPICS_MAX: Final = 1_000
 """Topics that are looked at at once: each may have 64 KiB."""
 
@@ -58,9 +58,16 @@ def put_retained(sql: Sql, asked: PutMessage) -> None:
     if not has_room(sql, asked):
         return
     until_ns = 0 if asked.expiry_ms is None else sql.now_ns + asked.expiry_ms * MS
-    head = add_headers(asked.head, {PUBLISHER: asked.publisher}) if asked.publisher else asked.head
-    sql.run(PUT, topic=topic, payload=asked.payload, qos=asked.qos, until_ns=until_ns, head=head)
-    sql.run(COUNT, number=int(known is None), size=len(asked.payload) - (known or 0))
+    sql.run(PUT, topic=topic, payload=asked.payload, qos=asked.qos, until_ns=until_ns, head=_head_of(asked))
+    sql.run(COUNT, number=int(known is None), size=_count_bytes(asked) - (known or 0))
+
+
+def _head_of(asked: PutMessage) -> bytes | None:
+    return add_headers(asked.head, {PUBLISHER: asked.publisher}) if asked.publisher else asked.head
+
+
+def _count_bytes(asked: PutMessage) -> int:
+    return len(asked.topic.encode()) + len(asked.payload) + len(_head_of(asked) or b"")
 
 
 def has_room(sql: Sql, asked: PutMessage) -> bool:
@@ -80,13 +87,13 @@ def _fits(sql: Sql, asked: PutMessage) -> bool:
         return False
     ((number, size),) = sql.all("SELECT retained, retained_bytes FROM @store")
     known = _size_of(sql, asked.topic.encode())
-    grows = len(asked.payload) - (known or 0)
+    grows = _count_bytes(asked) - (known or 0)
     return (known is not None or number < RETAINED_MAX) and (grows <= 0 or size + grows <= RETAINED_BYTES_MAX)
 
 
 def _size_of(sql: Sql, topic: bytes) -> int | None:
     """Bytes of the message of the topic; None: it has none."""
-    found = one(sql, "SELECT length(payload) FROM @retained WHERE topic = :topic", topic=topic)
+    found = one(sql, KNOWN, topic=topic)
     return None if found is None else int(found[0])
 
 
@@ -103,7 +110,7 @@ def find_retained(sql: Sql, topic_filter: str) -> list[RetainedMessage]:
             left_ms = -(-(until_ns - sql.now_ns) // MS) if until_ns else None
             kept = Payload(topic.decode(), bytes(payload), marked)
             found.append(RetainedMessage(kept, qos, until_ns, expiry_ms=left_ms))
-            size += len(payload)
+            size += len(topic) + len(payload) + len(marked)
         if size >= FOUND_BYTES_MAX:
             break
     return found

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import pytest
 from mqtt_socket import MqttSocket, mqtt_node, run
+from msgspec.structs import replace
 
 from statemachines.drivers import password_file
 from statemachines.drivers.mqtt_connections import MqttNode, MqttSettings, PasswordFile, mqtt_session, packet_budget
@@ -574,7 +575,7 @@ def test_MQ_181_many_connections_at_once_do_not_keep_clients_waiting(store):
 
 def test_MQ_125_retained_messages_beyond_the_bound_are_refused(store, monkeypatch):
     monkeypatch.setattr(retained_rows, "RETAINED_MAX", 2)
-    monkeypatch.setattr(retained_rows, "RETAINED_BYTES_MAX", 10)
+    monkeypatch.setattr(retained_rows, "RETAINED_BYTES_MAX", 10_500)
 
     async def main():
         async with mqtt_node(store) as node, MqttSocket(node.address) as client:
@@ -583,12 +584,33 @@ def test_MQ_125_retained_messages_beyond_the_bound_are_refused(store, monkeypatc
             steps += [("a", b"12345678", 0x10), ("b", b"123", 0x97), ("a", b"", 0x10), ("c", b"1", 0x10)]
             for topic, payload, code in steps:
                 for qos in (1, 2):
-                    answer = await client.ask(PublishPacket(topic, payload, qos, True, packet_id=qos))
+                    answer = await client.ask(PublishPacket(topic, payload * 1_000, qos, True, packet_id=qos))
                     assert answer.reason_code == (code if qos == 1 or code >= 0x80 else 0), (topic, payload)
                     if answer.reason_code < 0x80 and qos == 2:
                         assert await client.ask(PubrelPacket(2)) == PubcompPacket(2)
             assert await client.ask(SubscribePacket(1, (TopicSubscription("+", 0),))) == SubackPacket(1, (0,))
-            assert sorted([(await client.read()).payload for _ in range(2)]) == [b"1", b"12"]
+            assert sorted([len((await client.read()).payload) for _ in range(2)]) == [1_000, 2_000]
+
+    run(main())
+
+
+def test_MQ_125_topics_and_properties_of_retained_messages_count(store, monkeypatch):
+    monkeypatch.setattr(retained_rows, "RETAINED_BYTES_MAX", 10_500)
+
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect()
+            user = PacketProperties(user_properties=(("k", "v" * 9_000),))
+            steps = [
+                ("a" * 10_000, None, 0x10),
+                ("b" * 1_000, None, 0x97),
+                ("a" * 10_000, user, 0x97),
+                ("b", user, 0x97),
+            ]
+            for topic, properties, code in steps:
+                packet = PublishPacket(topic, b"1", 1, True, packet_id=1)
+                asked = packet if properties is None else replace(packet, properties=properties)
+                assert (await client.ask(asked)).reason_code == code, topic
 
     run(main())
 
