@@ -16,7 +16,7 @@ def write_run(folder, scenario, seed, schedule=None):
     outcome = world.run()
     assert outcome.is_held, outcome
     with TraceWriter(folder, "short") as writer:
-        writer.add(run_row(world.scenario, outcome, 0), world.rows)
+        writer.add(run_row(world.scenario, outcome, 0, schedule=world.schedule), world.rows)
     return folder / "trace-short.parquet", outcome.tally
 
 

@@ -23,7 +23,7 @@ def disagreements(scenarios: Iterable[Scenario], seeds: Iterable[int], folder: P
         for number, (scenario, seed) in enumerate(runs):
             world = World(scenario, seed)
             outcomes.append(world.run())
-            writer.add(run_row(world.scenario, outcomes[-1], number), world.rows)
+            writer.add(run_row(world.scenario, outcomes[-1], number, schedule=world.schedule), world.rows)
     wrong: dict[int, set[str]] = {}
     for line in analyze(folder / "trace", folder / "report", spark=False).tables["findings"]:
         if line["promised"] and line["check"] != "monitors":
