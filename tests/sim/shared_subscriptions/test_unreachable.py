@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from statemachines.kernel import ConfigurationError
 from statemachines_sim.fault import Fault
 from statemachines_sim.scenario import find_scenario
+from statemachines_sim.scenario_check import check_scenario
 from statemachines_sim.schedule import draw
 from statemachines_sim.units import MS, S
 from statemachines_sim.world import World
@@ -46,7 +47,7 @@ def test_one_end_of_each_way_is_a_single_node_or_a_store():
 )
 def test_a_pair_that_nobody_could_be_is_refused(pair):
     with pytest.raises(ConfigurationError, match="unreachable"):
-        replace(LEADERS, unreachable=(pair,)).check()
+        check_scenario(replace(LEADERS, unreachable=(pair,)))
 
 
 @pytest.mark.parametrize("way", [("consumer", "leader-1"), ("leader-1", "consumer")])
