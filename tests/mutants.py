@@ -26,7 +26,13 @@ Break = Callable[[ExitStack], None]
 
 
 def swap(owner: Any, name: str, value: Any) -> Break:
-    """`owner.name` is `value`."""
+    """`owner.name` is `value`; raises `AttributeError` where there is none, since that would break nothing."""
+    getattr(owner, name)
+    return lambda stack: bug.swap(stack, owner, name, value)
+
+
+def shadow(owner: type, name: str, value: property) -> Break:
+    """The attribute of its instances is this property."""
     return lambda stack: bug.swap(stack, owner, name, value)
 
 

@@ -6,7 +6,7 @@ import sys
 from unittest.mock import patch
 
 from msgspec import structs
-from mutants import swap, wrap
+from mutants import shadow, swap, wrap
 
 from statemachines.drivers import metrics_endpoint, rate_limited_log, tcp, topic, topic_filter
 from statemachines.drivers.authority import Authority
@@ -82,6 +82,7 @@ from statemachines.persistent_sessions import (
 from statemachines.persistent_sessions.client_message import Subscribed
 from statemachines.persistent_sessions.collector_record import CollectorRecord
 from statemachines.persistent_sessions.graces import Graces
+from statemachines.persistent_sessions.in_flight_record import RECEIVED
 from statemachines.persistent_sessions.life_request import LockClient, UnlockClient
 from statemachines.persistent_sessions.message import Puback, unfold_row
 from statemachines.persistent_sessions.request import DATABASE, MarkDelivered
@@ -233,7 +234,7 @@ BREAKS = {
     "PS-122": swap(collector_requests, "_is_over", lambda sql, row, dead_ms: True),
     "PS-123": swap(life_requests, "_is_superseded", lambda sql, client, token: False),
     "PS-195": swap(resume_actions, "has_room_for_page", lambda record: True),
-    "PS-201": swap(session_node, "awaited", lambda attempt, **given: attempt()),
+    "PS-201": swap(session_node, "retry_while_unavailable", lambda attempt, **given: attempt()),
     "PS-210": swap(in_flight, "time_left", lambda queued, now_ns: None),
     "PS-430": swap(received_message, "decode_head", lambda encoded: EMPTY),
     "PS-431": swap(publish_requests, "decode_head", lambda encoded: EMPTY),
@@ -255,9 +256,9 @@ BREAKS = {
     "PS-550": swap(delivery_actions, "unfold_row", lambda row: unfold_row(row)[:1]),
     "PS-551": swap(machine_requests, "limit_copies", lambda rows, most: rows),
     "PS-150": wrap(RequestQueue, "_carry_out", goes_on_after),
-    "PS-151": swap(publish_requests, "check_topic", lambda topic: topic),
+    "PS-151": swap(publish_requests, "check_topic_text", lambda topic: topic),
     "PS-167": swap(SessionServer, "_take_acknowledged", each_alone),
-    "PS-168": swap(state_rows, "_is_changed", lambda known, one: known != one),
+    "PS-168": swap(state_rows, "STATUS", dict.fromkeys(state_rows.STATUS, RECEIVED.value.encode())),
     "PS-169": swap(host_requests, "READ", 10**9),
     "PS-490": wrap(delivery_actions, "change_of", without_ended),
     "PS-191": swap(delivery_actions, "packets_of", the_first_alone),
@@ -275,7 +276,7 @@ BREAKS = {
     "PS-190": swap(SessionServer, "_give_up", SessionServer._forget),
     "PS-162": swap(UnstoredMessages, "with_message", lambda self, request: request),
     "PS-164": swap(claims, "is_true", lambda said, found: True),
-    "PS-166": swap(LoopWatchdog, "turned", lambda self: None),
+    "PS-166": swap(LoopWatchdog, "note_turn", lambda self: None),
     "PS-165": swap(session_node, "NODE", structs.replace(NODE, proved=())),
     "PS-202": swap(life_actions, "unlock", of_what_it_has_heard),
     "PS-204": swap(machine_requests, "LEAVE_EPOCHS", f"{machine_requests.LEAVE_EPOCHS} AND 1 = 0"),
@@ -293,18 +294,18 @@ BREAKS = {
     "PS-470": swap(share_rows, "_take", lambda sql, origin: True),
     "PS-471": swap(abandon, "return_messages", lambda sql, session: None),
     "PS-472": swap(host_requests, "declare_group", lambda sql, asked, is_known: ""),
-    "PS-266": swap(host_requests, "is_owned", lambda sql, session, token: True),
+    "PS-266": swap(host_requests, "is_current", lambda sql, asked: True),
     "PS-267": swap(subscription_requests, "Refused", lambda n, why: Subscribed(n)),
     "PS-268": swap(GroupMembership, "_without_large", lambda self, some: some[:1] + some[2:]),
     "PS-269": swap(SharedSession, "is_taken_back", lambda self, subscription: False),
-    "PS-287": swap(Carrying, "since_ns", property(lambda self: 0, lambda self, since_ns: None)),
+    "PS-287": shadow(Carrying, "since_ns", property(lambda self: 0, lambda self, since_ns: None)),
     "PS-288": swap(group_rows, "_look_ahead", lambda sql, session, topic_filter, most: (0, True)),
     "PS-285": swap(SessionServer, "refuse_group", lambda self, owner, topic_filter, why: None),
     "PS-500": swap(row_products, "_cut", lambda values, most: [values[:most]]),
     "PS-501": swap(RouteTrie, "_forget", lambda self: None),
     "PS-289": swap(machine_requests, "MARKERS", machine_requests.MARKERS.replace("AND tag =", "AND 0 + tag =")),
     "PS-291": swap(store_time, "SLACK_NS", 10**18),
-    "PS-292": swap(StoreTime, "aged_ns", lambda self, now_ns: now_ns),
+    "PS-292": swap(StoreTime, "age_limit_ns", lambda self, now_ns: now_ns),
     "PS-293": swap(store_time, "has_come_back", lambda known, clock_ns, expected_ns: False),
     "PS-290": swap(postgres_address, "_connect", as_if_it_were_direct),
     "PS-331": swap(SessionServer, "watch_store", lambda self: False),

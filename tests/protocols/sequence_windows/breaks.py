@@ -51,7 +51,7 @@ def all_of(*breaks: Break) -> Break:
 
 def believed(name: str) -> Break:
     """A time or chain is taken as it comes."""
-    return swap(message.Numbered, name, property(lambda one: {"told_ns": one.time_ns, "before": one.chain}[name]))
+    return swap(message.Numbered, name, property(lambda one: {"begin_ns": one.time_ns, "before": one.chain}[name]))
 
 
 def frames_of_ten_seconds(t_ns: int) -> int:
@@ -74,7 +74,7 @@ BREAKS = {
     **{f"SW-{n}": without_choice("sequence_windows", f"SW-{n}") for n in (83, 84)},
     "SW-01": all_of(swap(publisher_window, "frame_at", frames_of_ten_seconds), swap(sequence, "FRAME_SHIFT", 32)),
     "SW-07": lambda stack: floor_stays(stack),
-    "SW-08": all_of(believed("told_ns"), believed("before")),
+    "SW-08": all_of(believed("begin_ns"), believed("before")),
     "SW-13": swap(Generations, "cost", lambda self, subject: self.overhead),
     "SW-15": swap(Generations, "free", lambda self, at_most=0: bool(self._dropped.clear())),
     "SW-16": in_test("Numbered", Numbered),

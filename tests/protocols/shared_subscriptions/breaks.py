@@ -25,7 +25,7 @@ from statemachines.drivers.shared_subscriptions.milestones import Milestones
 from statemachines.drivers.shared_subscriptions.rebalance_callbacks import RebalanceCallbacks
 from statemachines.drivers.shared_subscriptions.record_codec import RecordCodec
 from statemachines.drivers.shared_subscriptions.shared_session import SharedSession
-from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore
+from statemachines.drivers.shared_subscriptions.sqlite import SqliteGroupStore, stream_append
 from statemachines.drivers.shared_subscriptions.sqlite import stream_store as sqlite_streams
 from statemachines.drivers.shared_subscriptions.stalled_streams import StalledStreams
 from statemachines.drivers.shared_subscriptions.taken_name import TakenName
@@ -146,8 +146,8 @@ def turns_once(catch_up):
     return wrong
 
 
-async def waits_for_nobody_s_database(make, store, **given):
-    return make(store)
+async def waits_for_nobody_s_database(attempt, **given):
+    return await attempt()
 
 
 def number_of_the_disk(take):
@@ -379,7 +379,7 @@ BREAKS = {
     "SS-354": swap(shared_session, "REVOKED_MAX", 0),
     "SS-355": swap(shared_session, "ACK_WAIT_MAX_S", float("inf")),
     "SS-380": swap(deliveries, "decode_head", lambda encoded: EMPTY),
-    "SS-381": swap(sqlite_streams, "ADD", "INSERT INTO messages VALUES (?, ?, x'90')"),
+    "SS-381": swap(stream_append, "ADD", "INSERT INTO @messages VALUES (?, ?, x'90')"),
     "SS-382": swap(message_head, "check_head", lambda head: head),
     "SS-384": swap(RebalanceCallbacks, "is_settled", True),
     "SS-385": swap(RebalanceCallbacks, "_note_end", lambda self, before, owner, stream: None),
@@ -396,7 +396,7 @@ BREAKS = {
     "SS-225": wrap(RecordCodec, "read_all", unreadable_ends_it),
     "SS-163": swap(listing, "is_behind", lambda known: False),
     "SS-305": swap(postgres_address, "is_pooled", lambda connection: False),
-    "SS-304": swap(sqlite_streams, "SIZE", "SELECT count, ended FROM streams WHERE +id = ?"),
+    "SS-304": swap(sqlite_streams, "SIZE", "SELECT count, ended FROM @streams WHERE +id = ?"),
     "SS-226": swap(stream_store, "StreamSize", sizeless),
     "SS-215": wrap(GroupStore, "apply", expects_nothing),
     "SS-216": wrap(GroupStore, "apply", one_page),
@@ -406,7 +406,7 @@ BREAKS = {
     "SS-221": bug.change_rows(REGISTRY_MACHINE, "say_gone", do=None),
     "SS-222": swap(registry_process, "is_fresh", lambda party: False),
     "SS-255": wrap(SqliteGroupStore, "ask", silent_where_it_failed),
-    "SS-261": swap(open_stores, "opened", waits_for_nobody_s_database),
+    "SS-261": swap(open_stores, "retry_while_unavailable", waits_for_nobody_s_database),
     "SS-256": swap(registry_process, "is_fresh", lambda party: False),
     "SS-259": wrap(ProcessRunner, "_end_first", timeouts_first),
     "SS-260": swap(Node, "_first_continuation", lambda self: None),
