@@ -52,8 +52,8 @@ LONG = [name for name in WHOLE if certificate(name).states > QUICK_MAX]
 
 @pytest.mark.parametrize("name", mark_long(WHOLE, *LONG))
 def test_a_certificate_is_what_exploring_again_comes_to(name):
-    """GAP, COMPLETE, TWICE, UNCOMMITTED, UNSTORED, MAXIMUM, STRANGER, CUT, KEPT, LIFE, NORMAL, SPLIT and WAITS hold, and
-    what must happen does."""
+    """GAP, COMPLETE, TWICE, UNCOMMITTED, UNSTORED, MAXIMUM, STRANGER, CUT, KEPT, LIFE, NORMAL, SPLIT and WAITS hold,
+    and what must happen does."""
     kept = certificate(name)
     assert (kept.system, kept.size, kept.variant) == (name, "small", "settled")
     result, _ = judged_whole(name)
