@@ -68,6 +68,25 @@ def check_nothing_stored(store, *nodes):
         assert database.execute("SELECT count(*) FROM messages").fetchone() == (0,)
 
 
+def test_MQ_192_a_message_that_is_stored_for_one_session_goes_past_the_database_to_another(store):
+    async def main():
+        async with (
+            mqtt_node(store) as node,
+            MqttSocket(node.address) as writer,
+            MqttSocket(node.address) as stored,
+            MqttSocket(node.address) as direct,
+        ):
+            for name, client, qos in (("w", writer, None), ("s", stored, 1), ("d", direct, 0)):
+                await client.connect(name, clean_start=False, properties=KEPT)
+                if qos is not None:
+                    await subscribe(client, qos=qos)
+            assert await writer.ask(PublishPacket("t/1", b"one", 1, packet_id=1)) == PubackPacket(1)
+            found = [await client.read() for client in (stored, direct)]
+            assert [(one.payload, one.qos) for one in found] == [(b"one", 1), (b"one", 0)]
+
+    run(main())
+
+
 def test_MQ_192_qos_0_goes_to_clients_of_both_nodes_in_order_and_nothing_is_stored(store):
     """With No Local, overlapping filters, identifiers, retain as published, and the lower QoS of a message of QoS 1."""
 

@@ -111,6 +111,7 @@ def test_PS_571_only_what_no_group_matches_is_looked_up_ahead(store):
             assert await look_up("other/1", "jobs/1") == (None, [True, False])
             await member.join("$share/g/other/#")
             assert await look_up("other/1") == await look_up("jobs/2") == (None, [False])
+            assert sessions.stores_ahead(PutMessage("m", "jobs/1", b"x", 1)), "it is looked up again"
         assert await count_streams(store) == {}
 
     run(main())
