@@ -42,8 +42,9 @@ from statemachines.persistent_sessions.session_host_record import (
     RoutedMessage,
     SessionHostRecord,
     TakeAcknowledgements,
+    Undelivered,
 )
-from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover, TakeoverRefused
+from statemachines.persistent_sessions.takeover_message import BeginTakeover, EndTakeover
 from statemachines.persistent_sessions.times import Times
 from statemachines.persistent_sessions.writer_flow_record import LinkLost, WriterDown
 from statemachines.persistent_sessions.writer_record import IDLE, Hand
@@ -129,18 +130,14 @@ class SessionNodeActor(ProcessActor):
 
     def react(self, local: ProcessActorLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         if local.parts is None and isinstance(envelope.event, BeginTakeover | EndTakeover):
-            return Reaction(local, (Envelope(self.name, envelope.event.to, self._refusal(envelope.event)),))
+            unsent = Undelivered(envelope.event.to, envelope.to, envelope.event)
+            return Reaction(local, (), (Envelope("", node_of(unsent.sender), unsent),))
         reaction = super().react(local, self._heard(envelope), watch)
         if reaction is None or not reaction.sends:
             return reaction
         near = tuple(one for one in map(self._near, reaction.sends) if one is not None)
         far = tuple(one for one in reaction.sends if self._near(one) is None)
         return replace(reaction, sends=far, calls=(*reaction.calls, *near))
-
-    @staticmethod
-    def _refusal(event: BeginTakeover | EndTakeover) -> TakeoverRefused:
-        """A node that is asked for an owner of a life that is over answers; here its neighbour does."""
-        return TakeoverRefused(event.client, event.token, True)
 
     @staticmethod
     def _heard(envelope: Envelope) -> Envelope:
