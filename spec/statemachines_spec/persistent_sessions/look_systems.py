@@ -42,9 +42,12 @@ class LookedTables(NodeTables, frozen=True, gc=False):
     def unmet(self) -> tuple[str, ...]:
         """Writers of which the owner would learn something by a look; and each owner that is superseded."""
         superseded = tuple(owner for owner, _ in self.follows if owner != self.owner)
-        return (*(writer for writer in self.last() if self.seen(writer).writers or self.seen(writer).rows), *superseded)
+        return (
+            *(writer for writer in self.list_last() if self.find_seen(writer).writers or self.find_seen(writer).rows),
+            *superseded,
+        )
 
-    def last(self) -> dict[str, tuple[int, int]]:
+    def list_last(self) -> dict[str, tuple[int, int]]:
         """The last row of each writer of another node."""
         entries = ((shelf.writer, one) for shelf in self.shelves for one in shelf.entries)
         return {
@@ -53,13 +56,13 @@ class LookedTables(NodeTables, frozen=True, gc=False):
             if one.queued is not None and writer != node_of(self.owner)
         }
 
-    def seen(self, found: str) -> RowsSeen:
+    def find_seen(self, found: str) -> RowsSeen:
         """What a look finds of a writer, or of an owner that is superseded."""
-        if found not in self.last():
+        if found not in self.list_last():
             return RowsSeen(found, superseded=True)
         met: Any = dict(self.follows).get(self.owner)
         taken = {writer: (epoch, number) for writer, epoch, number in met or ()}
-        last = self.last()[found]
+        last = self.list_last()[found]
         if met is None or found not in taken:
             return RowsSeen(self.owner, writers=(found,) if met is not None else ())
         return RowsSeen(self.owner, rows=Map({found: last}) if (0, 0) < taken[found] < last else Map())
@@ -80,7 +83,7 @@ class LookedDatabase(NodeDatabase):
 
     def react(self, local: Any, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         if isinstance(envelope.event, LookOut):
-            seen = local.seen(envelope.event.writer)
+            seen = local.find_seen(envelope.event.writer)
             return Reaction(local, (), (Envelope("", node_of(seen.party), seen),))
         return super().react(local, envelope, watch)
 
