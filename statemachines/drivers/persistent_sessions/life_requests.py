@@ -14,8 +14,15 @@ from statemachines.drivers.persistent_sessions.session_row import PUT_SESSION, S
 from statemachines.drivers.persistent_sessions.sql import Sql, one
 from statemachines.drivers.persistent_sessions.will_rows import end_wills, put_will, settle_wills
 from statemachines.kernel import Answer, Request, life_number, life_of, node_of
+from statemachines.persistent_sessions.client_store import (
+    LastLock,
+    find_abandoned,
+    is_left,
+    is_superseded,
+    refuse_lock,
+    refuse_session,
+)
 from statemachines.persistent_sessions.life_request import (
-    ClientBusy,
     ClientFound,
     ClientLocked,
     KeepAlive,
@@ -25,7 +32,6 @@ from statemachines.persistent_sessions.life_request import (
     OpenSession,
     SessionLeft,
     SessionOpen,
-    StoreFull,
     UnlockClient,
 )
 from statemachines.persistent_sessions.request import NotOwner
@@ -38,6 +44,7 @@ LOCK: Final = (
     " instance = excluded.instance, attempt = excluded.attempt"
 )
 LAST: Final = "SELECT token, holder, until_ns, instance, attempt FROM @clients WHERE client = :client"
+NO_LOCK: Final = (None, b"", 0, b"", 0)
 NODE: Final = "SELECT life, until_ns FROM @nodes WHERE name = :name"
 
 
@@ -46,21 +53,20 @@ def lock(sql: Sql, asked: LockClient) -> Answer:
     which has given this connection up since.  A client does not wait for a lock of an earlier attempt of its own, nor
     for one of a node that has ended."""
     client, holder = asked.client.encode(), asked.owner.encode()
-    instance = asked.instance.encode()
-    found = one(sql, LAST, client=client)
-    ahead = asked.attempt - found[4] if found is not None and instance and found[3] == instance else 0
-    if ahead < 0:
-        return NotOwner()
-    if found is not None and ahead == 0 and found[0] != asked.aged and _is_held(sql, found[1], found[2], holder):
-        return ClientBusy(int(found[0]))
+    token, had, had_until_ns, instance, attempt = one(sql, LAST, client=client) or NO_LOCK
+    last = None if token is None else LastLock(int(token), instance.decode(), int(attempt))
+    refused = refuse_lock(last, asked, lambda: _is_held(sql, had, had_until_ns, holder))
+    if refused is not None:
+        return refused
     end_superseded(sql, client)
     token = next_token(sql)
     until_ns = sql.now_ns + asked.lease_ms * MS
     sql.run(
         LOCK,
-        client=client, token=token, holder=holder, until_ns=until_ns, instance=instance, attempt=asked.attempt,
+        client=client, token=token, holder=holder, until_ns=until_ns, instance=asked.instance.encode(),
+        attempt=asked.attempt,
     )  # fmt: skip
-    return ClientLocked(token, ahead > 0)
+    return ClientLocked(token, last is not None and last.count_ahead(asked) > 0)
 
 
 def end_superseded(sql: Sql, client: bytes) -> None:
@@ -112,17 +118,18 @@ def open_session(sql: Sql, asked: OpenSession) -> Answer:
     if _is_superseded(sql, client, asked.token) or _is_of_another(sql, session, client):
         return NotOwner()
     before = session_of(sql, client)
-    if before is None and asked.most:
-        kept = sessions_kept(sql)
-        if kept >= asked.most:
-            sql.run("DELETE FROM @clients WHERE client = :client", client=client)
-            return StoreFull(kept)
-    if before is None or before.session != session:
+    name = "" if before is None else before.session.decode()
+    refused = refuse_session(name, asked, lambda: sessions_kept(sql))
+    if refused is not None:
+        sql.run("DELETE FROM @clients WHERE client = :client", client=client)
+        return refused
+    abandoned = find_abandoned(name, asked).encode()
+    if abandoned or not name:
         sql.run("UPDATE @store SET sessions = sessions + 1")
-    if before is not None and (before.session == session or not is_connected(sql, before)):
+    if before is not None and not (abandoned and is_connected(sql, before)):
         settle_wills(sql, before.session)
-    if before is not None and before.session != session:
-        abandon(sql, before.session)
+    if abandoned:
+        abandon(sql, abandoned)
     sql.run(
         PUT_SESSION,
         session=session, client=client, token=asked.token, connection=asked.owner.encode(), nobody=b"",
@@ -162,7 +169,7 @@ def leave(sql: Sql, asked: LeaveSession) -> Answer:
     if _is_superseded(sql, asked.client.encode(), asked.token):
         return NotOwner()
     found = session_of(sql, asked.client.encode())
-    if found is not None and found.session == asked.session.encode():
+    if found is not None and is_left(found.session.decode(), asked):
         end_session(sql, found, asked.expiry_ms)
     return SessionLeft()
 
@@ -181,9 +188,8 @@ def end_session(sql: Sql, found: SessionRow, expiry_ms: int) -> None:
 
 
 def _is_superseded(sql: Sql, client: bytes, token: int) -> bool:
-    """A higher token was given; or the client was forgotten since, and whoever had a token with it."""
     found = one(sql, "SELECT token FROM @clients WHERE client = :client", client=client)
-    return found is None or token < found[0]
+    return is_superseded(None if found is None else int(found[0]), token)
 
 
 def _is_of_another(sql: Sql, session: bytes, client: bytes) -> bool:

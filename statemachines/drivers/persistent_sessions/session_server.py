@@ -18,7 +18,6 @@ from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.message_head import decode_head
-from statemachines.drivers.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
 from statemachines.drivers.persistent_sessions.client_connection import ClientConnection, Say
 from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED, ClientRights
 from statemachines.drivers.persistent_sessions.direct_messages import DirectMessages
@@ -65,6 +64,7 @@ from statemachines.kernel import (
     life_of,
     name_of,
 )
+from statemachines.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,

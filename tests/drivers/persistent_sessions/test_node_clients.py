@@ -21,11 +21,11 @@ from statemachines.drivers.persistent_sessions import (
     session_node,
     session_server,
 )
-from statemachines.drivers.persistent_sessions.acknowledgements import fold_acknowledgements
 from statemachines.drivers.persistent_sessions.host_request import ReadNodes
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.outbox import UNACKNOWLEDGED_MAX
 from statemachines.kernel import ConfigurationError
+from statemachines.persistent_sessions.acknowledgements import fold_acknowledgements
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
