@@ -6,7 +6,8 @@ Tokens are of the whole store, and are never given twice, whatever becomes of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 from statemachines.drivers.persistent_sessions.abandon import abandon
 from statemachines.drivers.persistent_sessions.host_request import OpenWithWill
@@ -36,6 +37,8 @@ from statemachines.persistent_sessions.life_request import (
 )
 from statemachines.persistent_sessions.request import NotOwner
 from statemachines.persistent_sessions.times import MS
+
+T = TypeVar("T", LookUp, OpenSession, KeepAlive, LeaveSession)
 
 LOCK: Final = (
     "INSERT INTO @clients (client, token, holder, until_ns, instance, attempt)"
@@ -100,11 +103,20 @@ def unlock(sql: Sql, asked: UnlockClient) -> None:
     )  # fmt: skip
 
 
+def under_token(answer: Callable[[Sql, T], Answer | None]) -> Callable[[Sql, T], Answer | None]:
+    """What is asked under a token that another has exceeded is refused, and not done."""
+
+    @wraps(answer)
+    def judge(sql: Sql, asked: T) -> Answer | None:
+        is_refused = _is_superseded(sql, asked.client.encode(), asked.token)
+        return NotOwner() if is_refused else answer(sql, asked)
+
+    return judge
+
+
+@under_token
 def look_up(sql: Sql, asked: LookUp) -> Answer:
-    client = asked.client.encode()
-    if _is_superseded(sql, client, asked.token):
-        return NotOwner()
-    found = session_of(sql, client)
+    found = session_of(sql, asked.client.encode())
     if found is None:
         return ClientFound("", False, "")
     is_live = found.is_live(sql.now_ns, asked.dead_ms) and not has_ended(sql, found.connection)
@@ -112,10 +124,11 @@ def look_up(sql: Sql, asked: LookUp) -> Answer:
     return ClientFound(found.session.decode(), found.is_over(sql, asked.dead_ms) or found.ends_for_front, live)
 
 
+@under_token
 def open_session(sql: Sql, asked: OpenSession) -> Answer:
     """From the commit on whatever is asked under a lower token is refused; the session of before is gone."""
     client, session = asked.client.encode(), asked.session.encode()
-    if _is_superseded(sql, client, asked.token) or _is_of_another(sql, session, client):
+    if _is_of_another(sql, session, client):
         return NotOwner()
     before = session_of(sql, client)
     name = "" if before is None else before.session.decode()
@@ -139,7 +152,7 @@ def open_session(sql: Sql, asked: OpenSession) -> Answer:
     return SessionOpen()
 
 
-def open_with_will(sql: Sql, asked: OpenWithWill) -> Answer:
+def open_with_will(sql: Sql, asked: OpenWithWill) -> Answer | None:
     """The will is kept in the transaction that takes the session."""
     answer = open_session(sql, asked.opened)
     if isinstance(answer, SessionOpen):
@@ -154,20 +167,17 @@ def sessions_kept(sql: Sql) -> int:
     return int(found[0])
 
 
-def keep_alive(sql: Sql, asked: KeepAlive) -> Answer | None:
-    if _is_superseded(sql, asked.client.encode(), asked.token):
-        return NotOwner()
+@under_token
+def keep_alive(sql: Sql, asked: KeepAlive) -> None:
     sql.run(
         "UPDATE @sessions SET seen_ns = :now_ns WHERE session = :session AND token = :token AND connection <> :nobody",
         session=asked.session.encode(), token=asked.token, now_ns=sql.now_ns, nobody=b"",
     )  # fmt: skip
-    return None
 
 
+@under_token
 def leave(sql: Sql, asked: LeaveSession) -> Answer:
     """One that was left already, or is gone, is left alone."""
-    if _is_superseded(sql, asked.client.encode(), asked.token):
-        return NotOwner()
     found = session_of(sql, asked.client.encode())
     if found is not None and is_left(found.session.decode(), asked):
         end_session(sql, found, asked.expiry_ms)
