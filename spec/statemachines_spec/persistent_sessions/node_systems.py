@@ -130,7 +130,7 @@ class SessionNodeActor(ProcessActor):
     def react(self, local: ProcessActorLocal, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         if local.parts is None and isinstance(envelope.event, BeginTakeover | EndTakeover):
             return Reaction(local, (Envelope(self.name, envelope.event.to, self._refusal(envelope.event)),))
-        reaction = super().react(local, self._heard(envelope), watch)
+        reaction = super().react(local, self._translate(envelope), watch)
         if reaction is None or not reaction.sends:
             return reaction
         near = tuple(one for one in map(self._near, reaction.sends) if one is not None)
@@ -143,7 +143,7 @@ class SessionNodeActor(ProcessActor):
         return TakeoverRefused(event.client, event.token, True)
 
     @staticmethod
-    def _heard(envelope: Envelope) -> Envelope:
+    def _translate(envelope: Envelope) -> Envelope:
         """What the driver of a node makes of it."""
         match envelope.event:
             case Puback() | Pubrec() | Pubcomp() as message:
