@@ -303,6 +303,7 @@ BREAKS = {
     "PS-285": swap(SessionServer, "refuse_group", lambda self, owner, topic_filter, why: None),
     "PS-500": swap(row_products, "_cut", lambda values, most: [values[:most]]),
     "PS-501": swap(RouteTrie, "_forget", lambda self: None),
+    "PS-600": swap(collector_requests, "ALONE", collector_requests.ALONE.replace("session IS NULL AND ", "")),
     "PS-289": swap(machine_requests, "MARKERS", machine_requests.MARKERS.replace("AND tag =", "AND 0 + tag =")),
     "PS-291": swap(store_time, "SLACK_NS", 10**18),
     "PS-292": swap(StoreTime, "age_limit_ns", lambda self, now_ns: now_ns),
