@@ -45,7 +45,6 @@ from statemachines.drivers.persistent_sessions.backlog import BacklogTally
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
 from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher
 from statemachines.drivers.persistent_sessions.group_membership import Carrying, GroupMembership
-from statemachines.drivers.persistent_sessions.lag_monitor import LagMonitor
 from statemachines.drivers.persistent_sessions.machine_requests import Small
 from statemachines.drivers.persistent_sessions.node_guide import NodeGuide
 from statemachines.drivers.persistent_sessions.node_roles import NODE
@@ -266,7 +265,6 @@ BREAKS = {
     "PS-198": swap(Small, "share", lambda self, rows: 2**60),
     "PS-192": swap(request_queue, "joins", lambda one, other: False),
     "PS-152": swap(outbox, "UNACKNOWLEDGED_MAX", 2**60),
-    "PS-153": swap(LagMonitor, "_mend", lambda self, owner, now_ns: []),
     "PS-154": swap(SessionStore, "_check", lambda self, sql, life: self._tried[0]),
     "PS-155": wrap(NodeGuide, "__init__", one_place),
     "PS-156": swap(PersistentSession, "_disconnected", lambda self: None),
