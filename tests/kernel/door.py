@@ -5,38 +5,56 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from statemachines import kernel
+from statemachines.kernel import (
+    ANY,
+    STAY,
+    Call,
+    Effects,
+    Fsm,
+    Ignore,
+    Invariant,
+    Message,
+    Refuse,
+    Row,
+    Send,
+    SetTimer,
+    Status,
+    Stop,
+    Tell,
+    Timer,
+    TimerFired,
+)
 from statemachines.kernel.effect import Effect
 from statemachines.kernel.event import Event
 
 
-class Door(kernel.Status):
+class Door(Status):
     OPEN = "open"
     CLOSED = "closed"
     GONE = "gone"
 
 
-class Push(kernel.Call, frozen=True):
+class Push(Call, frozen=True):
     force: int = 1
 
 
-class Pull(kernel.Call, frozen=True):
+class Pull(Call, frozen=True):
     pass
 
 
-class Knock(kernel.Message, frozen=True):
+class Knock(Message, frozen=True):
     who: str
 
 
-class Remove(kernel.Call, frozen=True):
+class Remove(Call, frozen=True):
     pass
 
 
-class Draught(kernel.TimerFired, frozen=True):
+class Draught(TimerFired, frozen=True):
     pass
 
 
-class Bell(kernel.TimerFired, frozen=True):
+class Bell(TimerFired, frozen=True):
     pass
 
 
@@ -50,21 +68,21 @@ class DoorRecord(msgspec.Struct, frozen=True):
     pushes: int = 0
 
 
-def count_push(record: DoorRecord, event: Push, now_ns: int) -> tuple[DoorRecord, kernel.Effects]:
+def count_push(record: DoorRecord, event: Push, now_ns: int) -> tuple[DoorRecord, Effects]:
     return replace(record, pushes=record.pushes + 1), ()
 
 
-def answer(record: DoorRecord, event: Knock, now_ns: int) -> tuple[DoorRecord, kernel.Effects]:
+def answer(record: DoorRecord, event: Knock, now_ns: int) -> tuple[DoorRecord, Effects]:
     record = replace(record, knocks=record.knocks + 1)
-    return record, (kernel.Send(event.who, Knock("door")), kernel.SetTimer("bell", now_ns + 5))
+    return record, (Send(event.who, Knock("door")), SetTimer("bell", now_ns + 5))
 
 
-def ring(record: DoorRecord, event: Bell, now_ns: int) -> tuple[DoorRecord, kernel.Effects]:
-    return record, (kernel.Tell(Rang(record.knocks)),)
+def ring(record: DoorRecord, event: Bell, now_ns: int) -> tuple[DoorRecord, Effects]:
+    return record, (Tell(Rang(record.knocks)),)
 
 
-def stop(record: DoorRecord, event: Remove, now_ns: int) -> tuple[DoorRecord, kernel.Effects]:
-    effect: Effect = kernel.Stop()
+def stop(record: DoorRecord, event: Remove, now_ns: int) -> tuple[DoorRecord, Effects]:
+    effect: Effect = Stop()
     return record, (effect,)
 
 
@@ -75,21 +93,21 @@ def is_strong(record: DoorRecord, event: Push) -> bool:
 # fmt: off
 ROWS = (
     #   on       from         to           do          when       clause
-    kernel.Row(Push,    Door.OPEN,   Door.CLOSED, count_push, is_strong, "T-1"),
-    kernel.Row(Push,    Door.OPEN,   kernel.STAY,        count_push, None,      "T-2"),
-    kernel.Row(Pull,    Door.OPEN,   Door.OPEN,   None,       None,      "T-3"),
-    kernel.Row(Pull,    Door.CLOSED, Door.OPEN,   None,       None,      "T-4"),
-    kernel.Row(Draught, Door.OPEN,   Door.CLOSED, None,       None,      "T-5"),
-    kernel.Row(Knock,   Door.CLOSED, kernel.STAY,        answer,     None,      "T-6"),
-    kernel.Row(Bell,    Door.CLOSED, kernel.STAY,        ring,       None,      "T-7"),
-    kernel.Row(Remove,  kernel.ANY,         Door.GONE,   stop,       None,      "T-8"),
-    kernel.Ignore((Bell, Knock),     Door.OPEN,   "T-9"),
-    kernel.Ignore((Draught,),        Door.CLOSED, "T-9"),
-    kernel.Refuse((Push,),           Door.CLOSED, "T-10"),
+    Row(Push,    Door.OPEN,   Door.CLOSED, count_push, is_strong, "T-1"),
+    Row(Push,    Door.OPEN,   STAY,        count_push, None,      "T-2"),
+    Row(Pull,    Door.OPEN,   Door.OPEN,   None,       None,      "T-3"),
+    Row(Pull,    Door.CLOSED, Door.OPEN,   None,       None,      "T-4"),
+    Row(Draught, Door.OPEN,   Door.CLOSED, None,       None,      "T-5"),
+    Row(Knock,   Door.CLOSED, STAY,        answer,     None,      "T-6"),
+    Row(Bell,    Door.CLOSED, STAY,        ring,       None,      "T-7"),
+    Row(Remove,  ANY,         Door.GONE,   stop,       None,      "T-8"),
+    Ignore((Bell, Knock),     Door.OPEN,   "T-9"),
+    Ignore((Draught,),        Door.CLOSED, "T-9"),
+    Refuse((Push,),           Door.CLOSED, "T-10"),
 )
 # fmt: on
 
-DOOR = kernel.Fsm(
+DOOR = Fsm(
     "door",
     record=DoorRecord,
     states=Door,
@@ -97,8 +115,8 @@ DOOR = kernel.Fsm(
     final=(Door.GONE,),
     rows=ROWS,
     timers=(
-        kernel.Timer("draught", Draught, (Door.OPEN,), lambda record: 100),
-        kernel.Timer("bell", Bell, (Door.CLOSED,)),
+        Timer("draught", Draught, (Door.OPEN,), lambda record: 100),
+        Timer("bell", Bell, (Door.CLOSED,)),
     ),
-    invariants=(kernel.Invariant("few-knocks", "T-6", lambda record: record.knocks < 3),),
+    invariants=(Invariant("few-knocks", "T-6", lambda record: record.knocks < 3),),
 )

@@ -10,27 +10,43 @@ from collections import Counter
 import msgspec
 from msgspec.structs import replace
 
-from statemachines import kernel
+from statemachines.kernel import (
+    STAY,
+    Answer,
+    Ask,
+    Call,
+    Fsm,
+    Ignore,
+    Message,
+    Protocol,
+    Request,
+    Row,
+    Send,
+    Status,
+    Tell,
+    Timer,
+    TimerFired,
+)
 from statemachines.kernel.event import Event
 from statemachines_sim import Batches, Fault, FaultKind, SimProtocol, Watch, machine_role, remote_store
 from statemachines_sim.cluster import OF_STORES
 
 
-class Count(kernel.Call, frozen=True):
+class Count(Call, frozen=True):
     """The application wants a number."""
 
 
-class Add(kernel.Message, frozen=True):
+class Add(Message, frozen=True):
     client: str
     n: int
 
 
-class Added(kernel.Message, frozen=True):
+class Added(Message, frozen=True):
     n: int
     total: int
 
 
-class Again(kernel.TimerFired, frozen=True):
+class Again(TimerFired, frozen=True):
     pass
 
 
@@ -39,27 +55,27 @@ class Counted(Event, frozen=True):
     total: int
 
 
-class Put(kernel.Request, frozen=True):
+class Put(Request, frozen=True):
     client: str
     n: int
 
 
-class Done(kernel.Answer, frozen=True):
+class Done(Answer, frozen=True):
     client: str
     n: int
     total: int
 
 
-class PutFailed(kernel.Answer, frozen=True):
+class PutFailed(Answer, frozen=True):
     pass
 
 
-class ClientStatus(kernel.Status):
+class ClientStatus(Status):
     IDLE = "idle"
     WAITING = "waiting"
 
 
-class ServerStatus(kernel.Status):
+class ServerStatus(Status):
     SERVING = "serving"
 
 
@@ -80,15 +96,15 @@ class ServerRecord(msgspec.Struct, frozen=True):
 
 def ask(record, event, now_ns):
     record = replace(record, n=record.n + 1)
-    return record, (kernel.Send("server-1", Add(record.id, record.n)),)
+    return record, (Send("server-1", Add(record.id, record.n)),)
 
 
 def ask_again(record, event, now_ns):
-    return record, (kernel.Send("server-1", Add(record.id, record.n)),)
+    return record, (Send("server-1", Add(record.id, record.n)),)
 
 
 def tell(record, event, now_ns):
-    return record, (kernel.Tell(Counted(event.n, event.total)),)
+    return record, (Tell(Counted(event.n, event.total)),)
 
 
 def is_mine(record, event):
@@ -96,39 +112,39 @@ def is_mine(record, event):
 
 
 def put(record, event, now_ns):
-    return record, (kernel.Ask("table", Put(event.client, event.n)),)
+    return record, (Ask("table", Put(event.client, event.n)),)
 
 
 def answer(record, event, now_ns):
-    return record, (kernel.Send(event.client, Added(event.n, event.total)),)
+    return record, (Send(event.client, Added(event.n, event.total)),)
 
 
-CLIENT = kernel.Fsm(
+CLIENT = Fsm(
     "client",
     protocol="counting",
     record=ClientRecord,
     states=ClientStatus,
     initial=IDLE,
     rows=(
-        kernel.Row(Count, IDLE, WAITING, ask, None, "CO-01"),
-        kernel.Row(Again, WAITING, WAITING, ask_again, None, "CO-02"),
-        kernel.Row(Added, WAITING, IDLE, tell, is_mine, "CO-03"),
-        kernel.Ignore((Added,), WAITING, "CO-04"),
-        kernel.Ignore((Added, Again), IDLE, "CO-04"),
-        kernel.Ignore((Count,), WAITING, "CO-05"),
+        Row(Count, IDLE, WAITING, ask, None, "CO-01"),
+        Row(Again, WAITING, WAITING, ask_again, None, "CO-02"),
+        Row(Added, WAITING, IDLE, tell, is_mine, "CO-03"),
+        Ignore((Added,), WAITING, "CO-04"),
+        Ignore((Added, Again), IDLE, "CO-04"),
+        Ignore((Count,), WAITING, "CO-05"),
     ),
-    timers=(kernel.Timer("again", Again, (WAITING,), lambda record: 500_000_000),),
+    timers=(Timer("again", Again, (WAITING,), lambda record: 500_000_000),),
 )
-SERVER = kernel.Fsm(
+SERVER = Fsm(
     "server",
     protocol="counting",
     record=ServerRecord,
     states=ServerStatus,
     initial=SERVING,
     rows=(
-        kernel.Row(Add, SERVING, kernel.STAY, put, None, "CO-10"),
-        kernel.Row(Done, SERVING, kernel.STAY, answer, None, "CO-11"),
-        kernel.Ignore((PutFailed,), SERVING, "CO-12"),
+        Row(Add, SERVING, STAY, put, None, "CO-10"),
+        Row(Done, SERVING, STAY, answer, None, "CO-11"),
+        Ignore((PutFailed,), SERVING, "CO-12"),
     ),
 )
 
@@ -229,7 +245,7 @@ def count(world, node):
 
 
 SIM = CountingSim()
-PROTOCOL = kernel.Protocol(
+PROTOCOL = Protocol(
     name="counting",
     prefix="CO",
     machines={"client": "counting:CLIENT", "server": "counting:SERVER"},

@@ -5,7 +5,20 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from statemachines import kernel
+from statemachines.kernel import (
+    STAY,
+    Call,
+    Fsm,
+    Ignore,
+    Message,
+    Row,
+    Send,
+    SetTimer,
+    Status,
+    Tell,
+    Timer,
+    TimerFired,
+)
 from statemachines.trace import COLUMNS
 from statemachines_sim import MS, S, Scenario, World, machine_role
 from statemachines_sim.protocol import NOTHING
@@ -13,19 +26,19 @@ from statemachines_sim.protocol import NOTHING
 MSG = COLUMNS.index("msg") - 2
 
 
-class Idle(kernel.Status):
+class Idle(Status):
     IDLE = "idle"
 
 
-class Look(kernel.Call, frozen=True):
+class Look(Call, frozen=True):
     pass
 
 
-class Note(kernel.Message, frozen=True):
+class Note(Message, frozen=True):
     n: int
 
 
-class Seen(kernel.Call, frozen=True):
+class Seen(Call, frozen=True):
     n: int
 
 
@@ -37,48 +50,44 @@ class Looker(msgspec.Struct, frozen=True):
 
 def look(record, event, now_ns):
     n = record.n + 1
-    return replace(record, n=n), (
-        kernel.Send("other-1", Note(n)),
-        kernel.Tell(Seen(n)),
-        kernel.Send("other-1", Note(-n)),
-    )
+    return replace(record, n=n), (Send("other-1", Note(n)), Tell(Seen(n)), Send("other-1", Note(-n)))
 
 
-LOOKER = kernel.Fsm(
+LOOKER = Fsm(
     "looker",
     record=Looker,
     states=Idle,
     initial=Idle.IDLE,
-    rows=(kernel.Row(Look, Idle.IDLE, kernel.STAY, look, None, "T-1"), kernel.Ignore((Note,), Idle.IDLE, "T-2")),
+    rows=(Row(Look, Idle.IDLE, STAY, look, None, "T-1"), Ignore((Note,), Idle.IDLE, "T-2")),
 )
 
 
-class GiveUp(kernel.TimerFired, frozen=True):
+class GiveUp(TimerFired, frozen=True):
     pass
 
 
-class End(kernel.TimerFired, frozen=True):
+class End(TimerFired, frozen=True):
     pass
 
 
 def answered(record, event, now_ns):
-    return replace(record, n=event.n), (kernel.SetTimer("give_up", now_ns + 10 * S),)
+    return replace(record, n=event.n), (SetTimer("give_up", now_ns + 10 * S),)
 
 
-WAITER = kernel.Fsm(
+WAITER = Fsm(
     "waiter",
     record=Looker,
     states=Idle,
     initial=Idle.IDLE,
     rows=(
-        kernel.Row(Note, Idle.IDLE, kernel.STAY, answered, None, "T-3"),
-        kernel.Row(GiveUp, Idle.IDLE, kernel.STAY, None, None, "T-4"),
-        kernel.Row(End, Idle.IDLE, kernel.STAY, None, None, "T-5"),
-        kernel.Row(Look, Idle.IDLE, kernel.STAY, look, None, "T-6"),
+        Row(Note, Idle.IDLE, STAY, answered, None, "T-3"),
+        Row(GiveUp, Idle.IDLE, STAY, None, None, "T-4"),
+        Row(End, Idle.IDLE, STAY, None, None, "T-5"),
+        Row(Look, Idle.IDLE, STAY, look, None, "T-6"),
     ),
     timers=(
-        kernel.Timer("give_up", GiveUp, (Idle.IDLE,), lambda record: S, once=True),
-        kernel.Timer("end", End, (Idle.IDLE,), lambda record: S // 2, authority=True),
+        Timer("give_up", GiveUp, (Idle.IDLE,), lambda record: S, once=True),
+        Timer("end", End, (Idle.IDLE,), lambda record: S // 2, authority=True),
     ),
 )
 

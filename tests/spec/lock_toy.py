@@ -9,7 +9,22 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from statemachines import kernel
+from statemachines.kernel import (
+    STAY,
+    Answer,
+    Ask,
+    Call,
+    Fsm,
+    Ignore,
+    Message,
+    Request,
+    Row,
+    Send,
+    Status,
+    Tell,
+    Timer,
+    TimerFired,
+)
 from statemachines_spec import (
     Always,
     Crash,
@@ -29,48 +44,48 @@ from statemachines_spec import (
 SECOND = 10**9
 
 
-class Acquire(kernel.Message, frozen=True):
+class Acquire(Message, frozen=True):
     who: str
     n: int
 
 
-class Granted(kernel.Message, frozen=True):
+class Granted(Message, frozen=True):
     n: int
     token: int
 
 
-class Want(kernel.Call, frozen=True):
+class Want(Call, frozen=True):
     pass
 
 
-class Store(kernel.Call, frozen=True):
+class Store(Call, frozen=True):
     pass
 
 
-class Write(kernel.Request, frozen=True):
+class Write(Request, frozen=True):
     token: int
 
 
-class Written(kernel.Answer, frozen=True):
+class Written(Answer, frozen=True):
     taken: bool
 
 
-class LeaseEnd(kernel.TimerFired, frozen=True):
+class LeaseEnd(TimerFired, frozen=True):
     pass
 
 
-class Expiry(kernel.TimerFired, frozen=True):
+class Expiry(TimerFired, frozen=True):
     pass
 
 
-class Wrote(kernel.Answer, frozen=True):
+class Wrote(Answer, frozen=True):
     token: int
 
 
 # -- the server -----------------------------------------------------------------------------------------------------
 
 
-class LockStatus(kernel.Status):
+class LockStatus(Status):
     FREE = "free"
     HELD = "held"
 
@@ -87,32 +102,32 @@ class LockRecord(msgspec.Struct, frozen=True):
 
 def grant(record, event, now_ns):
     token = record.token + 1
-    return replace(record, owner=event.who, n=event.n, token=token), (kernel.Send(event.who, Granted(event.n, token)),)
+    return replace(record, owner=event.who, n=event.n, token=token), (Send(event.who, Granted(event.n, token)),)
 
 
 def forget(record, event, now_ns):
     return replace(record, owner="", n=0), ()
 
 
-LOCK = kernel.Fsm(
+LOCK = Fsm(
     "lock",
     protocol="lock_made_up",
     record=LockRecord,
     states=LockStatus,
     initial=FREE,
     rows=(
-        kernel.Row(Acquire, FREE, HELD, grant, None, "LK-01"),
-        kernel.Ignore((Acquire,), HELD, "LK-03"),
-        kernel.Row(Expiry, HELD, FREE, forget, None, "LK-04"),
-        kernel.Ignore((Expiry,), FREE, "LK-05"),
+        Row(Acquire, FREE, HELD, grant, None, "LK-01"),
+        Ignore((Acquire,), HELD, "LK-03"),
+        Row(Expiry, HELD, FREE, forget, None, "LK-04"),
+        Ignore((Expiry,), FREE, "LK-05"),
     ),
-    timers=(kernel.Timer("expiry", Expiry, (HELD,), lambda record: 10 * SECOND),),
+    timers=(Timer("expiry", Expiry, (HELD,), lambda record: 10 * SECOND),),
 )
 
 # -- a holder -------------------------------------------------------------------------------------------------------
 
 
-class HolderStatus(kernel.Status):
+class HolderStatus(Status):
     IDLE = "idle"
     WAITING = "waiting"
     HOLDING = "holding"
@@ -130,7 +145,7 @@ class HolderRecord(msgspec.Struct, frozen=True):
 
 def ask(record, event, now_ns):
     n = record.n + 1
-    return replace(record, n=n), (kernel.Send("lock", Acquire(record.name, n)),)
+    return replace(record, n=n), (Send("lock", Acquire(record.name, n)),)
 
 
 def hold(record, event, now_ns):
@@ -138,36 +153,36 @@ def hold(record, event, now_ns):
 
 
 def write(record, event, now_ns):
-    return record, (kernel.Ask("store", Write(record.token)),)
+    return record, (Ask("store", Write(record.token)),)
 
 
 def tell(record, event, now_ns):
-    return record, (kernel.Tell(Wrote(record.token)),) if event.taken else ()
+    return record, (Tell(Wrote(record.token)),) if event.taken else ()
 
 
 def is_answer(record, event):
     return event.n == record.n
 
 
-HOLDER = kernel.Fsm(
+HOLDER = Fsm(
     "holder",
     protocol="lock_made_up",
     record=HolderRecord,
     states=HolderStatus,
     initial=IDLE,
     rows=(
-        kernel.Row(Want, IDLE, WAITING, ask, None, "LK-10"),
-        kernel.Row(Granted, WAITING, HOLDING, hold, is_answer, "LK-12"),
-        kernel.Ignore((Granted,), (IDLE, WAITING, HOLDING), "LK-13"),
-        kernel.Row(Store, HOLDING, kernel.STAY, write, None, "LK-14"),
-        kernel.Row(Written, HOLDING, kernel.STAY, tell, None, "LK-15"),
-        kernel.Ignore((Written,), (IDLE, WAITING), "LK-15"),
-        kernel.Row(LeaseEnd, (WAITING, HOLDING), IDLE, None, None, "LK-16"),
-        kernel.Ignore((LeaseEnd,), IDLE, "LK-17"),
-        kernel.Ignore((Want,), (WAITING, HOLDING), "LK-18"),
-        kernel.Ignore((Store,), (IDLE, WAITING), "LK-18"),
+        Row(Want, IDLE, WAITING, ask, None, "LK-10"),
+        Row(Granted, WAITING, HOLDING, hold, is_answer, "LK-12"),
+        Ignore((Granted,), (IDLE, WAITING, HOLDING), "LK-13"),
+        Row(Store, HOLDING, STAY, write, None, "LK-14"),
+        Row(Written, HOLDING, STAY, tell, None, "LK-15"),
+        Ignore((Written,), (IDLE, WAITING), "LK-15"),
+        Row(LeaseEnd, (WAITING, HOLDING), IDLE, None, None, "LK-16"),
+        Ignore((LeaseEnd,), IDLE, "LK-17"),
+        Ignore((Want,), (WAITING, HOLDING), "LK-18"),
+        Ignore((Store,), (IDLE, WAITING), "LK-18"),
     ),
-    timers=(kernel.Timer("lease", LeaseEnd, (WAITING, HOLDING), lambda record: 8 * SECOND, authority=True),),
+    timers=(Timer("lease", LeaseEnd, (WAITING, HOLDING), lambda record: 8 * SECOND, authority=True),),
 )
 
 

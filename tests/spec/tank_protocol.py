@@ -8,35 +8,50 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from statemachines import kernel
+from statemachines.kernel import (
+    STAY,
+    Call,
+    Event,
+    Fsm,
+    Ignore,
+    Invariant,
+    Protocol,
+    Refuse,
+    Row,
+    SetTimer,
+    Status,
+    Tell,
+    Timer,
+    TimerFired,
+)
 from statemachines_spec import Always, CheckProtocol, Eventually, FsmActor, Network, Sometimes, System
 
 CUPS = 2
 
 
-class Fill(kernel.Call, frozen=True):
+class Fill(Call, frozen=True):
     """A cup more."""
 
 
-class Drain(kernel.Call, frozen=True):
+class Drain(Call, frozen=True):
     """A cup less."""
 
 
-class Scour(kernel.Call, frozen=True):
+class Scour(Call, frozen=True):
     """Nobody ever calls for it."""
 
 
-class LeakTimer(kernel.TimerFired, frozen=True):
+class LeakTimer(TimerFired, frozen=True):
     """A cup has run out by itself."""
 
 
-class Level(kernel.Event, frozen=True):
+class Level(Event, frozen=True):
     """To the meter: so many cups are in it."""
 
     cups: int
 
 
-class TankStatus(kernel.Status):
+class TankStatus(Status):
     EMPTY = "empty"
     SOME = "some"
     FULL = "full"
@@ -65,16 +80,16 @@ def is_only(record, event):
 
 def fill(record, event, now_ns):
     record = replace(record, cups=record.cups + 1, turns=record.turns + 1)
-    return record, (kernel.Tell(Level(record.cups)),)
+    return record, (Tell(Level(record.cups)),)
 
 
 def drain(record, event, now_ns):
     record = replace(record, cups=record.cups - 1, turns=record.turns - 1)
-    return record, (kernel.Tell(Level(record.cups)), kernel.SetTimer("leak", now_ns + 5))
+    return record, (Tell(Level(record.cups)), SetTimer("leak", now_ns + 5))
 
 
 def empty(record, event, now_ns):
-    return replace(record, cups=0, turns=0), (kernel.Tell(Level(0)),)
+    return replace(record, cups=0, turns=0), (Tell(Level(0)),)
 
 
 def label(record, event, now_ns):
@@ -82,16 +97,16 @@ def label(record, event, now_ns):
 
 
 ROWS = (
-    kernel.Row(Fill, (EMPTY, SOME), FULL, fill, is_last, "TA-1"),
-    kernel.Row(Fill, (EMPTY, SOME), SOME, fill, None, "TA-1"),
-    kernel.Row(Drain, (SOME, FULL), EMPTY, empty, is_only, "TA-2"),
-    kernel.Row(Drain, (SOME, FULL), SOME, drain, None, "TA-2"),
-    kernel.Row(LeakTimer, (SOME, FULL), EMPTY, empty, None, "TA-3"),
-    kernel.Row(Scour, EMPTY, kernel.STAY, label, None, "TA-4"),
-    kernel.Ignore((Fill,), FULL, "TA-5"),
-    kernel.Ignore((LeakTimer,), EMPTY, "TA-5"),
-    kernel.Refuse((Drain,), EMPTY, "TA-5"),
-    kernel.Refuse((Scour,), (SOME, FULL), "TA-5"),
+    Row(Fill, (EMPTY, SOME), FULL, fill, is_last, "TA-1"),
+    Row(Fill, (EMPTY, SOME), SOME, fill, None, "TA-1"),
+    Row(Drain, (SOME, FULL), EMPTY, empty, is_only, "TA-2"),
+    Row(Drain, (SOME, FULL), SOME, drain, None, "TA-2"),
+    Row(LeakTimer, (SOME, FULL), EMPTY, empty, None, "TA-3"),
+    Row(Scour, EMPTY, STAY, label, None, "TA-4"),
+    Ignore((Fill,), FULL, "TA-5"),
+    Ignore((LeakTimer,), EMPTY, "TA-5"),
+    Refuse((Drain,), EMPTY, "TA-5"),
+    Refuse((Scour,), (SOME, FULL), "TA-5"),
 )
 
 
@@ -99,18 +114,18 @@ def has_its_cups(record):
     return (record.cups == 0) == (record.status is EMPTY)
 
 
-TANK = kernel.Fsm(
+TANK = Fsm(
     "tank",
     protocol="tank",
     record=TankRecord,
     states=TankStatus,
     initial=EMPTY,
     rows=ROWS,
-    timers=(kernel.Timer("leak", LeakTimer, (SOME, FULL), lambda record: 7),),
-    invariants=(kernel.Invariant("has-its-cups", "TA-6", has_its_cups),),
+    timers=(Timer("leak", LeakTimer, (SOME, FULL), lambda record: 7),),
+    invariants=(Invariant("has-its-cups", "TA-6", has_its_cups),),
 )
 
-PROTOCOL = kernel.Protocol(
+PROTOCOL = Protocol(
     name="tank",
     prefix="TA",
     about="a tank",

@@ -9,7 +9,19 @@ from msgspec.structs import replace
 from small_machines import OVER, TWO_TIMERS, End, One, TwoRecord
 from timed_lock import LAGS, TICK, timed_lock, with_period
 
-from statemachines import kernel
+from statemachines.kernel import (
+    STAY,
+    Call,
+    ConfigurationError,
+    Fsm,
+    Message,
+    Row,
+    Send,
+    SetTimer,
+    Status,
+    Timer,
+    TimerFired,
+)
 from statemachines_spec import (
     Clock,
     Drift,
@@ -48,19 +60,19 @@ def both(system):
 # -- counted by hand ------------------------------------------------------------------------------------------------
 
 
-class Beat(kernel.TimerFired, frozen=True):
+class Beat(TimerFired, frozen=True):
     pass
 
 
-class Ask(kernel.Call, frozen=True):
+class Ask(Call, frozen=True):
     pass
 
 
-class Told(kernel.Message, frozen=True):
+class Told(Message, frozen=True):
     at_ns: int
 
 
-class On(kernel.Status):
+class On(Status):
     ON = "on"
 
 
@@ -76,7 +88,7 @@ class HeartRecord(msgspec.Struct, frozen=True):
 def beat_again(record, event, now_ns):
     """Three ticks after the question, if there was one, else after this beat."""
     since_ns = record.asked_ns if record.asked else now_ns
-    return replace(record, asked=False), (kernel.SetTimer("beat", since_ns + 3),)
+    return replace(record, asked=False), (SetTimer("beat", since_ns + 3),)
 
 
 def note_question(record, event, now_ns):
@@ -84,14 +96,14 @@ def note_question(record, event, now_ns):
 
 
 def heart(ask=note_question, beat=beat_again, period=3):
-    return kernel.Fsm(
+    return Fsm(
         "heart",
         protocol="heart_made_up",
         record=HeartRecord,
         states=On,
         initial=ON,
-        rows=(kernel.Row(Beat, ON, kernel.STAY, beat, None, "H-1"), kernel.Row(Ask, ON, kernel.STAY, ask, None, "H-2")),
-        timers=(kernel.Timer("beat", Beat, (ON,), lambda record: period),),
+        rows=(Row(Beat, ON, STAY, beat, None, "H-1"), Row(Ask, ON, STAY, ask, None, "H-2")),
+        timers=(Timer("beat", Beat, (ON,), lambda record: period),),
     )
 
 
@@ -196,7 +208,7 @@ def test_a_stamp_is_as_old_as_it_says_to_the_tick():
 
 def test_a_message_that_carries_a_time_is_refused():
     def tell_time(record, event, now_ns):
-        return record, (kernel.Send("heart", Told(now_ns)),)
+        return record, (Send("heart", Told(now_ns)),)
 
     with pytest.raises(TellsTime, match="a message carries a time"):
         explore(hearts(heart(ask=tell_time), asks=True), engine="plain")
@@ -221,7 +233,7 @@ def after(one, local, *events):
 
 
 def test_a_due_timer_fires_before_anything_else():
-    one = actor(calls=lambda record: (kernel.Call(),))
+    one = actor(calls=lambda record: (Call(),))
     due = after(one, one.initial(), *[Passed(1)] * 4)
     assert [type(event).__name__ for event in one.inputs(due)] == ["LeaseEnd", "Pause"]
     assert one.react(due, Envelope("lock", "holder-1", Told(0))) is None
@@ -273,7 +285,7 @@ def test_a_timer_that_is_set_for_now_goes_on_before_any_event():
 
 
 def ask_now(record, event, now_ns):
-    return record, (kernel.SetTimer("one", now_ns),)
+    return record, (SetTimer("one", now_ns),)
 
 
 def note(record, event, now_ns):
@@ -282,17 +294,14 @@ def note(record, event, now_ns):
 
 def test_a_timer_that_an_event_sets_for_now_goes_on_in_the_same_step():
     on = TWO_TIMERS.initial
-    at_once = kernel.Fsm(
+    at_once = Fsm(
         "at-once",
         record=TwoRecord,
         states=type(on),
         initial=on,
-        rows=(
-            kernel.Row(End, on, kernel.STAY, ask_now, None, "T-1"),
-            kernel.Row(One, on, kernel.STAY, note, None, "T-2"),
-        ),
+        rows=(Row(End, on, STAY, ask_now, None, "T-1"), Row(One, on, STAY, note, None, "T-2")),
         final=(OVER,),
-        timers=(kernel.Timer("one", One, (on,), lambda record: 9, on_entry=False),),
+        timers=(Timer("one", One, (on,), lambda record: 9, on_entry=False),),
     )
     made = two(fsm=at_once, timing=Timing(1, ("one",)))
     local = after(made, made.initial(), End())
@@ -378,7 +387,7 @@ def with_clock(*clocks):
     ],
 )
 def test_what_cannot_be_timed_is_refused_with_what_to_do(wrong, words):
-    with pytest.raises(kernel.ConfigurationError, match=words):
+    with pytest.raises(ConfigurationError, match=words):
         wrong().check()
 
 

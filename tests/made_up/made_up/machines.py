@@ -5,32 +5,50 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from statemachines import kernel
+from statemachines.kernel import (
+    STAY,
+    Answer,
+    Ask,
+    Call,
+    Effects,
+    Event,
+    Fsm,
+    Ignore,
+    Message,
+    Refuse,
+    Request,
+    Row,
+    Send,
+    Status,
+    Tell,
+    Timer,
+    TimerFired,
+)
 
 JOURNAL = "journal"
 RETRY_NS = 100_000_000
 
 
-class Take(kernel.Message, frozen=True):
+class Take(Message, frozen=True):
     """`taker` wants its number `n`."""
 
     taker: str
     n: int
 
 
-class Ticket(kernel.Message, frozen=True):
+class Ticket(Message, frozen=True):
     """What was asked for as `n`."""
 
     n: int
     number: int
 
 
-class Next(kernel.Request, frozen=True):
+class Next(Request, frozen=True):
     taker: str
     n: int
 
 
-class Given(kernel.Answer, frozen=True):
+class Given(Answer, frozen=True):
     taker: str
     n: int
     number: int
@@ -51,7 +69,7 @@ class Journal:
     def initial(self) -> JournalState:
         return JournalState()
 
-    def apply(self, state: JournalState, request: Next, now_ns: int) -> tuple[JournalState, tuple[kernel.Answer, ...]]:
+    def apply(self, state: JournalState, request: Next, now_ns: int) -> tuple[JournalState, tuple[Answer, ...]]:
         n, number = state.last.get(request.taker, (0, 0))
         if request.n != n:
             number = state.next
@@ -60,7 +78,7 @@ class Journal:
         return state, (Given(request.taker, request.n, number),)
 
 
-class Open(kernel.Status):
+class Open(Status):
     OPEN = "open"
 
 
@@ -69,28 +87,28 @@ class DispenserRecord(msgspec.Struct, frozen=True):
     status: Open = Open.OPEN
 
 
-def look_up(record: DispenserRecord, event: Take, now_ns: int) -> tuple[DispenserRecord, kernel.Effects]:
-    return record, (kernel.Ask(JOURNAL, Next(event.taker, event.n)),)
+def look_up(record: DispenserRecord, event: Take, now_ns: int) -> tuple[DispenserRecord, Effects]:
+    return record, (Ask(JOURNAL, Next(event.taker, event.n)),)
 
 
-def hand_out(record: DispenserRecord, event: Given, now_ns: int) -> tuple[DispenserRecord, kernel.Effects]:
-    return record, (kernel.Send(event.taker, Ticket(event.n, event.number)),)
+def hand_out(record: DispenserRecord, event: Given, now_ns: int) -> tuple[DispenserRecord, Effects]:
+    return record, (Send(event.taker, Ticket(event.n, event.number)),)
 
 
-DISPENSER = kernel.Fsm(
+DISPENSER = Fsm(
     "dispenser",
     protocol="made_up",
     record=DispenserRecord,
     states=Open,
     initial=Open.OPEN,
     rows=(
-        kernel.Row(Take, Open.OPEN, kernel.STAY, look_up, None, "MU-01"),
-        kernel.Row(Given, Open.OPEN, kernel.STAY, hand_out, None, "MU-02"),
+        Row(Take, Open.OPEN, STAY, look_up, None, "MU-01"),
+        Row(Given, Open.OPEN, STAY, hand_out, None, "MU-02"),
     ),
 )
 
 
-class Taking(kernel.Status):
+class Taking(Status):
     IDLE = "idle"
     ASKING = "asking"
     DONE = "done"
@@ -99,15 +117,15 @@ class Taking(kernel.Status):
 IDLE, ASKING, DONE = Taking
 
 
-class Begin(kernel.Call, frozen=True):
+class Begin(Call, frozen=True):
     pass
 
 
-class Retry(kernel.TimerFired, frozen=True):
+class Retry(TimerFired, frozen=True):
     pass
 
 
-class Got(kernel.Event, frozen=True):
+class Got(Event, frozen=True):
     number: int
 
 
@@ -127,38 +145,38 @@ def is_last(record: TakerRecord, event: Ticket) -> bool:
     return event.n == record.n == record.goal
 
 
-def ask(record: TakerRecord, event: kernel.Event, now_ns: int) -> tuple[TakerRecord, kernel.Effects]:
+def ask(record: TakerRecord, event: Event, now_ns: int) -> tuple[TakerRecord, Effects]:
     record = replace(record, n=record.n + 1)
     return again(record, event, now_ns)
 
 
-def again(record: TakerRecord, event: kernel.Event, now_ns: int) -> tuple[TakerRecord, kernel.Effects]:
-    return record, (kernel.Send(record.dispenser, Take(record.id, record.n)),)
+def again(record: TakerRecord, event: Event, now_ns: int) -> tuple[TakerRecord, Effects]:
+    return record, (Send(record.dispenser, Take(record.id, record.n)),)
 
 
-def take(record: TakerRecord, event: Ticket, now_ns: int) -> tuple[TakerRecord, kernel.Effects]:
+def take(record: TakerRecord, event: Ticket, now_ns: int) -> tuple[TakerRecord, Effects]:
     record, asked = ask(record, event, now_ns)
-    return record, (kernel.Tell(Got(event.number)), *asked)
+    return record, (Tell(Got(event.number)), *asked)
 
 
-def finish(record: TakerRecord, event: Ticket, now_ns: int) -> tuple[TakerRecord, kernel.Effects]:
-    return record, (kernel.Tell(Got(event.number)),)
+def finish(record: TakerRecord, event: Ticket, now_ns: int) -> tuple[TakerRecord, Effects]:
+    return record, (Tell(Got(event.number)),)
 
 
-TAKER = kernel.Fsm(
+TAKER = Fsm(
     "taker",
     protocol="made_up",
     record=TakerRecord,
     states=Taking,
     initial=IDLE,
     rows=(
-        kernel.Row(Begin, IDLE, ASKING, ask, None, "MU-03"),
-        kernel.Row(Retry, ASKING, ASKING, again, None, "MU-03"),
-        kernel.Row(Ticket, ASKING, DONE, finish, is_last, "MU-04"),
-        kernel.Row(Ticket, ASKING, ASKING, take, is_mine, "MU-04"),
-        kernel.Ignore((Ticket,), (IDLE, ASKING, DONE), "MU-05"),
-        kernel.Ignore((Retry,), (IDLE, DONE), "MU-05"),
-        kernel.Refuse((Begin,), (ASKING, DONE), "MU-03"),
+        Row(Begin, IDLE, ASKING, ask, None, "MU-03"),
+        Row(Retry, ASKING, ASKING, again, None, "MU-03"),
+        Row(Ticket, ASKING, DONE, finish, is_last, "MU-04"),
+        Row(Ticket, ASKING, ASKING, take, is_mine, "MU-04"),
+        Ignore((Ticket,), (IDLE, ASKING, DONE), "MU-05"),
+        Ignore((Retry,), (IDLE, DONE), "MU-05"),
+        Refuse((Begin,), (ASKING, DONE), "MU-03"),
     ),
-    timers=(kernel.Timer("retry", Retry, (ASKING,), lambda record: RETRY_NS),),
+    timers=(Timer("retry", Retry, (ASKING,), lambda record: RETRY_NS),),
 )

@@ -8,7 +8,21 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from statemachines import kernel
+from statemachines.kernel import (
+    STAY,
+    Call,
+    Event,
+    Fsm,
+    Ignore,
+    Message,
+    Row,
+    Send,
+    Status,
+    Stop,
+    Tell,
+    Timer,
+    TimerFired,
+)
 from statemachines.testing.conformance.interface import Alphabet
 from statemachines.testing.conformance.relation import Relation
 from statemachines.testing.conformance.role import ConformanceRole, Start
@@ -19,31 +33,31 @@ COMMAND = (sys.executable, str(IMPLEMENTATION))
 SECOND = 1_000_000_000
 
 
-class Knock(kernel.Message, frozen=True):
+class Knock(Message, frozen=True):
     n: int
 
 
-class Opened(kernel.Message, frozen=True):
+class Opened(Message, frozen=True):
     n: int
 
 
-class Shut(kernel.Message, frozen=True):
+class Shut(Message, frozen=True):
     times: int
 
 
-class Lock(kernel.Call, frozen=True):
+class Lock(Call, frozen=True):
     pass
 
 
-class Creaked(kernel.Event, frozen=True):
+class Creaked(Event, frozen=True):
     pass
 
 
-class CloseTimer(kernel.TimerFired, frozen=True):
+class CloseTimer(TimerFired, frozen=True):
     pass
 
 
-class DoorStatus(kernel.Status):
+class DoorStatus(Status):
     CLOSED = "closed"
     OPEN = "open"
     LOCKED = "locked"
@@ -56,36 +70,36 @@ class DoorRecord(msgspec.Struct, frozen=True):
 
 
 def open_door(record, event, now_ns):
-    return replace(record, times=record.times + 1), (kernel.Send(record.peer, Opened(event.n)), kernel.Tell(Creaked()))
+    return replace(record, times=record.times + 1), (Send(record.peer, Opened(event.n)), Tell(Creaked()))
 
 
 def answer(record, event, now_ns):
-    return record, (kernel.Send(record.peer, Opened(event.n)),)
+    return record, (Send(record.peer, Opened(event.n)),)
 
 
 def close(record, event, now_ns):
-    return record, (kernel.Send(record.peer, Shut(record.times)),)
+    return record, (Send(record.peer, Shut(record.times)),)
 
 
 def lock(record, event, now_ns):
-    return record, (kernel.Stop(),)
+    return record, (Stop(),)
 
 
-DOOR = kernel.Fsm(
+DOOR = Fsm(
     "door",
     record=DoorRecord,
     states=DoorStatus,
     initial=DoorStatus.CLOSED,
     final=(DoorStatus.LOCKED,),
     rows=(
-        kernel.Row(Knock, DoorStatus.CLOSED, DoorStatus.OPEN, open_door, None, "TD-01"),
-        kernel.Row(Knock, DoorStatus.OPEN, kernel.STAY, answer, None, "TD-02"),
-        kernel.Row(CloseTimer, DoorStatus.OPEN, DoorStatus.CLOSED, close, None, "TD-03"),
-        kernel.Row(Lock, DoorStatus.CLOSED, DoorStatus.LOCKED, lock, None, "TD-04"),
-        kernel.Ignore((Lock,), DoorStatus.OPEN, "TD-04"),
-        kernel.Ignore((CloseTimer,), DoorStatus.CLOSED, "TD-03"),
+        Row(Knock, DoorStatus.CLOSED, DoorStatus.OPEN, open_door, None, "TD-01"),
+        Row(Knock, DoorStatus.OPEN, STAY, answer, None, "TD-02"),
+        Row(CloseTimer, DoorStatus.OPEN, DoorStatus.CLOSED, close, None, "TD-03"),
+        Row(Lock, DoorStatus.CLOSED, DoorStatus.LOCKED, lock, None, "TD-04"),
+        Ignore((Lock,), DoorStatus.OPEN, "TD-04"),
+        Ignore((CloseTimer,), DoorStatus.CLOSED, "TD-03"),
     ),
-    timers=(kernel.Timer("close", CloseTimer, (DoorStatus.OPEN,), lambda record: 2 * SECOND),),
+    timers=(Timer("close", CloseTimer, (DoorStatus.OPEN,), lambda record: 2 * SECOND),),
 )
 
 STARTS = (
