@@ -80,7 +80,7 @@ class LookedDatabase(NodeDatabase):
 
     def react(self, local: Any, envelope: Envelope, watch: Watch | None = None) -> Reaction | None:
         if isinstance(envelope.event, LookOut):
-            seen = local.seen(envelope.event.writer)
+            seen = local.find_seen(envelope.event.writer)
             return Reaction(local, (), (Envelope("", node_of(seen.party), seen),))
         return super().react(local, envelope, watch)
 
