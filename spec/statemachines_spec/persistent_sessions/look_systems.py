@@ -42,7 +42,10 @@ class LookedTables(NodeTables, frozen=True, gc=False):
     def unmet(self) -> tuple[str, ...]:
         """Writers of which the owner would learn something by a look; and each owner that is superseded."""
         superseded = tuple(owner for owner, _ in self.follows if owner != self.owner)
-        return (*(writer for writer in self.last() if self.find_seen(writer).writers or self.find_seen(writer).rows), *superseded)
+        return (
+            *(writer for writer in self.last() if self.find_seen(writer).writers or self.find_seen(writer).rows),
+            *superseded,
+        )
 
     def last(self) -> dict[str, tuple[int, int]]:
         """The last row of each writer of another node."""
