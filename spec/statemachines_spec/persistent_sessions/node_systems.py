@@ -137,7 +137,7 @@ class SessionNodeActor(ProcessActor):
         if isinstance(envelope.event, BeginTakeover | EndTakeover) and not self.is_reached(local):
             unsent = Undelivered(envelope.event.to, envelope.to, envelope.event)
             return Reaction(local, (), (Envelope("", node_of(unsent.sender), unsent),))
-        reaction = super().react(local, self._heard(envelope), watch)
+        reaction = super().react(local, self._translate(envelope), watch)
         if reaction is None or not reaction.sends:
             return reaction
         near = tuple(one for one in map(self._near, reaction.sends) if one is not None)
@@ -150,7 +150,7 @@ class SessionNodeActor(ProcessActor):
         return local.parts is not None
 
     @staticmethod
-    def _heard(envelope: Envelope) -> Envelope:
+    def _translate(envelope: Envelope) -> Envelope:
         """What the driver of a node makes of it."""
         match envelope.event:
             case Puback() | Pubrec() | Pubcomp() as message:

@@ -11,15 +11,16 @@ import contextlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import names_in
 from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.runtime import TraceStep
-from statemachines.kernel import Effect, Event, Send, SetTimer, Status, Step, Tell
-from statemachines.mqtt_codec import Decoder, PacketError, encode
-from statemachines.mqtt_connections.client_packet import BrokenPacket, wrap_packet
+from statemachines.kernel import Effect, Event, Message, Send, SetTimer, Status, Step, Tell
+from statemachines.mqtt_codec import Decoder, PacketError, PubackPacket, encode
+from statemachines.mqtt_codec.packet_form import encode_all
+from statemachines.mqtt_connections.client_packet import BrokenPacket, PubackMessage, PublishMessage, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import (
     AWAITING,
@@ -188,22 +189,31 @@ class ClientStream:
     async def _take_bytes(self, data: bytes) -> None:
         packets, share = self._decoder.feed(data), 0
         while self.record.status is not CLOSED:
-            if share:
-                share -= 1
-            elif not self._budget.take_packet():
+            left = share or self._budget.count_left()
+            if not left:
                 share = await self._budget.wait_for_share()
                 continue
-            try:
-                packet = next(packets, None)
-            except PacketError as error:
-                self.error = error
-                self.feed(BrokenPacket(error.reason_code, error.level))
-                return
-            if packet is None:
-                return
-            self.received += 1
+            message: Message
+            packet_ids = packets.take_pubacks(left)
+            if packet_ids:
+                count, message = len(packet_ids), PubackMessage(PubackPacket(packet_ids[0]), packet_ids[1:])
+            else:
+                try:
+                    packet = next(packets, None)
+                except PacketError as error:
+                    self.error = error
+                    self.feed(BrokenPacket(error.reason_code, error.level))
+                    return
+                if packet is None:
+                    return
+                count, message = 1, wrap_packet(packet)
+            if share:
+                share -= count
+            else:
+                self._budget.take(count)
+            self.received += count
             self._decoder.max_packet = self.record.settings.max_packet  # a CONNECT is there: the next may be longer
-            self.feed(wrap_packet(packet))
+            self.feed(message)
             while self.record.status is OPENING:
                 self._opened.clear()
                 await self._opened.wait()
@@ -215,8 +225,7 @@ class ClientStream:
     def _perform(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             if type(effect) is Send:
-                packet = effect.message.packet  # type: ignore[attr-defined]
-                self._write(encode(packet, self.record.version))
+                self._write(effect.message)
             elif type(effect) is Tell:
                 self.take_tell(effect.event)
             elif type(effect) is SetTimer:
@@ -224,12 +233,15 @@ class ClientStream:
             else:
                 self._deadlines.pop(effect.timer, None)  # type: ignore[union-attr]
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, message: Any) -> None:
         """Packets of one turn of the loop leave together."""
-        self.sent += 1
-        self._packets.append(data)
-        if len(self._packets) == 1:
+        if not self._packets:
             self._loop.call_soon(self._flush)
+        self._packets.append(encode(message.packet, self.record.version))
+        self.sent += 1
+        if type(message) is PublishMessage and message.more:
+            self._packets += encode_all(message.more, self.record.version)
+            self.sent += len(message.more)
 
     def _flush(self) -> None:
         packets, self._packets = self._packets, []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from statemachines.drivers.persistent_sessions.acknowledgements import Acknowledgement
 from statemachines.drivers.persistent_sessions.client_rights import ClientRights
+from statemachines.drivers.persistent_sessions.front_message import FrontAcknowledged
 from statemachines.drivers.persistent_sessions.outbox import Outbox
 from statemachines.kernel import Message
-from statemachines.persistent_sessions.acknowledgements import Acknowledgement
 from statemachines.persistent_sessions.client_message import Delivered
 
 Say = Callable[[Message], bool]
@@ -40,6 +41,6 @@ class ClientConnection:
         self.bytes = 0
         self.courier: Outbox | None = None
         self.since_ns: int | None = None
-        self.acknowledged: list[Acknowledgement] = []
+        self.acknowledged: list[Acknowledgement | FrontAcknowledged] = []
         self.held: list[Delivered] = []
         self.subscribing = 0

@@ -38,10 +38,12 @@ class NodeUnreachable(GaplessError):
 
 
 class Lane:
-    """Messages to `hear` within a process: later, in order, and all that are there in one turn of the loop."""
+    """Messages to `hear` within a process: later, in order, and all that are there in one turn of the loop; `settle` is
+    called behind these."""
 
-    def __init__(self, hear: Callable[[Any], None]) -> None:
+    def __init__(self, hear: Callable[[Any], None], settle: Callable[[], None] = lambda: None) -> None:
         self._hear = hear
+        self._settle = settle
         self._waiting: deque[Any] = deque()
         self._loop = asyncio.get_running_loop()
 
@@ -66,6 +68,7 @@ class Lane:
         finally:
             if waiting:
                 self._loop.call_soon(self._bring)
+            self._settle()
 
 
 class NodeLink:
@@ -86,9 +89,15 @@ class NodeLink:
 
     @classmethod
     def local(
-        cls, node: SessionNode, hear: Hear, ended: Callable[[], None], identity: Identity | None = None
+        cls,
+        node: SessionNode,
+        hear: Hear,
+        ended: Callable[[], None],
+        identity: Identity | None = None,
+        settle: Callable[[], None] = lambda: None,
     ) -> NodeLink:
-        """To a node of this process, for a client of this `identity` (None: it may do everything)."""
+        """To a node of this process, for a client of this `identity` (None: it may do everything); `settle` is called
+        behind messages that came together."""
         reception, life = node.reception, incarnation(chance_name("local"), 1)
         is_left = False
 
@@ -102,7 +111,7 @@ class NodeLink:
             is_left = True
             reception.lose(life)
 
-        reception.enter(life, Lane(hear).say, identity)  # later: nobody hears an answer while it still speaks
+        reception.enter(life, Lane(hear, settle).say, identity)  # later: nobody hears an answer while it still speaks
         return cls(say, None, leave)
 
     @classmethod

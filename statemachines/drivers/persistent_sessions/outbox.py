@@ -77,8 +77,10 @@ class Outbox:
         if isinstance(message, Publish) and not message.packet and len(self._waiting) >= QOS_0_MAX:
             self.dropped += 1
             return
+        is_next = self._waiting.items is None
         self._waiting.append(message)
-        self._go_on()
+        if is_next:  # else what keeps those before it back keeps it back, too
+            self._go_on()
 
     def acknowledge(self, packets: Iterable[int]) -> None:
         """The client has the messages."""

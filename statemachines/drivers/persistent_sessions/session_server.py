@@ -18,11 +18,18 @@ from statemachines.drivers.authority import Authority
 from statemachines.drivers.clock import Clock
 from statemachines.drivers.identity import Identity
 from statemachines.drivers.message_head import decode_head
+from statemachines.drivers.persistent_sessions.acknowledgements import (
+    KINDS,
+    Acknowledgement,
+    fold_acknowledgements,
+    list_packets,
+)
 from statemachines.drivers.persistent_sessions.client_connection import ClientConnection, Say
 from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED, ClientRights
 from statemachines.drivers.persistent_sessions.direct_messages import DirectMessages
 from statemachines.drivers.persistent_sessions.front_message import (
     PUBLISHER,
+    FrontAcknowledged,
     FrontConnect,
     FrontPublish,
     FrontSubscribe,
@@ -64,7 +71,6 @@ from statemachines.kernel import (
     life_of,
     name_of,
 )
-from statemachines.persistent_sessions.acknowledgements import KINDS, Acknowledgement, fold_acknowledgements
 from statemachines.persistent_sessions.client_message import (
     ConnectWanted,
     Delivered,
@@ -183,6 +189,7 @@ class SessionServer:
             LeaveWanted: self._leave,
             Ping: self._ping,
             Puback: self._acknowledge,
+            FrontAcknowledged: self._acknowledge,
             Pubrec: self._acknowledge,
             Pubcomp: self._acknowledge,
         }
@@ -545,7 +552,7 @@ class SessionServer:
     def _ping(self, life: str, visitor: ClientConnection, asked: Ping) -> None:
         self._tell(life, Pong())
 
-    def _acknowledge(self, life: str, visitor: ClientConnection, asked: Acknowledgement) -> None:
+    def _acknowledge(self, life: str, visitor: ClientConnection, asked: Acknowledgement | FrontAcknowledged) -> None:
         visitor.acknowledged.append(asked)
         if len(visitor.acknowledged) == 1:
             self._soon(lambda: self._take_acknowledged(visitor))
@@ -555,7 +562,7 @@ class SessionServer:
         asked, visitor.acknowledged = visitor.acknowledged, []
         if asked and visitor.owner and visitor.courier is not None:
             self._feed(visitor.owner, fold_acknowledgements(asked))
-            visitor.courier.acknowledge([one.packet for one in asked if not isinstance(one, Pubcomp)])
+            visitor.courier.acknowledge(list_packets(asked))
 
     def _miss(self, owner: str, message: Publish) -> None:
         """A message was deleted before it could be brought.  Of QoS 0 no state holds it, so that may have been for its

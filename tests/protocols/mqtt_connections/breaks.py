@@ -26,7 +26,7 @@ from statemachines.drivers.persistent_sessions.group_membership import GroupMemb
 from statemachines.drivers.persistent_sessions.host_request import PacketsFound
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests
 from statemachines.mqtt_codec import byte_field, packet_rule, topic_rule
-from statemachines.mqtt_connections import connection_actions
+from statemachines.mqtt_connections import connection_actions, connection_rules
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
 from statemachines.persistent_sessions import session_host_owners, session_host_peers
 
@@ -60,6 +60,8 @@ BREAKS = {
     "MQ-192": swap(HostRequests, "_find_owners", lambda self, sql, volatile: ()),
     "MQ-193": swap(session_server, "HELD_MAX", 0),
     "MQ-196": swap(packet_budget, "PACKETS_MAX", 2**30),
+    "MQ-210": swap(MqttSession, "_answer_all", lambda self, packet_ids: None),
+    "MQ-211": swap(connection_rules, "is_packet_too_large", lambda record, packet: True),
     "MQ-202": swap(bounded_connection, "TURN_BYTES", 2**30),
     "MQ-203": swap(bounded_connection, "HEAD_MAX", 2**30),
     "MQ-204": swap(ConnectionPool, "enter", lambda self, one: None),

@@ -88,9 +88,11 @@ class SessionHostWorld(Cluster):
     # -- what happens ----------------------------------------------------------------------------------------------
 
     def owner_at(self, name):
-        """One of its owners, or one that was."""
-        number = self.chance.randint(1, self.hosts[name].record.number + 1)
-        return self.chance.choice([*sorted(self.hosts[name].owners), fresh(self.hosts[name].id, number)])
+        """One of its owners, or one that was, or will be; never a writer, which has an id of the same form."""
+        host = self.hosts[name]
+        other = fresh(host.id, self.chance.randint(1, host.record.number + 1))
+        owners = sorted(host.owners)
+        return self.chance.choice([*owners, other] if other not in host.record.writers.values() else owners or [""])
 
     def join(self, name):
         clean, expiry = self.chance.random() < 0.2, self.chance.choice((0, 60_000))
