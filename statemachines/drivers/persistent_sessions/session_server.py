@@ -386,7 +386,7 @@ class SessionServer:
         visitor = self.visitors.get(life)
         if visitor is None or self._owners.get(owner) != life:
             return  # it has gone meanwhile
-        if visitor.replaced and not present:
+        if visitor.replaced:
             self._replace(visitor.replaced)
         self._tell(life, Welcome(session, present))
         visitor = self.visitors.get(life)
@@ -396,7 +396,8 @@ class SessionServer:
             self._tell_denied(owner, visitor.rights.denied)
 
     def _replace(self, owner: str) -> None:
-        """Its client has a fresh session over another connection, and this one is gone from the store."""
+        """Its client has a session over another connection.  It knows that, unless its node was silent meanwhile, or the
+        session is a fresh one."""
         if life_of(owner) == self._host.id:
             self.end_replaced(owner)
         else:
@@ -405,7 +406,7 @@ class SessionServer:
     def end_replaced(self, owner: str) -> None:
         """The connection of this owner is replaced by another one (MQ-182, MQ-201)."""
         if owner in self._owners:
-            self._end(owner, "discarded")
+            self._end(owner, "superseded")
             self._runtime.act(lambda now_ns: self._host.supersede(owner, now_ns))
 
     def _tell_denied(self, owner: str, filters: Iterable[str]) -> None:

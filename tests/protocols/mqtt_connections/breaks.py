@@ -5,7 +5,13 @@ from __future__ import annotations
 from mutants import swap
 
 from statemachines.drivers import password_file
-from statemachines.drivers.mqtt_connections import bounded_connection, mqtt_node, mqtt_session, packet_budget
+from statemachines.drivers.mqtt_connections import (
+    bounded_connection,
+    client_stream,
+    mqtt_node,
+    mqtt_session,
+    packet_budget,
+)
 from statemachines.drivers.mqtt_connections.bounded_connection import ConnectionPool
 from statemachines.drivers.mqtt_connections.dead_letters import DeadLetters
 from statemachines.drivers.mqtt_connections.mqtt_node import MqttNode
@@ -60,6 +66,7 @@ BREAKS = {
     "MQ-192": swap(HostRequests, "_find_owners", lambda self, sql, volatile: ()),
     "MQ-193": swap(session_server, "HELD_MAX", 0),
     "MQ-196": swap(packet_budget, "PACKETS_MAX", 2**30),
+    "MQ-220": swap(client_stream, "ALIASED_MAX", 2**30),
     "MQ-202": swap(bounded_connection, "TURN_BYTES", 2**30),
     "MQ-203": swap(bounded_connection, "HEAD_MAX", 2**30),
     "MQ-204": swap(ConnectionPool, "enter", lambda self, one: None),
