@@ -396,8 +396,8 @@ class SessionServer:
             self._tell_denied(owner, visitor.rights.denied)
 
     def _replace(self, owner: str) -> None:
-        """Its client has a session over another connection.  It knows that, unless its node was silent meanwhile, or the
-        session is a fresh one."""
+        """Its client has a session over another connection.  This one knows it already, unless the session is a fresh
+        one, or its node was silent."""
         if life_of(owner) == self._host.id:
             self.end_replaced(owner)
         else:
