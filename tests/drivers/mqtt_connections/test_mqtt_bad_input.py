@@ -592,6 +592,18 @@ def test_MQ_220_the_topics_of_all_aliases_of_a_connection_are_bounded(store):
     run(main())
 
 
+def test_MQ_221_a_filter_that_is_too_long_is_refused_alone(store):
+    filters = ["a" * 1_024, "a" * 1_025, "ä" * 513, "b/" + "ä" * 511]
+
+    async def main():
+        async with mqtt_node(store) as node, MqttSocket(node.address) as client:
+            await client.connect()
+            asked = SubscribePacket(1, tuple(TopicSubscription(one, 1) for one in filters))
+            assert await client.ask(asked) == SubackPacket(1, (1, 0x8F, 0x8F, 1))
+
+    run(main())
+
+
 def test_MQ_125_retained_messages_beyond_the_bound_are_refused(store, monkeypatch):
     monkeypatch.setattr(retained_rows, "RETAINED_MAX", 2)
     monkeypatch.setattr(retained_rows, "RETAINED_BYTES_MAX", 10_500)
