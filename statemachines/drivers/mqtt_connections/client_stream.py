@@ -18,7 +18,7 @@ from statemachines.drivers.credentials import names_in
 from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.runtime import TraceStep
 from statemachines.kernel import Effect, Event, Message, Send, SetTimer, Status, Step, Tell
-from statemachines.mqtt_codec import Decoder, PacketError, PubackPacket, encode
+from statemachines.mqtt_codec import Decoder, PacketError, PubackPacket, ReasonCode, encode
 from statemachines.mqtt_codec.packet_form import encode_all
 from statemachines.mqtt_connections.client_packet import BrokenPacket, PubackMessage, PublishMessage, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
@@ -38,6 +38,9 @@ BUFFER_MAX: Final = 2**20
 
 CONNECT_MAX: Final = 2**18
 """Bytes of the longest CONNECT: a stranger does not fill more memory."""
+
+ALIASED_MAX: Final = 2**15
+"""Bytes of all topics that the aliases of a connection stand for."""
 
 CLOSE_S: Final = 5.0
 """A client that does not read its last packet is cut off after so long."""
@@ -214,11 +217,18 @@ class ClientStream:
             self.received += count
             self._decoder.max_packet = self.record.settings.max_packet  # a CONNECT is there: the next may be longer
             self.feed(message)
+            if type(message) is PublishMessage and message.packet.topic and message.packet.properties.topic_alias:
+                self._bound_aliases()
             while self.record.status is OPENING:
                 self._opened.clear()
                 await self._opened.wait()
             if not self.has_room:
                 await self._room.wait()
+
+    def _bound_aliases(self) -> None:
+        """A client whose aliases stand for too much is disconnected (MQ-220)."""
+        if sum(len(one.encode()) for one in self.record.aliases.values()) > ALIASED_MAX:
+            self.stop(ReasonCode.QUOTA_EXCEEDED)
 
     # -- effects --------------------------------------------------------------------------------------------------
 
