@@ -61,6 +61,7 @@ BREAKS = {
     "MQ-193": swap(session_server, "HELD_MAX", 0),
     "MQ-196": swap(packet_budget, "PACKETS_MAX", 2**30),
     "MQ-210": swap(MqttSession, "_answer_all", lambda self, packet_ids: None),
+    "MQ-212": swap(mqtt_session, "IN_FLIGHT_MAX", 65_535),
     "MQ-211": swap(connection_rules, "is_packet_too_large", lambda record, packet: True),
     "MQ-202": swap(bounded_connection, "TURN_BYTES", 2**30),
     "MQ-203": swap(bounded_connection, "HEAD_MAX", 2**30),
