@@ -27,7 +27,7 @@ from statemachines.drivers.persistent_sessions.host_request import PacketsFound
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests
 from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.mqtt_codec import byte_field, packet_rule, topic_rule
-from statemachines.mqtt_connections import connection_actions, connection_rules
+from statemachines.mqtt_connections import connection_actions
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
 
 BREAKS = {
@@ -62,7 +62,7 @@ BREAKS = {
     "MQ-196": swap(packet_budget, "PACKETS_MAX", 2**30),
     "MQ-210": swap(MqttSession, "_answer_all", lambda self, packet_ids: None),
     "MQ-212": swap(mqtt_session, "IN_FLIGHT_MAX", 65_535),
-    "MQ-211": swap(connection_rules, "is_packet_too_large", lambda record, packet: True),
+    "MQ-211": swap(connection_actions, "is_packet_too_large", lambda record, packet: True),
     "MQ-202": swap(bounded_connection, "TURN_BYTES", 2**30),
     "MQ-203": swap(bounded_connection, "HEAD_MAX", 2**30),
     "MQ-204": swap(ConnectionPool, "enter", lambda self, one: None),
