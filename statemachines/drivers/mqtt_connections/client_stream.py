@@ -15,11 +15,12 @@ from typing import Any, Final
 
 from statemachines.drivers.clock import steady_ns
 from statemachines.drivers.credentials import names_in
+from statemachines.drivers.mqtt_connections.client_decoder import ClientDecoder
 from statemachines.drivers.mqtt_connections.packet_budget import PacketBudget
 from statemachines.drivers.runtime import TraceStep
 from statemachines.kernel import Effect, Event, Message, Send, SetTimer, Status, Step, Tell
-from statemachines.mqtt_codec import Decoder, PacketError, PubackPacket, ReasonCode, encode
-from statemachines.mqtt_codec.packet_form import encode_all
+from statemachines.mqtt_codec import PacketError, PubackPacket, ReasonCode, encode
+from statemachines.mqtt_codec.plain_packet import write_plain_packet
 from statemachines.mqtt_connections.client_packet import BrokenPacket, PubackMessage, PublishMessage, wrap_packet
 from statemachines.mqtt_connections.connection import MQTT_CONNECTION
 from statemachines.mqtt_connections.connection_record import (
@@ -89,7 +90,7 @@ class ClientStream:
         """Takes what the machine tells the session."""
         self._trace: Callable[[Event, Status, Step[MqttConnectionRecord], int], None] | None = None
         self._reader, self._writer = reader, writer
-        self._decoder = Decoder(max_packet=min(settings.max_packet, CONNECT_MAX))
+        self._decoder = ClientDecoder(max_packet=min(settings.max_packet, CONNECT_MAX))
         self._events: deque[Event] = deque()
         self._is_feeding = False
         self._is_paused = False
@@ -190,7 +191,8 @@ class ClientStream:
             self._is_paused = False
 
     async def _take_bytes(self, data: bytes) -> None:
-        packets, share = self._decoder.feed(data), 0
+        packets, share = self._decoder, 0
+        packets.feed(data)
         while self.record.status is not CLOSED:
             left = share or self._budget.count_left()
             if not left:
@@ -250,7 +252,8 @@ class ClientStream:
         self._packets.append(encode(message.packet, self.record.version))
         self.sent += 1
         if type(message) is PublishMessage and message.more:
-            self._packets += encode_all(message.more, self.record.version)
+            version = self.record.version
+            self._packets += [write_plain_packet(one, version) or encode(one, version) for one in message.more]
             self.sent += len(message.more)
 
     def _flush(self) -> None:

@@ -70,6 +70,9 @@ FOREVER_S: Final = 2**32 - 1
 CLIENT_ID_MAX: Final = 1_024
 """Bytes of the longest client id: a database has it in an index."""
 
+IN_FLIGHT_MAX: Final = 8_000
+"""Messages that a client has not acknowledged: each costs more where there are more (MQ-212)."""
+
 PUBLISHING_MAX: Final = 500
 PUBLISHING_BYTES_MAX: Final = 2 * 2**20
 """Messages of a client that are on their way into the database, and their bytes: so long it is not read."""
@@ -288,7 +291,8 @@ class MqttSession:
         self._link = self.enter_node()
         expiry_ms, instance = milliseconds_of(event.expiry_s), f"{FRONT_INSTANCE}{self.name_connection()}"
         will = None if event.will is None else build_will(event.will, self._identity)
-        given = (self._client_id, event.clean_start, expiry_ms, event.receive_maximum, instance)
+        most = min(event.receive_maximum, IN_FLIGHT_MAX)
+        given = (self._client_id, event.clean_start, expiry_ms, most, instance)
         self._say(FrontConnect(*given, will=will))
 
     def _welcome(self, message: Welcome) -> None:
