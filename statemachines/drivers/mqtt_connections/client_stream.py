@@ -57,6 +57,7 @@ class ClientStream:
         reader: bytes of the client.
         writer: bytes for the client.
         budget: of the packets of all clients; None: this is the only one.
+        defer: calls later, when more packets may have come together; None: in the next turn of the loop.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class ClientStream:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         budget: PacketBudget | None = None,
+        defer: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self._budget = budget or PacketBudget()
         self.certified = names_in(writer.get_extra_info("peercert"))
@@ -95,6 +97,7 @@ class ClientStream:
         self._deadlines: dict[str, int] = {}
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
+        self._defer = self._loop.call_soon if defer is None else defer
         writer.transport.set_write_buffer_limits(high=BUFFER_MAX)
 
     def trace_under(self, party: str, trace_step: TraceStep | None) -> None:
@@ -225,11 +228,11 @@ class ClientStream:
                 self._deadlines.pop(effect.timer, None)  # type: ignore[union-attr]
 
     def _write(self, data: bytes) -> None:
-        """Packets of one turn of the loop leave together."""
+        """Packets of one turn of the loop, or of one batch of answers, leave together."""
         self.sent += 1
         self._packets.append(data)
         if len(self._packets) == 1:
-            self._loop.call_soon(self._flush)
+            self._defer(self._flush)
 
     def _flush(self) -> None:
         packets, self._packets = self._packets, []

@@ -11,12 +11,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from statemachines.drivers.clock import Clock, steady_ns
+from statemachines.drivers.deferred_calls import DeferredCalls
 from statemachines.drivers.persistent_sessions.host_request import HostRequest, PutCarried, PutMessage, StoreRows
 from statemachines.drivers.persistent_sessions.request_runs import follows, joins
 from statemachines.drivers.persistent_sessions.shared_turn import may_be_passed
@@ -48,6 +50,8 @@ something is delivered."""
 AGAIN_S: Final = (0.02, 1.0)
 """First and longest pause before a batch that failed is given again."""
 
+NOTHING_DEFERRED: Final = nullcontext()
+
 Taker = Callable[[Any], None]
 """Hears what a request is answered with."""
 
@@ -59,6 +63,8 @@ class RequestQueue:
     """`store`, and the `life` of the node that asks; `clock` of the node."""
 
     def __init__(self, store: SessionStore, life: StoredLife, clock: Clock = steady_ns) -> None:
+        self.deferred = DeferredCalls()
+        """What answers defer is called behind the last one of their batch."""
         self.asked_ns: int | None = None
         """When the batch was given first that the store has not answered yet (None: it has answered everything)."""
         self._store = store
@@ -168,8 +174,10 @@ class RequestQueue:
                 self._ahead = AHEAD_MAX
                 self._there.set()
                 continue
-            for (_, take, _), answer in zip(batch, answers, strict=True):
-                take(answer)
+            # Alone, nothing is gained by waiting for more; of many the loop brings more meanwhile.
+            with self.deferred.batch() if sum(not is_late for _, _, is_late in batch) == 1 else NOTHING_DEFERRED:
+                for (_, take, _), answer in zip(batch, answers, strict=True):
+                    take(answer)
 
     def _take_ahead(self) -> list[Given]:
         """Messages that need not wait for what waits for a flush; rows wait for a few of these batches at most."""

@@ -274,7 +274,6 @@ class SessionNode:
             observe=self._runtime.observe,
         )
         self._lookout = LagMonitor(self._host)
-        soon = asyncio.get_running_loop().call_soon
         self._reception = SessionServer(
             self._host,
             self._runtime,
@@ -282,7 +281,7 @@ class SessionNode:
             self._say,
             steady_ns,
             self._lease_ms,
-            soon,
+            self._desk.deferred.defer,
             self.authority,
             lambda party: Identity(self._transport.names_of(party), self._credentials.mutual),
             self._say_directly,
