@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final
 
@@ -50,8 +49,6 @@ something is delivered."""
 AGAIN_S: Final = (0.02, 1.0)
 """First and longest pause before a batch that failed is given again."""
 
-NOTHING_DEFERRED: Final = nullcontext()
-
 Taker = Callable[[Any], None]
 """Hears what a request is answered with."""
 
@@ -65,6 +62,9 @@ class RequestQueue:
     def __init__(self, store: SessionStore, life: StoredLife, clock: Clock = steady_ns) -> None:
         self.deferred = DeferredCalls()
         """What answers defer is called behind the last one of their batch."""
+        self._call_soon = asyncio.get_running_loop().call_soon
+        self._is_alone = False
+        """The answer that is given now is the only one that somebody waits for."""
         self.asked_ns: int | None = None
         """When the batch was given first that the store has not answered yet (None: it has answered everything)."""
         self._store = store
@@ -110,6 +110,13 @@ class RequestQueue:
             self._give_late(request, take)
         else:
             self.give(request, take)
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Call it when what comes at once is there: behind a lone answer nothing is waited for (D-1062)."""
+        if self._is_alone:
+            self.deferred.defer(call)
+        else:
+            self._call_soon(call)
 
     def give(self, request: Asked, take: Taker) -> None:
         """Ask; `take` hears the answer, behind those to whatever was asked before."""
@@ -174,10 +181,11 @@ class RequestQueue:
                 self._ahead = AHEAD_MAX
                 self._there.set()
                 continue
-            # Alone, nothing is gained by waiting for more; of many the loop brings more meanwhile.
-            with self.deferred.batch() if sum(not is_late for _, _, is_late in batch) == 1 else NOTHING_DEFERRED:
+            self._is_alone = sum(not is_late for _, _, is_late in batch) == 1
+            with self.deferred.batch():
                 for (_, take, _), answer in zip(batch, answers, strict=True):
                     take(answer)
+            self._is_alone = False
 
     def _take_ahead(self) -> list[Given]:
         """Messages that need not wait for what waits for a flush; rows wait for a few of these batches at most."""

@@ -281,7 +281,7 @@ class SessionNode:
             self._say,
             steady_ns,
             self._lease_ms,
-            self._desk.deferred.defer,
+            self._desk.call_soon,
             self.authority,
             lambda party: Identity(self._transport.names_of(party), self._credentials.mutual),
             self._say_directly,

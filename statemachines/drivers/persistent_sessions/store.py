@@ -322,7 +322,8 @@ class SessionStore:
         routes = {one.id: self._host.match(one) for one in messages}
         version = self._host.trie.version if routes else None
         expected = StoredBatch(life.node.encode(), life.number, batch, life.identity, version, [], [], [], [])
-        is_known = not any(find_volatile(routes[one.id], one.qos) for one in messages)
+        alike = {(id(routes[one.id]), one.qos): one for one in messages}  # those of one topic share their routes
+        is_known = not any(find_volatile(routes[one.id], one.qos) for one in alike.values())
         number = await self._database.check_routes(expected) if is_known else None
         if number is not None:
             self._note_unstored([message for message, its in routes.items() if is_for_session(its)])
