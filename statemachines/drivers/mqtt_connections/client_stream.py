@@ -62,6 +62,7 @@ class ClientStream:
         reader: bytes of the client.
         writer: bytes for the client.
         budget: of the packets of all clients; None: this is the only one.
+        defer: calls later, when more packets may have come together; None: in the next turn of the loop.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ClientStream:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         budget: PacketBudget | None = None,
+        defer: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self._budget = budget or PacketBudget()
         self.certified = names_in(writer.get_extra_info("peercert"))
@@ -100,6 +102,7 @@ class ClientStream:
         self._deadlines: dict[str, int] = {}
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
+        self._defer = self._loop.call_soon if defer is None else defer
         writer.transport.set_write_buffer_limits(high=BUFFER_MAX)
 
     def trace_under(self, party: str, trace_step: TraceStep | None) -> None:
@@ -246,9 +249,9 @@ class ClientStream:
                 self._deadlines.pop(effect.timer, None)  # type: ignore[union-attr]
 
     def _write(self, message: Any) -> None:
-        """Packets of one turn of the loop leave together."""
+        """Packets of one turn of the loop, or of one batch of answers, leave together."""
         if not self._packets:
-            self._loop.call_soon(self._flush)
+            self._defer(self._flush)
         self._packets.append(encode(message.packet, self.record.version))
         self.sent += 1
         if type(message) is PublishMessage and message.more:
