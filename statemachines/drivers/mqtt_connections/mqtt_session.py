@@ -28,7 +28,6 @@ from statemachines.drivers.password_file import PasswordFile
 from statemachines.drivers.persistent_sessions.client_rights import NOT_ALLOWED
 from statemachines.drivers.persistent_sessions.front_message import (
     FRONT_INSTANCE,
-    FrontAcknowledged,
     FrontConnect,
     FrontPublish,
     FrontSubscribe,
@@ -51,6 +50,7 @@ from statemachines.mqtt_codec.packet import MqttVersion, PublishPacket, WillMess
 from statemachines.mqtt_connections import session_event as s
 from statemachines.mqtt_connections.connection_record import OPENING, IncomingStage
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
+from statemachines.persistent_sessions.acknowledgements import FrontAcknowledged
 from statemachines.persistent_sessions.client_message import (
     Delivered,
     Farewell,
