@@ -8,7 +8,7 @@ from typing import Final
 from statemachines.mqtt_codec.codec_error import MalformedPacket, PacketError, ProtocolViolation, ReasonCode
 from statemachines.mqtt_codec.packet import ConnectPacket, MqttVersion, PacketValue
 from statemachines.mqtt_codec.packet_form import check_header, check_length, read_packet
-from statemachines.mqtt_codec.plain_packet import PLAIN, read_plain_packet, read_puback_run
+from statemachines.mqtt_codec.plain_packet import PLAIN, read_plain_packet
 
 PACKET_MAX: Final = 268_435_460
 """Bytes of the longest packet that MQTT can have."""
@@ -70,15 +70,6 @@ class Decoder:
         if packet is None:
             raise StopIteration
         return packet
-
-    def take_pubacks(self, most: int) -> tuple[int, ...]:
-        """Takes the PUBACKs of success that come next, at most so many; returns their packet ids."""
-        at, buffer = self._at, self._buffer
-        if self.version is None or self.max_packet < 4 or at == len(buffer) or buffer[at] != 0x40:
-            return ()
-        found = read_puback_run(bytes(memoryview(buffer)[at : at + 4 * most]))
-        self._at = at + 4 * len(found)
-        return found
 
     def _next_packet(self) -> PacketValue | None:
         """The next packet; None: it is not complete."""

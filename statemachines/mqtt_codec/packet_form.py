@@ -6,7 +6,7 @@ follows, have functions of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from struct import error as struct_error
 from typing import Any, Final
 
@@ -207,11 +207,6 @@ def encode(packet: p.PacketValue, version: int) -> bytes:
     if len(body) > VARINT_MAX:
         raise ProtocolViolation(f"the packet has {len(body)} bytes", "2.1.4", ReasonCode.PACKET_TOO_LARGE)
     return write_byte(first) + write_varint(len(body)) + body
-
-
-def encode_all(packets: Iterable[p.PacketValue], version: p.MqttVersion) -> list[bytes]:
-    """The bytes of each; raises as `encode` does."""
-    return [write_plain_packet(packet, version) or encode(packet, version) for packet in packets]
 
 
 def _write_connect(packet: p.ConnectPacket, version: p.MqttVersion) -> bytes:

@@ -5,7 +5,7 @@ carries.  They are read and written here in few steps; whatever is not plain tak
 from __future__ import annotations
 
 from functools import lru_cache
-from struct import Struct, unpack
+from struct import Struct
 from typing import Any, Final
 
 from statemachines.mqtt_codec import packet as p
@@ -37,14 +37,6 @@ def read_plain_packet(first: int, body: bytes, version: p.MqttVersion | None) ->
     if topic is None or not packet_id or (version is p.MqttVersion.V5 and body[at - 1]):
         return None
     return p.PublishPacket(topic, body[at:], first >> 1 & 3, bool(first & 1), bool(first & 8), packet_id)
-
-
-def read_puback_run(data: bytes) -> tuple[int, ...]:
-    """The packet ids of the plain PUBACKs that these bytes begin with."""
-    firsts, lengths = data[::4], data[1::4]
-    count = min(len(firsts) - len(firsts.lstrip(b"\x40")), len(lengths) - len(lengths.lstrip(b"\x02")), len(data) // 4)
-    packet_ids = unpack(f">{2 * count}H", data[: 4 * count])[1::2]
-    return packet_ids[: packet_ids.index(0)] if 0 in packet_ids else packet_ids
 
 
 def write_plain_packet(packet: p.PacketValue, version: p.MqttVersion) -> bytes | None:

@@ -52,14 +52,14 @@ def in_places(packets: Map[int, InFlightRecord]) -> list[InFlightRecord]:
     return sorted(packets.values(), key=place_of)
 
 
-def count_room(record: DeliveryRecord, packets: Sized) -> int:
-    """So many packets may go out beside these."""
-    return record.receive_maximum - len(packets)
+def has_room(record: DeliveryRecord, packets: Sized) -> bool:
+    """A message with a packet id may go out beside these."""
+    return len(packets) < record.receive_maximum
 
 
 def is_admitted(record: DeliveryRecord, state: SessionState) -> bool:
     """The first that is queued may go out: QoS 0 takes no packet id."""
-    return bool(state.queued) and (state.queued[0].qos == 0 or count_room(record, state.packets) > 0)
+    return bool(state.queued) and (state.queued[0].qos == 0 or has_room(record, state.packets))
 
 
 def free_packet(packets: Container[int], places: int) -> int:
@@ -105,7 +105,7 @@ def has_over_and_more(record: DeliveryRecord, event: StateCommitted) -> bool:
 
 
 def is_held(record: DeliveryRecord, event: Acknowledgement) -> bool:
-    return bool(packets_of(record, event))
+    return event.packet in record.state.packets or bool(packets_of(record, event))
 
 
 def is_first_receipt(record: DeliveryRecord, event: Pubrec) -> bool:
@@ -213,15 +213,14 @@ def admit_queued(record: DeliveryRecord) -> DeliveryRecord:
     """What is queued goes out, in order, as far as the client receives it."""
     packets, places = record.state.packets.mutate(), record.state.places
     outgoing: list[Outgoing] = []
-    room = count_room(record, packets)
     for one in record.state.queued:
         packet = 0
         if one.qos:
-            if room <= 0:
+            if not has_room(record, packets):
                 break
             packet = free_packet(packets, places)
             packets[packet] = InFlightRecord(packet, record.client, one, places)
-            places, room = places + 1, room - 1
+            places += 1
         outgoing.append(Outgoing(packet, one))
     queued = record.state.queued[len(outgoing) :]
     state = replace(record.state, queued=queued, packets=packets.finish(), places=places)

@@ -237,8 +237,8 @@ def release_and_commit(record: Any, event: Any, now_ns: int) -> Any:
     return after, (Send(record.client, Pubrel(event.packet)), *effects), seen
 
 
-def any_number(record: Any, packets: Any) -> int:
-    return delivery_actions.PACKETS
+def any_number(record: Any, packets: Any) -> bool:
+    return True
 
 
 def skip_prefix(take_prefix: Any) -> Any:
@@ -482,7 +482,7 @@ BUGS = (
     Bug("packet-id-in-use", "a packet id is given to a message while another has it", "PS-49", "a free id",
         replace_call(delivery_actions, "free_packet", lambda packets, places: 1)),
     Bug("receive-maximum-passed", "more goes out than the client receives", "PS-49", "the receive maximum",
-        replace_call(delivery_actions, "count_room", any_number)),
+        replace_call(delivery_actions, "has_room", any_number)),
     Bug("keeps-and-waits", "room for less than a page is never looked at while the client is still", "PS-286",
         "the lull", replace_call(resume_actions, "waits_with_room", lambda record: False)),
     Bug("released-before-committed", "a packet is released before that is committed", "PS-52", "the commit",

@@ -117,9 +117,7 @@ class Outbox:
             return
         packet, (topic, data, head) = message.packet, payload
         if packet:
-            self._sizes[packet] = size = (
-                len(topic.encode()) + len(data) + len(head or b"") + len(message.filter.encode())
-            )
+            self._sizes[packet] = size = len(topic) + len(data) + len(head or b"") + len(message.filter)
             self._unacknowledged += size
         expiry_ms = None if message.left_ns is None else -(-message.left_ns // MS)  # up: 0 says that it is over
         self._say(Delivered(packet, topic, data, message.filter, message.qos, message.dup, expiry_ms, head))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from mqtt_socket import MqttSocket, mqtt_node, run
+import pytest
+from mqtt_socket import QUICK, MqttSocket, mqtt_node, run
 
+from statemachines.drivers.mqtt_connections import MqttNode
+from statemachines.drivers.persistent_sessions import SessionNode
 from statemachines.mqtt_codec import (
     PacketProperties,
     PingreqPacket,
@@ -107,6 +110,25 @@ def test_MQ_211_of_messages_that_leave_together_each_is_dropped_alone(store):
             assert [len(one.payload) for one in found] == [0, 20] * 10
             assert [one.qos for one in found] == [1 + number % 2 for number in range(30) if number % 3 < 2]
             assert await read_all(client) == []
+            await client.__aexit__()
+
+    run(main())
+
+
+@pytest.mark.parametrize(("asked", "most"), [(None, 8_000), (65_535, 8_000), (20, 20)])
+def test_MQ_212_no_more_is_in_flight_than_a_node_has(store, asked, most):
+    async def main():
+        async with (
+            SessionNode(store, name="a", **QUICK) as node,
+            MqttNode(node, listen=("127.0.0.1", 0)) as mqtt,
+        ):
+            await store_messages(mqtt, [b"x"])
+            client = await MqttSocket(mqtt.address).__aenter__()
+            given = PacketProperties(session_expiry=100, receive_maximum=asked)
+            assert (await client.connect("kept", clean_start=False, properties=given)).session_present
+            assert (await client.read()).payload == b"x"
+            (owner,) = node.machines.owners
+            assert node.machines.resume_of(owner).delivery.receive_maximum == most
             await client.__aexit__()
 
     run(main())
