@@ -67,6 +67,7 @@ BREAKS = {
     "MQ-193": swap(session_server, "HELD_MAX", 0),
     "MQ-196": swap(packet_budget, "PACKETS_MAX", 2**30),
     "MQ-220": swap(client_stream, "ALIASED_MAX", 2**30),
+    "MQ-223": swap(PasswordFile, "is_kept", lambda self, user: True),
     "MQ-221": swap(mqtt_session, "FILTER_BYTES_MAX", 2**30),
     "MQ-222": swap(mqtt_session, "is_shared", lambda topic_filter: False),
     "MQ-202": swap(bounded_connection, "TURN_BYTES", 2**30),
