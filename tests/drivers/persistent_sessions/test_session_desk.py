@@ -10,10 +10,13 @@ from session_databases import connect
 from statemachines.drivers.persistent_sessions import request_queue
 from statemachines.drivers.persistent_sessions.host_request import (
     Beat,
+    FindDueWills,
+    Look,
     PutMessage,
     ReadMessages,
     ReadNodes,
     ReadStoreTime,
+    ReadUnfinished,
     StoreRows,
     Subscribe,
 )
@@ -26,6 +29,7 @@ from statemachines.drivers.sql.failure import OutcomeOpen, StoreUnavailable
 from statemachines.kernel import Superseded
 from statemachines.persistent_sessions.client_message import Delivered
 from statemachines.persistent_sessions.collector_request import DeletePage, Only, RowDeletion, RowKey
+from statemachines.persistent_sessions.life_request import KeepAlive
 from statemachines.persistent_sessions.message import Publish, Pubrel, Queued
 from statemachines.persistent_sessions.owner_request import FindOwner, OwnerFound
 from statemachines.persistent_sessions.request import BeginEpoch, LoadSession, MarkDelivered, PutRows, SubscribeLive
@@ -455,6 +459,13 @@ def test_PS_513_messages_are_stored_ahead_of_rows_and_of_nothing_else():
         (("behind", 0), [since, put(1), put(2)]),
         (1, [rows(1), rows(2), late, put(3)]),
     ]
+
+
+def test_PS_513_messages_go_ahead_of_signs_of_life_and_of_looks():
+    """A node makes them again and again; none changes routes, and none is passed by rows."""
+    periodic = [KeepAlive("c", "s", 1), Beat("a", 1_000), ReadNodes(), Look("a", ()), ReadUnfinished(1), FindDueWills()]
+    asked = [*periodic, put(1), rows(1), put(2)]
+    assert asyncio.run(batches_of(*asked)) == [(("behind", 0), [put(1), put(2)]), (1, [*periodic, rows(1)])]
 
 
 def test_PS_513_messages_keep_their_order():
