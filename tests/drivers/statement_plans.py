@@ -194,7 +194,7 @@ def watched():
 # -- SQLite ---------------------------------------------------------------------------------------------------------
 
 FOUND = re.compile(r"^(?:SCAN|SEARCH) (\S+)(?: USING .*?(?:INDEX (\S+)|KEY))?(?: \((.*)\))?(?: LEFT-JOIN)?$")
-TERM = re.compile(r"\(?([a-z_, ]+)\)?(=|<|>)")
+TERM = re.compile(r"\(?([a-z_, ]+|<expr>)\)?(=|<|>)")
 
 
 def _sqlite_plan(plans, connection, statement, values):
@@ -217,7 +217,8 @@ def _terms(condition, rowid):
     for part in condition.split(" AND "):
         found = TERM.match(part)
         if found:
-            yield found[1].split(",")[0].strip().replace("rowid", rowid), found[2]
+            column = found[1].split(",")[0].strip().replace("rowid", rowid)
+            yield column.strip("<>"), found[2]
 
 
 def _access(table, terms, index):
@@ -292,7 +293,7 @@ def _postgres_access(node, indexes):
         if re.search(rf"\b{column} = ", condition):
             equal.append(column)
             continue
-        if re.search(rf"\b{column} [<>]|ROW\((\w+\.)?{column}\b", condition):
+        if re.search(rf"\b{column} [<>]|ROW\((\w+\.)?{column}\b" if column != "expr" else r"\) [<>]", condition):
             within = column
         break
     index = "" if node["Index Name"].endswith(("_pkey", "_key")) else node["Index Name"]

@@ -39,13 +39,17 @@ class NodeUnreachable(GaplessError):
 
 
 class Lane:
-    """Messages to `hear` within a process: later, in order, and all that are there at once; `defer` calls later (None:
-    in the next turn of the loop)."""
+    """Messages to `hear` within a process: later, in order, and all that are there at once; `settle` is called behind
+    these; `defer` calls later (None: in the next turn of the loop)."""
 
     def __init__(
-        self, hear: Callable[[Any], None], defer: Callable[[Callable[[], None]], object] | None = None
+        self,
+        hear: Callable[[Any], None],
+        settle: Callable[[], None] = lambda: None,
+        defer: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self._hear = hear
+        self._settle = settle
         self._waiting: deque[Any] = deque()
         self._defer = asyncio.get_running_loop().call_soon if defer is None else defer
 
@@ -70,6 +74,7 @@ class Lane:
         finally:
             if waiting:
                 self._defer(self._bring)
+            self._settle()
 
 
 class NodeLink:
@@ -90,9 +95,15 @@ class NodeLink:
 
     @classmethod
     def local(
-        cls, node: SessionNode, hear: Hear, ended: Callable[[], None], identity: Identity | None = None
+        cls,
+        node: SessionNode,
+        hear: Hear,
+        ended: Callable[[], None],
+        identity: Identity | None = None,
+        settle: Callable[[], None] = lambda: None,
     ) -> NodeLink:
-        """To a node of this process, for a client of this `identity` (None: it may do everything)."""
+        """To a node of this process, for a client of this `identity` (None: it may do everything); `settle` is called
+        behind messages that came together."""
         reception, life = node.reception, incarnation(chance_name("local"), 1)
         is_left = False
 
@@ -107,7 +118,7 @@ class NodeLink:
             reception.lose(life)
 
         # Later: nobody hears an answer while it still speaks.
-        reception.enter(life, Lane(hear, node.request_queue.deferred.defer).say, identity)
+        reception.enter(life, Lane(hear, settle, node.request_queue.deferred.defer).say, identity)
         return cls(say, None, leave)
 
     @classmethod

@@ -151,6 +151,9 @@ PAGED = {
     Access("session_rows", (), "session"),
     Access("messages", (), "id"),
     Access("clients", (), "client"),
+    Access("clients", (), "client", "clients_alone"),
+    Access("sessions", (), "expr", "sessions_left"),
+    Access("sessions", (), "client", "sessions_held"),
     Access("fan_out", (), "time_ns", "fan_out_by_time"),
     Access("wills", ("due_ns", "node"), "life", "wills_by_due"),
     Access("wills", (), "due_ns", "wills_by_due"),
@@ -322,7 +325,8 @@ async def connect_beyond(opened):
 
 async def collect(opened):
     """Pages, and each kind of deletion."""
-    await opened.ask(collector.ReadClients("", 10, 1_000))
+    for after in ("", "a"):
+        await opened.ask(collector.ReadClients(after, 10, 1_000))
     (found,) = await opened.ask(collector.ReadRows(None, 10))
     await opened.ask(collector.ReadRows(found.rows[0].key, 10))
     for only in (collector.Only.ALWAYS, collector.Only.UNPAIRED, collector.Only.ALONE):
