@@ -209,11 +209,11 @@ class SqliteSessions:
         """One state."""
         return SqliteTransaction(self._database, self._database.snapshot(), SqliteSql.reading, watch)
 
-    def store_batch(self, batch: StoredBatch) -> int | None:
+    async def store_batch(self, batch: StoredBatch) -> int | None:
         """It has no such statement."""
         return None
 
-    def check_routes(self, batch: StoredBatch) -> int | None:
+    async def check_routes(self, batch: StoredBatch) -> int | None:
         """Nor such a one."""
         return None
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -185,8 +184,10 @@ class SessionStore:
         `Superseded` where a newer life of the node is there, `StoreDamaged` where the database is not the one that it
         was.
         """
-        is_short = is_quick(requests)
-        return await self._database.run(partial(self._carry_out, life, batch, requests), is_short=is_short)
+        if self._database.shares_turns:
+            return await self._find_way(life, batch, requests)
+        work = partial(self._carry_out, life, batch, requests, is_shared=False)
+        return await self._database.run(work, is_short=is_quick(requests))
 
     def stores_ahead(self, request: Asked) -> bool:
         """Whether it may be taken ahead of rows: as far as is known no group has it."""
@@ -203,7 +204,7 @@ class SessionStore:
         """
         if self._host.matcher is not None or not self._database.shares_turns:
             return await self._database.run(partial(self._look_ahead, life, requests), is_short=True, is_read=True)
-        return await self._database.run(lambda: self._store_ahead(life, batch, requests))
+        return await self._store_ahead(life, batch, requests)
 
     async def read(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any]:
         """The same for requests that `needs_read`."""
@@ -256,26 +257,29 @@ class SessionStore:
             self._host.forget()
             raise
 
-    def _carry_out(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
-        answers = self._find_way(life, batch, requests)
-        self._forget_unstored(requests)
-        return answers
-
-    def _find_way(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
+    async def _find_way(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any]:
         """In a turn that others share, where that may be: not again, since an attempt before may still be under way."""
         is_first, self._attempted = batch != self._attempted, batch
-        if is_first and self._database.shares_turns and self._host.matcher is None and all(map(may_share, requests)):
+        is_shared = is_first and self._host.matcher is None and all(map(may_share, requests))
+        if is_shared:
             reader = BatchReader(self._host.match, self._host.trie.version, self._unstored)
             given = reader.read((life.node, life.number, life.identity), batch, requests)
-            if given is None:
-                with suppress(TurnNeeded):
-                    return self._attempt(lambda: self._carry_out_in_turn(life, batch, requests, is_shared=True))
-            else:
-                self._called = batch
-                number = self._database.store_batch(given)
+            if given is not None:
+                self._called, is_shared = batch, False
+                number = await self._database.store_batch(given)
                 if number is not None:
+                    self._forget_unstored(requests)
                     return reader.answer(requests, number)
-        return self._attempt(partial(self._carry_out_in_turn, life, batch, requests, is_shared=False))
+        return await self._database.run(partial(self._carry_out, life, batch, requests, is_shared=is_shared))
+
+    def _carry_out(self, life: StoredLife, batch: int, requests: Sequence[Asked], *, is_shared: bool) -> list[Any]:
+        carry_out = partial(self._carry_out_in_turn, life, batch, requests)
+        try:
+            answers = self._attempt(partial(carry_out, is_shared=is_shared))
+        except TurnNeeded:
+            answers = self._attempt(partial(carry_out, is_shared=False))
+        self._forget_unstored(requests)
+        return answers
 
     def _forget_unstored(self, requests: Sequence[Asked]) -> None:
         if self._unstored:
@@ -291,19 +295,19 @@ class SessionStore:
         while len(self._unstored) > UNSTORED_MAX:
             del self._unstored[next(iter(self._unstored))]
 
-    def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any] | None:
+    async def _store_ahead(self, life: StoredLife, batch: int, requests: Sequence[Asked]) -> list[Any] | None:
         messages = [one for one in requests if isinstance(one, PutMessage)]
         routes = {one.id: self._host.match(one) for one in messages}
         version = self._host.trie.version if routes else None
         expected = StoredBatch(life.node.encode(), life.number, batch, life.identity, version, [], [], [], [])
         is_known = not any(find_volatile(routes[one.id], one.qos) for one in messages)
-        number = self._database.check_routes(expected) if is_known else None
+        number = await self._database.check_routes(expected) if is_known else None
         if number is not None:
             self._note_unstored([message for message, its in routes.items() if is_for_session(its)])
             return [routes[one.id] if isinstance(one, PutMessage) else number for one in requests]
         if all(one.is_read for one in messages):
-            return self._attempt(lambda: self._look_ahead(life, requests))
-        return self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests))
+            return await self._database.run(lambda: self._attempt(lambda: self._look_ahead(life, requests)))
+        return await self._database.run(lambda: self._attempt(lambda: self._store_ahead_in_turn(life, batch, requests)))
 
     def _look_ahead(self, life: StoredLife, requests: Sequence[Asked]) -> list[Any] | None:
         """Routes of messages, and the time; None: a message is for the stream of a group."""

@@ -25,10 +25,10 @@ from statemachines.drivers.persistent_sessions.group_matcher import GroupMatcher
 from statemachines.drivers.persistent_sessions.group_membership import GroupMembership
 from statemachines.drivers.persistent_sessions.host_request import PacketsFound
 from statemachines.drivers.persistent_sessions.host_requests import HostRequests
-from statemachines.drivers.persistent_sessions.session_server import SessionServer
 from statemachines.mqtt_codec import byte_field, packet_rule, topic_rule
 from statemachines.mqtt_connections import connection_actions
 from statemachines.mqtt_connections.takeover_limit import TakeoverLimit
+from statemachines.persistent_sessions import session_host_owners, session_host_peers
 
 BREAKS = {
     "MQ-100": swap(GroupMatcher, "match", lambda self, topic: []),
@@ -69,9 +69,9 @@ BREAKS = {
     "MQ-205": swap(mqtt_node, "TlsGate", lambda tls, limit_s, most: TlsGate(tls, 3_600, 10**6)),
     "MQ-180": swap(byte_field, "TEXTS_MAX", 2**30),
     "MQ-181": swap(mqtt_node, "ACCEPTED_MAX", 1_024),
-    "MQ-182": swap(SessionServer, "_replace", lambda self, owner: None),
+    "MQ-182": swap(session_host_owners, "discard", lambda owner: ()),
     "MQ-200": swap(GroupSharing, "_find_connected", lambda self, topic_filter: ()),
-    "MQ-201": swap(SessionServer, "end_replaced", lambda self, owner: None),
+    "MQ-201": swap(session_host_peers, "discard", lambda owner: ()),
     "MQ-172": swap(mqtt_node, "TURNS_TO_READ", 0),
     "MQ-125": swap(host_requests, "has_room_retained", lambda sql, asked: True),
 }
