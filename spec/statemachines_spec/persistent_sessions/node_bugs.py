@@ -51,6 +51,10 @@ BUGS = (
         "the look into the database", change_rows(H, "meet", do=keep_still)),
     Bug("earlier-connection-waits", "a client that connects again leaves its earlier connection waiting for the lock",
         "PS-203", "the earlier one", change_rows(H, "overtake", do=session_host_owners.connect)),
+    Bug("left-without-commit", "what a client has acknowledged is not committed when it leaves or is lost", "PS-146",
+        "the commit", replace_call(session_host_owners, "commit_first", lambda record, owner: ())),
+    Bug("acknowledged-and-kept", "what a client that stays has acknowledged is never committed", "PS-146",
+        "the commit", change_rows(H, "commit_all", do=keep_still)),
     Bug("lost-link-not-told", "owners are not told that the path of a writer has broken", "PS-147", "who follows it",
         change_rows(H, "tell_follower", do=tell_of_the_dead)),
 )  # fmt: skip
