@@ -20,6 +20,7 @@ from statemachines_spec.persistent_sessions.client import Acknowledge, Changed, 
 from statemachines_spec.persistent_sessions.database import SESSION
 from statemachines_spec.persistent_sessions.node_database import BESIDE
 from statemachines_spec.persistent_sessions.node_systems import NODES, GoOn, MovingClient, MovingLocal, NodeSetting
+from statemachines_spec.persistent_sessions.publisher import PUBLISHER, PublishTo
 
 
 class StoredBeside(Event, frozen=True, gc=False):
@@ -30,8 +31,8 @@ class StoredBeside(Event, frozen=True, gc=False):
 
 class DepartingLocal(MovingLocal, frozen=True, gc=False):
     """`seen` of what it acknowledges; `again`: something of that has come again; `in_flight` in the committed state;
-    `standing`: owners of its connections that are not over, `left` of these; what is stored `beside` its session; what
-    its publisher was `told` of."""
+    `standing`: owners of its connections that are not over, `left` of these; what is stored `beside` its session;
+    messages that were `handed` over, and those whose publisher was `told` that they are stored."""
 
     seen: AcknowledgedMessages = AcknowledgedMessages()
     again: bool = False
@@ -39,6 +40,7 @@ class DepartingLocal(MovingLocal, frozen=True, gc=False):
     standing: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    handed: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
 
 
@@ -50,6 +52,7 @@ class DepartingClient(MovingClient):
         super().__init__(one.at, later=one.later, window=one.window)
         self.sessions = one.beside
         self.returns = returns
+        self.crashes = one.crashes
 
     def initial(self) -> DepartingLocal:
         nothing = tuple(() for _ in self.writers)
@@ -57,6 +60,8 @@ class DepartingClient(MovingClient):
 
     def sees(self, actor: str, before: Any, event: Any, after: Any) -> Event | None:
         if actor in NODES and isinstance(event, LeaveClient | LoseClient):
+            return event
+        if actor == PUBLISHER and isinstance(event, PublishTo):
             return event
         if actor == DATABASE and before.beside != after.beside:
             return StoredBeside(after.beside)
@@ -84,19 +89,22 @@ class DepartingClient(MovingClient):
             case Publish() as message:
                 again = local.again or local.seen.is_redelivered(message)
                 local = replace(local, again=again, seen=local.seen.observe(envelope.sender, message))
+            case PublishTo(_, message, also):
+                handed = tuple(sorted({*local.handed, message, also} - {""}))
+                return Reaction(replace(local, handed=handed))
+            case Written(message):
+                return self._note_answers(local, (message,))
             case StoredBeside(messages):
                 return Reaction(replace(local, beside=messages))
             case SessionClosed() as event:
                 local = self._closed(local, owner_of(envelope.sender), event)
         return super().react(local, envelope, watch)
 
-    def _written(self, local: Any, stored: tuple[Written, ...]) -> Reaction:
+    def _note_answers(self, local: Any, messages: tuple[str, ...]) -> Reaction:
         """A message is stored for every session that it is for."""
-        for one in stored:
-            if one.message not in self._stored(local):
-                local = replace(local, broken=tuple(sorted({*local.broken, SessionViolation.UNSTORED.name})))
-            local = replace(local, told=tuple(sorted({*local.told, one.message})))
-        return Reaction(local)
+        if not self._stored(local).issuperset(messages):
+            local = replace(local, broken=tuple(sorted({*local.broken, SessionViolation.UNSTORED.name})))
+        return Reaction(replace(local, told=tuple(sorted({*local.told, *messages}))))
 
     def _stored(self, local: Any) -> set[str]:
         """What is stored for every session that it is for."""
@@ -107,9 +115,6 @@ class DepartingClient(MovingClient):
             for message in (*here, *local.beside)
             if all(message in found[session] for session in self.sessions.get(message, (SESSION,)))
         }
-
-    def _untold(self, local: Any) -> set[str]:
-        return self._stored(local) - set(local.told)
 
     @staticmethod
     def _closed(local: DepartingLocal, owner: str, event: SessionClosed) -> DepartingLocal:
@@ -129,8 +134,10 @@ class DepartingClient(MovingClient):
         """What its nodes owe it sooner or later."""
         text = "what a client that stays has acknowledged is committed"
         yield Eventually("COMMITS", text, (View(self.name, 2, waits_for_commit),), bool)
-        text = "a publisher is told once its message is stored for every session that it is for"
-        yield Eventually("TELLS", text, (View(self.name, 2, lambda local: int(bool(self._untold(local)))),), bool)
+        if not self.crashes:
+            text = "a message that is handed over is stored for every session that it is for, and its publisher told"
+            untold = View(self.name, 2, lambda local: int(local.told != local.handed))
+            yield Eventually("TELLS", text, (untold,), bool)
         text = "a connection ends whose client leaves it, is lost, or has made another"
         yield Eventually("CLOSES", text, (View(self.name, 2, waits_for_end),), bool)
 

@@ -219,7 +219,7 @@ HOSTS: dict[str, HostSystem] = {
             at=("b",),
             messages=(3, 0),
             writers_max=1,
-            beside={"a1": (SESSION, BESIDE), "a2": (BESIDE,), "a3": (SESSION, BESIDE)},
+            beside={"a1": (SESSION, BESIDE), "a2": (SESSION,), "a3": (BESIDE,)},
         ),
     ),
 }

@@ -349,7 +349,7 @@ def build(name: str, about: str, one: NodeSetting) -> System:
             node,
             SESSION_HOST,
             lambda life: SessionHostRecord(life, times, life_times, writers_max=one.writers_max),
-            faults=(Crash,) if one.crashes else (),
+            faults=(Crash,) if one.crashes and node == NODES[0] else (),
             calls=calls,
             tells={Accepted: CLIENT, SessionClosed: CLIENT, Written: CLIENT},
             silent=tuple(timer for timer in SILENT if timer not in fires_in(one)),
@@ -375,7 +375,7 @@ def build(name: str, about: str, one: NodeSetting) -> System:
         Network(3, lossy=False, duplicating=False),
         properties=tuple(properties(nodes, database, cluster, client, one)),
         budgets=(
-            at_most("crashes of nodes", one.crashes, Crash, actors=("a",)),
+            at_most("crashes of nodes", one.crashes, Crash),
             at_most("connections that are lost", one.losses, LoseClient),
             at_most("broken paths", one.breaks, Break),
             at_most("live messages that are cut off", 0, Lose),
